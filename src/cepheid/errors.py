@@ -1,0 +1,121 @@
+"""The error tree. Every message says where, what was found, what was expected, and what to write instead."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_EXCERPT_WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of query text, as character offsets."""
+
+    start: int
+    end: int
+
+
+class CepheidError(Exception):
+    """Anything Cepheid refuses to do, with what a person needs to put it right."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        span: Span | None = None,
+        expected: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.span = span
+        self.expected = expected
+        self.hint = hint
+        self.text: str | None = None
+        self.source = "query"
+
+    def within(self, text: str, source: str = "query") -> CepheidError:
+        """Say which text the span refers to; the innermost caller to know it wins."""
+        if self.text is None:
+            self.text, self.source = text, source
+        return self
+
+    @property
+    def position(self) -> tuple[int, int] | None:
+        """Line and column, both from 1, or None where the error has no place in a text."""
+        if self.span is None or self.text is None:
+            return None
+        before = self.text[: self.span.start]
+        return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+
+    def render(self) -> str:
+        lines = [f"error: {self.what}"]
+        position = self.position
+        if position is not None and self.span is not None and self.text is not None:
+            line, column = position
+            lines.append(f"  at {self.source}, line {line}, column {column}")
+            lines.extend(_excerpt(self.text, self.span, line, column))
+        if self.expected:
+            lines.append(f"  expected: {self.expected}")
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.render()
+
+
+class SyntaxProblem(CepheidError):
+    """The text is not a query of its language."""
+
+
+class NameProblem(CepheidError):
+    """A type, attribute, variable, parameter or function that is not known."""
+
+
+class TypeProblem(CepheidError):
+    """Values of types that do not fit together."""
+
+
+class PatternProblem(CepheidError):
+    """A pattern that means nothing, or nothing that could be evaluated."""
+
+
+class InputProblem(CepheidError):
+    """A file or option that cannot be used."""
+
+
+class NotAvailable(CepheidError):
+    """Something Cepheid does not do (or not in this version)."""
+
+
+def did_you_mean(found: str, known: Iterable[str]) -> str | None:
+    """A hint that names the closest known word, if one is close."""
+    by_folded = {name.casefold(): name for name in known}
+    close = difflib.get_close_matches(found.casefold()[:80], by_folded, n=1, cutoff=0.6)
+    return f"did you mean `{by_folded[close[0]]}`?" if close else None
+
+
+def listing(names: Iterable[str], limit: int = 12) -> str:
+    """`a, b, c` for a message, cut when there are many."""
+    ordered = sorted(names)
+    shown = ", ".join(f"`{name}`" for name in ordered[:limit])
+    return shown + (f" and {len(ordered) - limit} more" if len(ordered) > limit else "") if shown else "nothing"
+
+
+def shown(text: str, limit: int = 40) -> str:
+    """A piece of user text, safe and short enough to stand in a message."""
+    plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[: limit + 1])
+    return plain if len(text) <= limit else plain[:limit] + "…"
+
+
+def _excerpt(text: str, span: Span, line: int, column: int) -> list[str]:
+    content = text.split("\n")[line - 1]
+    cut = max(0, column - 1 - _EXCERPT_WIDTH // 2)
+    visible = shown(content[cut : cut + _EXCERPT_WIDTH], _EXCERPT_WIDTH)
+    caret_at = column - 1 - cut
+    width = max(1, min(span.end - span.start, len(visible) - caret_at))
+    label = f"  {line} | "
+    return [label + visible, " " * (len(label) - 2) + "| " + " " * caret_at + "^" * width]

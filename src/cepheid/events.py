@@ -1,0 +1,196 @@
+"""Events, their schemas, and time.
+
+An event has a type, a time interval (a point for primitive events), attributes, and a position in its stream. Time is
+an integer: microseconds for a timestamp column, the column's own unit for an integer column (ruling 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from cepheid.errors import InputProblem, Span
+
+UNTYPED = ""
+"""The type of the events of an input that has no type column."""
+
+
+class Type(Enum):
+    """What an attribute holds, as far as expressions care."""
+
+    NUMBER = "number"
+    STRING = "string"
+    BOOLEAN = "boolean"
+    VECTOR = "list"
+    RECORD = "record"
+    UNKNOWN = "unknown"
+
+    def fits(self, other: Type) -> bool:
+        return self is other or Type.UNKNOWN in (self, other)
+
+
+def type_of(value: object) -> Type:
+    """The type of one value; null has none."""
+    if value is None:
+        return Type.UNKNOWN
+    if isinstance(value, bool):
+        return Type.BOOLEAN
+    if isinstance(value, int | float):
+        return Type.NUMBER
+    if isinstance(value, str):
+        return Type.STRING
+    if isinstance(value, list | tuple):
+        return Type.VECTOR
+    return Type.RECORD
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Event:
+    """One event. `attributes` holds every attribute its type has (null where the row gave none); `row` is what the
+    input said, for output. `times` is the complete history of NEXT's time model (§3.2): all time points of all
+    primitive events it is made of."""
+
+    type: str
+    start: int
+    end: int
+    position: int
+    attributes: Mapping[str, Any]
+    row: Mapping[str, Any] = field(repr=False)
+    times: tuple[int, ...] = field(repr=False)
+    parts: tuple[Event, ...] = field(default=(), repr=False)
+
+    def primitives(self) -> Iterator[Event]:
+        """The primitive events it is made of (itself, if primitive)."""
+        if not self.parts:
+            yield self
+        for part in self.parts:
+            yield from part.primitives()
+
+
+def primitive(type: str, time: int, position: int, attributes: Mapping[str, Any]) -> Event:
+    return Event(type, time, time, position, attributes, attributes, (time, time))
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The attributes of each event type. An open schema was read off data: a type it does not name may still exist."""
+
+    types: Mapping[str, Mapping[str, Type]]
+    open: bool = True
+
+    def attributes(self, types: Iterable[str]) -> dict[str, Type]:
+        """The attributes that any of the types has; of a name that means different things, the type is unknown."""
+        merged: dict[str, Type] = {}
+        for name in types:
+            for attribute, kind in self.types.get(name, {}).items():
+                merged[attribute] = kind if merged.get(attribute, kind).fits(kind) else Type.UNKNOWN
+        return merged
+
+    def extended(self, name: str, attributes: Mapping[str, Type]) -> Schema:
+        return Schema({**self.types, name: attributes}, self.open)
+
+
+EMPTY_SCHEMA = Schema({})
+
+
+def infer_schema(events: Iterable[Event]) -> Schema:
+    """The schema that a stream shows: an attribute that no event of a type has is one the type lacks (ruling 13)."""
+    types: dict[str, dict[str, Type]] = {}
+    for event in events:
+        attributes = types.setdefault(event.type, {})
+        for name, value in event.attributes.items():
+            kind = type_of(value)
+            known = attributes.get(name, Type.UNKNOWN)
+            attributes[name] = kind if known is Type.UNKNOWN else known
+    return Schema(types)
+
+
+def complete(events: Sequence[Event], schema: Schema) -> list[Event]:
+    """The events with every attribute of their type: null where the row had none."""
+    blank = {name: dict.fromkeys(attributes) for name, attributes in schema.types.items()}
+    return [replace(event, attributes={**blank.get(event.type, {}), **event.attributes}) for event in events]
+
+
+def in_order(events: Iterable[Event]) -> list[Event]:
+    """The stream's order: by time, then by arrival; positions are numbered anew."""
+    ordered = sorted(events, key=lambda event: (event.end, event.position))
+    return [replace(event, position=position) for position, event in enumerate(ordered)]
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+MICROSECONDS: Mapping[str, int] = {
+    "us": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "min": 60 * 1_000_000,
+    "h": 3_600 * 1_000_000,
+    "d": 86_400 * 1_000_000,
+    "w": 7 * 86_400 * 1_000_000,
+}
+
+OWN_UNIT = "units"
+EVENTS = "events"
+
+UNIT_WORDS: Mapping[str, str] = {
+    **dict.fromkeys(("us", "µs", "usec", "usecs", "microsecond", "microseconds"), "us"),
+    **dict.fromkeys(("ms", "msec", "msecs", "millisecond", "milliseconds"), "ms"),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), "min"),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), "h"),
+    **dict.fromkeys(("d", "day", "days"), "d"),
+    **dict.fromkeys(("w", "week", "weeks"), "w"),
+    **dict.fromkeys(("unit", "units"), OWN_UNIT),
+    **dict.fromkeys(("event", "events", "row", "rows"), EVENTS),
+}
+"""Every word for a unit that the languages accept, and the unit it names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """A length of time as written: 12 hours, 200 units, 1000 events. The amount may be a parameter's name."""
+
+    amount: int | float | str
+    unit: str = OWN_UNIT
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def counts_events(self) -> bool:
+        return self.unit == EVENTS
+
+    def __str__(self) -> str:
+        words = {"s": "seconds", "h": "hours", "d": "days", "w": "weeks"}
+        return f"{self.amount} {words.get(self.unit, self.unit)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How the time column counts: `unit` is None for an integer column whose unit nobody declared."""
+
+    unit: str | None = None
+    is_timestamp: bool = False
+
+    def ticks(self, duration: Duration) -> int | float:
+        """The duration in ticks of the column (or in events)."""
+        if isinstance(duration.amount, str):
+            raise InputProblem(
+                f"the window's length `{duration.amount}` has no value",
+                span=duration.span,
+                hint=f"give it one: --param {duration.amount}=...",
+            )
+        if duration.unit in (OWN_UNIT, EVENTS):
+            return duration.amount
+        if self.unit is None:
+            raise InputProblem(
+                f"`{duration}` over an integer time column whose unit is not known",
+                span=duration.span,
+                expected="the unit of the time column, or a window in its own units",
+                hint="declare it (--time-unit ms, or time_unit='ms'), or write `WITHIN n units`",
+            )
+        ticks = duration.amount * MICROSECONDS[duration.unit] / MICROSECONDS[self.unit]
+        return int(ticks) if ticks == int(ticks) else ticks
+
+
+TIMESTAMP_CLOCK = Clock("us", is_timestamp=True)

@@ -1,0 +1,350 @@
+"""The pattern algebra and Query: one frozen value that every language produces.
+
+`check` states the invariants of a Query and needs no data. `bind` fits a Query to a schema: it settles what names mean
+and finds attributes that do not exist and types that do not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from cepheid.errors import Span
+from cepheid.events import Duration, Type
+from cepheid.expr import Attr, Compare, Expr, Same, substitute
+
+# --- the algebra ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A node. Where it stood in the text (`span`) is not part of its value."""
+
+    span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class EventClass(Pattern):
+    """The events a variable may bind: those of the given types (SASE's ANY if several), or all where none is given.
+
+    `by_name` is ZStream's way of naming: the class is the type of the variable's name if the input has such a type, and
+    the whole stream otherwise (ruling 8); `bind` settles which."""
+
+    var: str
+    types: tuple[str, ...] = ()
+    by_name: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Seq(Pattern):
+    """One after the other. Only CED's operators have windows of their own."""
+
+    items: tuple[Pattern, ...]
+    window: Duration | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conj(Pattern):
+    """All of them, in any order."""
+
+    items: tuple[Pattern, ...]
+    window: Duration | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Disj(Pattern):
+    """Any of them; NEXT's union."""
+
+    items: tuple[Pattern, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Neg(Pattern):
+    """None of these, in the interval that the neighbours (and the window) leave."""
+
+    item: Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Kleene(Pattern):
+    """`low` to `high` events of a class (`high` None: no limit): + is 1.., * is 0.., ^n is n..n."""
+
+    item: EventClass
+    low: int = 1
+    high: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered(Pattern):
+    """NEXT's filter E_θ."""
+
+    item: Pattern
+    keep: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Next(Pattern):
+    """NEXT's `E1; E2_{φ,θ}`: the immediate successor that satisfies φ (`skip`), if it satisfies θ (`keep`)."""
+
+    left: Pattern
+    right: Pattern
+    skip: tuple[Expr, ...] = ()
+    keep: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration(Pattern):
+    """NEXT's `E+_{φ,θ}`: one or more successors of one another."""
+
+    item: Pattern
+    skip: tuple[Expr, ...] = ()
+    keep: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unless(Pattern):
+    r"""NEXT's exception `E1 \ E2_λ`: E1, but not if an E2 that satisfies λ (`when`) occurs while it is detected."""
+
+    item: Pattern
+    cancel: Pattern
+    when: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Timer(Pattern):
+    """NEXT's `E @ time`: the point in time a while after E."""
+
+    item: Pattern
+    delay: Duration
+
+
+# --- queries ----------------------------------------------------------------------------------------------------------
+
+
+class Language(Enum):
+    """The language a query is written in, which decides the rules of DESIGN's section 2 that differ."""
+
+    SASE = "sase"
+    SASE_PLUS = "sase+"
+    ZSTREAM = "zstream"
+    EQL = "eql"
+    CED = "ced"
+
+    @property
+    def ordered_by_position(self) -> bool:
+        """SASE+ goes by position, so ties follow arrival; elsewhere equal times are never in sequence (ruling 2)."""
+        return self is Language.SASE_PLUS
+
+    @property
+    def window_includes_bound(self) -> bool:
+        """SASE's window is `last - first < T`, everyone else's `<= T` (ruling 3)."""
+        return self is not Language.SASE
+
+
+class Strategy(Enum):
+    """SASE+'s event selection strategies; a query of another language selects as its language does."""
+
+    STRICT = "strict_contiguity"
+    PARTITION = "partition_contiguity"
+    NEXT_MATCH = "skip_till_next_match"
+    ANY_MATCH = "skip_till_any_match"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of the output; `name` is its text where the query gives it no other."""
+
+    name: str
+    expr: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStream:
+    """A declared source (CED's `source`, EQL's stream definition): a type of the input and its schema."""
+
+    name: str
+    attributes: tuple[tuple[str, Type], ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedStream:
+    """CED's `primitive`: one event for each event of a source, with attributes computed from it."""
+
+    name: str
+    source: str
+    alias: str
+    columns: tuple[Column, ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A pattern, the predicates on what it binds, its window, how it selects events, and what it returns.
+
+    `where` holds the conjuncts. `inputs` are the named streams and queries that the pattern may use as event types."""
+
+    pattern: Pattern
+    language: Language
+    where: tuple[Expr, ...] = ()
+    window: Duration | None = None
+    strategy: Strategy = Strategy.ANY_MATCH
+    output: tuple[Column, ...] | None = None
+    non_overlapping: bool = False
+    limit: int | None = None
+    name: str | None = None
+    inputs: tuple[SourceStream | DerivedStream | Query, ...] = ()
+
+
+# --- reading a pattern ------------------------------------------------------------------------------------------------
+
+
+def subpatterns(pattern: Pattern) -> tuple[Pattern, ...]:
+    match pattern:
+        case Seq() | Conj() | Disj():
+            return pattern.items
+        case Neg() | Kleene() | Filtered() | Iteration() | Timer():
+            return (pattern.item,)
+        case Next():
+            return (pattern.left, pattern.right)
+        case Unless():
+            return (pattern.item, pattern.cancel)
+        case _:
+            return ()
+
+
+def walk(pattern: Pattern) -> Iterator[Pattern]:
+    yield pattern
+    for part in subpatterns(pattern):
+        yield from walk(part)
+
+
+def map_classes(pattern: Pattern, change: Any) -> Pattern:
+    """The pattern with every event class replaced by `change(event_class)`."""
+    match pattern:
+        case EventClass():
+            changed: Pattern = change(pattern)
+            return changed
+        case Seq() | Conj() | Disj():
+            return replace(pattern, items=tuple(map_classes(item, change) for item in pattern.items))
+        case Neg() | Kleene() | Filtered() | Iteration() | Timer():
+            return replace(pattern, item=map_classes(pattern.item, change))
+        case Next():
+            return replace(
+                pattern, left=map_classes(pattern.left, change), right=map_classes(pattern.right, change)
+            )
+        case Unless():
+            return replace(
+                pattern, item=map_classes(pattern.item, change), cancel=map_classes(pattern.cancel, change)
+            )
+        case _:
+            return pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What a variable is in its pattern."""
+
+    event_class: EventClass
+    negated: bool = False
+    kleene: Kleene | None = None
+    iterated: bool = False
+
+    @property
+    def binds_many(self) -> bool:
+        return self.kleene is not None or self.iterated
+
+
+def roles(pattern: Pattern) -> dict[str, Role]:
+    """The role of every variable, in the order of the text."""
+    found: dict[str, Role] = {}
+
+    def visit(node: Pattern, negated: bool, iterated: bool) -> None:
+        match node:
+            case EventClass():
+                found[node.var] = Role(node, negated, None, iterated)
+            case Kleene():
+                found[node.item.var] = Role(node.item, negated, node, iterated)
+            case Neg():
+                visit(node.item, True, iterated)
+            case Unless():
+                visit(node.item, negated, iterated)
+                visit(node.cancel, True, iterated)
+            case Iteration():
+                visit(node.item, negated, True)
+            case _:
+                for part in subpatterns(node):
+                    visit(part, negated, iterated)
+
+    visit(pattern, False, False)
+    return found
+
+
+def positives(pattern: Pattern) -> list[str]:
+    return [var for var, role in roles(pattern).items() if not role.negated]
+
+
+def negatives(pattern: Pattern) -> list[str]:
+    return [var for var, role in roles(pattern).items() if role.negated]
+
+
+def partition_attributes(query: Query) -> tuple[str, ...]:
+    """The attributes that every component must share, which partition the stream: those of equivalence tests, and those
+    whose equality is spelt out between all positive components (SASE's Q2 calls the two equivalent)."""
+    names = [p.name for p in query.where if isinstance(p, Same)]
+    wanted = set(positives(query.pattern))
+    links: dict[str, list[tuple[str, str]]] = {}
+    for p in query.where:
+        if isinstance(p, Compare) and p.op == "=" and isinstance(p.left, Attr) and isinstance(p.right, Attr):
+            if p.left.name == p.right.name and p.left.var != p.right.var:
+                links.setdefault(p.left.name, []).append((p.left.var, p.right.var))
+    for name, pairs in links.items():
+        if name not in names and len(wanted) > 1 and _connects(pairs, wanted):
+            names.append(name)
+    return tuple(dict.fromkeys(names))
+
+
+def _connects(pairs: list[tuple[str, str]], wanted: set[str]) -> bool:
+    inside = [pair for pair in pairs if wanted.issuperset(pair)]
+    reached = {next(iter(wanted))}
+    while True:
+        grown = reached.union(*(pair for pair in inside if reached.intersection(pair)))
+        if grown == reached:
+            return reached == wanted
+        reached = grown
+
+
+def with_params(query: Query, params: Mapping[str, Any]) -> Query:
+    """The query with its parameters replaced by values, its inputs included."""
+    def duration(d: Duration | None) -> Duration | None:
+        return replace(d, amount=params[d.amount]) if d is not None and d.amount in params else d
+
+    def windows(node: Pattern) -> Pattern:
+        match node:
+            case Seq() | Conj():
+                return replace(node, items=tuple(windows(item) for item in node.items), window=duration(node.window))
+            case _:
+                return node
+
+    def columns(items: tuple[Column, ...]) -> tuple[Column, ...]:
+        return tuple(Column(c.name, substitute(c.expr, params)) for c in items)
+
+    def stream(item: SourceStream | DerivedStream | Query) -> SourceStream | DerivedStream | Query:
+        match item:
+            case Query():
+                return with_params(item, params)
+            case DerivedStream():
+                return replace(item, columns=columns(item.columns))
+            case _:
+                return item
+
+    return replace(
+        query,
+        pattern=windows(query.pattern),
+        where=tuple(substitute(p, params) for p in query.where),
+        window=duration(query.window),
+        output=None if query.output is None else columns(query.output),
+        inputs=tuple(stream(item) for item in query.inputs),
+    )
