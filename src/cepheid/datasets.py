@@ -1,0 +1,224 @@
+"""Seeded event data after the papers' experiments, for examples, tests and benchmarks.
+
+Every generator returns a table with `type` (string) and `ts` (integer, never decreasing), then the attributes. The same
+arguments give the same table. An attribute that a type does not have is null in all its events.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from cepheid.errors import InputProblem
+
+MINUTE = 60_000
+DAY = 24 * 60 * MINUTE
+"""In milliseconds, the unit of `ts` wherever a generator speaks of real time."""
+
+
+def retail(n: int, tags: int = 50_000, seed: int = 0) -> pa.Table:
+    """RFID readings in a shop (SASE, query 1): shoplifting is Shelf, no Register, Exit. `ts` counts readings."""
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(3, n, p=[0.45, 0.25, 0.30])
+    return pa.table(
+        {
+            "type": _pick(["Shelf", "Register", "Exit"], kind),
+            "ts": np.arange(n),
+            "tag_id": rng.integers(1, tags, n, endpoint=True),
+        }
+    )
+
+
+def cards(n: int, accounts: int = 20_000, seed: int = 0) -> pa.Table:
+    """Credit card transactions of ten days (NEXT, §1.1). Most happen in the country of the account."""
+    rng = np.random.default_rng(seed)
+    places = {"US": "USD", "GB": "GBP", "DE": "EUR", "FR": "EUR", "CH": "CHF", "JP": "JPY"}
+    account = rng.integers(accounts, size=n)
+    home = rng.integers(len(places), size=accounts)
+    place = np.where(rng.random(n) < 0.95, home[account], rng.integers(len(places), size=n))
+    return pa.table(
+        {
+            "type": _pick(["t"], np.zeros(n, np.int64)),
+            "ts": np.sort(rng.integers(10 * DAY, size=n)),
+            "acc": account + 1,
+            "amount": np.round(120 * rng.lognormal(0, 0.9, n), 2),
+            "currency": _pick(list(places.values()), place),
+            "country": _pick(list(places), place),
+        }
+    )
+
+
+def stock(n: int, symbols: int = 2, p_up: float = 0.7, seed: int = 0, *, alternating: bool = True) -> pa.Table:
+    """A stock ticker (SASE+, §6): the price rises by 1 with probability `p_up`, else falls or stays with equal chance.
+
+    The paper draws symbols uniformly; alternating ones make `WITHIN n events` of one symbol exact. Prices wrap around
+    in 1-1000, as a rising price would leave the paper's range. `ts` counts ticks.
+    """
+    rng = np.random.default_rng(seed)
+    symbol = np.arange(n) % symbols if alternating else rng.integers(symbols, size=n)
+    step = rng.choice([1, 0, -1], n, p=[p_up, (1 - p_up) / 2, (1 - p_up) / 2])
+    by_symbol = np.argsort(symbol, kind="stable")
+    price = np.empty(n, np.int64)
+    # One walk through all symbols: each begins near where the one before ended, which is as good a start as any.
+    price[by_symbol] = (rng.integers(1000) + np.cumsum(step[by_symbol])) % 1000 + 1
+    return pa.table(
+        {
+            "type": _pick(["Stock"], np.zeros(n, np.int64)),
+            "ts": np.arange(n),
+            "symbol": symbol + 1,
+            "price": price,
+            "volume": rng.integers(1, 1000, n, endpoint=True),
+        }
+    )
+
+
+def ticks(n: int, rates: Mapping[str, float] | None = None, seed: int = 0) -> pa.Table:
+    """Stock trades (ZStream, §6): the type is the stock's name; `rates` are relative, 1:1:1:1 unless told."""
+    rates = rates or {"IBM": 1, "Sun": 1, "Oracle": 1, "Google": 1}
+    rng = np.random.default_rng(seed)
+    weights = np.array(list(rates.values()), np.float64)
+    name = _pick(list(rates), rng.choice(len(rates), n, p=weights / weights.sum()))
+    return pa.table(
+        {
+            "type": name,
+            "ts": np.arange(n),
+            "id": np.arange(n),
+            "name": name,
+            "price": np.round(rng.uniform(1, 1000, n), 2),
+            "volume": rng.integers(1, 1000, n, endpoint=True),
+        }
+    )
+
+
+def synthetic(
+    n: int,
+    types: int = 20,
+    domains: Sequence[int] = (100, 20, 10, 1_000, 10_000),
+    seed: int = 0,
+    *,
+    theta: float = 0,
+) -> pa.Table:
+    """Events E1, E2, ... with attributes attr1, attr2, ... of the given domain sizes (SASE, table 1).
+
+    Types follow a Zipf distribution with exponent `theta`; 0, as in the paper, is uniform. `ts` counts events.
+    """
+    rng = np.random.default_rng(seed)
+    kind = _zipf(rng, types, theta, n)
+    attributes = {f"attr{i}": rng.integers(1, size, n, endpoint=True) for i, size in enumerate(domains, 1)}
+    return pa.table({"type": _pick([f"E{i + 1}" for i in range(types)], kind), "ts": np.arange(n), **attributes})
+
+
+def weblog(n: int, seed: int = 0) -> pa.Table:
+    """Accesses to a research group's web server in four weeks (ZStream, §6.5), a few hosts making most of them.
+
+    Publication, Project and Course have the shares of table 4; all other accesses have the type Other.
+    """
+    rng = np.random.default_rng(seed)
+    kinds, paths = ["Publication", "Project", "Course", "Other"], ["publications", "projects", "courses", "pages"]
+    counts = [round(count * n / 1_500_000) for count in (6775, 11610, 16083)]
+    kind = rng.permutation(np.repeat(np.arange(4), [*counts, n - sum(counts)]))
+    hosts, pages = max(1, n // 100), 100
+    host = _zipf(rng, hosts, 1.0, n)
+    return pa.table(
+        {
+            "type": _pick(kinds, kind),
+            "ts": np.sort(rng.integers(28 * DAY, size=n)),
+            "ip": _pick([f"10.{i >> 16 & 255}.{i >> 8 & 255}.{i & 255}" for i in range(hosts)], host),
+            "url": _pick(
+                [f"/{path}/{page}" for path in paths for page in range(pages)],
+                kind * pages + rng.integers(pages, size=n),
+            ),
+        }
+    )
+
+
+def shipments(n: int, sites: int = 100, seed: int = 0) -> pa.Table:
+    """Shipments between sites, and alerts about some of them (SASE+, query 2), one event a minute on average.
+
+    The paper's attribute `type` of an Alert is `kind` here: `type` is the event's own.
+    """
+    rng = np.random.default_rng(seed)
+    alert = rng.random(n) < 0.02
+    origin = rng.integers(sites, size=n)
+    target = (origin + rng.integers(1, sites, n)) % sites  # never the origin
+    names = [f"S{i + 1}" for i in range(sites)]
+    return pa.table(
+        {
+            "type": _pick(["Shipment", "Alert"], alert.astype(np.int64)),
+            "ts": np.cumsum(rng.exponential(MINUTE, n)).astype(np.int64),
+            "site": _pick(names, origin, where=alert),
+            "kind": _pick(["contaminated", "damaged", "delayed"], rng.integers(3, size=n), where=alert),
+            "from": _pick(names, origin, where=~alert),
+            "to": _pick(names, target, where=~alert),
+        }
+    )
+
+
+def persons(n: int, seed: int = 0) -> pa.Table:
+    """People seen by cameras (plan-based CED, §2.1): 50 people in a square of side 100, ten detections a second.
+
+    `ts` is in seconds. People walk, and now and then run, so that the paper's `running_person` has something to find.
+    `node_id` is the camera, one of 4 x 4, whose part of the square they are in.
+    """
+    rng = np.random.default_rng(seed)
+    people, side, cameras = 50, 100.0, 4
+    ts, person = np.arange(n) // 10, rng.integers(people, size=n)
+    by_person = np.argsort(person, kind="stable")
+    elapsed = np.diff(ts[by_person], prepend=0)
+    walked = elapsed * np.where(rng.random(n) < 0.05, 6.0, 1.4)
+    direction = rng.uniform(0, 2 * np.pi, n)
+    # The first step of each person begins at the last place of the one before; a long one takes it anywhere.
+    first = np.diff(person[by_person], prepend=-1) != 0
+    walked[first] = rng.uniform(0, 100 * side, int(first.sum()))
+    place = np.empty((2, n))
+    place[:, by_person] = np.cumsum(walked * np.array([np.cos(direction), np.sin(direction)]), axis=1)
+    place = np.round(side - np.abs(place % (2 * side) - side), 2)  # reflected at the walls
+    column, row = np.minimum(place // (side / cameras), cameras - 1).astype(np.int64)
+    return pa.table(
+        {
+            "type": _pick(["person_detector"], np.zeros(n, np.int64)),
+            "ts": ts,
+            "id": person + 1,
+            "loc_x": place[0],
+            "loc_y": place[1],
+            "node_id": row * cameras + column + 1,
+        }
+    )
+
+
+def write(table: pa.Table, path: str | Path) -> None:
+    """Save a table in the format that the extension names: .parquet, .csv (with a header) or .jsonl."""
+    path = Path(path)
+    match path.suffix:
+        case ".parquet":
+            pyarrow.parquet.write_table(table, path)
+        case ".csv":
+            pyarrow.csv.write_csv(table, path)
+        case ".jsonl":
+            with path.open("w", encoding="utf-8") as file:
+                for batch in table.to_batches(max_chunksize=10_000):
+                    file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in batch.to_pylist())
+        case other:
+            raise InputProblem(
+                f"cannot write `{path}`: the extension `{other}` names no format of Cepheid",
+                expected=".parquet, .csv or .jsonl",
+            )
+
+
+def _pick(names: Sequence[str], index: npt.ArrayLike, where: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """The name at each index, as strings; null where `where` is given and false."""
+    chosen = pa.array(index, mask=None if where is None else ~where)
+    return pa.array(names, pa.string()).take(chosen)
+
+
+def _zipf(rng: np.random.Generator, values: int, theta: float, n: int) -> npt.NDArray[np.int64]:
+    """Draws from 0..values-1 where the k-th is chosen with a probability proportional to 1 / k^theta."""
+    weights = 1 / np.arange(1, values + 1) ** theta
+    return rng.choice(values, n, p=weights / weights.sum())
