@@ -24,7 +24,7 @@ class Layer:
 
 LAYERS = (
     Layer(("errors", "events"), ordered=True),
-    Layer(("expr", "pattern", "semantics"), ordered=True),
+    Layer(("expr", "pattern", "checks", "core_language", "binding", "semantics"), ordered=True),
     Layer(("lang", "physical", "explain")),
     Layer(("optimize",)),
     Layer(("codegen", "kernels", "acquire", "deploy")),

@@ -193,4 +193,5 @@ class Clock:
         return int(ticks) if ticks == int(ticks) else ticks
 
 
+NO_CLOCK = Clock()
 TIMESTAMP_CLOCK = Clock("us", is_timestamp=True)

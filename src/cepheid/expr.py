@@ -2,8 +2,8 @@
 
 Truth has three values inside this module. A comparison with null, or with undefined arithmetic, is false (ruling 4). A
 predicate that names an attribute the bound event's type lacks, or a variable that the match does not bind (another
-branch of a disjunction, an empty closure, EQL's PREV before the first event), does not apply: it is *vacuous* and counts
-as true (rulings 4 and 12, NEXT §3.5).
+branch of a disjunction, an empty closure, EQL's PREV before the first event), does not apply: it is *vacuous* and
+counts as true (rulings 4 and 12, NEXT §3.5).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from cepheid.errors import NameProblem, Span, TypeProblem, did_you_mean, listing
-from cepheid.events import Clock, Duration, Event, Type, type_of
+from cepheid.events import NO_CLOCK, Clock, Duration, Event, Type, type_of
 
 # --- the tree ---------------------------------------------------------------------------------------------------------
 
@@ -219,9 +219,7 @@ def transform(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
         if isinstance(value, Expr):
             updates[spec.name] = transform(value, change)
         elif isinstance(value, tuple):
-            updates[spec.name] = tuple(
-                transform(item, change) if isinstance(item, Expr) else item for item in value
-            )
+            updates[spec.name] = tuple(transform(item, change) if isinstance(item, Expr) else item for item in value)
     return change(replace(expr, **updates) if updates else expr)
 
 
@@ -347,9 +345,7 @@ def infer(expr: Expr, attribute_type: AttributeType) -> Type:
 def _require(expr: Expr, wanted: Type, attribute_type: AttributeType, why: str) -> None:
     found = infer(expr, attribute_type)
     if not found.fits(wanted):
-        raise TypeProblem(
-            f"`{to_text(expr)}` is a {found.value}; {why}", span=expr.span, expected=f"a {wanted.value}"
-        )
+        raise TypeProblem(f"`{to_text(expr)}` is a {found.value}; {why}", span=expr.span, expected=f"a {wanted.value}")
 
 
 def _infer_aggregate(expr: Aggregate, attribute_type: AttributeType) -> Type:
@@ -415,19 +411,18 @@ Binding = Event | tuple[Event, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """What an expression is evaluated against: the events bound so far and, while an event is being taken or tried,
-    that event and the variable it is for."""
+    """What an expression is evaluated against: the events bound so far and, while events are being taken or tried,
+    those events by the variable they are for."""
 
     bound: Mapping[str, Binding]
-    trying: str | None = None
-    event: Event | None = None
-    clock: Clock = Clock()
+    trying: Mapping[str, Event] = field(default_factory=dict)
+    clock: Clock = NO_CLOCK
 
     def group(self, var: str) -> tuple[Event, ...] | None:
         """The events bound to a variable before the one being tried; None where the match does not bind it."""
         binding = self.bound.get(var)
         if binding is None:
-            return () if var == self.trying else None
+            return () if var in self.trying else None
         return binding if isinstance(binding, tuple) else (binding,)
 
 
@@ -474,7 +469,7 @@ def _holds_for_all(expr: Expr, var: str, env: Env) -> bool | None:
         return None
     pinned = transform(expr, pin)
     results = [truth(pinned, replace(env, bound={**env.bound, var: (event,)})) for event in group]
-    return False if False in results else True
+    return False not in results
 
 
 def _atom(expr: Expr, env: Env) -> bool:
@@ -504,7 +499,7 @@ def _occurs_within(expr: OccursWithin, env: Env) -> bool:
         group = env.group(var)
         if group is None:
             raise _Vacuous
-        events.extend(group if var != env.trying or env.event is None else (*group, env.event))
+        events.extend((*group, env.trying[var]) if var in env.trying else group)
     if not events:
         raise _Vacuous
     span = max(event.end for event in events) - min(event.start for event in events)
@@ -559,9 +554,7 @@ def value(expr: Expr, env: Env) -> Any:
         case Whole():
             return env.bound.get(expr.var)
         case Param():
-            raise NameProblem(
-                f"the parameter `{expr.name}` has no value", span=expr.span, hint=f"give it one: --param {expr.name}=..."
-            )
+            raise NameProblem(f"the parameter `{expr.name}` has no value", span=expr.span)
         case _:
             return truth(expr, env) is not False
 
@@ -570,7 +563,7 @@ def _event_at(expr: Attr, env: Env) -> Event:
     group = env.group(expr.var)
     if group is None:
         raise _Vacuous
-    trying = env.event if expr.var == env.trying else None
+    trying = env.trying.get(expr.var)
     match expr.at:
         case At.FIRST:
             event = group[0] if group else trying

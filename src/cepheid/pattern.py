@@ -232,13 +232,9 @@ def map_classes(pattern: Pattern, change: Any) -> Pattern:
         case Neg() | Kleene() | Filtered() | Iteration() | Timer():
             return replace(pattern, item=map_classes(pattern.item, change))
         case Next():
-            return replace(
-                pattern, left=map_classes(pattern.left, change), right=map_classes(pattern.right, change)
-            )
+            return replace(pattern, left=map_classes(pattern.left, change), right=map_classes(pattern.right, change))
         case Unless():
-            return replace(
-                pattern, item=map_classes(pattern.item, change), cancel=map_classes(pattern.cancel, change)
-            )
+            return replace(pattern, item=map_classes(pattern.item, change), cancel=map_classes(pattern.cancel, change))
         case _:
             return pattern
 
@@ -297,9 +293,9 @@ def partition_attributes(query: Query) -> tuple[str, ...]:
     wanted = set(positives(query.pattern))
     links: dict[str, list[tuple[str, str]]] = {}
     for p in query.where:
-        if isinstance(p, Compare) and p.op == "=" and isinstance(p.left, Attr) and isinstance(p.right, Attr):
-            if p.left.name == p.right.name and p.left.var != p.right.var:
-                links.setdefault(p.left.name, []).append((p.left.var, p.right.var))
+        match p:
+            case Compare(op="=", left=Attr() as left, right=Attr() as right) if left.name == right.name:
+                links.setdefault(left.name, []).append((left.var, right.var))
     for name, pairs in links.items():
         if name not in names and len(wanted) > 1 and _connects(pairs, wanted):
             names.append(name)
@@ -318,6 +314,7 @@ def _connects(pairs: list[tuple[str, str]], wanted: set[str]) -> bool:
 
 def with_params(query: Query, params: Mapping[str, Any]) -> Query:
     """The query with its parameters replaced by values, its inputs included."""
+
     def duration(d: Duration | None) -> Duration | None:
         return replace(d, amount=params[d.amount]) if d is not None and d.amount in params else d
 

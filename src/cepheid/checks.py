@@ -1,0 +1,388 @@
+"""The invariants of a Query: what can be found wrong without looking at data.
+
+Each check raises the first problem it meets, with the place in the text, what was expected, and what to write instead.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+
+from cepheid import expr as ex
+from cepheid.errors import NameProblem, PatternProblem, did_you_mean, listing
+from cepheid.events import Duration
+from cepheid.expr import Aggregate, At, Attr, Expr, Over, Whole
+from cepheid.pattern import (
+    Conj,
+    DerivedStream,
+    Disj,
+    EventClass,
+    Filtered,
+    Iteration,
+    Kleene,
+    Language,
+    Neg,
+    Next,
+    Pattern,
+    Query,
+    Role,
+    Seq,
+    Timer,
+    Unless,
+    roles,
+    subpatterns,
+    walk,
+)
+
+_ALLOWED: Mapping[Language, tuple[type[Pattern], ...]] = {
+    Language.SASE: (EventClass, Seq, Neg),
+    Language.SASE_PLUS: (EventClass, Seq, Neg, Kleene),
+    Language.ZSTREAM: (EventClass, Seq, Conj, Disj, Neg, Kleene),
+    Language.EQL: (EventClass, Disj, Next, Iteration, Unless, Timer, Filtered),
+    Language.CED: (EventClass, Seq, Conj, Disj, Neg),
+}
+
+NODE = "node"
+"""CED's pseudo-source: the context of an event, its node's id and clock (§2.1)."""
+
+_MEMBER_POSITIONS = (At.CURRENT, At.PREVIOUS)
+
+
+def check(query: Query) -> None:
+    """Raise if the query breaks an invariant."""
+    names: set[str] = set()
+    for item in query.inputs:
+        if item.name in names:
+            raise PatternProblem(f"`{item.name}` is declared twice", span=getattr(item, "span", None))
+        names.add(item.name or "")
+        if isinstance(item, Query):
+            check(item)
+    _check_pattern(query)
+    found = roles(query.pattern)
+    for predicate in query.where:
+        _check_names(predicate, found, query)
+        _check_predicate(predicate, found, query)
+    _check_output(query, found)
+    _check_duration(query.window)
+    if query.limit is not None and query.limit < 0:
+        raise PatternProblem("LIMIT must not be negative")
+
+
+# --- the pattern ------------------------------------------------------------------------------------------------------
+
+
+def _check_pattern(query: Query) -> None:
+    seen: set[str] = set()
+    for node in walk(query.pattern):
+        if not isinstance(node, _ALLOWED[query.language]):
+            raise PatternProblem(f"{query.language.value} has no operator {type(node).__name__}", span=node.span)
+        if isinstance(node, EventClass):
+            if node.var in seen:
+                raise PatternProblem(
+                    f"the variable `{node.var}` is declared twice",
+                    span=node.span,
+                    expected="a name of its own for each component",
+                    hint=f"rename one of them, e.g. `{node.var}2`",
+                )
+            seen.add(node.var)
+        if isinstance(node, Seq | Conj):
+            _check_duration(node.window)
+        if isinstance(node, Timer):
+            _check_duration(node.delay)
+        if isinstance(node, Kleene):
+            _check_kleene(node, query.language)
+    if all(role.negated for role in roles(query.pattern).values()):
+        raise PatternProblem(
+            "the pattern has only negated components",
+            span=query.pattern.span,
+            expected="at least one event that does occur",
+        )
+    _check_negation(query.pattern, query, None)
+    if query.language is Language.ZSTREAM:
+        _check_closures(query.pattern, False)
+
+
+def _check_kleene(node: Kleene, language: Language) -> None:
+    if node.high is not None and (node.high < 1 or node.low > node.high):
+        raise PatternProblem(
+            f"a closure of {node.low} to {node.high} events", span=node.span, expected="bounds that fit each other"
+        )
+    if language is Language.ZSTREAM and node.high is not None and node.low != node.high:
+        raise PatternProblem(
+            "ZStream counts closures exactly", span=node.span, expected="`+`, `*` or `^n`", hint="write a single count"
+        )
+
+
+def _is_absent(pattern: Pattern) -> bool:
+    """A negation, or ZStream's conjunction of negations `(!B&!C)`."""
+    return isinstance(pattern, Neg) or (isinstance(pattern, Conj) and all(_is_absent(i) for i in pattern.items))
+
+
+def _check_negation(pattern: Pattern, query: Query, parent: Pattern | None) -> None:
+    if isinstance(pattern, Neg):
+        in_conjunction = isinstance(parent, Conj) and query.language in (Language.ZSTREAM, Language.CED)
+        if not isinstance(parent, Seq) and not in_conjunction:
+            raise PatternProblem(
+                "a negation cannot stand here",
+                span=pattern.span,
+                expected="a negated component beside one that does occur, in a sequence (or a conjunction)",
+            )
+        if isinstance(pattern.item, Kleene) or not all(isinstance(n, EventClass | Disj) for n in walk(pattern.item)):
+            raise PatternProblem(
+                "only event types (or alternatives of them) can be negated",
+                span=pattern.span,
+                hint="give the inner pattern a name of its own and negate that name",
+            )
+        return
+    if isinstance(pattern, Seq | Conj):
+        absent = [_is_absent(item) for item in pattern.items]
+        window = pattern.window or (None if query.language is Language.CED else query.window)
+        if all(absent) and not (isinstance(parent, Seq) and isinstance(pattern, Conj)):
+            raise PatternProblem(
+                "everything here is negated", span=pattern.span, expected="at least one event that does occur"
+            )
+        at_edge = any(absent) if isinstance(pattern, Conj) else absent[0] or absent[-1]
+        if at_edge and window is None and not all(absent):
+            where = "leading" if absent[0] else "trailing"
+            if isinstance(pattern, Conj):
+                where = "conjoined"
+            first = next(item for item, is_absent in zip(pattern.items, absent, strict=True) if is_absent)
+            raise PatternProblem(
+                f"a {where} negation without a window never ends",
+                span=first.span or pattern.span,
+                expected="a window" if query.language is Language.CED else "a WITHIN clause",
+                hint="write how long the event must stay away, e.g. "
+                + ("`; 10)`" if query.language is Language.CED else "`WITHIN 1 hour`"),
+            )
+    for part in subpatterns(pattern):
+        _check_negation(part, query, pattern)
+
+
+def _check_closures(pattern: Pattern, in_conjunction: bool) -> None:
+    """A ZStream closure is a group between two neighbours, so it needs a place in a sequence, and neighbours that are
+    not closures themselves."""
+    if isinstance(pattern, Kleene) and in_conjunction:
+        raise PatternProblem(
+            "a closure cannot be an operand of `&`", span=pattern.span, expected="a closure in a sequence, `A;B+;C`"
+        )
+    if isinstance(pattern, Seq):
+        present = [item for item in pattern.items if not _is_absent(item)]
+        for left, right in itertools.pairwise(present):
+            if isinstance(left, Kleene) and isinstance(right, Kleene):
+                raise PatternProblem(
+                    "two closures side by side: where one group ends and the next begins is not determined",
+                    span=right.span,
+                    expected="an event class between two closures",
+                )
+    for part in subpatterns(pattern):
+        inside = isinstance(pattern, Conj) or (in_conjunction and isinstance(pattern, Disj))
+        _check_closures(part, inside)
+
+
+def _check_duration(duration: Duration | None) -> None:
+    if duration is not None and not isinstance(duration.amount, str) and duration.amount < 0:
+        raise PatternProblem(f"a window of {duration}", span=duration.span, expected="a length of zero or more")
+
+
+# --- predicates and columns -------------------------------------------------------------------------------------------
+
+
+def _check_names(expression: Expr, found: Mapping[str, Role], query: Query) -> None:
+    for node in ex.walk(expression):
+        for var in _named(node):
+            if var not in found and not (var == NODE and query.language is Language.CED):
+                raise NameProblem(
+                    f"unknown variable `{var}`",
+                    span=node.span,
+                    expected=f"a variable of the pattern: {listing(found)}",
+                    hint=did_you_mean(var, found),
+                )
+        if isinstance(node, ex.Same) and query.language is Language.EQL:
+            raise PatternProblem("EQL has no equivalence test", span=node.span, hint="write FILTER(a.x = b.x)")
+        if isinstance(node, ex.Filter | ex.OccursWithin) and query.language is not Language.EQL:
+            raise PatternProblem(f"`{ex.to_text(node)}` belongs to EQL", span=node.span)
+        if isinstance(node, ex.Call) and node.fn not in ex.FUNCTIONS:
+            ex.infer(node, lambda _: ex.Type.UNKNOWN)
+        if isinstance(node, Attr):
+            _check_position(node, found.get(node.var), query)
+        if isinstance(node, Aggregate) and node.over is not Over.MATCHES:
+            _check_aggregate(node, found[node.var], query)
+
+
+def _named(node: Expr) -> Iterable[str]:
+    match node:
+        case Attr() | Whole():
+            return (node.var,)
+        case Aggregate():
+            return () if node.over is Over.MATCHES and node.name is None else (node.var,)
+        case ex.OccursWithin():
+            return (node.first, node.second)
+        case _:
+            return ()
+
+
+def _check_position(node: Attr, role: Role | None, query: Query) -> None:
+    if role is None or query.language is Language.EQL:
+        return
+    if node.at is not At.EVENT and not role.binds_many:
+        raise PatternProblem(
+            f"`{ex.to_text(node)}`: `{node.var}` is one event, not a list",
+            span=node.span,
+            hint=f"write `{node.var}.{node.name}`",
+        )
+    if query.language is Language.SASE_PLUS and role.binds_many and node.at is At.EVENT:
+        raise PatternProblem(
+            f"`{ex.to_text(node)}`: `{node.var}` is a list of events",
+            span=node.span,
+            expected=f"`{node.var}[1]`, `{node.var}[i]`, `{node.var}[{node.var}.LEN]` or an aggregate",
+        )
+    if query.language is not Language.SASE_PLUS and node.at in (*_MEMBER_POSITIONS, At.ALL):
+        raise PatternProblem(
+            f"`{ex.to_text(node)}` speaks of a run's position, which {query.language.value} does not have",
+            span=node.span,
+            hint=f"write `{node.var}.{node.name}`, which holds for each member, or an aggregate",
+        )
+
+
+def _check_aggregate(node: Aggregate, role: Role, query: Query) -> None:
+    if not role.binds_many:
+        raise PatternProblem(
+            f"`{ex.to_text(node)}` aggregates `{node.var}`, which is one event",
+            span=node.span,
+            expected="an aggregate over a Kleene variable",
+            hint=f"write `{node.var}.{node.name}`, or give `{node.var}` a closure (+)" if node.name else None,
+        )
+    if node.over is Over.BEFORE and query.language is not Language.SASE_PLUS:
+        raise PatternProblem(
+            f"`{ex.to_text(node)}` speaks of a run's position, which {query.language.value} does not have",
+            span=node.span,
+            hint="aggregate the whole group",
+        )
+
+
+def _check_predicate(predicate: Expr, found: Mapping[str, Role], query: Query) -> None:
+    names = ex.variables(predicate)
+    absent = {var for var in names if var in found and found[var].negated}
+    for node in ex.walk(predicate):
+        if isinstance(node, Aggregate) and node.over is Over.MATCHES:
+            raise PatternProblem(
+                f"`{ex.to_text(node)}` counts matches, so it has no place in WHERE", span=node.span, hint="use RETURN"
+            )
+    if query.language is Language.EQL:
+        return
+    if len(absent) > 1:
+        raise PatternProblem(
+            f"`{ex.to_text(predicate)}` names several negated variables: {listing(absent)}",
+            span=predicate.span,
+            expected="at most one negated variable in a predicate, since none of their events is in the match",
+        )
+    if absent:
+        _check_split(predicate, absent)
+    members = {
+        node.var
+        for node in ex.walk(predicate)
+        if (isinstance(node, Attr) and found[node.var].binds_many and _is_member(node, query))
+        or (isinstance(node, Aggregate) and node.over is Over.BEFORE)
+        if node.var in found
+    }
+    many = {var for var in names if var in found and found[var].binds_many}
+    if len(members) > 1 or (members and query.language is Language.ZSTREAM and len(many) > 1):
+        raise PatternProblem(
+            f"`{ex.to_text(predicate)}` compares the members of two closures",
+            span=predicate.span,
+            expected="members of one closure in a predicate; an aggregate of the other",
+        )
+    if members and absent:
+        raise PatternProblem(
+            f"`{ex.to_text(predicate)}` compares a negated event with each member of a closure",
+            span=predicate.span,
+            hint="compare it with an aggregate, or with the first or last member",
+        )
+    if members and query.language is Language.SASE_PLUS:
+        order = list(found)
+        (var,) = members
+        later = [name for name in names if name in found and order.index(name) > order.index(var)]
+        if later:
+            raise PatternProblem(
+                f"`{ex.to_text(predicate)}`: `{var}[i]` is taken before `{later[0]}` is known",
+                span=predicate.span,
+                hint=f"write `{var}[{var}.LEN]` for the last of `{var}`",
+            )
+
+
+def _is_member(node: Attr, query: Query) -> bool:
+    """Whether the attribute is read from each member of a closure in turn."""
+    return node.at in _MEMBER_POSITIONS or (node.at is At.EVENT and query.language is Language.ZSTREAM)
+
+
+def _check_split(predicate: Expr, absent: set[str]) -> None:
+    """SASE §2.2: the qualification must be P+ ∧ P-, so an OR cannot join a condition on the match with one on an event
+    that must not occur."""
+    for node in ex.walk(predicate):
+        if isinstance(node, ex.Or) and len({bool(ex.variables(item) & absent) for item in node.items}) > 1:
+            raise PatternProblem(
+                f"`{ex.to_text(node)}` mixes positive and negated variables under OR",
+                span=node.span or predicate.span,
+                expected=f"every alternative to speak of the negated {listing(absent)}, or none",
+                hint="join the two conditions with AND, or split the query",
+            )
+
+
+def _check_output(query: Query, found: Mapping[str, Role]) -> None:
+    for item in query.inputs:
+        if isinstance(item, DerivedStream):
+            for column in item.columns:
+                _check_source_names(column.expr, item)
+    if query.output is None:
+        return
+    seen: set[str] = set()
+    over_matches = summarises(query)
+    for column in query.output:
+        if column.name in seen:
+            raise PatternProblem(
+                f"two columns are called `{column.name}`", span=column.expr.span, hint="rename one with AS"
+            )
+        seen.add(column.name)
+        for node in ex.walk(column.expr):
+            for var in _named(node):
+                if var in found and found[var].negated:
+                    raise PatternProblem(
+                        f"`{var}` is negated: there is no event to return",
+                        span=node.span,
+                        expected=f"a variable that is bound: {listing(v for v, r in found.items() if not r.negated)}",
+                    )
+            if (isinstance(node, Attr) and node.at in (*_MEMBER_POSITIONS, At.ALL)) or (
+                isinstance(node, Aggregate) and node.over is Over.BEFORE
+            ):
+                raise PatternProblem(
+                    f"`{ex.to_text(node)}` has no meaning once the match is complete",
+                    span=node.span,
+                    hint="return the variable, its first or last event, or an aggregate",
+                )
+        try:
+            _check_names(column.expr, found, query)
+        except PatternProblem:
+            if not over_matches:
+                raise
+
+
+def summarises(query: Query) -> bool:
+    """Whether the output is one row about all matches: every column an aggregate, and not all of them of closures."""
+    if not query.output or not all(isinstance(column.expr, Aggregate) for column in query.output):
+        return False
+    found = roles(query.pattern)
+    aggregates = [column.expr for column in query.output if isinstance(column.expr, Aggregate)]
+    return any(a.over is Over.MATCHES for a in aggregates) and all(
+        a.over is Over.MATCHES or a.var in found for a in aggregates
+    )
+
+
+def _check_source_names(expression: Expr, stream: DerivedStream) -> None:
+    for node in ex.walk(expression):
+        if isinstance(node, Attr) and node.var not in (stream.alias, NODE):
+            raise NameProblem(
+                f"unknown source `{node.var}`",
+                span=node.span,
+                expected=f"`{stream.alias}` or `node`",
+                hint=did_you_mean(node.var, (stream.alias, NODE)),
+            )

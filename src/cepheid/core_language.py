@@ -1,0 +1,95 @@
+"""EQL's qualifications placed on NEXT's core operators (§3.4, §3.5).
+
+EQL keeps predicates apart from the pattern; the core language attaches each to one operator. A predicate belongs to the
+smallest sub-pattern that binds all its variables. On a single event it is a filter, unless that event is what a next or
+an iteration is waiting for: then it is that operator's θ, which discards the instance (the paper's three-consecutive-
+transactions query), or, written FILTER(...), its φ, which passes the event over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cepheid.errors import PatternProblem
+from cepheid.expr import Expr, Filter, conjuncts, variables
+from cepheid.pattern import (
+    Disj,
+    EventClass,
+    Filtered,
+    Iteration,
+    Next,
+    Pattern,
+    Timer,
+    Unless,
+    roles,
+)
+
+
+def core_form(pattern: Pattern, where: Sequence[Expr]) -> Pattern:
+    """The pattern in the core language, every predicate attached to its operator."""
+    placed, here = _place(pattern, list(where))
+    return _filtered(placed, here)
+
+
+def _bound_by(pattern: Pattern) -> set[str]:
+    return set(roles(pattern))
+
+
+def _split(where: list[Expr], *parts: Pattern) -> tuple[list[list[Expr]], list[Expr]]:
+    """Which predicates belong inside each part, and which stay at the operator above them."""
+    inside: list[list[Expr]] = [[] for _ in parts]
+    here: list[Expr] = []
+    for predicate in where:
+        names = variables(predicate)
+        home = next((i for i, part in enumerate(parts) if names and names <= _bound_by(part)), None)
+        (here if home is None else inside[home]).append(predicate)
+    return inside, here
+
+
+def _filtered(pattern: Pattern, where: list[Expr]) -> Pattern:
+    if not where:
+        return pattern
+    return Filtered(pattern, tuple(part for p in where for part in conjuncts(p.item if isinstance(p, Filter) else p)))
+
+
+def _skip_and_keep(where: list[Expr]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    skip = tuple(part for p in where if isinstance(p, Filter) for part in conjuncts(p.item))
+    return skip, tuple(p for p in where if not isinstance(p, Filter))
+
+
+def _place(pattern: Pattern, where: list[Expr]) -> tuple[Pattern, list[Expr]]:
+    """The pattern with predicates attached below its top operator, and those that the operator above must take."""
+    match pattern:
+        case EventClass():
+            return pattern, where
+        case Next():
+            return _place_next(pattern, where), []
+        case Iteration():
+            item, here = _place(pattern.item, where)
+            skip, keep = _skip_and_keep(here)
+            return replace(pattern, item=item, skip=skip, keep=keep), []
+        case Unless():
+            (inside, cancelling), here = _split(where, pattern.item, pattern.cancel)
+            item, above = _place(pattern.item, inside)
+            return replace(pattern, item=item, cancel=core_form(pattern.cancel, cancelling), when=tuple(here)), above
+        case Disj():
+            inside_each, here = _split(where, *pattern.items)
+            items = tuple(core_form(item, inside) for item, inside in zip(pattern.items, inside_each, strict=True))
+            return replace(pattern, items=items), here
+        case Timer():
+            return replace(pattern, item=core_form(pattern.item, where)), []
+        case _:
+            raise PatternProblem("EQL has no such operator", span=pattern.span)
+
+
+def _place_next(pattern: Next, where: list[Expr]) -> Next:
+    (in_left, in_right), here = _split(where, pattern.left, pattern.right)
+    left = core_form(pattern.left, in_left)
+    right, of_right = _place(pattern.right, in_right)
+    if isinstance(right, Unless):
+        cancelling = _bound_by(right.cancel)
+        right = replace(right, when=(*right.when, *(p for p in here if variables(p) & cancelling)))
+        here = [p for p in here if not variables(p) & cancelling]
+    skip, keep = _skip_and_keep([*of_right, *here])
+    return replace(pattern, left=left, right=right, skip=skip, keep=keep)
