@@ -1,0 +1,1 @@
+"""Text to Query and back, one module for each language."""

@@ -1,0 +1,187 @@
+"""What the languages share besides expressions: running a grammar, turning its complaints into ours, and the clauses
+that all of them have.
+
+A language module exposes `parse(text) -> Query`, `to_text(query) -> str` (without inputs and label) and
+`recognises(text) -> bool` (cheap, and only about how the text begins).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+from lark import Lark
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken, VisitError
+
+from cepheid.errors import CepheidError, Span, SyntaxProblem, did_you_mean, shown
+from cepheid.expr import Expr, Or, Param, Whole, conjuncts, quote
+from cepheid.expr import to_text as expr_text
+from cepheid.lang.expressions import HYPHEN, ExpressionBuilder, Group, ParsedColumn, resolve
+from cepheid.lang.text import check_text
+from cepheid.pattern import Column
+
+_VALUE = "a value"
+_WORDS: Mapping[str, str] = {
+    **dict.fromkeys(("NUMBER", "STRING", "_TRUE", "_FALSE", "_NULL"), _VALUE),
+    "NAME": "a name",
+    "WORD": "a name",
+    "TYPE": "an event type",
+    "INDEX": "an index such as [1] or [i]",
+    "COMPARE": "a comparison",
+    **dict.fromkeys(("PLUS", "MINUS", "STAR", "SLASH", "MODULO", "_PERCENT"), "an operator"),
+    "UNIT": "a unit of time",
+    "LPAR": "`(`",
+    "RPAR": "`)`",
+    "LSQB": "`[`",
+    "RSQB": "`]`",
+    "LBRACE": "`{`",
+    "RBRACE": "`}`",
+    "COMMA": "`,`",
+    "DOT": "`.`",
+    "COLON": "`:`",
+    "SEMICOLON": "`;`",
+    "EQUAL": "`=`",
+    "BANG": "`!`",
+    "VBAR": "`|`",
+    "AMPERSAND": "`&`",
+    "AT": "`@`",
+    "BACKSLASH": "`\\`",
+    "$END": "the end of the text",
+}
+_AT_WORD = re.compile(r"[^\W\d]\w*")
+_AT_TOKEN = re.compile(r"[^\W\d]\w*|\d+(?:\.\d+)?|\S")
+_LAST_WORD = re.compile(r"([^\W\d]\w*)\W*\Z")
+
+
+class LanguageParser:
+    """A grammar and its builder. `words` says in human terms what the language's own terminals are; a terminal it does
+    not name is taken for a keyword."""
+
+    def __init__(self, grammar: str, builder: ExpressionBuilder, words: Mapping[str, str] | None = None) -> None:
+        self._grammar = grammar
+        self._builder = builder
+        self._words = {**_WORDS, **(words or {})}
+
+    @cached_property
+    def _lark(self) -> Lark:
+        return Lark(self._grammar, parser="lalr", lexer="contextual", propagate_positions=True)
+
+    def parse(self, text: str) -> Any:
+        """What the builder makes of the text, whose spans are offsets into it."""
+        check_text(text)
+        try:
+            return self._builder.transform(self._lark.parse(text))
+        except UnexpectedInput as error:
+            raise self._problem(error, text) from None
+        except VisitError as error:
+            if isinstance(error.orig_exc, CepheidError):
+                raise error.orig_exc from None
+            raise
+
+    def _problem(self, error: UnexpectedInput, text: str) -> SyntaxProblem:
+        terminals = _acceptable(error)
+        keywords = [self._keyword(name) for name in terminals if name not in self._words]
+        span, found = _found(error, text)
+        word = text[span.start : span.end]
+        what = "the text ends too early" if not found else f"unexpected `{shown(found.replace(HYPHEN, '-'))}`"
+        hint = did_you_mean(word, keywords) if _AT_WORD.fullmatch(word) else None
+        return SyntaxProblem(
+            what, span=span, expected=self._expected(terminals), hint=hint or self._misspelt(text[: span.start], word)
+        )
+
+    def _expected(self, terminals: Collection[str]) -> str | None:
+        described = {self._words.get(name, f"`{self._keyword(name)}`") for name in terminals}
+        if "NAME" in terminals and _VALUE in described:
+            described.discard("a name")
+        phrases = sorted(described, key=lambda phrase: (phrase.startswith("`"), phrase))
+        if not phrases:
+            return None
+        return phrases[0] if len(phrases) == 1 else ", ".join(phrases[:-1]) + " or " + phrases[-1]
+
+    def _misspelt(self, before: str, word: str) -> str | None:
+        """A misspelt keyword often passes for a name, and what follows it is what does not fit."""
+        last = _LAST_WORD.search(before[-100:])
+        clauses = {self._keyword(t.name) for t in self._lark.terminals if t.name.startswith("_")} - {"PERCENT"}
+        if last is None or not word or last.group(1).upper() in clauses or len(last.group(1)) < 4:
+            return None
+        meant = did_you_mean(last.group(1), (clause for clause in clauses if len(clause) > 3))
+        return meant and meant.replace("?", f" instead of `{last.group(1)}`?")
+
+    @staticmethod
+    def _keyword(terminal: str) -> str:
+        return terminal.lstrip("_").replace("__", "-")
+
+
+def _acceptable(error: UnexpectedInput) -> set[str]:
+    match error:
+        case UnexpectedToken():
+            return set(error.accepts or error.expected)
+        case UnexpectedCharacters():
+            return set(error.allowed or ())
+        case _:
+            return set()
+
+
+def _found(error: UnexpectedInput, text: str) -> tuple[Span, str]:
+    """Where the text stopped making sense, and the word or sign that stands there (nothing at the end)."""
+    if isinstance(error, UnexpectedToken) and error.token.type == "$END":
+        end = len(text.rstrip())
+        return Span(end, end), ""
+    start = error.token.start_pos if isinstance(error, UnexpectedToken) else error.pos_in_stream
+    start = start or 0
+    token = _AT_TOKEN.match(text, start)
+    end = token.end() if token else start + 1
+    return Span(start, end), text[start:end]
+
+
+# --- clauses ----------------------------------------------------------------------------------------------------------
+
+
+def where_clause(
+    conditions: Iterable[Expr], negated: Collection[str] = (), bare_name: Callable[[Param], Expr] | None = None
+) -> tuple[Expr, ...]:
+    """The conjuncts of one or several conditions."""
+    return tuple(part for condition in conditions for part in conjuncts(resolve(condition, negated, bare_name)))
+
+
+def output_columns(
+    parsed: Iterable[ParsedColumn],
+    pattern_variables: Collection[str],
+    negated: Collection[str] = (),
+    bare_name: Callable[[Param], Expr] | None = None,
+) -> tuple[Column, ...]:
+    """RETURN's columns: a bare variable stands for its event, and a column without a name is called by its text."""
+
+    def column(item: ParsedColumn) -> Column:
+        match item.expr:
+            case Param(name=name) | Group(var=name, name=None) if name in pattern_variables:
+                whole = Whole(name, span=item.expr.span)
+                return Column(item.name or name, whole)
+            case _:
+                as_written = resolve(item.expr, negated)
+                return Column(item.name or expr_text(as_written), resolve(as_written, negated, bare_name))
+
+    return tuple(column(item) for item in parsed)
+
+
+def columns_text(columns: Iterable[Column], text_of: Callable[[Expr], str] = expr_text) -> str:
+    """The columns as RETURN lists them, with AS where the name is not the text."""
+
+    def one(column: Column) -> str:
+        text = text_of(column.expr)
+        if column.name == text:
+            return text
+        return f"{text} AS {column.name if _AT_WORD.fullmatch(column.name) else quote(column.name)}"
+
+    return ", ".join(one(column) for column in columns)
+
+
+def conditions_text(conditions: Iterable[Expr], text_of: Callable[[Expr], str] = expr_text) -> str:
+    """The conjuncts as WHERE lists them; one that is a disjunction needs brackets."""
+    items = tuple(conditions)
+    texts = [text_of(item) for item in items]
+    if len(items) > 1:
+        texts = [f"({text})" if isinstance(item, Or) else text for item, text in zip(items, texts, strict=True)]
+    return " AND ".join(texts)

@@ -1,0 +1,489 @@
+r"""The expressions that all five languages share: a Lark grammar fragment, and what builds `expr` nodes from it.
+
+A language's grammar is its own rules plus `expression_grammar(...)`; its builder inherits from `ExpressionBuilder`. The
+rules it uses are `condition` (an expression whose depth is checked), `duration`, `columns` and `row_limit`; the
+terminals NAME (a word that is not reserved), WORD (any word), TYPE (a word that may hold hyphens), NUMBER and STRING.
+What the builder gives is raw: a language passes every expression through `resolve` once it knows its pattern.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from lark import Token, v_args
+from lark.tree import Meta
+from lark.visitors import Transformer_NonRecursive
+
+from cepheid.errors import Span, SyntaxProblem, shown
+from cepheid.events import UNIT_WORDS, Duration
+from cepheid.expr import (
+    AGGREGATES,
+    Aggregate,
+    And,
+    Arithmetic,
+    At,
+    Attr,
+    Call,
+    Compare,
+    Const,
+    Contains,
+    Expr,
+    In,
+    IsNull,
+    Like,
+    Negative,
+    Not,
+    Or,
+    Over,
+    Param,
+    Same,
+    Vector,
+    children,
+    transform,
+    variables,
+)
+from cepheid.lang.text import unquote
+
+MAX_DEPTH = 200
+MAX_CHAIN = 100
+HYPHEN = "\ue000"
+"""Stands for the hyphen of a type's name where a language lets an expression refer to the type by that name."""
+
+EXPRESSION_WORDS = ("AND", "OR", "NOT", "IS", "NULL", "TRUE", "FALSE", "IN", "LIKE", "CONTAINS")
+
+_GRAMMAR = r"""
+condition: expr
+
+?expr: conjunction
+    | conjunction (_OR conjunction)+ -> disjunction
+?conjunction: negation
+    | negation (_AND negation)+ -> conjunction_of
+?negation: comparison
+    | _NOT negation -> not_
+?comparison: sum
+    | sum (COMPARE sum)+ -> compared
+    | sum _IS _NULL -> is_null
+    | sum _IS _NOT _NULL -> is_not_null
+    | sum _CONTAINS sum -> contains
+    | sum _LIKE STRING -> like
+    | sum _NOT _LIKE STRING -> not_like
+    | sum _IN "(" _arguments ")" -> within_list
+    | sum _NOT _IN "(" _arguments ")" -> not_within_list
+?sum: product
+    | sum (PLUS | MINUS) product -> arithmetic
+?product: signed
+    | product (STAR | SLASH | MODULO) signed -> arithmetic
+?signed: atom
+    | MINUS signed -> negative
+?atom: "(" expr ")"
+    | NUMBER -> number
+    | NUMBER _PERCENT -> percent
+    | STRING -> string
+    | _TRUE -> true
+    | _FALSE -> false
+    | _NULL -> null
+    | NAME -> bare
+    | NAME _PERCENT -> bare_percent
+    | NAME ("." WORD)+ -> attribute
+    | NAME INDEX ("." WORD)* -> indexed
+    | NAME "(" [_arguments] ")" -> call
+    | NAME ("." WORD)+ "(" [_arguments] ")" -> dotted_call
+    | NAME "(" STAR ")" -> count_all
+    %(atoms)s
+_arguments: expr ("," expr)*
+
+duration: NUMBER [UNIT]
+    | NAME [UNIT]
+columns: column ("," column)*
+column: expr [_AS (WORD | STRING)]
+row_limit: NUMBER
+
+COMPARE.4: /==|=|!=|<>|<=|>=|<|>|≠|≤|≥|\\neq?(?![a-z])|\\leq?(?![a-z])|\\geq?(?![a-z])|\^neq\b/i
+_AND.3: /and\b|&&|∧|\\wedge|\\land%(caret)s/i
+_OR.3: /or\b|\|\||∨|\\vee|\\lor/i
+_NOT.3: /not\b|¬|\\neg(?![a-z])|\\lnot/i
+_IS.3: /is\b/i
+_NULL.3: /null\b/i
+_TRUE.3: /true\b/i
+_FALSE.3: /false\b/i
+_IN.3: /in\b/i
+_LIKE.3: /like\b/i
+_CONTAINS.3: /contains\b/i
+_AS.3: /as\b/i
+PLUS: "+"
+MINUS: /[-−]/
+STAR: "*"
+SLASH: "/"
+MODULO: "%%"
+_PERCENT.4: /%%(?!(?:\s|\$)*(?:(?!(?:%(reserved)s)\b)[\w'"‘“(\[]|\.\d|(?<=\s)[-−]\S))/i
+INDEX: /\[[^\[\]'"]{0,100}\]/
+NUMBER: /(?:\d+(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?/i
+STRING: /'(?:[^']|'')*+'|"(?:[^"]|"")*+"|‘[^’]*’|“[^”]*”/
+UNIT.2: /(?:%(units)s)\b/i
+NAME: /(?!(?:%(reserved)s)(?![\w\ue000]))[^\W\d][\w\ue000]*/i
+WORD: /[^\W\d]\w*/
+TYPE: /(?!(?:%(reserved)s)(?![\w-]))[^\W\d]\w*(?:-\w+)*/i
+COMMENT.9: /\/\*(?:[^*]|\*(?!\/))*+\*\/|--[^\n]*|\/\/[^\n]*/
+BLANK: /(?:\s|\$|\\[ ,;!])+/
+%%ignore COMMENT
+%%ignore BLANK
+"""
+
+_EQUIVALENCE = """| "[" same ("," same)* "]" -> equivalence"""
+_EQUIVALENCE_RULE = """
+same: WORD ("." WORD)* [COMPARE sum]
+"""
+_VECTOR = """| "[" _arguments "]" -> vector"""
+
+
+def expression_grammar(
+    *,
+    reserved: Collection[str] = (),
+    caret_is_and: bool = False,
+    equivalence: bool = False,
+    vectors: bool = False,
+    atoms: str = "",
+) -> str:
+    """The shared fragment. `reserved` are the language's own words that cannot be names of variables and types;
+    `atoms` are further alternatives (each starting with `|`) for an operand."""
+    alternatives = [atoms, _EQUIVALENCE if equivalence else "", _VECTOR if vectors else ""]
+    fragment = _GRAMMAR % {
+        "atoms": "\n    ".join(part for part in alternatives if part),
+        "caret": r"|\^(?!neq\b)" if caret_is_and else "",
+        "reserved": "|".join(word.lower() for word in (*EXPRESSION_WORDS, *reserved)),
+        "units": "|".join(sorted(UNIT_WORDS, key=len, reverse=True)),
+    }
+    return fragment + (_EQUIVALENCE_RULE if equivalence else "")
+
+
+def keywords(*words: str) -> str:
+    """A terminal for each word, in any case, named `_WORD`: a parser leaves it out of the tree."""
+    return "\n".join(rf"_{word}.3: /{word.lower()}\b/i" for word in words) + "\n"
+
+
+# --- what only a parser sees ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Group(Expr):
+    """`a[]`, `a[].price`, `a[..i-1].price`: a stretch of a closure, which only an aggregate can take."""
+
+    var: str
+    name: str | None
+    over: Over
+
+
+@dataclass(frozen=True, slots=True)
+class EqualChain(Expr):
+    """`A = B = C`, until it is known which of its variables are negated."""
+
+    items: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedColumn:
+    expr: Expr
+    name: str | None
+
+
+def resolve(expr: Expr, negated: Collection[str] = (), bare_name: Callable[[Param], Expr] | None = None) -> Expr:
+    """The expression as the algebra has it: chained equality spelt out in pairs (of two negated variables none, by
+    ruling 5), bare names read by `bare_name`, conjunctions and disjunctions flat."""
+
+    def change(node: Expr) -> Expr:
+        match node:
+            case EqualChain():
+                return _pairs(node, negated)
+            case Group():
+                raise SyntaxProblem(
+                    f"`{node.var}{'[..i-1]' if node.over is Over.BEFORE else '[]'}` stands for several events",
+                    span=node.span,
+                    expected="an aggregate around it, or one event of the closure",
+                    hint=f"write avg({node.var}[..i-1].attribute) or {node.var}[i].attribute",
+                )
+            case Param() if bare_name is not None:
+                return bare_name(node)
+            case And() | Or():
+                return flat(type(node), node.items, node.span)
+            case _:
+                return node
+
+    return transform(expr, change)
+
+
+def flat(kind: type[And] | type[Or], items: Collection[Expr], span: Span | None) -> Expr:
+    """`a AND (b AND c)` is one conjunction of three."""
+    parts: list[Expr] = []
+    for item in items:
+        parts.extend(item.items if isinstance(item, kind) else (item,))
+    return kind(tuple(parts), span=span)
+
+
+def check_depth(expr: Expr) -> None:
+    """Refuse a tree so deep that walking it could exhaust the stack."""
+    level: list[Expr] = [expr]
+    for _ in range(MAX_DEPTH):
+        level = [child for node in level for child in children(node)]
+        if not level:
+            return
+    raise SyntaxProblem(
+        f"the expression is nested more than {MAX_DEPTH} deep",
+        span=expr.span,
+        expected=f"at most {MAX_DEPTH} operators inside one another",
+    )
+
+
+def _pairs(chain: EqualChain, negated: Collection[str]) -> Expr:
+    pairs = list(combinations(chain.items, 2))
+    kept = [pair for pair in pairs if not all(_is_negated(side, negated) for side in pair)]
+    return flat(And, [Compare("=", left, right, span=chain.span) for left, right in kept or pairs], chain.span)
+
+
+def _is_negated(expr: Expr, negated: Collection[str]) -> bool:
+    names = variables(expr)
+    return bool(names) and names.issubset(negated)
+
+
+# --- the builder ------------------------------------------------------------------------------------------------------
+
+_SAME_AS = {"==": "=", "<>": "!=", "≠": "!=", "^neq": "!=", "≤": "<=", "≥": ">="}
+_SAME_AS |= {"\\ne": "!=", "\\neq": "!=", "\\le": "<=", "\\leq": "<=", "\\ge": ">=", "\\geq": ">="}
+_INDEX = {"": Over.GROUP, "..i-1": Over.BEFORE, "1": At.FIRST, "i": At.CURRENT, "i-1": At.PREVIOUS, "len": At.LAST}
+_MAX_INTEGER = 2**63 - 1
+
+
+def span_of(item: Meta | Token) -> Span:
+    """Where a rule or a token stands in the text; a rule that matched nothing stands nowhere."""
+    start, end = getattr(item, "start_pos", None), getattr(item, "end_pos", None)
+    return Span(start or 0, end or 0)
+
+
+def name_of(token: Token) -> str:
+    return str(token).replace(HYPHEN, "-")
+
+
+@v_args(meta=True)
+class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
+    """Builds raw expressions. It holds no state, so one instance serves every parse."""
+
+    def condition(self, meta: Meta, items: list[Any]) -> Expr:
+        check_depth(items[0])
+        expr: Expr = items[0]
+        return expr
+
+    def disjunction(self, meta: Meta, items: list[Any]) -> Expr:
+        return flat(Or, items, span_of(meta))
+
+    def conjunction_of(self, meta: Meta, items: list[Any]) -> Expr:
+        return flat(And, items, span_of(meta))
+
+    def not_(self, meta: Meta, items: list[Any]) -> Expr:
+        return Not(items[0], span=span_of(meta))
+
+    def compared(self, meta: Meta, items: list[Any]) -> Expr:
+        operands = items[::2]
+        signs = [_SAME_AS.get(sign.lower(), str(sign)) for sign in items[1::2]]
+        if len(operands) == 2:
+            return Compare(signs[0], operands[0], operands[1], span=span_of(meta))
+        wrong = next((token for token, sign in zip(items[1::2], signs, strict=True) if sign != "="), None)
+        if wrong is not None:
+            raise SyntaxProblem(
+                f"`{wrong}` in a chain of comparisons",
+                span=span_of(wrong),
+                expected="only `=` in a chain",
+                hint="join two comparisons with AND: a < b AND b < c",
+            )
+        if len(operands) > MAX_CHAIN:
+            raise SyntaxProblem(
+                f"a chain of {len(operands)} equalities", span=span_of(meta), expected=f"at most {MAX_CHAIN} in a chain"
+            )
+        return EqualChain(tuple(operands), span=span_of(meta))
+
+    def is_null(self, meta: Meta, items: list[Any]) -> Expr:
+        return IsNull(items[0], span=span_of(meta))
+
+    def is_not_null(self, meta: Meta, items: list[Any]) -> Expr:
+        return Not(self.is_null(meta, items), span=span_of(meta))
+
+    def contains(self, meta: Meta, items: list[Any]) -> Expr:
+        return Contains(items[0], items[1], span=span_of(meta))
+
+    def like(self, meta: Meta, items: list[Any]) -> Expr:
+        return Like(items[0], unquote(items[1]), span=span_of(meta))
+
+    def not_like(self, meta: Meta, items: list[Any]) -> Expr:
+        return Not(self.like(meta, items), span=span_of(meta))
+
+    def within_list(self, meta: Meta, items: list[Any]) -> Expr:
+        return In(items[0], tuple(items[1:]), span=span_of(meta))
+
+    def not_within_list(self, meta: Meta, items: list[Any]) -> Expr:
+        return Not(self.within_list(meta, items), span=span_of(meta))
+
+    def arithmetic(self, meta: Meta, items: list[Any]) -> Expr:
+        left, sign, right = items
+        return Arithmetic("-" if sign == "−" else str(sign), left, right, span=span_of(meta))
+
+    def negative(self, meta: Meta, items: list[Any]) -> Expr:
+        item = items[1]
+        if isinstance(item, Const) and isinstance(item.value, int | float) and not isinstance(item.value, bool):
+            return Const(-item.value, span=span_of(meta))
+        return Negative(item, span=span_of(meta))
+
+    def number(self, meta: Meta, items: list[Any]) -> Expr:
+        return Const(number(items[0]), span=span_of(meta))
+
+    def percent(self, meta: Meta, items: list[Any]) -> Expr:
+        return Const(number(items[0]) / 100, span=span_of(meta))
+
+    def string(self, meta: Meta, items: list[Any]) -> Expr:
+        return Const(unquote(items[0]), span=span_of(meta))
+
+    def true(self, meta: Meta, items: list[Any]) -> Expr:
+        return Const(True, span=span_of(meta))
+
+    def false(self, meta: Meta, items: list[Any]) -> Expr:
+        return Const(False, span=span_of(meta))
+
+    def null(self, meta: Meta, items: list[Any]) -> Expr:
+        return Const(None, span=span_of(meta))
+
+    def bare(self, meta: Meta, items: list[Any]) -> Expr:
+        return Param(name_of(items[0]), span=span_of(meta))
+
+    def bare_percent(self, meta: Meta, items: list[Any]) -> Expr:
+        return Arithmetic("/", Param(name_of(items[0]), span=span_of(items[0])), Const(100), span=span_of(meta))
+
+    def attribute(self, meta: Meta, items: list[Any]) -> Expr:
+        if len(items) == 2 and items[1].lower() == "len":
+            return Aggregate("count", name_of(items[0]), None, span=span_of(meta))
+        return Attr(name_of(items[0]), ".".join(items[1:]), span=span_of(meta))
+
+    def indexed(self, meta: Meta, items: list[Any]) -> Expr:
+        var = name_of(items[0])
+        which = _index(var, items[1])
+        name = ".".join(items[2:]) or None
+        if isinstance(which, Over):
+            return Group(var, name, which, span=span_of(meta))
+        if name is None:
+            raise SyntaxProblem(
+                f"`{shown(var + items[1])}` is an event, not a value",
+                span=span_of(meta),
+                expected="an attribute of it",
+                hint=f"write {var}{items[1]}.attribute",
+            )
+        return Attr(var, name, which, span=span_of(meta))
+
+    def call(self, meta: Meta, items: list[Any]) -> Expr:
+        fn = items[0].lower()
+        args = tuple(item for item in items[1:] if item is not None)
+        if fn in AGGREGATES:
+            return _aggregate(fn, args, span_of(meta))
+        if fn in ("prev", "all"):
+            if len(args) == 1 and isinstance(args[0], Attr) and args[0].at is At.EVENT:
+                at = At.PREVIOUS if fn == "prev" else At.ALL
+                return Attr(args[0].var, args[0].name, at, span=span_of(meta))
+            raise SyntaxProblem(
+                f"`{fn.upper()}` takes one attribute", span=span_of(meta), expected=f"{fn.upper()}(variable.attribute)"
+            )
+        return Call(fn, args, span=span_of(meta))
+
+    def dotted_call(self, meta: Meta, items: list[Any]) -> Expr:
+        words = [item.lower() for item in items if isinstance(item, Token)]
+        args = tuple(item for item in items if isinstance(item, Expr))
+        return Call("_".join(words), args, span=span_of(meta))
+
+    def count_all(self, meta: Meta, items: list[Any]) -> Expr:
+        if items[0].lower() != "count":
+            raise SyntaxProblem(
+                f"`{items[0]}(*)`", span=span_of(meta), expected="count(*), or an attribute in brackets"
+            )
+        return Aggregate("count", "*", None, Over.MATCHES, span=span_of(meta))
+
+    def equivalence(self, meta: Meta, items: list[Any]) -> Expr:
+        return items[0] if len(items) == 1 else And(tuple(items), span=span_of(meta))
+
+    def same(self, meta: Meta, items: list[Any]) -> Expr:
+        *words, sign, value = items
+        if sign is not None and _SAME_AS.get(sign.lower(), str(sign)) != "=":
+            raise SyntaxProblem(f"`{sign}` in an equivalence test", span=span_of(sign), expected="`=`")
+        return Same(".".join(words), value, span=span_of(meta))
+
+    def vector(self, meta: Meta, items: list[Any]) -> Expr:
+        return Vector(tuple(items), span=span_of(meta))
+
+    def duration(self, meta: Meta, items: list[Any]) -> Duration:
+        amount, unit = items
+        value = number(amount) if amount.type == "NUMBER" else name_of(amount)
+        if unit is None:
+            return Duration(value, span=span_of(meta))
+        return Duration(value, UNIT_WORDS[unit.lower()], span=span_of(meta))
+
+    def columns(self, meta: Meta, items: list[Any]) -> tuple[ParsedColumn, ...]:
+        return tuple(items)
+
+    def column(self, meta: Meta, items: list[Any]) -> ParsedColumn:
+        check_depth(items[0])
+        name = items[1]
+        return ParsedColumn(items[0], None if name is None else unquote(name) if name.type == "STRING" else str(name))
+
+    def row_limit(self, meta: Meta, items: list[Any]) -> int:
+        value = number(items[0])
+        if not isinstance(value, int):
+            raise SyntaxProblem(f"`{items[0]}` is not a whole number", span=span_of(meta), expected="a whole number")
+        return value
+
+
+def number(token: Token) -> int | float:
+    text = str(token)
+    if re.fullmatch(r"[0-9]+", text) and len(text) < 20 and int(text) <= _MAX_INTEGER:
+        return int(text)
+    value = float(text)
+    if math.isinf(value) or re.fullmatch(r"[0-9]+", text):
+        raise SyntaxProblem(
+            f"the number `{shown(text)}` is too large",
+            span=span_of(token),
+            expected="a whole number of at most 64 bits, or one up to 1.8e308 with a decimal point or an exponent",
+        )
+    return value
+
+
+def _index(var: str, token: Token) -> At | Over:
+    inside = re.sub(r"[\s$\\]", "", str(token)[1:-1]).replace("−", "-")
+    owner, dot, last = inside.partition(".")
+    if dot and owner == var and last.lower() == "len":
+        inside = last
+    found = _INDEX.get(inside.lower() if inside.lower() == "len" else inside)
+    if found is None:
+        raise SyntaxProblem(
+            f"`{shown(str(token))}` is not an index of `{var}`",
+            span=span_of(token),
+            expected=f"[1], [i], [i-1], [{var}.LEN], or [] and [..i-1] inside an aggregate",
+            hint="conditions are joined with AND" if re.fullmatch(r"\w+(,\w+)*", inside) else None,
+        )
+    return found
+
+
+def _aggregate(fn: str, args: tuple[Expr, ...], span: Span) -> Expr:
+    arg = args[0] if len(args) == 1 else None
+    match arg:
+        case Param() if fn == "count":
+            return Aggregate(fn, arg.name, None, span=span)
+        case Group() if arg.name is not None or fn == "count":
+            return Aggregate(fn, arg.var, arg.name, arg.over, span=span)
+        case Attr(at=At.EVENT):
+            return Aggregate(fn, arg.var, arg.name, span=span)
+        case Attr(at=At.PREVIOUS):
+            # SASE+'s Table 1 writes avg(a[i-1].price) for the running aggregate.
+            return Aggregate(fn, arg.var, arg.name, Over.BEFORE, span=span)
+        case _:
+            raise SyntaxProblem(
+                f"`{fn}` takes one attribute of a variable",
+                span=span,
+                expected=f"{fn}(variable.attribute)" + (", count(variable) or count(*)" if fn == "count" else ""),
+            )
