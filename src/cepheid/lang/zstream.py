@@ -1,0 +1,329 @@
+r"""ZStream's language (§3): `PATTERN A;!B;C+ WHERE ... WITHIN ... RETURN ...`.
+
+In a pattern a closure (`+`, `*`, `^5`, `⁵`, `{5}`, `{2,5}`) and `!` bind tightest, then `&`, then `|`, then `;`. Operators of
+one kind are flat: `A;(B;C)` is `A;B;C`, because all plans for one sequence are equivalent (§5.2.3).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lark import Token, v_args
+from lark.tree import Meta
+
+from cepheid.errors import PatternProblem, Span, SyntaxProblem, listing
+from cepheid.events import Duration
+from cepheid.expr import Expr, Param, Same, variables
+from cepheid.lang.common import LanguageParser, columns_text, conditions_text, output_columns, where_clause
+from cepheid.lang.expressions import ExpressionBuilder, ParsedColumn, expression_grammar, keywords, number, span_of
+from cepheid.lang.text import skeleton
+from cepheid.pattern import (
+    Conj,
+    Disj,
+    EventClass,
+    Kleene,
+    Language,
+    Neg,
+    Pattern,
+    Query,
+    Seq,
+    map_classes,
+    negatives,
+    roles,
+)
+
+_RESERVED = ("PATTERN", "WHERE", "WITHIN", "RETURN", "LIMIT")
+_SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹"
+
+_GRAMMAR = (
+    r"""
+start: _PATTERN sequence where* within? return_? limit?
+where: _WHERE condition
+within: _WITHIN duration
+return_: _RETURN columns
+limit: _LIMIT row_limit
+
+?sequence: disjoint
+    | disjoint (";" disjoint)+ -> seq
+?disjoint: conjoint
+    | conjoint (_EITHER conjoint)+ -> disj
+?conjoint: negated
+    | negated (_BOTH negated)+ -> conj
+?negated: repeated
+    | _WITHOUT negated -> neg
+?repeated: part
+    | repeated PLUS -> one_or_more
+    | repeated STAR -> any_number
+    | repeated "^" PLUS -> one_or_more
+    | repeated "^" STAR -> any_number
+    | repeated SUPERSCRIPT -> exactly
+    | repeated "^" NUMBER -> exactly
+    | repeated "^"? "{" NUMBER "}" -> exactly
+    | repeated "^"? "{" NUMBER "," "}" -> at_least
+    | repeated "^"? "{" NUMBER "," NUMBER "}" -> between
+?part: "(" sequence ")"
+    | CLASS -> by_name
+    | CLASS VARIABLE -> of_type
+    | _ANY "(" CLASS ("," CLASS)* ")" VARIABLE -> of_types
+    | _ANY "(" STAR ")" VARIABLE -> of_any_type
+
+_EITHER: /\|\|?|∨/
+_BOTH: /\\?&&?|∧/
+_WITHOUT: /[!~¬]/
+_ANY.3: /any(?=\s*\()/i
+_SAME.3: /same(?=\s+(?!(?:and|or|is|in|not|like|contains)\b)[^\W\d])/i
+_ADDRESS.3: /address\b/i
+SUPERSCRIPT: /[%(superscript)s]+/
+CLASS.2: /(?!(?:%(reserved)s)(?![\w-]))[^\W\d%(superscript)s][^\W%(superscript)s]*(?:-[^\W%(superscript)s]+)*/i
+VARIABLE.2: /(?!(?:%(reserved)s)\b)[^\W\d%(superscript)s][^\W%(superscript)s]*/i
+"""
+    % {"superscript": _SUPERSCRIPT, "reserved": "|".join(word.lower() for word in _RESERVED)}
+    + keywords(*_RESERVED)
+    + expression_grammar(reserved=_RESERVED, equivalence=True, atoms="| _SAME WORD _ADDRESS? -> same_in_words")
+)
+
+_WORDS = {
+    "_EITHER": "`|`",
+    "_BOTH": "`&`",
+    "_WITHOUT": "`!`",
+    "_ANY": "`ANY(...)`",
+    "CIRCUMFLEX": "a closure",
+    "SUPERSCRIPT": "a closure",
+    "CLASS": "an event class",
+    "VARIABLE": "a name",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Clauses:
+    """What the text says, before names are settled."""
+
+    pattern: Pattern
+    where: tuple[Expr, ...] = ()
+    window: Duration | None = None
+    columns: tuple[ParsedColumn, ...] | None = None
+    limit: int | None = None
+
+
+@v_args(meta=True)
+class _Builder(ExpressionBuilder):
+    def start(self, meta: Meta, items: list[Any]) -> _Clauses:
+        pattern, *clauses = items
+        where = tuple(value for clause, value in clauses if clause == "where")
+        return _Clauses(pattern, where, **{clause: value for clause, value in clauses if clause != "where"})
+
+    def where(self, meta: Meta, items: list[Any]) -> tuple[str, Expr]:
+        return "where", items[0]
+
+    def within(self, meta: Meta, items: list[Any]) -> tuple[str, Duration]:
+        return "window", items[0]
+
+    def return_(self, meta: Meta, items: list[Any]) -> tuple[str, tuple[ParsedColumn, ...]]:
+        return "columns", items[0]
+
+    def limit(self, meta: Meta, items: list[Any]) -> tuple[str, int]:
+        return "limit", items[0]
+
+    def seq(self, meta: Meta, items: list[Any]) -> Pattern:
+        return Seq(_flat(Seq, items), span=span_of(meta))
+
+    def conj(self, meta: Meta, items: list[Any]) -> Pattern:
+        return Conj(_flat(Conj, items), span=span_of(meta))
+
+    def disj(self, meta: Meta, items: list[Any]) -> Pattern:
+        return Disj(_flat(Disj, items), span=span_of(meta))
+
+    def neg(self, meta: Meta, items: list[Any]) -> Pattern:
+        if isinstance(items[0], Neg):
+            raise PatternProblem(
+                "a negation of a negation", span=span_of(meta), expected="one `!`", hint="two of them say nothing"
+            )
+        return Neg(items[0], span=span_of(meta))
+
+    def one_or_more(self, meta: Meta, items: list[Any]) -> Pattern:
+        return _closure(items[0], 1, None, span_of(meta))
+
+    def any_number(self, meta: Meta, items: list[Any]) -> Pattern:
+        return _closure(items[0], 0, None, span_of(meta))
+
+    def exactly(self, meta: Meta, items: list[Any]) -> Pattern:
+        count = _count(items[1])
+        return _closure(items[0], count, count, span_of(meta))
+
+    def at_least(self, meta: Meta, items: list[Any]) -> Pattern:
+        return _closure(items[0], _count(items[1]), None, span_of(meta))
+
+    def between(self, meta: Meta, items: list[Any]) -> Pattern:
+        return _closure(items[0], _count(items[1]), _count(items[2]), span_of(meta))
+
+    def by_name(self, meta: Meta, items: list[Any]) -> Pattern:
+        return EventClass(str(items[0]), (), by_name=True, span=span_of(meta))
+
+    def of_type(self, meta: Meta, items: list[Any]) -> Pattern:
+        return EventClass(str(items[1]), (str(items[0]),), span=span_of(meta))
+
+    def of_types(self, meta: Meta, items: list[Any]) -> Pattern:
+        return EventClass(str(items[-1]), tuple(map(str, items[:-1])), span=span_of(meta))
+
+    def of_any_type(self, meta: Meta, items: list[Any]) -> Pattern:
+        return EventClass(str(items[-1]), span=span_of(meta))
+
+    def same_in_words(self, meta: Meta, items: list[Any]) -> Expr:
+        return Same(str(items[0]), span=span_of(meta))
+
+
+_PARSER = LanguageParser(_GRAMMAR, _Builder(), _WORDS)
+
+
+def recognises(text: str) -> bool:
+    """PATTERN begins SASE+'s queries too, but there SEQ(...) or one variable follows it, and here operators."""
+    return re.match(r"\s*PATTERN\b(?!\s*SEQ\s*\()", skeleton(text), re.IGNORECASE) is not None
+
+
+def parse(text: str) -> Query:
+    clauses: _Clauses = _PARSER.parse(text)
+    pattern = _with_lost_superscripts(clauses)
+    negated = negatives(pattern)
+    return Query(
+        pattern=pattern,
+        language=Language.ZSTREAM,
+        where=where_clause(clauses.where, negated),
+        window=clauses.window,
+        output=None if clauses.columns is None else output_columns(clauses.columns, roles(pattern), negated),
+        limit=clauses.limit,
+    )
+
+
+# --- the pattern ------------------------------------------------------------------------------------------------------
+
+
+def _flat(kind: type[Seq] | type[Conj] | type[Disj], items: Sequence[Pattern]) -> tuple[Pattern, ...]:
+    return tuple(part for item in items for part in (item.items if isinstance(item, kind) else (item,)))
+
+
+def _closure(item: Pattern, low: int, high: int | None, span: Span) -> Kleene:
+    if not isinstance(item, EventClass):
+        raise PatternProblem(
+            "a closure of something that is not one event class",
+            span=item.span,
+            expected="a single event class before `+`, `*` or a count",
+            hint="a closure of a whole group cannot be said in ZStream (EQL has iteration)",
+        )
+    if high is not None and (high == 0 or high < low):
+        raise PatternProblem(
+            f"a closure of {low} to {high} events" if low != high else "a closure of no events",
+            span=span,
+            expected="at least one event, and bounds in order",
+        )
+    return Kleene(item, low, high, span=span)
+
+
+def _count(token: Token) -> int:
+    if token.type == "SUPERSCRIPT":
+        token = token.update(value="".join(str(_SUPERSCRIPT.index(digit)) for digit in token))
+    value = number(token)
+    if not isinstance(value, int):
+        raise SyntaxProblem(f"`{token}` is not a number of events", span=span_of(token), expected="a whole number")
+    return value
+
+
+def _with_lost_superscripts(clauses: _Clauses) -> Pattern:
+    """Query 3's `T2⁵` is `T25` wherever a copy of the paper has lost its superscripts. A class that nothing refers to, whose
+    name is a name that is referred to but not bound and then digits, can only have been meant so."""
+    bound = roles(clauses.pattern)
+    referred = _referred(clauses)
+    unbound = referred - bound.keys()
+
+    def change(node: EventClass) -> Pattern:
+        if node.by_name and node.var not in referred and bound[node.var].kleene is None:
+            for cut in range(len(node.var) - 1, 0, -1):
+                name, digits = node.var[:cut], node.var[cut:]
+                if not re.fullmatch("[0-9]{1,9}", digits):
+                    break
+                if name in unbound and int(digits) > 0:
+                    item = EventClass(name, by_name=True, span=node.span)
+                    return Kleene(item, int(digits), int(digits), span=node.span)
+        return node
+
+    return map_classes(clauses.pattern, change) if unbound else clauses.pattern
+
+
+def _referred(clauses: _Clauses) -> set[str]:
+    names = {name for condition in clauses.where for name in variables(condition)}
+    for column in clauses.columns or ():
+        names |= variables(column.expr)
+        if isinstance(column.expr, Param):
+            names.add(column.expr.name)
+    return names
+
+
+# --- printing ---------------------------------------------------------------------------------------------------------
+
+_SEQ, _DISJ, _CONJ, _NEG, _CLOSURE = range(5)
+
+
+def to_text(query: Query) -> str:
+    """The query as this language writes it, without its inputs."""
+    lines = [f"PATTERN {pattern_text(query.pattern)}"]
+    if query.where:
+        lines.append(f"WHERE {conditions_text(query.where)}")
+    if query.window is not None:
+        lines.append(f"WITHIN {query.window}")
+    if query.output is not None:
+        lines.append(f"RETURN {columns_text(query.output)}")
+    if query.limit is not None:
+        lines.append(f"LIMIT {query.limit}")
+    return "\n".join(lines)
+
+
+def pattern_text(pattern: Pattern) -> str:
+    return _print(pattern)[0]
+
+
+def _print(pattern: Pattern) -> tuple[str, int]:
+    """The text, and how tightly its outermost operator binds."""
+
+    def at(item: Pattern, level: int) -> str:
+        text, own = _print(item)
+        return text if own >= level else f"({text})"
+
+    match pattern:
+        case Seq():
+            return ";".join(at(item, _DISJ) for item in pattern.items), _SEQ
+        case Disj():
+            return "|".join(at(item, _CONJ) for item in pattern.items), _DISJ
+        case Conj():
+            return "&".join(at(item, _NEG) for item in pattern.items), _CONJ
+        case Neg():
+            return f"!{at(pattern.item, _NEG)}", _NEG
+        case Kleene():
+            return f"{_print(pattern.item)[0]}{_bounds(pattern.low, pattern.high)}", _CLOSURE
+        case EventClass(by_name=True):
+            return pattern.var, _CLOSURE
+        case EventClass(types=(name,)):
+            return f"{name} {pattern.var}", _CLOSURE
+        case EventClass():
+            return f"ANY({', '.join(pattern.types) or '*'}) {pattern.var}", _CLOSURE
+        case _:
+            raise PatternProblem(
+                f"{type(pattern).__name__} has no text in ZStream's language",
+                span=pattern.span,
+                expected=listing(("Seq", "Conj", "Disj", "Neg", "Kleene", "EventClass")),
+            )
+
+
+def _bounds(low: int, high: int | None) -> str:
+    match low, high:
+        case 1, None:
+            return "+"
+        case 0, None:
+            return "*"
+        case _, None:
+            return f"{{{low},}}"
+        case _ if low == high:
+            return f"^{low}"
+        case _:
+            return f"{{{low},{high}}}"
