@@ -430,6 +430,13 @@ class _Vacuous(Exception):
     """The predicate names something that is not there, so it does not apply."""
 
 
+class _ForAll(Exception):
+    """The predicate speaks of every event of a variable (EQL's ALL), so it has to be tried for each of them."""
+
+    def __init__(self, var: str) -> None:
+        self.var = var
+
+
 def holds(predicate: Expr, env: Env) -> bool:
     """Whether a predicate is true, or does not apply."""
     return truth(predicate, env) is not False
@@ -449,13 +456,12 @@ def truth(expr: Expr, env: Env) -> bool | None:
             return None if result is None else not result
         case Filter():
             return truth(expr.item, env)
-    everything = {node.var for node in walk(expr) if isinstance(node, Attr) and node.at is At.ALL}
     try:
-        for var in everything:
-            return _holds_for_all(expr, var, env)
         return _atom(expr, env)
     except _Vacuous:
         return None
+    except _ForAll as met:
+        return _holds_for_all(expr, met.var, env)
 
 
 def _holds_for_all(expr: Expr, var: str, env: Env) -> bool | None:
@@ -559,12 +565,22 @@ def value(expr: Expr, env: Env) -> Any:
             return truth(expr, env) is not False
 
 
+def value_or_null(expr: Expr, env: Env) -> Any:
+    """The value of an output column: null where it speaks of something the match does not have."""
+    try:
+        return value(expr, env)
+    except _Vacuous:
+        return None
+
+
 def _event_at(expr: Attr, env: Env) -> Event:
     group = env.group(expr.var)
     if group is None:
         raise _Vacuous
     trying = env.trying.get(expr.var)
     match expr.at:
+        case At.ALL:
+            raise _ForAll(expr.var)
         case At.FIRST:
             event = group[0] if group else trying
         case At.CURRENT:

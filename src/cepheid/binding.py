@@ -1,0 +1,281 @@
+"""Fitting a query to a schema: what its names mean, and whether its types fit.
+
+The schema of JSON Lines or CSV is read off the data, so a type that it does not show may still exist: a stream without
+a register reading today is no reason to refuse the shoplifting query. What is refused is what cannot be right: an
+attribute that no event has, types that do not fit, a parameter without a value, a type name one slip away from a type
+that exists and that the query does not mention.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from cepheid import expr as ex
+from cepheid.checks import NODE, summarises
+from cepheid.errors import NameProblem, did_you_mean, listing
+from cepheid.events import Schema, Type
+from cepheid.expr import Attr, Compare, Const, Expr, Whole
+from cepheid.pattern import (
+    Conj,
+    DerivedStream,
+    EventClass,
+    Query,
+    Role,
+    Seq,
+    SourceStream,
+    map_classes,
+    partition_attributes,
+    roles,
+    walk,
+    with_params,
+)
+
+_BASE_SCHEMA = {
+    "node_id": Type.UNKNOWN,
+    "event_id": Type.UNKNOWN,
+    "start_time": Type.NUMBER,
+    "end_time": Type.NUMBER,
+}
+_NO_PARAMS: Mapping[str, Any] = {}
+_SHORTEST_TYPO = 4
+
+
+def bind(query: Query, schema: Schema, params: Mapping[str, Any] = _NO_PARAMS) -> Query:
+    """The query with its parameters filled in and its classes settled; raises where it does not fit the schema."""
+    query = with_params(query, params)
+    inputs: list[SourceStream | DerivedStream | Query] = []
+    for item in query.inputs:
+        bound, attributes = _bind_input(item, schema)
+        inputs.append(bound)
+        schema = schema.extended(bound.name or "", attributes)
+    derived = {item.name for item in inputs if not isinstance(item, SourceStream)}
+    raw = Schema({name: attrs for name, attrs in schema.types.items() if name not in derived}, schema.open)
+    pattern = map_classes(query.pattern, lambda c: _settled(c, schema))
+    query = replace(query, inputs=tuple(inputs), pattern=pattern)
+    found = roles(pattern)
+    _require_parameters(query)
+    for role in found.values():
+        _require_types(role.event_class, schema, query)
+    checker = _Checker(query, found, schema, raw)
+    where = tuple(checker.predicate(p) for p in query.where)
+    for column in query.output or ():
+        if not summarises(query):
+            ex.infer(column.expr, checker.attribute_type)
+    return replace(query, where=where)
+
+
+def warnings_for(query: Query, schema: Schema) -> list[str]:
+    """What is odd about a bound query on this input but may be meant."""
+    declared = {item.name for item in query.inputs}
+    missing = [
+        name
+        for role in roles(query.pattern).values()
+        for name in role.event_class.types
+        if name not in schema.types and name not in declared
+    ]
+    if not schema.types:
+        return []
+    return [
+        f"the input has no event of type `{name}` (it has {listing(schema.types)})" for name in dict.fromkeys(missing)
+    ]
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def _settled(event_class: EventClass, schema: Schema) -> EventClass:
+    if not event_class.by_name:
+        return event_class
+    types = (event_class.var,) if event_class.var in schema.types else ()
+    return replace(event_class, types=types, by_name=False)
+
+
+def _require_parameters(query: Query) -> None:
+    expressions = [*query.where, *(column.expr for column in query.output or ())]
+    for node in (node for e in expressions for node in ex.walk(e)):
+        if isinstance(node, ex.Param):
+            raise NameProblem(
+                f"`{node.name}` is neither a variable's attribute nor a parameter with a value",
+                span=node.span,
+                expected=f"an attribute (`{next(iter(roles(query.pattern)))}.{node.name}`), a value, or a parameter",
+                hint=f"give the parameter a value: --param {node.name}=...",
+            )
+    windows = [query.window, *(n.window for n in walk(query.pattern) if isinstance(n, Seq | Conj))]
+    for window in windows:
+        if window is not None and not isinstance(window.amount, int | float):
+            raise NameProblem(
+                f"the window's length `{window.amount}` has no value",
+                span=window.span,
+                expected="a number",
+                hint=f"give the parameter a value: --param {window.amount}=...",
+            )
+
+
+def _require_types(event_class: EventClass, schema: Schema, query: Query) -> None:
+    named = {name for role in roles(query.pattern).values() for name in role.event_class.types}
+    for name in event_class.types:
+        if name in schema.types:
+            continue
+        slip = _slip(name, set(schema.types) - named)
+        if slip is not None or not schema.open:
+            raise NameProblem(
+                f"unknown event type `{name}`",
+                span=event_class.span,
+                expected=f"one of {listing(schema.types)}",
+                hint=f"did you mean `{slip}`?" if slip else did_you_mean(name, schema.types),
+            )
+
+
+def _slip(name: str, others: Iterable[str]) -> str | None:
+    """The type that a misspelt name was meant to be, if there is hardly a doubt. E1 and E2 are not slips of each other,
+    nor are names that differ in a number."""
+    letters = "".join(c for c in name if not c.isdigit())
+    candidates = [o for o in others if len(o) >= _SHORTEST_TYPO and _digits(o) == _digits(name)]
+    if len(letters) < _SHORTEST_TYPO:
+        return None
+    close = difflib.get_close_matches(name.casefold(), [o.casefold() for o in candidates], n=1, cutoff=0.75)
+    return next((o for o in candidates if close and o.casefold() == close[0]), None)
+
+
+def _digits(name: str) -> str:
+    return "".join(c for c in name if c.isdigit())
+
+
+# --- attributes and types ---------------------------------------------------------------------------------------------
+
+
+class _Checker:
+    """Finds the type of each attribute that a query reads; `raw` is the schema of the input alone."""
+
+    def __init__(self, query: Query, found: Mapping[str, Role], schema: Schema, raw: Schema) -> None:
+        self.query = query
+        self.found = found
+        self.schema = schema
+        self.raw = raw
+
+    def types_of(self, var: str) -> tuple[str, ...]:
+        return self.found[var].event_class.types or tuple(self.raw.types)
+
+    def attribute_type(self, attr: Attr) -> Type:
+        if attr.var == NODE and NODE not in self.found:
+            return Type.UNKNOWN
+        types = self.types_of(attr.var)
+        known = self.schema.attributes(types)
+        if attr.name in known:
+            return known[attr.name]
+        self._require_known(attr.name, types, attr)
+        return Type.UNKNOWN
+
+    def _require_known(self, name: str, types: tuple[str, ...], node: Expr) -> None:
+        """A type may lack an attribute that others have (a predicate on it is then true, ruling 4), but an attribute
+        that nobody has is a mistake, provided that the types in question have been seen at all."""
+        everyone = self.schema.attributes(self.schema.types)
+        if name in everyone or not types or any(t not in self.schema.types for t in types):
+            return
+        raise NameProblem(
+            f"unknown attribute `{name}`" + (f" of `{node.var}`" if isinstance(node, Attr) else ""),
+            span=node.span,
+            expected=f"one of {listing(self.schema.attributes(types))}",
+            hint=did_you_mean(name, self.schema.attributes(types)),
+        )
+
+    def predicate(self, predicate: Expr) -> Expr:
+        if isinstance(predicate, ex.Same):
+            types = tuple(dict.fromkeys(t for var in self.found for t in self.types_of(var)))
+            self._require_known(predicate.name, types, predicate)
+            if predicate.value is not None:
+                test = Compare("=", Attr(next(iter(self.found)), predicate.name), predicate.value, span=predicate.span)
+                fitted = self.predicate(test)
+                assert isinstance(fitted, Compare)
+                return replace(predicate, value=fitted.right)
+            return predicate
+        fitted = ex.transform(predicate, self._fit_literal)
+        if not ex.infer(fitted, self.attribute_type).fits(Type.BOOLEAN):
+            raise NameProblem(
+                f"`{ex.to_text(predicate)}` is not a condition", span=predicate.span, expected="something true or false"
+            )
+        return fitted
+
+    def _fit_literal(self, node: Expr) -> Expr:
+        """The papers write ids in quotes (`[id='1']`) whatever they are: a quoted number that is tested for equality
+        with a numeric attribute is that number."""
+        if not isinstance(node, Compare) or node.op not in ("=", "!="):
+            return node
+        left, right = node.left, node.right
+        return replace(node, left=self._as_compared_with(left, right), right=self._as_compared_with(right, left))
+
+    def _as_compared_with(self, literal: Expr, other: Expr) -> Expr:
+        if isinstance(literal, Const) and isinstance(literal.value, str) and isinstance(other, Attr):
+            number = _as_number(literal.value)
+            if number is not None and self.attribute_type(other) is Type.NUMBER:
+                return Const(number, span=literal.span)
+        return literal
+
+
+def _as_number(text: str) -> int | float | None:
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return None
+
+
+# --- composition ------------------------------------------------------------------------------------------------------
+
+
+def _bind_input(
+    item: SourceStream | DerivedStream | Query, schema: Schema
+) -> tuple[SourceStream | DerivedStream | Query, Mapping[str, Type]]:
+    """A named stream, bound, and the attributes its events have."""
+    match item:
+        case SourceStream():
+            return item, {**schema.types.get(item.name, {}), **dict(item.attributes)}
+        case DerivedStream():
+            source = schema.types.get(item.source, {})
+
+            def read(attr: Attr) -> Type:
+                return source.get(attr.name, Type.UNKNOWN) if attr.var == item.alias else Type.UNKNOWN
+
+            computed = {column.name: ex.infer(column.expr, read) for column in item.columns}
+            return item, {**_BASE_SCHEMA, **computed}
+        case _:
+            bound = bind(item, schema)
+            return bound, output_attributes(bound, schema)
+
+
+def output_attributes(query: Query, schema: Schema) -> dict[str, Type]:
+    """The attributes of the events that a bound query's matches are."""
+    found = roles(query.pattern)
+    checker = _Checker(query, found, schema, schema)
+
+    def attributes_of(var: str) -> dict[str, Type]:
+        return schema.attributes(checker.types_of(var))
+
+    result: dict[str, Type] = dict(_BASE_SCHEMA)
+    for column in query.output or ():
+        result[column.name] = ex.infer(column.expr, checker.attribute_type)
+    for name, var, attribute in composite_names(query, attributes_of):
+        result[name] = attributes_of(var)[attribute]
+    return result
+
+
+def composite_names(query: Query, attributes_of: Callable[[str], Iterable[str]]) -> Iterator[tuple[str, str, str]]:
+    """How the attributes of a match's events are read from the match: `var.attribute` for every event it returns, and
+    the bare attribute where only one event has it or an equivalence test makes all agree."""
+    found = roles(query.pattern)
+    single = [var for var, role in found.items() if not role.negated and not role.binds_many]
+    if query.output is not None:
+        single = [c.expr.var for c in query.output if isinstance(c.expr, Whole) and c.expr.var in single]
+    owners: dict[str, list[str]] = {}
+    for var in single:
+        for attribute in attributes_of(var):
+            owners.setdefault(attribute, []).append(var)
+            yield f"{var}.{attribute}", var, attribute
+    shared = partition_attributes(query)
+    for attribute, variables in owners.items():
+        if query.output is None and (len(variables) == 1 or attribute in shared):
+            yield attribute, variables[0], attribute

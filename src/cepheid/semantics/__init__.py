@@ -1,0 +1,145 @@
+"""The oracle: what the matches of a query are, by brute force, straight from the definitions.
+
+Nothing here is meant to be fast. Each language's definition has a file of its own, to be read with the paper beside it:
+`combinations` (SASE, ZStream), `runs` (SASE+), `successors` (EQL), `intervals` (CED). This file holds what is the same
+for all: composition, output and its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cepheid import expr as ex
+from cepheid.binding import composite_names
+from cepheid.checks import NODE, summarises
+from cepheid.events import NO_CLOCK, Clock, Event, in_order
+from cepheid.expr import Aggregate, Env, Over
+from cepheid.pattern import Column, DerivedStream, Language, Query, SourceStream, roles
+from cepheid.semantics import combinations, intervals, runs, successors
+from cepheid.semantics.common import Bindings, Context, Found, events_of
+
+_DEFINITIONS = {
+    Language.SASE: combinations.matches,
+    Language.ZSTREAM: combinations.matches,
+    Language.SASE_PLUS: runs.matches,
+    Language.EQL: successors.matches,
+    Language.CED: intervals.matches,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One match: each positive variable with its event, its list of events (Kleene), or None (a branch not taken)."""
+
+    bindings: Bindings
+    start: int
+    end: int
+    columns: Mapping[str, Any] | None = None
+
+
+def evaluate(query: Query, events: Sequence[Event], clock: Clock = NO_CLOCK) -> list[Match]:
+    """All matches of a bound query on a stream in its order, in the order in which they are complete."""
+    matches = [Match(f.bindings, f.start, f.end, _columns(query, f, clock)) for f in _found(query, events, clock)]
+    if summarises(query):
+        matches = [_summary(query, matches)]
+    return matches if query.limit is None else matches[: query.limit]
+
+
+def _found(query: Query, events: Sequence[Event], clock: Clock) -> list[Found]:
+    stream = list(events)
+    for item in query.inputs:
+        stream = in_order([*stream, *_derived(item, stream, clock)])
+    found = list(_DEFINITIONS[query.language](Context.of(query, _visible(query, stream), clock)))
+    return sorted(found, key=lambda f: (f.end, f.start, [e.position for e in events_of(f.bindings)]))
+
+
+def _visible(query: Query, stream: Sequence[Event]) -> list[Event]:
+    """The input, and of what other queries derive from it only what this query names."""
+    named = {name for role in roles(query.pattern).values() for name in role.event_class.types}
+    derived = {item.name for item in query.inputs if not isinstance(item, SourceStream)} - named
+    return in_order(event for event in stream if event.type not in derived)
+
+
+# --- composition (ruling 11) ------------------------------------------------------------------------------------------
+
+
+def _derived(item: SourceStream | DerivedStream | Query, stream: Sequence[Event], clock: Clock) -> Iterator[Event]:
+    match item:
+        case DerivedStream():
+            for event in stream:
+                if event.type == item.source:
+                    yield _primitive_of(item, event, clock)
+        case Query():
+            for found in _found(item, stream, clock):
+                yield composite(item, found, clock)
+
+
+def _primitive_of(item: DerivedStream, event: Event, clock: Clock) -> Event:
+    """CED's primitive event for an event of its source, with the base schema (CED §2.1)."""
+    env = Env({item.alias: event, NODE: _node(event)}, {}, clock)
+    computed = {column.name: _value(column, env) for column in item.columns}
+    attributes = {**_base_schema(event.attributes.get("node_id"), event.start, event.end), **computed}
+    return replace(event, type=item.name, attributes=attributes, row=attributes, position=event.position)
+
+
+def composite(query: Query, found: Found, clock: Clock) -> Event:
+    """The event that a match is, for the queries that use it. It arrives after the event that completed it."""
+    parts = tuple(events_of(found.bindings))
+    attributes: dict[str, Any] = _base_schema(None, found.start, found.end)
+    columns = _columns(query, found, clock)
+    if columns is not None:
+        attributes.update(columns)
+    for name, var, attribute in composite_names(query, lambda v: _attributes(found.bindings.get(v))):
+        event = found.bindings.get(var)
+        if isinstance(event, Event):
+            attributes[name] = event.attributes[attribute]
+    last = max(parts, key=lambda event: (event.end, event.position))
+    return Event(query.name or "", found.start, found.end, last.position, attributes, attributes, found.times, parts)
+
+
+def _attributes(binding: Event | tuple[Event, ...] | None) -> list[str]:
+    return list(binding.attributes) if isinstance(binding, Event) else []
+
+
+def _base_schema(node_id: Any, start: int, end: int) -> dict[str, Any]:
+    return {"node_id": node_id, "event_id": None, "start_time": start, "end_time": end}
+
+
+def _node(event: Event) -> Event:
+    context = {"id": event.attributes.get("node_id"), "time": event.end, "loc": event.attributes.get("node_loc")}
+    return replace(event, attributes=context)
+
+
+# --- output -----------------------------------------------------------------------------------------------------------
+
+
+def _columns(query: Query, found: Found, clock: Clock) -> dict[str, Any] | None:
+    if query.output is None or summarises(query):
+        return None
+    bound = found.bindings
+    if query.language is Language.CED:
+        last = max(events_of(bound), key=lambda event: (event.end, event.position))
+        bound = {**bound, NODE: _node(last)}
+    env = Env(bound, {}, clock)
+    return {column.name: _value(column, env) for column in query.output}
+
+
+def _value(column: Column, env: Env) -> Any:
+    return ex.value_or_null(column.expr, env)
+
+
+def _summary(query: Query, matches: Sequence[Match]) -> Match:
+    """One row about all matches: `RETURN count(*), sum(b.price)`."""
+    row: dict[str, Any] = {}
+    for column in query.output or ():
+        aggregate = column.expr
+        assert isinstance(aggregate, Aggregate)
+        if aggregate.over is Over.MATCHES and aggregate.name is None:
+            row[column.name] = len(matches)
+        else:
+            events = [e for m in matches for e in events_of({aggregate.var: m.bindings.get(aggregate.var)})]
+            row[column.name] = ex.aggregate(aggregate.fn, events, aggregate.name)
+    starts, ends = [m.start for m in matches], [m.end for m in matches]
+    return Match({}, min(starts, default=0), max(ends, default=0), row)

@@ -1,0 +1,250 @@
+"""SASE and ZStream: all combinations (rulings 5, 6 and 8).
+
+A match is a choice of one event for each plain class, in an order that the operators allow, together with the groups
+that its closures then have. Groups and absences are looked at once the plain classes are chosen, because both depend on
+their neighbours and on the window of the whole match.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from cepheid import expr as ex
+from cepheid.events import Event
+from cepheid.expr import At, Attr, Expr
+from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Seq, walk
+from cepheid.semantics.common import Bindings, Context, Found, events_of, found
+
+Group = tuple[Event, ...]
+Test = tuple[frozenset[str], Expr]
+"""A predicate and the variables it names."""
+
+
+def matches(context: Context) -> Iterator[Found]:
+    every_variable = {var: None for var, role in context.roles.items() if not role.negated}
+    for alternative in alternatives(normal_form(context.query.pattern)):
+        for bound in _Search(context, alternative).matches():
+            yield found({**every_variable, **bound})
+
+
+def normal_form(pattern: Pattern) -> Pattern:
+    """The pattern with nested operators of one kind flattened, and `!B & !C` written `!(B | C)` (ZStream §5.2.1)."""
+    match pattern:
+        case Seq() | Conj() | Disj():
+            items: list[Pattern] = []
+            for item in map(normal_form, pattern.items):
+                items.extend(item.items if type(item) is type(pattern) else [item])
+            if isinstance(pattern, Conj) and all(isinstance(item, Neg) for item in items):
+                return Neg(Disj(tuple(item.item for item in items if isinstance(item, Neg))))
+            return items[0] if len(items) == 1 else type(pattern)(tuple(items))
+        case _:
+            return pattern
+
+
+def alternatives(pattern: Pattern) -> Iterator[Pattern]:
+    """The patterns without disjunction that the pattern is the union of (a negated disjunction stays as it is)."""
+    match pattern:
+        case Disj():
+            for item in pattern.items:
+                yield from alternatives(item)
+        case Seq() | Conj():
+            for choice in itertools.product(*(list(alternatives(item)) for item in pattern.items)):
+                yield normal_form(type(pattern)(choice))
+        case _:
+            yield pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A choice for the plain classes of a (sub)pattern, and its interval; no interval if it has none."""
+
+    bound: Mapping[str, Event]
+    start: int | None = None
+    end: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    context: Context
+    pattern: Pattern
+
+    def matches(self) -> Iterator[Bindings]:
+        closures = [node for node in walk(self.pattern) if isinstance(node, Kleene)]
+        closure_names = {closure.item.var for closure in closures}
+        member_tests = [p for p in self.context.about(absent=False) if _speaks_of_members(p, closure_names)]
+        match_tests = [p for p in self.context.about(absent=False) if p not in member_tests]
+        for chosen in self._choices(self.pattern, [(ex.variables(p), p) for p in match_tests]):
+            for groups in self._groups(closures, chosen.bound, member_tests):
+                bound: Bindings = {**chosen.bound, **groups}
+                events = events_of(bound)
+                if not events or not self.context.within(events):
+                    continue
+                if self.context.holds(match_tests, bound) and self._nothing_forbidden(self.pattern, bound):
+                    yield bound
+
+    # -- plain classes --
+
+    def _choices(self, pattern: Pattern, tests: Sequence[Test]) -> Iterator[Chosen]:
+        """Every choice of events for the plain classes that the operators (and the tests that can be made) allow."""
+        match pattern:
+            case EventClass():
+                for event in self.context.of_class[pattern]:
+                    bound = {pattern.var: event}
+                    if self._passes(tests, bound, bound):
+                        yield Chosen(bound, event.start, event.end)
+            case Seq() | Conj():
+                options = [list(self._choices(item, tests)) for item in pattern.items]
+                yield from self._join(options, isinstance(pattern, Seq), Chosen({}), tests)
+            case _:
+                yield Chosen({})
+
+    def _join(
+        self, options: Sequence[Sequence[Chosen]], ordered: bool, so_far: Chosen, tests: Sequence[Test]
+    ) -> Iterator[Chosen]:
+        """One of each of the options, one after the other if `ordered`."""
+        if not options:
+            yield so_far
+            return
+        taken = {id(event) for event in so_far.bound.values()}
+        for choice in options[0]:
+            if ordered and None not in (so_far.end, choice.start) and not so_far.end < choice.start:  # type: ignore[operator]
+                continue
+            if any(id(event) in taken for event in choice.bound.values()):
+                continue
+            bound = {**so_far.bound, **choice.bound}
+            starts = [t for t in (so_far.start, choice.start) if t is not None]
+            ends = [t for t in (so_far.end, choice.end) if t is not None]
+            joined = Chosen(bound, min(starts, default=None), max(ends, default=None))
+            if (bound and not self.context.within(bound.values())) or not self._passes(tests, bound, choice.bound):
+                continue
+            yield from self._join(options[1:], ordered, joined, tests)
+
+    def _passes(self, tests: Sequence[Test], bound: Mapping[str, Event], new: Mapping[str, Event]) -> bool:
+        """Whether the tests that can be made now, and could not before, hold: it saves looking at hopeless choices."""
+        ready = [p for names, p in tests if names <= bound.keys() and names & new.keys()]
+        return self.context.holds(ready, bound)
+
+    # -- closures --
+
+    def _groups(
+        self, closures: Sequence[Kleene], bound: Mapping[str, Event], tests: Sequence[Expr]
+    ) -> Iterator[dict[str, Group]]:
+        """Every way to fill the closures. A leading one begins at the edge of the window, which the end of the match
+        decides, so it is filled last."""
+        places = {closure.item.var: self._neighbours(self.pattern, closure, bound) for closure in closures}
+        in_order = sorted(closures, key=lambda closure: places[closure.item.var][0] is None)
+        yield from self._fill(in_order, places, bound, {}, tests)
+
+    def _fill(
+        self,
+        closures: Sequence[Kleene],
+        places: Mapping[str, tuple[int | None, int | None]],
+        bound: Mapping[str, Event],
+        groups: dict[str, Group],
+        tests: Sequence[Expr],
+    ) -> Iterator[dict[str, Group]]:
+        if not closures:
+            yield groups
+            return
+        var = closures[0].item.var
+        after, before = places[var]
+        for group in self._candidates_for(closures[0], after, before, {**bound, **groups}, tests):
+            yield from self._fill(closures[1:], places, bound, {**groups, var: group}, tests)
+
+    def _candidates_for(
+        self, closure: Kleene, after: int | None, before: int | None, bound: Bindings, tests: Sequence[Expr]
+    ) -> Iterator[Group]:
+        """The groups a closure can have between `after` and `before` (None: it leads, or trails)."""
+        var = closure.item.var
+        taken = events_of(bound)
+
+        def members(last: Event | None) -> Group:
+            known: Bindings = {**bound, var: (last,)} if last is not None else bound
+            end = max([*taken, *([last] if last is not None else [])], key=lambda event: event.end, default=None)
+            mine = [p for p in tests if var in ex.variables(p)]
+            return tuple(
+                event
+                for event in self.context.of_class[closure.item]
+                if (after is None or after < event.start)
+                and (before is None or event.end < before)
+                and (last is None or event.position <= last.position)
+                and (after is not None or end is None or self.context.not_before_window(event, end))
+                and not any(event is other for other in taken)
+                and self.context.holds(mine, known, {var: event})
+            )
+
+        if before is not None and closure.high is None:
+            everyone = members(None)
+            if len(everyone) >= closure.low:
+                yield everyone
+            return
+        if closure.low == 0:
+            yield ()
+        for last in self.context.of_class[closure.item]:
+            everyone = members(last)
+            if not everyone or everyone[-1] is not last:
+                continue
+            if closure.high is None:
+                yield everyone
+            elif len(everyone) >= closure.low:
+                yield everyone[-closure.low :]
+
+    def _neighbours(
+        self, pattern: Pattern, closure: Kleene, bound: Mapping[str, Event]
+    ) -> tuple[int | None, int | None]:
+        """The end of what stands before a closure in its sequence, and the start of what stands after it."""
+        for node in walk(pattern):
+            if isinstance(node, Seq) and closure in node.items:
+                index = node.items.index(closure)
+                before = [e.end for item in node.items[:index] for e in _plain(item, bound)]
+                after = [e.start for item in node.items[index + 1 :] for e in _plain(item, bound)]
+                return max(before, default=None), min(after, default=None)
+        return None, None
+
+    # -- negation --
+
+    def _nothing_forbidden(self, pattern: Pattern, bound: Bindings) -> bool:
+        if isinstance(pattern, Seq | Conj):
+            for index, item in enumerate(pattern.items):
+                if isinstance(item, Neg):
+                    if not self._absent(pattern, index, item, bound):
+                        return False
+                elif not self._nothing_forbidden(item, bound):
+                    return False
+        return True
+
+    def _absent(self, parent: Seq | Conj, index: int, item: Neg, bound: Bindings) -> bool:
+        chosen = events_of(bound)
+        first = min(chosen, key=lambda event: event.start)
+        last = max(chosen, key=lambda event: event.end)
+        before = [e for i in parent.items[:index] for e in _plain(i, bound)]
+        after = [e for i in parent.items[index + 1 :] for e in _plain(i, bound)]
+        in_sequence = isinstance(parent, Seq)
+
+        def occurs(event: Event) -> bool:
+            if not in_sequence:
+                return self.context.not_before_window(event, last) and self.context.not_after_window(event, first)
+            if before and not max(e.end for e in before) < event.start:
+                return False
+            if after and not event.end < min(e.start for e in after):
+                return False
+            if not before and not self.context.not_before_window(event, last):
+                return False
+            return bool(after) or self.context.not_after_window(event, first)
+
+        return self.context.absent(item.item, bound, occurs)
+
+
+def _plain(pattern: Pattern, bound: Bindings) -> list[Event]:
+    """The events bound under a positive sub-pattern."""
+    if isinstance(pattern, Neg):
+        return []
+    names = {node.var for node in walk(pattern) if isinstance(node, EventClass)}
+    return events_of({var: binding for var, binding in bound.items() if var in names})
+
+
+def _speaks_of_members(predicate: Expr, closures: set[str]) -> bool:
+    """Ruling 8: a predicate on a closure's attribute is one that each member must satisfy."""
+    return any(isinstance(node, Attr) and node.at is At.EVENT and node.var in closures for node in ex.walk(predicate))

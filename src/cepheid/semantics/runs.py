@@ -1,0 +1,234 @@
+"""SASE+: the runs of an NFA^b, event by event (SASE+ §3, ruling 7).
+
+A run is the events it has selected, by component, and the component it is at. At each event a run may
+
+- *take* it, if it is at a Kleene component whose take edge holds,
+- *begin* the next component on it (proceeding past a Kleene component first), if that begin edge holds,
+- *ignore* it, as the event selection strategy allows;
+
+each that holds is a separate run. Every event may also begin a run. A run that has begun all components is a match, and
+one whose last component is Kleene is a match at every take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cepheid import expr as ex
+from cepheid.events import Event
+from cepheid.expr import Aggregate, At, Attr, Expr, Over
+from cepheid.pattern import EventClass, Kleene, Neg, Pattern, Seq, Strategy, partition_attributes
+from cepheid.semantics.common import Bindings, Context, Found, accepts, events_of, found, partition_key
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A positive component and the formulas on its edges (§3.2, step 2)."""
+
+    event_class: EventClass
+    low: int
+    high: int | None
+    kleene: bool
+    begin: tuple[Expr, ...]
+    take: tuple[Expr, ...]
+    proceed: tuple[Expr, ...]
+
+    @property
+    def var(self) -> str:
+        return self.event_class.var
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    bound: Bindings
+    at: int
+    first: Event
+    last: Event
+
+
+def matches(context: Context) -> Iterator[Found]:
+    """Every match, in the order in which runs complete."""
+    items = context.query.pattern.items if isinstance(context.query.pattern, Seq) else (context.query.pattern,)
+    components = compile_components(context, [item for item in items if not isinstance(item, Neg)])
+    accepting = Automaton(context, components).accepting_runs()
+    complete = (run for run in accepting if _nothing_forbidden(context, items, run.bound))
+    reported = _not_overlapping(context, complete) if context.query.non_overlapping else complete
+    nothing: Bindings = {component.var: () for component in components}
+    for run in reported:
+        yield found({**nothing, **run.bound})
+
+
+def compile_components(context: Context, items: Sequence[Pattern]) -> list[Component]:
+    """Place each conjunct on an edge of the state where its last identifier is instantiated."""
+    classes = [item.item if isinstance(item, Kleene) else item for item in items]
+    order = {c.var: index for index, c in enumerate(classes) if isinstance(c, EventClass)}
+    edges: list[dict[str, list[Expr]]] = [{"begin": [], "take": [], "proceed": []} for _ in items]
+    for predicate in context.about(absent=False):
+        index, edge = max((_instantiated(node, order) for node in ex.walk(predicate)), default=(0, 0))
+        edges[max(index, 0)][("begin", "take", "proceed")[edge]].append(predicate)
+    return [
+        Component(
+            event_class=event_class,
+            low=item.low if isinstance(item, Kleene) else 1,
+            high=item.high if isinstance(item, Kleene) else 1,
+            kleene=isinstance(item, Kleene),
+            begin=tuple(edge["begin"]),
+            take=tuple(edge["take"]),
+            proceed=tuple(edge["proceed"]),
+        )
+        for item, event_class, edge in zip(items, classes, edges, strict=True)
+        if isinstance(event_class, EventClass)
+    ]
+
+
+def _instantiated(node: Expr, order: dict[str, int]) -> tuple[int, int]:
+    """When an identifier gets its event: the component, and there the begin (0), take (1) or proceed (2) edge."""
+    match node:
+        case Attr(at=At.EVENT | At.FIRST):
+            return order[node.var], 0
+        case Attr(at=At.CURRENT | At.PREVIOUS) | Aggregate(over=Over.BEFORE):
+            return order[node.var], 1
+        case Attr() | Aggregate():
+            return order[node.var], 2
+        case _:
+            return -1, 0
+
+
+@dataclass(frozen=True, slots=True)
+class Automaton:
+    context: Context
+    components: list[Component]
+
+    def accepting_runs(self) -> Iterator[Run]:
+        runs: list[Run] = []
+        for event in self.context.events:
+            stepped: list[Run] = []
+            for run in runs:
+                moved = list(self._moves(run, event))
+                yield from (r for r in moved if self._accepts(r))
+                stepped.extend(r for r in moved if self._may_go_on(r))
+                if self._ignores(run, event):
+                    stepped.append(run)
+            begun = list(self._begin(None, event))
+            yield from (r for r in begun if self._accepts(r))
+            stepped.extend(r for r in begun if self._may_go_on(r))
+            runs = stepped
+
+    def _moves(self, run: Run, event: Event) -> Iterator[Run]:
+        if not self.context.not_after_window(event, run.first):
+            return
+        if self._takes(run, event):
+            var = self.components[run.at].var
+            taken = run.bound[var]
+            assert isinstance(taken, tuple)
+            yield replace(run, bound={**run.bound, var: (*taken, event)}, last=event)
+        if self._proceeds(run):
+            yield from self._begin(run, event)
+
+    def _begin(self, run: Run | None, event: Event) -> Iterator[Run]:
+        """Begin the next component on the event, or one further on if those before it may be empty."""
+        for index in range(0 if run is None else run.at + 1, len(self.components)):
+            component = self.components[index]
+            if self._begins(run, index, event):
+                bound = dict(run.bound) if run else {}
+                bound.update({skipped.var: () for skipped in self.components[len(bound) : index]})
+                bound[component.var] = (event,) if component.kleene else event
+                yield Run(bound, index, run.first if run else event, event)
+            if component.low > 0:
+                return
+
+    def _begins(self, run: Run | None, index: int, event: Event) -> bool:
+        component = self.components[index]
+        bound = run.bound if run else {}
+        return accepts(component.event_class, event) and self.context.holds(
+            component.begin, bound, {component.var: event}
+        )
+
+    def _count(self, run: Run) -> int:
+        binding = run.bound[self.components[run.at].var]
+        return len(binding) if isinstance(binding, tuple) else 1
+
+    def _is_full(self, run: Run) -> bool:
+        high = self.components[run.at].high
+        return high is not None and self._count(run) >= high
+
+    def _takes(self, run: Run, event: Event) -> bool:
+        component = self.components[run.at]
+        return (
+            component.kleene
+            and not self._is_full(run)
+            and accepts(component.event_class, event)
+            and self.context.holds(component.take, run.bound, {component.var: event})
+        )
+
+    def _proceeds(self, run: Run) -> bool:
+        component = self.components[run.at]
+        return self._count(run) >= component.low and self.context.holds(component.proceed, run.bound)
+
+    def _accepts(self, run: Run) -> bool:
+        return self._proceeds(run) and all(c.low == 0 for c in self.components[run.at + 1 :])
+
+    def _may_go_on(self, run: Run) -> bool:
+        return run.at + 1 < len(self.components) or not self._is_full(run)
+
+    def _ignores(self, run: Run, event: Event) -> bool:
+        """Step 3: the ignore edge of the run's state."""
+        match self.context.query.strategy:
+            case Strategy.STRICT:
+                return False
+            case Strategy.PARTITION:
+                attributes = partition_attributes(self.context.query)
+                return partition_key(attributes, event) != partition_key(attributes, run.first)
+            case Strategy.NEXT_MATCH:
+                if self.components[run.at].kleene and not self._is_full(run):
+                    return not self._takes(run, event)
+                return not self._begins(run, run.at + 1, event)
+            case _:
+                return True
+
+
+def _nothing_forbidden(context: Context, items: Sequence[Pattern], bound: Bindings) -> bool:
+    """Negation is a nested query (§3.1): no event between the neighbours, by position, satisfies its predicates."""
+    chosen = sorted(events_of(bound), key=lambda event: event.position)
+    first, last = chosen[0], chosen[-1]
+    for index, item in enumerate(items):
+        if not isinstance(item, Neg):
+            continue
+        before = [e for i in items[:index] for e in _chosen(i, bound)]
+        after = [e for i in items[index + 1 :] for e in _chosen(i, bound)]
+
+        def occurs(event: Event, before: list[Event] = before, after: list[Event] = after) -> bool:
+            if not before:
+                return event.position < first.position and context.not_before_window(event, last)
+            if not after:
+                return event.position > last.position and context.not_after_window(event, first)
+            return before[-1].position < event.position < after[0].position
+
+        if not context.absent(item.item, bound, occurs):
+            return False
+    return True
+
+
+def _chosen(item: Pattern, bound: Bindings) -> list[Event]:
+    match item:
+        case EventClass():
+            return events_of({item.var: bound[item.var]}) if item.var in bound else []
+        case Kleene():
+            return _chosen(item.item, bound)
+        case _:
+            return []
+
+
+def _not_overlapping(context: Context, complete: Iterator[Run]) -> Iterator[Run]:
+    """The first match to complete in a partition rules out all that overlap it; of several that complete on one event,
+    the one that started first stays (ruling 7)."""
+    attributes = () if context.query.strategy is Strategy.STRICT else partition_attributes(context.query)
+    ended: dict[Any, int] = {}
+    in_order = sorted(complete, key=lambda run: (run.last.position, run.first.position))
+    for run in in_order:
+        key = partition_key(attributes, run.first)
+        if key not in ended or run.first.position > ended[key]:
+            ended[key] = run.last.position
+            yield run
