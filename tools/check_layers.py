@@ -25,7 +25,7 @@ class Layer:
 LAYERS = (
     Layer(("errors", "events"), ordered=True),
     Layer(("expr", "pattern", "checks", "core_language", "binding", "semantics"), ordered=True),
-    Layer(("lang", "physical", "explain")),
+    Layer(("lang", "physical", "nfa", "explain")),
     Layer(("optimize",)),
     Layer(("codegen", "kernels", "acquire", "deploy")),
     Layer(("backends",)),
