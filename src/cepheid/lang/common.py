@@ -57,11 +57,18 @@ _LAST_WORD = re.compile(r"([^\W\d]\w*)\W*\Z")
 
 class LanguageParser:
     """A grammar and its builder. `words` says in human terms what the language's own terminals are; a terminal it does
-    not name is taken for a keyword."""
+    not name is taken for a keyword. `prepare` may change the text before it is parsed, each character in its place."""
 
-    def __init__(self, grammar: str, builder: ExpressionBuilder, words: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        grammar: str,
+        builder: ExpressionBuilder,
+        words: Mapping[str, str] | None = None,
+        prepare: Callable[[str], str] | None = None,
+    ) -> None:
         self._grammar = grammar
         self._builder = builder
+        self._prepare = prepare
         self._words = {**_WORDS, **(words or {})}
 
     @cached_property
@@ -71,6 +78,7 @@ class LanguageParser:
     def parse(self, text: str) -> Any:
         """What the builder makes of the text, whose spans are offsets into it."""
         check_text(text)
+        text = self._prepare(text) if self._prepare else text
         try:
             return self._builder.transform(self._lark.parse(text))
         except UnexpectedInput as error:

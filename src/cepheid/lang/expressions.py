@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -253,7 +253,14 @@ def _is_negated(expr: Expr, negated: Collection[str]) -> bool:
 
 _SAME_AS = {"==": "=", "<>": "!=", "≠": "!=", "^neq": "!=", "≤": "<=", "≥": ">="}
 _SAME_AS |= {"\\ne": "!=", "\\neq": "!=", "\\le": "<=", "\\leq": "<=", "\\ge": ">=", "\\geq": ">="}
-_INDEX = {"": Over.GROUP, "..i-1": Over.BEFORE, "1": At.FIRST, "i": At.CURRENT, "i-1": At.PREVIOUS, "len": At.LAST}
+_INDEX: Mapping[str, At | Over] = {
+    "": Over.GROUP,
+    "..i-1": Over.BEFORE,
+    "1": At.FIRST,
+    "i": At.CURRENT,
+    "i-1": At.PREVIOUS,
+    "len": At.LAST,
+}
 _MAX_INTEGER = 2**63 - 1
 
 

@@ -1,0 +1,80 @@
+"""SASE: `EVENT <pattern> [WHERE ...] [WITHIN ...]` (§2.2), and RETURN and LIMIT as SASE+ has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from lark import v_args
+from lark.tree import Meta
+
+from cepheid.expr import Attr, Expr, Param
+from cepheid.lang import components
+from cepheid.lang.common import LanguageParser, columns_text, conditions_text, output_columns, where_clause
+from cepheid.lang.components import ComponentBuilder, mark_hyphens, pattern_text
+from cepheid.lang.expressions import expression_grammar, keywords
+from cepheid.lang.text import skeleton
+from cepheid.pattern import EventClass, Language, Pattern, Query, negatives, roles
+
+_GRAMMAR = (
+    r"""
+start: _EVENT pattern [_WHERE condition] [_WITHIN duration] [_RETURN columns] [_LIMIT row_limit]
+?pattern: sequence_of_one | _SEQ "(" sequence ")"
+sequence_of_one: component -> sequence
+positive: _types [NAME]
+"""
+    + components.GRAMMAR
+    + keywords("EVENT", "WHERE", "WITHIN", "RETURN", "LIMIT")
+    + expression_grammar(reserved=components.CLAUSES, caret_is_and=True, equivalence=True)
+)
+
+
+@v_args(meta=True)
+class _Builder(ComponentBuilder):
+    def start(self, meta: Meta, items: list[Any]) -> Query:
+        pattern, condition, window, returned, limit = items
+        negated = negatives(pattern)
+        bare_name = attribute_of(pattern)
+        return Query(
+            pattern,
+            Language.SASE,
+            where=where_clause([] if condition is None else [condition], negated, bare_name),
+            window=window,
+            output=None if returned is None else output_columns(returned, roles(pattern), negated, bare_name),
+            limit=limit,
+        )
+
+
+def attribute_of(pattern: Pattern) -> Callable[[Param], Expr] | None:
+    """How a bare name reads: where the pattern is a single component, it is an attribute of that (SASE's Q1)."""
+    if not isinstance(pattern, EventClass):
+        return None
+    var = pattern.var
+    return lambda node: Attr(var, node.name, span=node.span)
+
+
+_PARSER = LanguageParser(_GRAMMAR, _Builder(), components.WORDS, prepare=mark_hyphens)
+_START = re.compile(r"\s*EVENT\b", re.IGNORECASE)
+
+
+def recognises(text: str) -> bool:
+    return _START.match(skeleton(text)) is not None
+
+
+def parse(text: str) -> Query:
+    query: Query = _PARSER.parse(text)
+    return query
+
+
+def to_text(query: Query) -> str:
+    lines = [f"EVENT {pattern_text(query.pattern)}"]
+    if query.where:
+        lines.append(f"WHERE {conditions_text(query.where)}")
+    if query.window is not None:
+        lines.append(f"WITHIN {query.window}")
+    if query.output is not None:
+        lines.append(f"RETURN {columns_text(query.output)}")
+    if query.limit is not None:
+        lines.append(f"LIMIT {query.limit}")
+    return "\n".join(lines)

@@ -1,0 +1,135 @@
+"""SASE+: `PATTERN SEQ(...) WHERE strategy(...) { ... } WITHIN ... RETURN ...` (§2), with Kleene closure, the four event
+selection strategies, and the two output formats."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from lark import Token, v_args
+from lark.tree import Meta
+
+from cepheid.errors import NameProblem, SyntaxProblem, did_you_mean, listing
+from cepheid.expr import Expr
+from cepheid.lang import components
+from cepheid.lang.common import LanguageParser, columns_text, conditions_text, output_columns, where_clause
+from cepheid.lang.components import ComponentBuilder, bounds, mark_hyphens, pattern_text
+from cepheid.lang.expressions import expression_grammar, keywords, name_of, span_of
+from cepheid.lang.sase import attribute_of
+from cepheid.lang.text import skeleton
+from cepheid.pattern import EventClass, Kleene, Language, Pattern, Query, Strategy, negatives, roles
+
+_GRAMMAR = (
+    r"""
+start: _PATTERN pattern [_WHERE qualification] [_WITHIN duration] [_RETURN columns] [_OUTPUT FORMAT] [_LIMIT row_limit]
+?pattern: sequence_of_one | _SEQ "(" sequence ")" | "(" sequence ")"
+sequence_of_one: component -> sequence
+positive: _types [QUANTIFIER] [NAME] [LIST]
+qualification: condition
+    | STRATEGY ["(" strategy_variables ")"] "{" [condition] "}"
+strategy_variables: (NAME [LIST]) ("," NAME [LIST])*
+STRATEGY.5: /(?:skip[_-]till[_-](?:next|any)[_-]match|(?:strict|partition)[_-]contiguity)\b/i
+QUANTIFIER: /\+|\*|\{\s*[0-9]+\s*(?:,\s*[0-9]*\s*)?\}/
+LIST: /\[(?:\s|\$|\\[ ,;!])*\]/
+FORMAT: /(?:non[-_ ]?overlap(?:ping)?|all)\b/i
+"""
+    + components.GRAMMAR
+    + keywords("PATTERN", "WHERE", "WITHIN", "RETURN", "OUTPUT", "LIMIT")
+    + expression_grammar(reserved=components.CLAUSES, caret_is_and=True, equivalence=True)
+)
+_WORDS = {
+    **components.WORDS,
+    "QUANTIFIER": "a closure (`+`, `*`, `{3}`)",
+    "LIST": "`[]`",
+    "STRATEGY": "a strategy such as skip_till_next_match",
+    "FORMAT": "`ALL` or `NON-OVERLAPPING`",
+}
+
+
+@v_args(meta=True)
+class _Builder(ComponentBuilder):
+    def start(self, meta: Meta, items: list[Any]) -> Query:
+        pattern, qualification, window, returned, output, limit = items
+        strategy, listed, condition = qualification or (Strategy.ANY_MATCH, (), None)
+        known = roles(pattern)
+        for name in listed:
+            if name_of(name) not in known:
+                raise NameProblem(
+                    f"the strategy names `{name_of(name)}`, which is not in the pattern",
+                    span=span_of(name),
+                    expected=f"variables of the pattern: {listing(known)}",
+                    hint=did_you_mean(name_of(name), known),
+                )
+        negated = negatives(pattern)
+        bare_name = attribute_of(pattern)
+        return Query(
+            pattern,
+            Language.SASE_PLUS,
+            where=where_clause([] if condition is None else [condition], negated, bare_name),
+            window=window,
+            strategy=strategy,
+            output=None if returned is None else output_columns(returned, known, negated, bare_name),
+            non_overlapping=output is not None and output.lower() != "all",
+            limit=limit,
+        )
+
+    def positive(self, meta: Meta, items: list[Any]) -> Pattern:
+        *_, quantifier, _name, brackets = items
+        event_class = super().positive(meta, items)
+        assert isinstance(event_class, EventClass)
+        if quantifier is not None:
+            low, high = bounds(quantifier)
+            return Kleene(event_class, low, high, span=span_of(meta))
+        if brackets is not None:
+            raise SyntaxProblem(
+                f"`{event_class.var}[]` is a list, but its component has no closure",
+                span=span_of(meta),
+                expected="`+`, `*` or a count after the type",
+                hint=f"write {event_class.types[0]}+ {event_class.var}[]",
+            )
+        return event_class
+
+    def qualification(self, meta: Meta, items: list[Any]) -> tuple[Strategy, tuple[Token, ...], Expr | None]:
+        if len(items) == 1:
+            return Strategy.ANY_MATCH, (), items[0]
+        strategy, listed, condition = items
+        return Strategy(strategy.lower().replace("-", "_")), listed or (), condition
+
+    def strategy_variables(self, meta: Meta, items: list[Any]) -> tuple[Token, ...]:
+        return tuple(item for item in items if item is not None and item.type == "NAME")
+
+
+_PARSER = LanguageParser(_GRAMMAR, _Builder(), _WORDS, prepare=mark_hyphens)
+_START = re.compile(r"\s*PATTERN\b", re.IGNORECASE)
+_SIGNS = re.compile(
+    r"\s*PATTERN\s*(?:SEQ\s*)?\(|\[(?:\s|\\ )*\]|\b(?:skip[_-]till[_-]|strict[_-]contiguity|partition[_-]contiguity)",
+    re.IGNORECASE,
+)
+
+
+def recognises(text: str) -> bool:
+    """PATTERN begins a ZStream query too: a sequence in brackets, a list `[]` or a strategy makes it SASE+."""
+    code = skeleton(text)
+    return _START.match(code) is not None and _SIGNS.search(code) is not None
+
+
+def parse(text: str) -> Query:
+    query: Query = _PARSER.parse(text)
+    return query
+
+
+def to_text(query: Query) -> str:
+    known = roles(query.pattern)
+    listed = ", ".join(f"{var}[]" if role.kleene else var for var, role in known.items())
+    lines = [f"PATTERN {pattern_text(query.pattern)}"]
+    conditions = f" {conditions_text(query.where)} " if query.where else ""
+    lines.append(f"WHERE {query.strategy.value}({listed}) {{{conditions}}}")
+    if query.window is not None:
+        lines.append(f"WITHIN {query.window}")
+    if query.output is not None:
+        lines.append(f"RETURN {columns_text(query.output)}")
+    if query.non_overlapping:
+        lines.append("OUTPUT NON-OVERLAPPING")
+    if query.limit is not None:
+        lines.append(f"LIMIT {query.limit}")
+    return "\n".join(lines)
