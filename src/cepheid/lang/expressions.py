@@ -51,6 +51,7 @@ from cepheid.lang.text import unquote
 
 MAX_DEPTH = 200
 MAX_CHAIN = 100
+MAX_HYPHENS = 8
 HYPHEN = "\ue000"
 """Stands for the hyphen of a type's name where a language lets an expression refer to the type by that name."""
 
@@ -127,9 +128,9 @@ STRING: /'(?:[^']|'')*+'|"(?:[^"]|"")*+"|‘[^’]*’|“[^”]*”/
 UNIT.2: /(?:%(units)s)\b/i
 NAME: /(?!(?:%(reserved)s)(?![\w\ue000]))[^\W\d][\w\ue000]*/i
 WORD: /[^\W\d]\w*/
-TYPE: /(?!(?:%(reserved)s)(?![\w-]))[^\W\d]\w*(?:-\w+)*/i
+TYPE: /(?!(?:%(reserved)s)(?![\w-]))[^\W\d]\w*(?:-\w+){0,%(hyphens)d}/i
 COMMENT.9: /\/\*(?:[^*]|\*(?!\/))*+\*\/|--[^\n]*|\/\/[^\n]*/
-BLANK: /(?:\s|\$|\\[ ,;!])+/
+BLANK: /(?:\s|\$%(spacing)s)+/
 %%ignore COMMENT
 %%ignore BLANK
 """
@@ -147,15 +148,19 @@ def expression_grammar(
     caret_is_and: bool = False,
     equivalence: bool = False,
     vectors: bool = False,
+    backslash_spaces: bool = True,
     atoms: str = "",
 ) -> str:
     """The shared fragment. `reserved` are the language's own words that cannot be names of variables and types;
-    `atoms` are further alternatives (each starting with `|`) for an operand."""
+    `backslash_spaces` takes TeX's `\\ ` for a blank, where the backslash is no operator; `atoms` are further
+    alternatives (each starting with `|`) for an operand."""
     alternatives = [atoms, _EQUIVALENCE if equivalence else "", _VECTOR if vectors else ""]
     fragment = _GRAMMAR % {
         "atoms": "\n    ".join(part for part in alternatives if part),
+        "spacing": r"|\\[ ,;!]" if backslash_spaces else "",
         "caret": r"|\^(?!neq\b)" if caret_is_and else "",
         "reserved": "|".join(word.lower() for word in (*EXPRESSION_WORDS, *reserved)),
+        "hyphens": MAX_HYPHENS,
         "units": "|".join(sorted(UNIT_WORDS, key=len, reverse=True)),
     }
     return fragment + (_EQUIVALENCE_RULE if equivalence else "")
