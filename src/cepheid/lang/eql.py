@@ -1,0 +1,279 @@
+r"""NEXT's languages (§3.5): stream definitions, and the Event Query Language `SELECT ... FROM ... WHERE ...`.
+
+In a pattern `+` and `@` bind tightest, then `|`, then `\`, then `;`. Next and exception group to the left; brackets stay
+where they are written, because rewriting them is the optimiser's business (§4.3). The paper gives stream definitions no
+syntax; here it is `SOURCE t (acc long, amount double)`, which may begin with CREATE or REGISTER.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from lark import v_args
+from lark.tree import Meta
+
+from cepheid.errors import NotAvailable, PatternProblem, SyntaxProblem, listing
+from cepheid.expr import At, Attr, Call, Expr, Filter, OccursWithin, conjuncts, transform, walk
+from cepheid.expr import to_text as expr_text
+from cepheid.lang.common import LanguageParser, columns_text, output_columns, where_clause
+from cepheid.lang.components import mark_hyphens
+from cepheid.lang.expressions import (
+    MAX_DEPTH,
+    ExpressionBuilder,
+    ParsedColumn,
+    expression_grammar,
+    keywords,
+    name_of,
+    span_of,
+)
+from cepheid.lang.schemas import type_named, type_text, unknown_stream
+from cepheid.lang.text import skeleton
+from cepheid.pattern import (
+    Disj,
+    EventClass,
+    Iteration,
+    Language,
+    Next,
+    Pattern,
+    Query,
+    SourceStream,
+    Timer,
+    Unless,
+    roles,
+    subpatterns,
+)
+from cepheid.pattern import walk as walk_pattern
+
+_RESERVED = ("SELECT", "FROM", "WHERE")
+
+_GRAMMAR = (
+    r"""
+start: definition* _SELECT selection _FROM pattern [_WHERE condition ("," condition)*] ";"?
+definition: (_CREATE | _REGISTER)? _SOURCE TYPE "(" field ("," field)* ")" ";"? -> source
+    | (_CREATE | _REGISTER)? _SINK TYPE ["(" field ("," field)* ")"] ";"? -> sink
+field: WORD WORD
+selection: STAR -> everything
+    | columns
+
+pattern: next
+?next: unless
+    | next ";" unless -> next_
+?unless: union
+    | unless _EXCEPT union -> unless_
+?union: repeated
+    | repeated ("|" repeated)+ -> union_
+?repeated: part
+    | repeated PLUS -> iteration
+    | repeated "@" duration -> timer
+?part: "(" next ")"
+    | TYPE [NAME] -> event_class
+
+_EXCEPT: /\\(?:setminus\b)?|∖/
+_FILTER.5: /filter(?=\s*\()/i
+"""
+    + keywords(*_RESERVED, "CREATE", "REGISTER", "SOURCE", "SINK", "OCCURS", "WITHIN")
+    + expression_grammar(
+        reserved=_RESERVED,
+        vectors=True,
+        backslash_spaces=False,
+        atoms="""| _FILTER "(" expr ")" -> filter_
+    | "(" NAME "," NAME ")" _OCCURS _WITHIN duration -> occurs_within""",
+    )
+)
+_WORDS = {"_EXCEPT": "`\\`", "_FILTER": "`FILTER(...)`"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Definitions:
+    streams: tuple[SourceStream, ...]
+
+
+@v_args(meta=True)
+class _Builder(ExpressionBuilder):
+    def start(self, meta: Meta, items: list[Any]) -> Query:
+        sources = tuple(item for item in items if isinstance(item, SourceStream))
+        selection, pattern, *conditions = items[len(sources) :]
+        _check_sources(pattern, sources)
+        where = where_clause(condition for condition in conditions if condition is not None)
+        _check_filters(where)
+        return Query(
+            pattern,
+            Language.EQL,
+            where=where,
+            output=None if selection is None else output_columns(selection, roles(pattern)),
+            inputs=sources,
+        )
+
+    # --- stream definitions
+
+    def source(self, meta: Meta, items: list[Any]) -> SourceStream:
+        return SourceStream(str(items[0]), tuple(items[1:]), span=span_of(items[0]))
+
+    def sink(self, meta: Meta, items: list[Any]) -> SourceStream:
+        raise NotAvailable(
+            f"the sink `{items[0]}` cannot be declared in a query",
+            span=span_of(meta),
+            expected="definitions of sources only",
+            hint="where results go is said when the query is run",
+        )
+
+    def field(self, meta: Meta, items: list[Any]) -> tuple[str, Any]:
+        return str(items[0]), type_named(items[1])
+
+    # --- the query
+
+    def everything(self, meta: Meta, items: list[Any]) -> None:
+        return None
+
+    def selection(self, meta: Meta, items: list[Any]) -> tuple[ParsedColumn, ...]:
+        columns: tuple[ParsedColumn, ...] = items[0]
+        return columns
+
+    def filter_(self, meta: Meta, items: list[Any]) -> Expr:
+        return Filter(items[0], span=span_of(meta))
+
+    def occurs_within(self, meta: Meta, items: list[Any]) -> Expr:
+        first, second, duration = items
+        return OccursWithin(name_of(first), name_of(second), duration, span=span_of(meta))
+
+    # --- the pattern
+
+    def pattern(self, meta: Meta, items: list[Any]) -> Pattern:
+        _check_depth(items[0])
+        pattern: Pattern = items[0]
+        return pattern
+
+    def next_(self, meta: Meta, items: list[Any]) -> Pattern:
+        return Next(items[0], items[1], span=span_of(meta))
+
+    def unless_(self, meta: Meta, items: list[Any]) -> Pattern:
+        return Unless(items[0], items[1], span=span_of(meta))
+
+    def union_(self, meta: Meta, items: list[Any]) -> Pattern:
+        return Disj(tuple(items), span=span_of(meta))
+
+    def iteration(self, meta: Meta, items: list[Any]) -> Pattern:
+        return Iteration(items[0], span=span_of(meta))
+
+    def timer(self, meta: Meta, items: list[Any]) -> Pattern:
+        return Timer(items[0], items[1], span=span_of(meta))
+
+    def event_class(self, meta: Meta, items: list[Any]) -> Pattern:
+        source, alias = items
+        return EventClass(str(source) if alias is None else str(alias), (str(source),), span=span_of(meta))
+
+
+_PARSER = LanguageParser(_GRAMMAR, _Builder(), _WORDS, prepare=mark_hyphens)
+_START = re.compile(r"\s*(?:SELECT\b|(?:(?:CREATE|REGISTER)\s+)?(?:SOURCE|SINK)\s+[\w-]+\s*\()", re.IGNORECASE)
+_SQL = re.compile(r"\bMATCH_RECOGNIZE\b", re.IGNORECASE)
+
+
+def recognises(text: str) -> bool:
+    """SELECT begins SQL's row patterns too, which say MATCH_RECOGNIZE."""
+    code = skeleton(text)
+    return _START.match(code) is not None and _SQL.search(code) is None
+
+
+def parse(text: str) -> Query:
+    query: Query = _PARSER.parse(text)
+    return query
+
+
+def _check_depth(pattern: Pattern) -> None:
+    """Refuse a tree so deep that walking it could exhaust the stack."""
+    level: list[Pattern] = [pattern]
+    for _ in range(MAX_DEPTH):
+        level = [part for node in level for part in subpatterns(node)]
+        if not level:
+            return
+    raise SyntaxProblem(
+        f"the pattern is nested more than {MAX_DEPTH} deep",
+        span=pattern.span,
+        expected=f"at most {MAX_DEPTH} operators inside one another",
+    )
+
+
+def _check_sources(pattern: Pattern, sources: tuple[SourceStream, ...]) -> None:
+    """Where streams are defined, all of them are."""
+    declared = [source.name for source in sources]
+    for node in walk_pattern(pattern):
+        if isinstance(node, EventClass) and declared and node.types[0] not in declared:
+            raise unknown_stream(node.types[0], node.span, declared)
+
+
+def _check_filters(where: Iterable[Expr]) -> None:
+    """FILTER is a qualification of its own, so nothing but AND may join it with another."""
+    for condition in where:
+        inside = condition.item if isinstance(condition, Filter) else condition
+        for node in walk(inside):
+            if isinstance(node, Filter):
+                raise PatternProblem(
+                    "FILTER inside another condition",
+                    span=node.span,
+                    expected="FILTER(...) as a qualification of its own, after a comma or AND",
+                    hint="put the whole condition inside one FILTER",
+                )
+
+
+# --- printing ---------------------------------------------------------------------------------------------------------
+
+_NEXT, _UNLESS, _UNION, _POSTFIX = range(4)
+
+
+def to_text(query: Query) -> str:
+    """The query as this language writes it, its stream definitions first."""
+    lines = [_definition_text(item) for item in query.inputs if isinstance(item, SourceStream)]
+    lines.append("SELECT " + ("*" if query.output is None else columns_text(query.output, _expression_text)))
+    lines.append(f"FROM {pattern_text(query.pattern)}")
+    if query.where:
+        lines.append("WHERE " + ", ".join(_expression_text(condition) for condition in query.where))
+    return "\n".join(lines)
+
+
+def _definition_text(source: SourceStream) -> str:
+    fields = ", ".join(f"{name} {type_text(kind)}" for name, kind in source.attributes)
+    return f"SOURCE {source.name} ({fields})"
+
+
+def _expression_text(expression: Expr) -> str:
+    def change(node: Expr) -> Expr:
+        if isinstance(node, Attr) and node.at is At.PREVIOUS:
+            return Call("PREV", (Attr(node.var, node.name),))
+        return node
+
+    return expr_text(transform(expression, change))
+
+
+def pattern_text(pattern: Pattern) -> str:
+    return _print(pattern)[0]
+
+
+def _print(pattern: Pattern) -> tuple[str, int]:
+    """The text, and how tightly its outermost operator binds."""
+
+    def at(item: Pattern, level: int) -> str:
+        text, own = _print(item)
+        return text if own >= level else f"({text})"
+
+    match pattern:
+        case Next():
+            return f"{at(pattern.left, _NEXT)}; {at(pattern.right, _UNLESS)}", _NEXT
+        case Unless():
+            return f"{at(pattern.item, _UNLESS)} \\ {at(pattern.cancel, _UNION)}", _UNLESS
+        case Disj():
+            return " | ".join(at(item, _POSTFIX) for item in pattern.items), _UNION
+        case Iteration():
+            return f"{at(pattern.item, _POSTFIX)}+", _POSTFIX
+        case Timer():
+            return f"{at(pattern.item, _POSTFIX)} @ {pattern.delay}", _POSTFIX
+        case EventClass(types=(source,)):
+            return source if source == pattern.var else f"{source} {pattern.var}", _POSTFIX
+        case _:
+            raise PatternProblem(
+                f"{type(pattern).__name__} has no text in EQL",
+                span=pattern.span,
+                expected=listing(("Next", "Unless", "Disj", "Iteration", "Timer", "EventClass of one type")),
+            )

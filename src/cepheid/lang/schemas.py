@@ -1,0 +1,49 @@
+"""Declared streams, which EQL and CED share: the words for types, and finding the stream that a name means."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from lark import Token
+
+from cepheid.errors import NameProblem, Span, did_you_mean, listing
+from cepheid.events import Type
+from cepheid.lang.expressions import span_of
+
+_TYPES: Mapping[str, Type] = {
+    **dict.fromkeys(("number", "int", "integer", "long", "short", "double", "float", "real", "decimal"), Type.NUMBER),
+    **dict.fromkeys(("string", "text", "varchar", "char"), Type.STRING),
+    **dict.fromkeys(("boolean", "bool"), Type.BOOLEAN),
+    **dict.fromkeys(("list", "vector"), Type.VECTOR),
+    "record": Type.RECORD,
+    # Inputs hold times as numbers or as timestamps, so an expression may meet either.
+    **dict.fromkeys(("any", "timestamp", "date", "time"), Type.UNKNOWN),
+}
+_TEXTS: Mapping[Type, str] = {kind: word for word, kind in reversed(_TYPES.items())}
+TYPE_WORDS = frozenset(_TYPES)
+
+
+def type_named(word: Token) -> Type:
+    """The type that a declaration's word stands for, in any case."""
+    found = _TYPES.get(word.lower())
+    if found is None:
+        raise NameProblem(
+            f"unknown type `{word}`",
+            span=span_of(word),
+            expected="int, long, double, float, number, string, bool, timestamp, list or any",
+            hint=did_you_mean(word, _TYPES),
+        )
+    return found
+
+
+def type_text(kind: Type) -> str:
+    return _TEXTS[kind]
+
+
+def unknown_stream(name: str, span: Span | None, declared: Collection[str]) -> NameProblem:
+    return NameProblem(
+        f"unknown event type `{name}`",
+        span=span,
+        expected=f"one that is declared: {listing(declared)}",
+        hint=did_you_mean(name, declared) or "declare it before it is used",
+    )
