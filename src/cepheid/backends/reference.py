@@ -1,0 +1,15 @@
+"""The reference backend: the oracle itself, in one process. Exact and slow; made for tests and small data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cepheid.backends.files import Loaded
+from cepheid.binding import bind
+from cepheid.pattern import Query
+from cepheid.semantics import Match, evaluate
+
+
+def run(query: Query, loaded: Loaded, params: Mapping[str, Any]) -> list[Match]:
+    return evaluate(bind(query, loaded.schema, params), loaded.events, loaded.clock)

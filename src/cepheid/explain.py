@@ -1,0 +1,456 @@
+"""What a query means, for people: one description, shown as text, Mermaid, Graphviz or a self-contained HTML page.
+
+A description is a tree of labelled nodes and, for SASE+, the NFA^b automaton of the pattern. The renderers know nothing
+of queries.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+
+from cepheid.core_language import core_form
+from cepheid.errors import InputProblem, did_you_mean, listing, shown
+from cepheid.events import OWN_UNIT, Duration
+from cepheid.expr import Aggregate, Attr, Expr, OccursWithin, Same, to_text, variables, walk
+from cepheid.nfa import Automaton, compile_automaton
+from cepheid.pattern import (
+    Conj,
+    DerivedStream,
+    Disj,
+    EventClass,
+    Filtered,
+    Iteration,
+    Kleene,
+    Language,
+    Neg,
+    Next,
+    Pattern,
+    Query,
+    Role,
+    Seq,
+    SourceStream,
+    Strategy,
+    Timer,
+    Unless,
+    partition_attributes,
+    roles,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    label: str
+    children: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    tree: Node
+    automaton: Automaton | None = None
+
+
+def explain(query: Query, format: str = "text") -> str:
+    render = FORMATS.get(format)
+    if render is None:
+        raise InputProblem(
+            f"no format `{shown(format)}`", expected=f"one of {listing(FORMATS)}", hint=did_you_mean(format, FORMATS)
+        )
+    return render(describe(query))
+
+
+# --- what is said of a query ------------------------------------------------------------------------------------------
+
+LANGUAGE_NAMES: Mapping[Language, str] = {
+    Language.SASE: "SASE",
+    Language.SASE_PLUS: "SASE+",
+    Language.ZSTREAM: "ZStream",
+    Language.EQL: "EQL (NEXT)",
+    Language.CED: "CED (plan-based complex event detection)",
+}
+
+_STRATEGIES: Mapping[Strategy, str] = {
+    Strategy.STRICT: "strict contiguity: the events of a match follow one another with nothing between",
+    Strategy.PARTITION: "partition contiguity: they follow one another with nothing of their partition between",
+    Strategy.NEXT_MATCH: "skip till next match: an event that fits is taken, one that does not is passed over",
+    Strategy.ANY_MATCH: "skip till any match: an event that fits may be taken, and may be passed over too",
+}
+
+_SELECTION: Mapping[Language, str] = {
+    Language.SASE: "all combinations of events that fit",
+    Language.ZSTREAM: "all combinations of events that fit; the maximal group for each closure",
+    Language.EQL: "for each event, its unique immediate successor",
+    Language.CED: "all combinations of events that fit",
+}
+
+
+def describe(query: Query) -> Explanation:
+    automaton = compile_automaton(query) if query.language is Language.SASE_PLUS else None
+    return Explanation(_query_node(query), automaton)
+
+
+def _query_node(query: Query) -> Node:
+    parts = [Node(f"language: {LANGUAGE_NAMES[query.language]}"), Node(f"selection: {_selection(query)}")]
+    keys = partition_attributes(query)
+    if keys:
+        parts.append(Node(f"partitioned by: {', '.join(keys)}"))
+    parts.append(Node(f"window: {_window(query)}"))
+    parts.append(Node("pattern", (_pattern_node(query.pattern),)))
+    if query.where:
+        where = query.where
+        parts.append(Node("predicates", tuple(_predicate_node(predicate, query) for predicate in where)))
+    if query.language is Language.EQL and query.where:
+        parts.append(Node("core operators", (_pattern_node(core_form(query.pattern, query.where)),)))
+    parts.append(_output_node(query))
+    if query.inputs:
+        parts.append(Node("inputs", tuple(_input_node(item) for item in query.inputs)))
+    return Node(f"query {query.name}" if query.name else "query", tuple(parts))
+
+
+def _selection(query: Query) -> str:
+    text = _STRATEGIES[query.strategy] if query.language is Language.SASE_PLUS else _SELECTION[query.language]
+    if query.non_overlapping:
+        text += "; of matches that overlap in a partition, only the first to complete"
+    return text
+
+
+def _window(query: Query) -> str:
+    if query.window is None:
+        if query.language is Language.CED:
+            return "each operator has its own"
+        return "none: any length of time"
+    length = _words(query.window)
+    if query.window.counts_events:
+        bound = "at most" if query.language.window_includes_bound else "less than"
+        return f"{length}: the last event stands {bound} {query.window.amount} positions after the first"
+    sign, bound = ("<=", "at most") if query.language.window_includes_bound else ("<", "less than")
+    return f"{length}: the match ends {bound} {length} after it starts (last - first {sign} {length})"
+
+
+def _words(duration: Duration) -> str:
+    return f"{duration.amount} units of the time column" if duration.unit == OWN_UNIT else str(duration)
+
+
+def _output_node(query: Query) -> Node:
+    limit = () if query.limit is None else (Node(f"at most {query.limit} matches"),)
+    if query.output is None:
+        return Node("output: every variable that is bound, with all attributes", limit)
+    columns = tuple(
+        Node(column.name if (text := to_text(column.expr)) == column.name else f"{column.name} = {text}")
+        for column in query.output
+    )
+    return Node("output", columns + limit)
+
+
+def _input_node(item: SourceStream | DerivedStream | Query) -> Node:
+    match item:
+        case SourceStream():
+            attributes = ", ".join(f"{name}: {kind.value}" for name, kind in item.attributes)
+            return Node(f"source {item.name}({attributes})")
+        case DerivedStream():
+            columns = tuple(Node(f"{column.name} = {to_text(column.expr)}") for column in item.columns)
+            return Node(f"stream {item.name}: one event for each of {item.source}", columns)
+        case Query():
+            return _query_node(item)
+
+
+# --- patterns ---------------------------------------------------------------------------------------------------------
+
+
+def _pattern_node(pattern: Pattern) -> Node:
+    match pattern:
+        case EventClass():
+            return Node(_class_label(pattern))
+        case Kleene():
+            return Node(f"{_class_label(pattern.item)}, {_repetition(pattern)}")
+        case Seq():
+            return _operator("sequence, one after the other", pattern.window, pattern.items)
+        case Conj():
+            return _operator("conjunction, all of them in any order", pattern.window, pattern.items)
+        case Disj():
+            return _operator("disjunction, any of them", None, pattern.items)
+        case Neg():
+            return Node("not: must not occur", (_pattern_node(pattern.item),))
+        case Filtered():
+            return Node("filter", (_pattern_node(pattern.item), *_formulas("keep if", pattern.keep)))
+        case Next():
+            tests = (*_formulas("skip unless (φ)", pattern.skip), *_formulas("discard unless (θ)", pattern.keep))
+            return Node(
+                "next: the immediate successor", (_pattern_node(pattern.left), _pattern_node(pattern.right), *tests)
+            )
+        case Iteration():
+            tests = (*_formulas("skip unless (φ)", pattern.skip), *_formulas("discard unless (θ)", pattern.keep))
+            return Node("iteration: one or more successors of one another", (_pattern_node(pattern.item), *tests))
+        case Unless():
+            cancel = Node("cancelled by", (_pattern_node(pattern.cancel), *_formulas("if (λ)", pattern.when)))
+            return Node("exception", (_pattern_node(pattern.item), cancel))
+        case Timer():
+            return Node(f"timer: {_words(pattern.delay)} after", (_pattern_node(pattern.item),))
+        case _:
+            return Node(type(pattern).__name__)
+
+
+def _operator(label: str, window: Duration | None, items: tuple[Pattern, ...]) -> Node:
+    within = f", within {_words(window)}" if window is not None else ""
+    return Node(label + within, tuple(_pattern_node(item) for item in items))
+
+
+def _formulas(label: str, formulas: tuple[Expr, ...]) -> tuple[Node, ...]:
+    return tuple(Node(f"{label}: {to_text(formula)}") for formula in formulas)
+
+
+def _class_label(event_class: EventClass) -> str:
+    if event_class.types:
+        return f"{event_class.var}: {' or '.join(event_class.types)}"
+    if event_class.by_name:
+        return f"{event_class.var}: the type of that name, or else any event"
+    return f"{event_class.var}: any event"
+
+
+def _repetition(kleene: Kleene) -> str:
+    if kleene.high is None:
+        return {0: "any number of times (*)", 1: "one or more times (+)"}.get(kleene.low, f"{kleene.low} or more times")
+    return f"{kleene.low} times" if kleene.low == kleene.high else f"{kleene.low} to {kleene.high} times"
+
+
+# --- predicates -------------------------------------------------------------------------------------------------------
+
+
+def _predicate_node(predicate: Expr, query: Query) -> Node:
+    found = roles(query.pattern)
+    return Node(
+        to_text(predicate), (Node(f"speaks of {_subject(predicate, found)}"), Node(_tested_at(predicate, query, found)))
+    )
+
+
+def _subject(predicate: Expr, found: Mapping[str, Role]) -> str:
+    names = [var for var in found if var in variables(predicate)]
+    if isinstance(predicate, Same):
+        return "every component (equivalence)"
+    negated = [var for var in names if found[var].negated]
+    if negated:
+        others = [var for var in names if not found[var].negated]
+        return f"a negated event, {' and '.join(negated)}" + (f", against {' and '.join(others)}" if others else "")
+    if any(isinstance(node, Aggregate) for node in walk(predicate)):
+        return f"an aggregate of {' and '.join(_aggregated(predicate))}"
+    if isinstance(predicate, OccursWithin):
+        return f"the time from {predicate.first} to {predicate.second}"
+    if len(names) > 1:
+        return f"several events, {' and '.join(names)}"
+    return f"a single event, {names[0]}" if names else "no event at all"
+
+
+def _aggregated(predicate: Expr) -> list[str]:
+    return sorted({node.var for node in walk(predicate) if isinstance(node, Aggregate)})
+
+
+def _tested_at(predicate: Expr, query: Query, found: Mapping[str, Role]) -> str:
+    if isinstance(predicate, Same):
+        return "tested at every component after the first"
+    if query.language is Language.EQL:
+        return "tested at its operator (see core operators)"
+    names = [var for var in found if var in variables(predicate)]
+    if not names:
+        return "tested once"
+    negated = [var for var in names if found[var].negated]
+    if negated:
+        return f"tested on events that may be {negated[0]}, once the others are bound"
+    last = names[-1]
+    if query.language is Language.SASE_PLUS and found[last].binds_many:
+        positions = {node.at.name.lower() for node in walk(predicate) if isinstance(node, Attr) and node.var == last}
+        if positions & {"current", "previous"} or any(_before(node) for node in walk(predicate)):
+            return f"tested at {last}[i], when an event is taken"
+        if positions == {"first"}:
+            return f"tested at {last}[1], when the closure begins"
+        return f"tested when {last} is complete"
+    if found[last].binds_many:
+        whole = any(isinstance(node, Aggregate) and node.var == last for node in walk(predicate))
+        return f"tested on the whole group of {last}" if whole else f"tested on each member of {last}"
+    return f"tested at {last}" + (", the last of them to be bound in a sequence" if len(names) > 1 else "")
+
+
+def _before(node: Expr) -> bool:
+    return isinstance(node, Aggregate) and node.over.name == "BEFORE"
+
+
+# --- renderers --------------------------------------------------------------------------------------------------------
+
+
+def render_text(explanation: Explanation) -> str:
+    tree = explanation.tree
+    if explanation.automaton is not None:
+        tree = Node(tree.label, (*tree.children, automaton_node(explanation.automaton)))
+    return "\n".join([plain(tree.label), *_branches(tree)]) + "\n"
+
+
+def _branches(node: Node, indent: str = "") -> Iterator[str]:
+    for child in node.children:
+        last = child is node.children[-1]
+        yield f"{indent}{'└─' if last else '├─'} {plain(child.label)}"
+        yield from _branches(child, indent + ("   " if last else "│  "))
+
+
+def automaton_node(automaton: Automaton) -> Node:
+    """The automaton as a tree: each state with the edges that leave it."""
+    states = []
+    for state in automaton.states:
+        edges = tuple(
+            Node(f"{edge.kind} → {edge.target}: {edge.formula}") for edge in automaton.edges if edge.source == state
+        )
+        mark = " (start)" if state == automaton.states[0] else " (final)" if state == automaton.states[-1] else ""
+        states.append(Node(f"state {state}{mark}", edges))
+    notes = tuple(Node(note) for note in automaton.notes)
+    return Node("automaton (NFA^b)", (*states, *notes))
+
+
+def plain(label: str) -> str:
+    """A label on one line, without signs that would move the cursor."""
+    return "".join(sign if sign.isprintable() else " " for sign in label)
+
+
+def render_mermaid(explanation: Explanation) -> str:
+    lines = ["flowchart TD"]
+    for number, parent, label in _numbered(explanation.tree):
+        lines.append(f'  n{number}["{_mermaid(label)}"]')
+        if parent is not None:
+            lines.append(f"  n{parent} --> n{number}")
+    automaton = explanation.automaton
+    if automaton is not None:
+        names = {state: f"s{place}" for place, state in enumerate(automaton.states)}
+        lines += ['  subgraph automaton ["NFA^b"]', "    direction LR"]
+        for state, name in names.items():
+            final = state == automaton.states[-1]
+            lines.append(f'    {name}((("{_mermaid(state)}")))' if final else f'    {name}(("{_mermaid(state)}"))')
+        arrows = {"ignore": "-.->", "proceed": "==>"}
+        for edge in automaton.edges:
+            arrow = arrows.get(edge.kind, "-->")
+            label = _mermaid(f"{edge.kind}: {edge.formula}")
+            lines.append(f'    {names[edge.source]} {arrow}|"{label}"| {names[edge.target]}')
+        lines.append("  end")
+    return "\n".join(lines) + "\n"
+
+
+def _mermaid(label: str) -> str:
+    """Mermaid has no escape sign inside quotes; it takes entities, written with # for &."""
+    return "".join(f"#{ord(sign)};" if sign in '"#;<>&`|{}\\' else sign for sign in plain(label))
+
+
+def render_dot(explanation: Explanation) -> str:
+    lines = ["digraph query {", '  node [shape=box, fontname="sans-serif"];', '  edge [fontname="sans-serif"];']
+    for number, parent, label in _numbered(explanation.tree):
+        lines.append(f"  n{number} [label={_quoted(label)}];")
+        if parent is not None:
+            lines.append(f"  n{parent} -> n{number} [arrowhead=none];")
+    automaton = explanation.automaton
+    if automaton is not None:
+        names = {state: f"s{place}" for place, state in enumerate(automaton.states)}
+        lines += ["  subgraph cluster_automaton {", '    label="NFA^b";']
+        for state, name in names.items():
+            shape = "doublecircle" if state == automaton.states[-1] else "circle"
+            lines.append(f"    {name} [shape={shape}, label={_quoted(state)}];")
+        styles = {"ignore": ", style=dashed", "proceed": ", style=bold"}
+        for edge in automaton.edges:
+            label = _quoted(f"{edge.kind}: {edge.formula}")
+            style = styles.get(edge.kind, "")
+            lines.append(f"    {names[edge.source]} -> {names[edge.target]} [label={label}{style}];")
+        lines.append("  }")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _quoted(label: str) -> str:
+    return '"' + plain(label).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _numbered(tree: Node) -> Iterator[tuple[int, int | None, str]]:
+    """Every node with a number, its parent's number, and its label."""
+    numbers = count()
+
+    def visit(node: Node, parent: int | None) -> Iterator[tuple[int, int | None, str]]:
+        number = next(numbers)
+        yield number, parent, node.label
+        for child in node.children:
+            yield from visit(child, number)
+
+    return visit(tree, None)
+
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1c2530; }
+ul { list-style: none; padding-left: 1.3rem; border-left: 1px solid #c9d3dd; margin: 0 0 0 .3rem; }
+li { padding: .1rem 0; } h1 { font-size: 1.3rem; } h2 { font-size: 1.1rem; }
+table { border-collapse: collapse; } td, th { border: 1px solid #c9d3dd; padding: .2rem .6rem; text-align: left; }
+svg { max-width: 100%; } text { font: 13px system-ui, sans-serif; text-anchor: middle; }
+"""
+
+
+def render_html(explanation: Explanation) -> str:
+    title = _html(explanation.tree.label)
+    parts = [
+        "<!doctype html>",
+        f'<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style></head><body>',
+        f"<h1>{title}</h1>",
+        _html_list(explanation.tree),
+    ]
+    if explanation.automaton is not None:
+        parts += ["<h2>Automaton (NFA^b)</h2>", _svg(explanation.automaton), _html_table(explanation.automaton)]
+    return "\n".join([*parts, "</body></html>"]) + "\n"
+
+
+def _html(label: str) -> str:
+    return html.escape(plain(label), quote=True)
+
+
+def _html_list(node: Node) -> str:
+    items = "".join(f"<li>{_html(child.label)}{_html_list(child)}</li>" for child in node.children)
+    return f"<ul>{items}</ul>" if items else ""
+
+
+def _html_table(automaton: Automaton) -> str:
+    rows = "".join(
+        f"<tr><td>{_html(edge.source)}</td><td>{edge.kind}</td><td>{_html(edge.target)}</td>"
+        f"<td><code>{_html(edge.formula)}</code></td></tr>"
+        for edge in automaton.edges
+    )
+    notes = "".join(f"<p>{_html(note)}</p>" for note in automaton.notes)
+    return f"<table><tr><th>at</th><th>edge</th><th>to</th><th>if</th></tr>{rows}</table>{notes}"
+
+
+def _svg(automaton: Automaton) -> str:
+    """The states in a row: solid begin and take edges, dashed ignore edges, thick proceed edges, as in Figure 2."""
+    step, middle, radius = 150, 90, 26
+    place = {state: 60 + step * number for number, state in enumerate(automaton.states)}
+    looks = {"ignore": 'stroke-dasharray="4 3"', "proceed": 'stroke-width="3"'}
+    drawn = []
+    for edge in automaton.edges:
+        look = looks.get(edge.kind, "")
+        here, there = place[edge.source], place[edge.target]
+        if here == there:
+            side = 1 if edge.kind == "ignore" else -1
+            near, far = middle + side * (radius - 4), middle + side * 70
+            path = f"M{here - 12} {near} C{here - 30} {far} {here + 30} {far} {here + 12} {near}"
+            spot = (here, middle + side * 68 + (8 if side > 0 else 0))
+        else:
+            bend = 0 if there - here == step else 30
+            path = f"M{here + radius} {middle} Q{(here + there) // 2} {middle - bend} {there - radius - 4} {middle}"
+            spot = ((here + there) // 2, middle - 8 - bend // 2)
+        drawn.append(f'<path d="{path}" fill="none" stroke="#30475e" {look} marker-end="url(#tip)"/>')
+        drawn.append(f'<text x="{spot[0]}" y="{spot[1]}">{edge.kind}</text>')
+    for state, x in place.items():
+        if state == automaton.states[-1]:
+            drawn.append(f'<circle cx="{x}" cy="{middle}" r="{radius + 4}" fill="none" stroke="#30475e"/>')
+        drawn.append(f'<circle cx="{x}" cy="{middle}" r="{radius}" fill="#eef3f8" stroke="#30475e"/>')
+        drawn.append(f'<text x="{x}" y="{middle + 5}">{_html(shown(state, 8))}</text>')
+    width = 120 + step * (len(place) - 1)
+    tip = '<marker id="tip" markerWidth="8" markerHeight="8" refX="6" refY="3" orient="auto"'
+    tip += ' markerUnits="userSpaceOnUse"><path d="M0 0 L7 3 L0 6 z" fill="#30475e"/></marker>'
+    return f'<svg viewBox="0 0 {width} 180" role="img"><defs>{tip}</defs>{"".join(drawn)}</svg>'
+
+
+FORMATS: Mapping[str, Callable[[Explanation], str]] = {
+    "text": render_text,
+    "mermaid": render_mermaid,
+    "dot": render_dot,
+    "html": render_html,
+}
