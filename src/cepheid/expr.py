@@ -14,7 +14,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import add
 from typing import Any
 
 from cepheid.errors import NameProblem, Span, TypeProblem, did_you_mean, listing
@@ -639,9 +640,9 @@ def aggregate(fn: str, group: Sequence[Event], name: str | None) -> Any:
         case "max":
             return max(values)
         case "sum":
-            return sum(values)
+            return reduce(add, values)
         case _:
-            return sum(values) / len(values)
+            return reduce(add, values) / len(values)
 
 
 def call(fn: str, args: Sequence[Any]) -> Any:
