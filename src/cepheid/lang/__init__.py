@@ -1,1 +1,185 @@
-"""Text to Query and back, one module for each language."""
+"""Text to Query and back. A text is one query, or a script of labelled queries of which the last is the result."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from types import ModuleType
+
+from cepheid.checks import check
+from cepheid.errors import CepheidError, InputProblem, PatternProblem, Span, SyntaxProblem, did_you_mean, listing, shown
+from cepheid.lang import sase, sase_plus, zstream
+from cepheid.lang.text import check_text, skeleton
+from cepheid.pattern import EventClass, Language, Query, walk
+
+__all__ = ["parse", "recognise", "to_text"]
+
+AUTO = "auto"
+MAX_QUERIES = 100
+
+_MODULES: dict[Language, ModuleType] = {
+    # SASE+ comes before ZStream: both begin with PATTERN, and only SASE+ can be told by what follows.
+    Language.SASE: sase,
+    Language.SASE_PLUS: sase_plus,
+    Language.ZSTREAM: zstream,
+}
+for _language_name in ("eql", "ced"):
+    if importlib.util.find_spec(f"cepheid.lang.{_language_name}") is not None:
+        _MODULES[Language(_language_name)] = importlib.import_module(f"cepheid.lang.{_language_name}")
+_BEGINNINGS = {
+    Language.SASE: "EVENT SEQ(...)",
+    Language.SASE_PLUS: "PATTERN SEQ(...)",
+    Language.ZSTREAM: "PATTERN A;B",
+    Language.EQL: "SELECT ... FROM ...",
+    Language.CED: "source, primitive or complex",
+}
+_STARTING_WORDS = ("EVENT", "PATTERN", "SELECT", "SOURCE", "PRIMITIVE", "COMPLEX")
+_LABEL = re.compile(
+    r"^[ \t]*(?!(?:where|within|and|or|return|limit|output|from|select|event|pattern)\b)"
+    r"([^\W\d]\w*(?:-\w+){0,8})[ \t]*:(?!=)",
+    re.MULTILINE | re.IGNORECASE,
+)
+
+
+def parse(text: str, dialect: str = AUTO, source: str = "query") -> Query:
+    """The query that the text holds, checked; errors show where in the text (called `source`) they lie."""
+    try:
+        check_text(text)
+        query = _script(text, dialect)
+        check(query)
+    except CepheidError as error:
+        error.within(text, source)
+        raise
+    return query
+
+
+def recognise(text: str) -> Language:
+    """The language of the text: of the last query, where there are several."""
+    check_text(text)
+    return _language(_blocks(text)[-1], AUTO)
+
+
+def to_text(query: Query) -> str:
+    """The query as text that reads back as the same query; the queries it uses come first, each with its label."""
+    used = [item for item in query.inputs if isinstance(item, Query) and not _is_declared_inside(item, query)]
+    own = replace(query, inputs=tuple(item for item in query.inputs if item not in used))
+    text: str = _MODULES[query.language].to_text(own)
+    # A CED script names its result itself.
+    if query.name is not None and (used or query.language is not Language.CED):
+        text = f"{query.name}:\n{text}"
+    return "\n\n".join([*(to_text(item) for item in used), text])
+
+
+def _is_declared_inside(item: Query, query: Query) -> bool:
+    """CED's `complex` declarations are part of one script, not queries with labels."""
+    return query.language is Language.CED and item.language is Language.CED
+
+
+# --- scripts ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """One query of a script. `text` is padded, so that offsets into it are offsets into the script."""
+
+    label: str | None
+    span: Span
+    text: str
+
+
+def _blocks(text: str) -> list[_Block]:
+    code = skeleton(text)
+    labels = list(_LABEL.finditer(code))
+    if not labels:
+        return [_Block(None, Span(0, 0), text)]
+    before = code[: labels[0].start()]
+    if before.strip():
+        start = len(before) - len(before.lstrip())
+        raise SyntaxProblem(
+            "a query without a label, in a script of several",
+            span=Span(start, len(before.rstrip())),
+            expected="a label before each query",
+            hint="write `Name:` before it",
+        )
+    if len(labels) > MAX_QUERIES:
+        raise SyntaxProblem(f"{len(labels)} queries in one script", expected=f"at most {MAX_QUERIES}")
+    ends = [label.start() for label in labels[1:]] + [len(text)]
+    return [
+        _Block(label.group(1), Span(*label.span(1)), " " * label.end() + text[label.end() : end])
+        for label, end in zip(labels, ends, strict=True)
+    ]
+
+
+def _script(text: str, dialect: str) -> Query:
+    blocks = _blocks(text)
+    known: dict[str, Query] = {}
+    for block in blocks[:-1]:
+        known[_new_label(block, known)] = replace(_query(block, AUTO), name=block.label)
+    query = _query(blocks[-1], dialect)
+    if blocks[-1].label is not None:
+        query = replace(query, name=_new_label(blocks[-1], known))
+    needed = _needed(query, known)
+    used = tuple(item for name, item in known.items() if name in needed)
+    return replace(query, inputs=used + query.inputs)
+
+
+def _query(block: _Block, dialect: str) -> Query:
+    query: Query = _MODULES[_language(block, dialect)].parse(block.text)
+    return query
+
+
+def _new_label(block: _Block, known: dict[str, Query]) -> str:
+    label = block.label or ""
+    if label in known:
+        raise PatternProblem(
+            f"two queries are called `{label}`", span=block.span, expected="a name of its own for each query"
+        )
+    return label
+
+
+def _needed(query: Query, known: dict[str, Query]) -> set[str]:
+    """The labels that a query uses as event types, directly or through others."""
+    needed: set[str] = set()
+    waiting = [query]
+    while waiting:
+        for name in _types(waiting.pop()):
+            if name in known and name not in needed:
+                needed.add(name)
+                waiting.append(known[name])
+    return needed
+
+
+def _types(query: Query) -> Iterator[str]:
+    for node in walk(query.pattern):
+        if isinstance(node, EventClass):
+            yield from node.types or ((node.var,) if node.by_name else ())
+    for item in query.inputs:
+        if isinstance(item, Query):
+            yield from _types(item)
+
+
+# --- recognition ------------------------------------------------------------------------------------------------------
+
+
+def _language(block: _Block, dialect: str) -> Language:
+    if dialect != AUTO:
+        names = [language.value for language in Language]
+        if dialect not in names:
+            raise InputProblem(
+                f"unknown language `{shown(dialect)}`",
+                expected=f"one of {listing([AUTO, *names])}",
+                hint=did_you_mean(dialect, names),
+            )
+        return Language(dialect)
+    for language, module in _MODULES.items():
+        if module.recognises(block.text):
+            return language
+    word = re.search(r"\w+|\S", skeleton(block.text))
+    raise SyntaxProblem(
+        f"no language begins with `{shown(word.group())}`" if word else "there is no query in the text",
+        span=Span(*word.span()) if word else None,
+        expected="; ".join(f"{language.value}: {beginning}" for language, beginning in _BEGINNINGS.items()),
+        hint=did_you_mean(word.group(), _STARTING_WORDS) if word else None,
+    )

@@ -29,7 +29,7 @@ _WORDS: Mapping[str, str] = {
     "WORD": "a name",
     "TYPE": "an event type",
     "INDEX": "an index such as [1] or [i]",
-    "COMPARE": "a comparison",
+    **dict.fromkeys(("COMPARE", "_CONTAINS", "_IN", "_IS", "_LIKE"), "a comparison"),
     **dict.fromkeys(("PLUS", "MINUS", "STAR", "SLASH", "MODULO", "_PERCENT"), "an operator"),
     "UNIT": "a unit of time",
     "LPAR": "`(`",
@@ -90,7 +90,7 @@ class LanguageParser:
 
     def _problem(self, error: UnexpectedInput, text: str) -> SyntaxProblem:
         terminals = _acceptable(error)
-        keywords = [self._keyword(name) for name in terminals if name not in self._words]
+        keywords = [self._keyword(name) for name in terminals if name.startswith("_")]
         span, found = _found(error, text)
         word = text[span.start : span.end]
         what = "the text ends too early" if not found else f"unexpected `{shown(found.replace(HYPHEN, '-'))}`"
@@ -100,9 +100,10 @@ class LanguageParser:
         )
 
     def _expected(self, terminals: Collection[str]) -> str | None:
-        described = {self._words.get(name, f"`{self._keyword(name)}`") for name in terminals}
-        if "NAME" in terminals and _VALUE in described:
-            described.discard("a name")
+        """In human words. A sign before an operand, and the NOT of `NOT IN` after one, would only distract."""
+        hidden = {"NAME"} if "STRING" in terminals else set()
+        hidden |= {"_NOT"} if "COMPARE" in terminals else set() if "PLUS" in terminals else {"MINUS"}
+        described = {self._words.get(name, f"`{self._keyword(name)}`") for name in terminals if name not in hidden}
         phrases = sorted(described, key=lambda phrase: (phrase.startswith("`"), phrase))
         if not phrases:
             return None

@@ -15,7 +15,7 @@ from lark import Token, v_args
 from lark.tree import Meta
 
 from cepheid.errors import SyntaxProblem
-from cepheid.lang.expressions import HYPHEN, ExpressionBuilder, number, span_of
+from cepheid.lang.expressions import HYPHEN, MAX_HYPHENS, ExpressionBuilder, number, span_of
 from cepheid.lang.text import skeleton
 from cepheid.pattern import EventClass, Kleene, Neg, Pattern, Seq, walk
 
@@ -114,17 +114,32 @@ def mark_hyphens(text: str) -> str:
     declared = set(_HYPHENATED.findall(code, 0, clause.start()))
     if not declared:
         return text
-    start = clause.start()
-    parts = [text[:start]]
-    for word in _HYPHENATED.finditer(code, start):
-        if re.sub(r"_\d+\Z", "", word.group()) in declared or word.group() in declared:
-            parts.append(text[start : word.start()] + word.group().replace("-", HYPHEN))
-            start = word.end()
-    return "".join(parts) + text[start:]
+    parts, at = [text[: clause.start()]], clause.start()
+    for run in _HYPHENATED.finditer(code, at):
+        parts += text[at : run.start()], _marked(run.group(), declared)
+        at = run.end()
+    return "".join(parts) + text[at:]
+
+
+def _marked(run: str, declared: Collection[str]) -> str:
+    """`id-SHELF-READING_2` with the hyphens marked that belong to a declared name, of which longer ones go first."""
+    words = run.split("-")
+    marked, at = "", 0
+    while at < len(words):
+        length = next(
+            (n for n in range(MAX_HYPHENS + 1, 1, -1) if _without_count("-".join(words[at : at + n])) in declared), 1
+        )
+        marked += ("-" if at else "") + HYPHEN.join(words[at : at + length])
+        at += length
+    return marked
+
+
+def _without_count(name: str) -> str:
+    return re.sub(r"_\d+\Z", "", name)
 
 
 _CLAUSE = re.compile(rf"(?<![\w-])(?:{'|'.join(CLAUSES)})(?![\w-])", re.IGNORECASE)
-_HYPHENATED = re.compile(r"(?<![\w.-])[^\W\d]\w*(?:-\w+)++")
+_HYPHENATED = re.compile(r"(?<![\w-])[^\W\d]\w*(?:-\w+)++")
 
 
 # --- printer ----------------------------------------------------------------------------------------------------------

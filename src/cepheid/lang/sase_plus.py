@@ -100,6 +100,7 @@ class _Builder(ComponentBuilder):
 
 
 _PARSER = LanguageParser(_GRAMMAR, _Builder(), _WORDS, prepare=mark_hyphens)
+_AFTER_WHERE = re.compile(r"\bwhere\s+([\w-]+)", re.IGNORECASE)
 _START = re.compile(r"\s*PATTERN\b", re.IGNORECASE)
 _SIGNS = re.compile(
     r"\s*PATTERN\s*(?:SEQ\s*)?\(|\[(?:\s|\\ )*\]|\b(?:skip[_-]till[_-]|strict[_-]contiguity|partition[_-]contiguity)",
@@ -114,8 +115,20 @@ def recognises(text: str) -> bool:
 
 
 def parse(text: str) -> Query:
-    query: Query = _PARSER.parse(text)
+    try:
+        query: Query = _PARSER.parse(text)
+    except SyntaxProblem as problem:
+        problem.hint = problem.hint or _misspelt_strategy(text, problem)
+        raise
     return query
+
+
+def _misspelt_strategy(text: str, problem: SyntaxProblem) -> str | None:
+    """A strategy that is not known reads as a function, and then its opening brace does not fit."""
+    if problem.span is None or not text.startswith("{", problem.span.start):
+        return None
+    words = _AFTER_WHERE.findall(text[: problem.span.start])
+    return did_you_mean(words[-1], (strategy.value for strategy in Strategy)) if words else None
 
 
 def to_text(query: Query) -> str:
