@@ -23,13 +23,13 @@ class Layer:
 
 
 LAYERS = (
-    Layer(("errors", "events"), ordered=True),
+    Layer(("version", "errors", "events"), ordered=True),
     Layer(("expr", "pattern", "checks", "core_language", "binding", "semantics"), ordered=True),
     Layer(("lang", "physical", "nfa", "explain")),
     Layer(("optimize",)),
     Layer(("codegen", "kernels", "acquire", "deploy")),
     Layer(("backends",)),
-    Layer(("datasets", "report", "cli", "__main__", "studio")),
+    Layer(("datasets", "report", "demo", "cli", "__main__", "studio")),
     Layer((TOP,)),
 )
 

@@ -1,3 +1,5 @@
 """Cepheid finds complex events, patterns over time, in event data that lives in Spark."""
 
-__version__ = "0.1.0"
+from cepheid.version import __version__
+
+__all__ = ["__version__"]
