@@ -1,22 +1,21 @@
 r"""NEXT's languages (§3.5): stream definitions, and the Event Query Language `SELECT ... FROM ... WHERE ...`.
 
-In a pattern `+` and `@` bind tightest, then `|`, then `\`, then `;`. Next and exception group to the left; brackets stay
-where they are written, because rewriting them is the optimiser's business (§4.3). The paper gives stream definitions no
-syntax; here it is `SOURCE t (acc long, amount double)`, which may begin with CREATE or REGISTER.
+In a pattern `+` and `@` bind tightest, then `|`, then `\`, then `;`. Next and exception group to the left; brackets
+stay where they are written, because rewriting them is the optimiser's business (§4.3). The paper gives stream
+definitions no syntax; here it is `SOURCE t (acc long, amount double)`, which may begin with CREATE or REGISTER.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from lark import v_args
 from lark.tree import Meta
 
 from cepheid.errors import NotAvailable, PatternProblem, SyntaxProblem, listing
-from cepheid.expr import At, Attr, Call, Expr, Filter, OccursWithin, conjuncts, transform, walk
+from cepheid.expr import At, Attr, Call, Expr, Filter, OccursWithin, transform, walk
 from cepheid.expr import to_text as expr_text
 from cepheid.lang.common import LanguageParser, columns_text, output_columns, where_clause
 from cepheid.lang.components import mark_hyphens
@@ -84,11 +83,6 @@ _FILTER.5: /filter(?=\s*\()/i
     )
 )
 _WORDS = {"_EXCEPT": "`\\`", "_FILTER": "`FILTER(...)`"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Definitions:
-    streams: tuple[SourceStream, ...]
 
 
 @v_args(meta=True)

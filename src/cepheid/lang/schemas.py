@@ -19,8 +19,7 @@ _TYPES: Mapping[str, Type] = {
     # Inputs hold times as numbers or as timestamps, so an expression may meet either.
     **dict.fromkeys(("any", "timestamp", "date", "time"), Type.UNKNOWN),
 }
-_TEXTS: Mapping[Type, str] = {kind: word for word, kind in reversed(_TYPES.items())}
-TYPE_WORDS = frozenset(_TYPES)
+_TEXTS: Mapping[Type, str] = {kind: word for word, kind in reversed(list(_TYPES.items()))}
 
 
 def type_named(word: Token) -> Type:

@@ -1,7 +1,7 @@
 r"""ZStream's language (§3): `PATTERN A;!B;C+ WHERE ... WITHIN ... RETURN ...`.
 
-In a pattern a closure (`+`, `*`, `^5`, `⁵`, `{5}`, `{2,5}`) and `!` bind tightest, then `&`, then `|`, then `;`. Operators of
-one kind are flat: `A;(B;C)` is `A;B;C`, because all plans for one sequence are equivalent (§5.2.3).
+In a pattern a closure (`+`, `*`, `^5`, `⁵`, `{5}`, `{2,5}`) and `!` bind tightest, then `&`, then `|`, then `;`.
+Operators of one kind are flat: `A;(B;C)` is `A;B;C`, because all plans for one sequence are equivalent (§5.2.3).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from cepheid.errors import PatternProblem, Span, SyntaxProblem, listing
 from cepheid.events import Duration
 from cepheid.expr import Expr, Param, Same, variables
 from cepheid.lang.common import LanguageParser, columns_text, conditions_text, output_columns, where_clause
+from cepheid.lang.components import mark_hyphens
 from cepheid.lang.expressions import ExpressionBuilder, ParsedColumn, expression_grammar, keywords, number, span_of
 from cepheid.lang.text import skeleton
 from cepheid.pattern import (
@@ -37,6 +38,8 @@ from cepheid.pattern import (
 
 _RESERVED = ("PATTERN", "WHERE", "WITHIN", "RETURN", "LIMIT")
 _SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹"
+_NOT_NAMES = "|".join(word.lower() for word in _RESERVED)
+_WORD = rf"[^\W\d{_SUPERSCRIPT}][^\W{_SUPERSCRIPT}]*"
 
 _GRAMMAR = (
     r"""
@@ -76,11 +79,12 @@ _WITHOUT: /[!~¬]/
 _ANY.3: /any(?=\s*\()/i
 _SAME.3: /same(?=\s+(?!(?:and|or|is|in|not|like|contains)\b)[^\W\d])/i
 _ADDRESS.3: /address\b/i
-SUPERSCRIPT: /[%(superscript)s]+/
-CLASS.2: /(?!(?:%(reserved)s)(?![\w-]))[^\W\d%(superscript)s][^\W%(superscript)s]*(?:-[^\W%(superscript)s]+)*/i
-VARIABLE.2: /(?!(?:%(reserved)s)\b)[^\W\d%(superscript)s][^\W%(superscript)s]*/i
 """
-    % {"superscript": _SUPERSCRIPT, "reserved": "|".join(word.lower() for word in _RESERVED)}
+    + rf"""
+SUPERSCRIPT: /[{_SUPERSCRIPT}]+/
+CLASS.2: /(?!(?:{_NOT_NAMES})(?![\w-])){_WORD}(?:-[^\W{_SUPERSCRIPT}]+)*/i
+VARIABLE.2: /(?!(?:{_NOT_NAMES})\b){_WORD}/i
+"""
     + keywords(*_RESERVED)
     + expression_grammar(reserved=_RESERVED, equivalence=True, atoms="| _SAME WORD _ADDRESS? -> same_in_words")
 )
@@ -175,7 +179,7 @@ class _Builder(ExpressionBuilder):
         return Same(str(items[0]), span=span_of(meta))
 
 
-_PARSER = LanguageParser(_GRAMMAR, _Builder(), _WORDS)
+_PARSER = LanguageParser(_GRAMMAR, _Builder(), _WORDS, prepare=mark_hyphens)
 
 
 def recognises(text: str) -> bool:
@@ -231,8 +235,8 @@ def _count(token: Token) -> int:
 
 
 def _with_lost_superscripts(clauses: _Clauses) -> Pattern:
-    """Query 3's `T2⁵` is `T25` wherever a copy of the paper has lost its superscripts. A class that nothing refers to, whose
-    name is a name that is referred to but not bound and then digits, can only have been meant so."""
+    """Query 3's `T2⁵` is `T25` wherever a copy of the paper has lost its superscripts. A class that nothing refers to,
+    whose name is an unbound name that something refers to, and then digits, can only have been meant so."""
     bound = roles(clauses.pattern)
     referred = _referred(clauses)
     unbound = referred - bound.keys()

@@ -1,0 +1,474 @@
+"""The declarations of plan-based complex event detection (§2): a script of `source`, `primitive` and `complex`.
+
+The last complex event is the script's result; the declarations that it uses become its inputs. Inside a schema a bare
+name is the name of the declared stream itself, or another attribute of the same schema, or an event, or a parameter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lark import v_args
+from lark.tree import Meta
+
+from cepheid.checks import NODE
+from cepheid.errors import NameProblem, NotAvailable, PatternProblem, Span, SyntaxProblem, did_you_mean, listing
+from cepheid.events import OWN_UNIT, Duration
+from cepheid.expr import Attr, Const, Expr, Param, Whole
+from cepheid.expr import to_text as expr_text
+from cepheid.expr import walk as walk_expr
+from cepheid.lang.common import LanguageParser, conditions_text, where_clause
+from cepheid.lang.expressions import (
+    MAX_DEPTH,
+    ExpressionBuilder,
+    check_depth,
+    expression_grammar,
+    keywords,
+    resolve,
+    span_of,
+)
+from cepheid.lang.schemas import type_named, type_text, unknown_stream
+from cepheid.lang.text import skeleton
+from cepheid.pattern import (
+    Column,
+    Conj,
+    DerivedStream,
+    Disj,
+    EventClass,
+    Language,
+    Neg,
+    Pattern,
+    Query,
+    Seq,
+    SourceStream,
+    map_classes,
+    negatives,
+    roles,
+    walk,
+)
+
+MAX_SCHEMA = 10_000
+"""How many operators an attribute may have once the attributes it names are put in its place."""
+
+_RESERVED = ("SOURCE", "PRIMITIVE", "COMPLEX", "ON", "SCHEMA", "EVENT", "AS", "WHERE")
+
+_GRAMMAR = (
+    r"""
+start: (declaration ";"?)+
+?declaration: _SOURCE TYPE _SCHEMA field ("," field)* -> source
+    | _PRIMITIVE TYPE on schema -> primitive
+    | _COMPLEX TYPE [on] [schema] _EVENT event [_WHERE constraints] -> complex
+field: WORD WORD
+on: _ON listed ("," listed)*
+listed: TYPE [_AS NAME]
+schema: _SCHEMA derived ("," derived)*
+derived: WORD _AS expr
+constraints: condition ("," condition)*
+
+?event: TYPE -> subevent
+    | _SEQ "(" operand ("," operand)+ [";" window] ")" -> seq
+    | _AND "(" operand ("," operand)+ [";" window] ")" -> conj
+    | _OR "(" operand ("," operand)+ [";" window] ")" -> disj
+?operand: event
+    | _WITHOUT event -> neg
+window: [NAME "="] duration
+
+_SEQ.5: /seq(?=\s*\()/i
+_WITHOUT: /[!~¬]/
+"""
+    + keywords(*(word for word in _RESERVED if word != "AS"))
+    + expression_grammar(reserved=_RESERVED, vectors=True)
+)
+_WORDS = {"_SEQ": "`seq(...)`", "_AND": "`and`", "_OR": "`or`", "_WITHOUT": "`!`"}
+
+
+# --- declarations as written ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """One entry of an `on` clause."""
+
+    stream: str
+    alias: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class _Attribute:
+    name: str
+    expr: Expr
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class _Primitive:
+    name: str
+    span: Span
+    on: tuple[_Listed, ...]
+    schema: tuple[_Attribute, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Complex:
+    name: str
+    span: Span
+    on: tuple[_Listed, ...]
+    schema: tuple[_Attribute, ...] | None
+    event: Pattern
+    where: tuple[Expr, ...]
+
+
+_Declaration = SourceStream | _Primitive | _Complex
+_Stream = SourceStream | DerivedStream | Query
+
+
+@v_args(meta=True)
+class _Builder(ExpressionBuilder):
+    def start(self, meta: Meta, items: list[Any]) -> tuple[_Declaration, ...]:
+        return tuple(items)
+
+    def source(self, meta: Meta, items: list[Any]) -> _Declaration:
+        return SourceStream(str(items[0]), tuple(items[1:]), span=span_of(items[0]))
+
+    def field(self, meta: Meta, items: list[Any]) -> tuple[str, Any]:
+        return str(items[1]), type_named(items[0])
+
+    def primitive(self, meta: Meta, items: list[Any]) -> _Declaration:
+        name, on, schema = items
+        return _Primitive(str(name), span_of(name), on, schema)
+
+    def complex(self, meta: Meta, items: list[Any]) -> _Declaration:
+        name, on, schema, event, where = items
+        return _Complex(str(name), span_of(name), on or (), schema, event, where or ())
+
+    def on(self, meta: Meta, items: list[Any]) -> tuple[_Listed, ...]:
+        return tuple(items)
+
+    def listed(self, meta: Meta, items: list[Any]) -> _Listed:
+        stream, alias = items
+        return _Listed(str(stream), str(stream if alias is None else alias), span_of(stream))
+
+    def schema(self, meta: Meta, items: list[Any]) -> tuple[_Attribute, ...]:
+        return tuple(items)
+
+    def derived(self, meta: Meta, items: list[Any]) -> _Attribute:
+        check_depth(items[1])
+        return _Attribute(str(items[0]), items[1], span_of(items[0]))
+
+    def constraints(self, meta: Meta, items: list[Any]) -> tuple[Expr, ...]:
+        return tuple(items)
+
+    def subevent(self, meta: Meta, items: list[Any]) -> Pattern:
+        return EventClass(str(items[0]), span=span_of(meta))
+
+    def neg(self, meta: Meta, items: list[Any]) -> Pattern:
+        return Neg(items[0], span=span_of(meta))
+
+    def seq(self, meta: Meta, items: list[Any]) -> Pattern:
+        return Seq(tuple(items[:-1]), items[-1], span=span_of(meta))
+
+    def conj(self, meta: Meta, items: list[Any]) -> Pattern:
+        return Conj(tuple(items[:-1]), items[-1], span=span_of(meta))
+
+    def disj(self, meta: Meta, items: list[Any]) -> Pattern:
+        window: Duration | None = items[-1]
+        if window is not None:
+            raise PatternProblem(
+                "`or` has no window",
+                span=window.span,
+                expected="or(e1, e2, ...)",
+                hint="it outputs each subevent as it occurs (§2.2)",
+            )
+        return Disj(tuple(items[:-1]), span=span_of(meta))
+
+    def window(self, meta: Meta, items: list[Any]) -> Duration:
+        duration: Duration = items[-1]
+        return duration
+
+
+_PARSER = LanguageParser(_GRAMMAR, _Builder(), _WORDS)
+_START = re.compile(r"\s*(?:source\s+[\w-]+\s+schema|primitive|complex)\b", re.IGNORECASE)
+
+
+def recognises(text: str) -> bool:
+    return _START.match(skeleton(text)) is not None
+
+
+def parse(text: str, known: Collection[str] = ()) -> Query:
+    """The result of the script; `known` are streams that are declared elsewhere."""
+    declarations: tuple[_Declaration, ...] = _PARSER.parse(text)
+    streams = _Script(declarations, known).streams()
+    result = next((stream for stream in reversed(streams) if isinstance(stream, Query)), None)
+    if result is None:
+        raise PatternProblem(
+            "the script declares no complex event",
+            span=getattr(declarations[-1], "span", None),
+            expected="a `complex` declaration, whose events are the result",
+            hint="complex NAME on ... event seq(...)",
+        )
+    used = _used(result, streams)
+    return replace(result, inputs=tuple(stream for stream in streams if stream.name in used))
+
+
+def _used(result: Query, streams: Sequence[_Stream]) -> set[str]:
+    """The declarations that the result is made of, directly or through others; they stand before what uses them."""
+    used = _types(result)
+    for stream in reversed(streams):
+        if stream.name in used and stream is not result:
+            used |= _types(stream)
+    return used
+
+
+def _types(stream: _Stream) -> set[str]:
+    match stream:
+        case Query():
+            return {name for node in walk(stream.pattern) if isinstance(node, EventClass) for name in node.types}
+        case DerivedStream():
+            return {stream.source}
+        case _:
+            return set()
+
+
+# --- what declarations mean -------------------------------------------------------------------------------------------
+
+
+class _Script:
+    """The declarations in their order, and what each name means where it is used."""
+
+    def __init__(self, declarations: Sequence[_Declaration], known: Collection[str]) -> None:
+        self._declarations = declarations
+        self._known = known
+        self._all = {declaration.name for declaration in declarations}
+        self._has_sources = any(isinstance(d, SourceStream) for d in declarations)
+        self._has_streams = any(not isinstance(d, _Complex) for d in declarations)
+        self._before: list[str] = []
+
+    def streams(self) -> list[_Stream]:
+        found: list[_Stream] = []
+        for declaration in self._declarations:
+            if declaration.name in self._before:
+                raise PatternProblem(
+                    f"`{declaration.name}` is declared twice",
+                    span=declaration.span,
+                    expected="a name of its own for each declaration",
+                )
+            match declaration:
+                case SourceStream():
+                    found.append(declaration)
+                case _Primitive():
+                    found.append(self._primitive(declaration))
+                case _Complex():
+                    found.append(self._complex(declaration))
+            self._before.append(declaration.name)
+        return found
+
+    def _primitive(self, declaration: _Primitive) -> DerivedStream:
+        sources = [item for item in declaration.on if item.stream != NODE]
+        if len(sources) != 1:
+            raise NotAvailable(
+                f"the primitive event `{declaration.name}` is on {len(sources)} sources",
+                span=sources[1].span if sources else declaration.span,
+                expected="one source (and `node`)",
+                hint="declare a primitive event for each source, and join them in a complex event",
+            )
+        (source,) = sources
+        self._check_declared(source.stream, source.span, is_closed=self._has_sources)
+        columns = _columns(declaration.name, declaration.schema, {source.alias})
+        return DerivedStream(declaration.name, source.stream, source.alias, columns, span=declaration.span)
+
+    def _complex(self, declaration: _Complex) -> Query:
+        aliases: dict[str, str] = {}
+        for item in declaration.on:
+            if item.stream == NODE:
+                continue
+            self._check_declared(item.stream, item.span, is_closed=self._has_streams)
+            if item.alias in aliases:
+                raise PatternProblem(
+                    f"`{item.alias}` is listed twice",
+                    span=item.span,
+                    expected="a name of its own for each subevent",
+                    hint=f"write `{item.stream} as` and another name",
+                )
+            aliases[item.alias] = item.stream
+        pattern = map_classes(declaration.event, lambda node: self._subevent(node, aliases))
+        found = roles(pattern)
+        schema = declaration.schema
+        return Query(
+            pattern,
+            Language.CED,
+            where=where_clause(declaration.where, negatives(pattern)),
+            output=None if schema is None else _columns(declaration.name, schema, found),
+            name=declaration.name,
+        )
+
+    def _subevent(self, node: EventClass, aliases: Mapping[str, str]) -> EventClass:
+        """A name in an event expression: one that `on` lists, or (always, where it lists none) a stream's own."""
+        if node.var in aliases:
+            return replace(node, types=(aliases[node.var],))
+        if aliases and node.var not in self._before:
+            raise NameProblem(
+                f"`{node.var}` is not among the subevents",
+                span=node.span,
+                expected=f"one that `on` lists: {listing(aliases)}",
+                hint=did_you_mean(node.var, aliases),
+            )
+        self._check_declared(node.var, node.span, is_closed=self._has_streams)
+        return replace(node, types=(node.var,))
+
+    def _check_declared(self, name: str, span: Span | None, is_closed: bool) -> None:
+        """Where a script declares the streams that it reads (`is_closed`), it declares all of them."""
+        if name in self._before or name in self._known:
+            return
+        if name in self._all:
+            raise NameProblem(
+                f"`{name}` is used before it is declared",
+                span=span,
+                expected="a declaration above this one",
+                hint=f"move the declaration of `{name}` up",
+            )
+        if is_closed:
+            raise unknown_stream(name, span, [*self._before, *self._known])
+
+
+def _columns(stream: str, schema: Sequence[_Attribute], events: Collection[str]) -> tuple[Column, ...]:
+    return _Schema(stream, schema, events).columns()
+
+
+class _Schema:
+    """The attributes of one declaration, each with the others it names put in their place."""
+
+    def __init__(self, stream: str, attributes: Sequence[_Attribute], events: Collection[str]) -> None:
+        self._stream = stream
+        self._events = events
+        self._attributes: dict[str, _Attribute] = {}
+        self._done: dict[str, tuple[Expr, int]] = {}
+        for attribute in attributes:
+            if attribute.name in self._attributes:
+                raise PatternProblem(
+                    f"the attribute `{attribute.name}` is declared twice",
+                    span=attribute.span,
+                    expected="a name of its own for each attribute",
+                )
+            self._attributes[attribute.name] = attribute
+
+    def columns(self) -> tuple[Column, ...]:
+        return tuple(Column(name, self._settled(name, ())[0]) for name in self._attributes)
+
+    def _settled(self, name: str, trail: tuple[str, ...]) -> tuple[Expr, int]:
+        """The attribute's expression and its size. `trail` are the attributes that led here."""
+        if name in self._done:
+            return self._done[name]
+        attribute = self._attributes[name]
+        if name in trail or len(trail) > MAX_DEPTH:
+            raise PatternProblem(
+                f"the attribute `{name}` is defined by itself" if name in trail else "attributes nested too deep",
+                span=attribute.span,
+                expected="attributes of the subevents, or attributes that are made of them",
+                hint="say whose attribute is meant: `A.attribute`",
+            )
+        bare = [node.name for node in walk_expr(attribute.expr) if isinstance(node, Param)]
+        inner = {other: self._settled(other, (*trail, name)) for other in bare if other in self._attributes}
+        size = sum(1 for _ in walk_expr(attribute.expr)) + sum(inner[other][1] for other in bare if other in inner)
+        if size > MAX_SCHEMA:
+            raise SyntaxProblem(
+                f"the attribute `{name}` has {size:,} operators once those it names are put in",
+                span=attribute.span,
+                expected=f"at most {MAX_SCHEMA:,}",
+            )
+        settled = resolve(attribute.expr, bare_name=self._reading(inner))
+        check_depth(settled)
+        self._done[name] = settled, size
+        return self._done[name]
+
+    def _reading(self, inner: Mapping[str, tuple[Expr, int]]) -> Callable[[Param], Expr]:
+        def read(node: Param) -> Expr:
+            if node.name in inner:
+                return inner[node.name][0]
+            if node.name == self._stream:
+                return Const(node.name, span=node.span)
+            return Whole(node.name, span=node.span) if node.name in self._events else node
+
+        return read
+
+
+# --- printing ---------------------------------------------------------------------------------------------------------
+
+
+def to_text(query: Query) -> str:
+    """The whole script, the declarations that the result uses first."""
+    return "\n\n".join(_declaration_text(stream) for stream in (*query.inputs, query))
+
+
+def _declaration_text(stream: _Stream) -> str:
+    match stream:
+        case SourceStream():
+            fields = ", ".join(f"{type_text(kind)} {name}" for name, kind in stream.attributes)
+            return f"source {stream.name}\nschema {fields}"
+        case DerivedStream():
+            on = _on_text({stream.alias: stream.source}, (column.expr for column in stream.columns))
+            return "\n".join([f"primitive {stream.name}", on, _schema_text(stream.columns)])
+        case _:
+            return _complex_text(stream)
+
+
+def _complex_text(query: Query) -> str:
+    classes = [node for node in walk(query.pattern) if isinstance(node, EventClass)]
+    aliases = {node.var: node.types[0] for node in classes if len(node.types) == 1}
+    columns = query.output or ()
+    lines = [f"complex {query.name or 'result'}"]
+    uses_node = any(_names_node(expr) for expr in (*query.where, *(column.expr for column in columns)))
+    if uses_node or any(alias != stream for alias, stream in aliases.items()):
+        lines.append(_on_text(aliases, (*query.where, *(column.expr for column in columns))))
+    if columns:
+        lines.append(_schema_text(columns))
+    lines.append(f"event {pattern_text(query.pattern)}")
+    if query.where:
+        lines.append(f"where {conditions_text(query.where)}")
+    return "\n".join(lines)
+
+
+def _names_node(expr: Expr) -> bool:
+    return any(isinstance(node, Attr) and node.var == NODE for node in walk_expr(expr))
+
+
+def _on_text(aliases: Mapping[str, str], exprs: Iterable[Expr]) -> str:
+    listed = [stream if stream == alias else f"{stream} as {alias}" for alias, stream in aliases.items()]
+    return "on " + ", ".join([*listed, NODE] if any(map(_names_node, exprs)) else listed)
+
+
+def _schema_text(columns: Iterable[Column]) -> str:
+    return "schema " + ",\n       ".join(f"{column.name} as {expr_text(column.expr)}" for column in columns)
+
+
+def pattern_text(pattern: Pattern) -> str:
+    match pattern:
+        case Seq():
+            return f"seq({_operands_text(pattern.items)}{_window_text(pattern.window)})"
+        case Conj():
+            return f"and({_operands_text(pattern.items)}{_window_text(pattern.window)})"
+        case Disj():
+            return f"or({_operands_text(pattern.items)})"
+        case Neg():
+            return f"!{pattern_text(pattern.item)}"
+        case EventClass(types=(_,)):
+            return pattern.var
+        case _:
+            raise PatternProblem(
+                f"{type(pattern).__name__} has no text in CED's language",
+                span=pattern.span,
+                expected=listing(("Seq", "Conj", "Disj", "Neg", "EventClass of one type")),
+            )
+
+
+def _operands_text(items: Iterable[Pattern]) -> str:
+    return ", ".join(pattern_text(item) for item in items)
+
+
+def _window_text(window: Duration | None) -> str:
+    if window is None:
+        return ""
+    return f"; {window.amount if window.unit == OWN_UNIT else window}"
