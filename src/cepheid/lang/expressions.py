@@ -342,10 +342,7 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
         return Arithmetic("-" if sign == "−" else str(sign), left, right, span=span_of(meta))
 
     def negative(self, meta: Meta, items: list[Any]) -> Expr:
-        item = items[1]
-        if isinstance(item, Const) and isinstance(item.value, int | float) and not isinstance(item.value, bool):
-            return Const(-item.value, span=span_of(meta))
-        return Negative(item, span=span_of(meta))
+        return negative(items[1], span_of(meta))
 
     def number(self, meta: Meta, items: list[Any]) -> Expr:
         return Const(number(items[0]), span=span_of(meta))
@@ -449,6 +446,13 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
         if not isinstance(value, int):
             raise SyntaxProblem(f"`{items[0]}` is not a whole number", span=span_of(meta), expected="a whole number")
         return value
+
+
+def negative(item: Expr, span: Span | None = None) -> Expr:
+    """Minus a number is a number."""
+    if isinstance(item, Const) and isinstance(item.value, int | float) and not isinstance(item.value, bool):
+        return Const(-item.value, span=span)
+    return Negative(item, span=span)
 
 
 def number(token: Token) -> int | float:
