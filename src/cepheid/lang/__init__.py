@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from types import ModuleType
 
 from cepheid.checks import check
 from cepheid.errors import CepheidError, InputProblem, PatternProblem, Span, SyntaxProblem, did_you_mean, listing, shown
-from cepheid.lang import sase, sase_plus, zstream
+from cepheid.lang import ced, eql, sase, sase_plus, zstream
 from cepheid.lang.text import check_text, skeleton
 from cepheid.pattern import EventClass, Language, Query, walk
 
@@ -24,10 +23,9 @@ _MODULES: dict[Language, ModuleType] = {
     Language.SASE: sase,
     Language.SASE_PLUS: sase_plus,
     Language.ZSTREAM: zstream,
+    Language.EQL: eql,
+    Language.CED: ced,
 }
-for _language_name in ("eql", "ced"):
-    if importlib.util.find_spec(f"cepheid.lang.{_language_name}") is not None:
-        _MODULES[Language(_language_name)] = importlib.import_module(f"cepheid.lang.{_language_name}")
 _BEGINNINGS = {
     Language.SASE: "EVENT SEQ(...)",
     Language.SASE_PLUS: "PATTERN SEQ(...)",
@@ -116,8 +114,8 @@ def _script(text: str, dialect: str) -> Query:
     blocks = _blocks(text)
     known: dict[str, Query] = {}
     for block in blocks[:-1]:
-        known[_new_label(block, known)] = replace(_query(block, AUTO), name=block.label)
-    query = _query(blocks[-1], dialect)
+        known[_new_label(block, known)] = replace(_query(block, AUTO, known), name=block.label)
+    query = _query(blocks[-1], dialect, known)
     if blocks[-1].label is not None:
         query = replace(query, name=_new_label(blocks[-1], known))
     needed = _needed(query, known)
@@ -125,8 +123,11 @@ def _script(text: str, dialect: str) -> Query:
     return replace(query, inputs=used + query.inputs)
 
 
-def _query(block: _Block, dialect: str) -> Query:
-    query: Query = _MODULES[_language(block, dialect)].parse(block.text)
+def _query(block: _Block, dialect: str, known: Collection[str]) -> Query:
+    language = _language(block, dialect)
+    # Only these declare the streams they read, and so must know which are declared elsewhere.
+    elsewhere = (known,) if language in (Language.EQL, Language.CED) else ()
+    query: Query = _MODULES[language].parse(block.text, *elsewhere)
     return query
 
 

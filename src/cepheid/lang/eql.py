@@ -8,7 +8,7 @@ definitions no syntax; here it is `SOURCE t (acc long, amount double)`, which ma
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from lark import v_args
@@ -90,7 +90,6 @@ class _Builder(ExpressionBuilder):
     def start(self, meta: Meta, items: list[Any]) -> Query:
         sources = tuple(item for item in items if isinstance(item, SourceStream))
         selection, pattern, *conditions = items[len(sources) :]
-        _check_sources(pattern, sources)
         where = where_clause(condition for condition in conditions if condition is not None)
         _check_filters(where)
         return Query(
@@ -171,8 +170,10 @@ def recognises(text: str) -> bool:
     return _START.match(code) is not None and _SQL.search(code) is None
 
 
-def parse(text: str) -> Query:
+def parse(text: str, known: Collection[str] = ()) -> Query:
+    """The query; `known` are streams that are declared elsewhere."""
     query: Query = _PARSER.parse(text)
+    _check_sources(query, known)
     return query
 
 
@@ -190,11 +191,13 @@ def _check_depth(pattern: Pattern) -> None:
     )
 
 
-def _check_sources(pattern: Pattern, sources: tuple[SourceStream, ...]) -> None:
+def _check_sources(query: Query, known: Collection[str]) -> None:
     """Where streams are defined, all of them are."""
-    declared = [source.name for source in sources]
-    for node in walk_pattern(pattern):
-        if isinstance(node, EventClass) and declared and node.types[0] not in declared:
+    if not query.inputs:
+        return
+    declared = {item.name for item in query.inputs if isinstance(item, SourceStream)}.union(known)
+    for node in walk_pattern(query.pattern):
+        if isinstance(node, EventClass) and declared.isdisjoint(node.types):
             raise unknown_stream(node.types[0], node.span, declared)
 
 

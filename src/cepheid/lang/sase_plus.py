@@ -103,7 +103,7 @@ _PARSER = LanguageParser(_GRAMMAR, _Builder(), _WORDS, prepare=mark_hyphens)
 _AFTER_WHERE = re.compile(r"\bwhere\s+([\w-]+)", re.IGNORECASE)
 _START = re.compile(r"\s*PATTERN\b", re.IGNORECASE)
 _SIGNS = re.compile(
-    r"\s*PATTERN\s*(?:SEQ\s*)?\(|\[(?:\s|\\ )*\]|\b(?:skip[_-]till[_-]|strict[_-]contiguity|partition[_-]contiguity)",
+    r"\s*PATTERN\s*(?:SEQ\s*\(|\([^;&|]*,)|\[(?:\s|\\ )*\]|\b(?:skip[_-]till[_-]|strict[_-]contiguity|partition[_-]contiguity)",
     re.IGNORECASE,
 )
 
