@@ -102,16 +102,16 @@ class _Builder(ComponentBuilder):
 _PARSER = LanguageParser(_GRAMMAR, _Builder(), _WORDS, prepare=mark_hyphens)
 _AFTER_WHERE = re.compile(r"\bwhere\s+([\w-]+)", re.IGNORECASE)
 _START = re.compile(r"\s*PATTERN\b", re.IGNORECASE)
+_SEQUENCE = re.compile(r"\s*PATTERN\s*(?:SEQ\s*\(|\([^;&|]*,)", re.IGNORECASE)
 _SIGNS = re.compile(
-    r"\s*PATTERN\s*(?:SEQ\s*\(|\([^;&|]*,)|\[(?:\s|\\ )*\]|\b(?:skip[_-]till[_-]|strict[_-]contiguity|partition[_-]contiguity)",
-    re.IGNORECASE,
+    r"\[(?:\s|\\ )*\]|\b(?:skip[_-]till[_-]|strict[_-]contiguity|partition[_-]contiguity)", re.IGNORECASE
 )
 
 
 def recognises(text: str) -> bool:
     """PATTERN begins a ZStream query too: a sequence in brackets, a list `[]` or a strategy makes it SASE+."""
     code = skeleton(text)
-    return _START.match(code) is not None and _SIGNS.search(code) is not None
+    return _START.match(code) is not None and bool(_SEQUENCE.match(code) or _SIGNS.search(code))
 
 
 def parse(text: str) -> Query:
