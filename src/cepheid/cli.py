@@ -1,0 +1,364 @@
+"""The command line. Data goes to standard output, everything said about it to standard error.
+
+Exit codes: 0, done; 1, a bug in Cepheid; 2, something for the user to put right.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from typer.core import TyperGroup
+
+from cepheid import report
+from cepheid.backends.files import Input, Loaded, Reject
+from cepheid.backends.job import Outcome, QueryText, Settings, execute, load, require_distinct
+from cepheid.backends.matches import (
+    replacing,
+    require_writable_name,
+    write_json_lines,
+    write_matches,
+    write_rejects,
+)
+from cepheid.backends.tables import exists
+from cepheid.binding import bind, warnings_for
+from cepheid.errors import CepheidError, InputProblem, shown
+from cepheid.explain import LANGUAGE_NAMES, explain
+from cepheid.lang import to_text
+from cepheid.version import __version__
+
+USER_ERROR = 2
+INTERNAL_ERROR = 1
+STANDARD = "-"
+
+
+class _Commands(TyperGroup):
+    """Tells what Cepheid refuses to do as a message, not as a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except CepheidError as error:
+            report.say(_errors(), error.render(), "red")
+            raise typer.Exit(USER_ERROR) from error
+
+
+app = typer.Typer(
+    cls=_Commands,
+    help="Cepheid finds complex events, patterns over time, in event data.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _errors() -> Console:
+    """Made anew each time: tests and pipes replace sys.stderr."""
+    return Console(stderr=True, highlight=False)
+
+
+def _note(text: str, style: str = "") -> None:
+    report.say(_errors(), text, style)
+
+
+def main() -> None:
+    app(prog_name="cepheid")
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+Dialect = Annotated[str, typer.Option(help="The language: auto, sase, sase+, zstream, eql or ced.")]
+QueryArgument = Annotated[
+    str, typer.Argument(metavar="QUERY", help="A file that holds the query, or the query itself, or - for stdin.")
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="[TYPE=]PATH",
+        help="Events: a .parquet, .csv or .jsonl file, a directory of them, or a quoted glob; may be repeated. "
+        "With TYPE= every row is an event of that type.",
+    ),
+]
+Backend = Annotated[str, typer.Option(help="What runs the query: reference (local and spark come later).")]
+TypeColumn = Annotated[str, typer.Option(help="The column that holds an event's type.")]
+TimeColumn = Annotated[str, typer.Option(help="The column that holds an event's time: integers, or ISO 8601.")]
+TimeUnit = Annotated[
+    str, typer.Option(help="What an integer time column counts: us, ms, s, min, h, d or w. Timestamps need none.")
+]
+Params = Annotated[
+    list[str] | None,
+    typer.Option("--param", "-p", metavar="NAME=VALUE", help="A value for a parameter of the query; may be repeated."),
+]
+
+
+def _params(given: list[str] | None) -> dict[str, Any]:
+    """Numbers, true, false and null as in JSON; all else is a string, with or without double quotes."""
+    params: dict[str, Any] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise InputProblem(f"`{shown(text)}` gives no parameter a value", expected="NAME=VALUE")
+        try:
+            read = json.loads(value, parse_constant=str)
+        except (ValueError, RecursionError):
+            read = value
+        params[name] = read if isinstance(read, str | int | float | None) else value
+    return params
+
+
+def _query(argument: str, dialect: str) -> QueryText:
+    if argument == STANDARD or (exists(argument) and Path(argument).is_file()):
+        return _query_file(argument, dialect)
+    return QueryText(argument, "query", dialect)
+
+
+def _query_file(path: str, dialect: str) -> QueryText:
+    try:
+        content = sys.stdin.buffer.read() if path == STANDARD else Path(path).read_bytes()
+        return QueryText(content.decode("utf-8-sig"), "stdin" if path == STANDARD else path, dialect)
+    except UnicodeDecodeError as problem:
+        raise InputProblem(f"`{shown(path, 200)}` is not UTF-8 text (byte {problem.start})") from problem
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise InputProblem(f"cannot read the query file `{shown(path, 200)}`: {reason}") from problem
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"cepheid {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Say which version this is.")
+    ] = False,
+) -> None:
+    """Cepheid finds complex events, patterns over time, in event data."""
+
+
+@app.command("check")
+def check_command(
+    query: QueryArgument,
+    dialect: Dialect = "auto",
+    input: Inputs = None,
+    type_column: TypeColumn = "type",
+    time_column: TimeColumn = "ts",
+    time_unit: TimeUnit = "ms",
+    param: Params = None,
+) -> None:
+    """Is this a query? Prints its language, its variables and its canonical text; or what is wrong, and where.
+
+    With --input it is also held against the types and attributes of the data.
+    """
+    written = _query(query, dialect)
+    parsed = written.parse()
+    if input:
+        settings = Settings(
+            type_column=type_column, time_column=time_column, time_unit=time_unit, params=_params(param)
+        )
+        loaded = load(parsed, [Input.parse(text) for text in input], settings)
+        with written.located_errors():
+            bound = bind(parsed, loaded.schema, settings.params)
+        for warning in warnings_for(bound, loaded.schema):
+            _note(f"warning: {warning}", "yellow")
+        _tell_rejects(loaded.rejects)
+    typer.echo(f"language: {LANGUAGE_NAMES[parsed.language]}")
+    typer.echo("variables:")
+    for line in report.variable_lines(parsed):
+        typer.echo(line)
+    typer.echo("query:")
+    for line in to_text(parsed).splitlines():
+        typer.echo(f"  {line}")
+
+
+@app.command("explain")
+def explain_command(
+    query: QueryArgument,
+    format: Annotated[str, typer.Option(help="text, mermaid, dot or html.")] = "text",
+    dialect: Dialect = "auto",
+    input: Inputs = None,
+    type_column: TypeColumn = "type",
+    time_column: TimeColumn = "ts",
+    time_unit: TimeUnit = "ms",
+    param: Params = None,
+) -> None:
+    """What a query means: its pattern, window and selection, what each predicate speaks of and where it is tested; for
+    SASE+ the NFA^b automaton too.
+
+    With --input the names are settled against the data first.
+    """
+    written = _query(query, dialect)
+    parsed = written.parse()
+    if input:
+        settings = Settings(
+            type_column=type_column, time_column=time_column, time_unit=time_unit, params=_params(param)
+        )
+        loaded = load(parsed, [Input.parse(text) for text in input], settings)
+        with written.located_errors():
+            parsed = bind(parsed, loaded.schema, settings.params)
+    typer.echo(explain(parsed, format), nl=False)
+
+
+@app.command("run")
+def run_command(
+    query_file: Annotated[str | None, typer.Option(metavar="FILE", help="The query, in a file (- for stdin).")] = None,
+    query: Annotated[str | None, typer.Option(metavar="TEXT", help="The query itself.")] = None,
+    dialect: Dialect = "auto",
+    input: Inputs = None,
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="PATH", help="Matches: .parquet, .csv or .jsonl; - for JSON on stdout."),
+    ] = STANDARD,
+    backend: Backend = "reference",
+    type_column: TypeColumn = "type",
+    time_column: TimeColumn = "ts",
+    time_unit: TimeUnit = "ms",
+    param: Params = None,
+    rejects: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Malformed rows and why; next to the output unless told otherwise."),
+    ] = None,
+) -> None:
+    """Find the matches of a query in files of events.
+
+    Rows may be in any order: the stream is ordered by time, then by arrival. Malformed rows are set aside with the
+    reason, counted at the end, and never stop the run.
+    """
+    if (query is None) == (query_file is None):
+        raise InputProblem("there is no query" if query is None else "there are two queries", expected=_QUERY_OPTIONS)
+    if not input:
+        raise InputProblem("there are no events to look at", expected="--input [TYPE=]PATH, at least once")
+    written = QueryText(query, "query", dialect) if query is not None else _query_file(query_file or "", dialect)
+    inputs = [Input.parse(text) for text in input]
+    settings = Settings(backend, type_column, time_column, time_unit, _params(param))
+    written.parse()
+    if output != STANDARD:
+        require_writable_name(output)
+        require_distinct(output, inputs)
+    if rejects is not None:
+        require_distinct(rejects, inputs)
+    outcome = execute(written, inputs, settings)
+    if output == STANDARD:
+        write_json_lines(sys.stdout.buffer, outcome.query, outcome.matches, outcome.loaded)
+        sys.stdout.buffer.flush()
+    else:
+        write_matches(output, outcome.query, outcome.matches, outcome.loaded)
+    _finish(outcome, _write_rejects(outcome.loaded, output, rejects))
+
+
+_QUERY_OPTIONS = "either --query-file FILE or --query TEXT"
+
+
+def _write_rejects(loaded: Loaded, output: str, asked_for: str | None) -> str | None:
+    """Where the rejects are, if they are in a file. A file left by an earlier run must not speak for this one."""
+    if asked_for is not None:
+        write_rejects(asked_for, loaded.rejects)
+        return asked_for
+    if output == STANDARD:
+        return None
+    beside = f"{output}.rejects.jsonl"
+    if not loaded.rejects:
+        Path(beside).unlink(missing_ok=True)
+        return None
+    write_rejects(beside, loaded.rejects)
+    return beside
+
+
+def _finish(outcome: Outcome, rejects_at: str | None) -> None:
+    for warning in outcome.warnings:
+        _note(f"warning: {warning}", "yellow")
+    if rejects_at is None:
+        _tell_rejects(outcome.loaded.rejects)
+    for line in report.summary(outcome.query, outcome.loaded, len(outcome.matches), rejects_at):
+        _note(line)
+
+
+def _tell_rejects(rejects: list[Reject]) -> None:
+    for line in report.reject_lines(rejects):
+        _note(line, "yellow")
+
+
+@app.command("batch-run")
+def batch_run_command(
+    cases_dir: Annotated[Path, typer.Argument(help="One directory per case: query.txt, dialect.txt, events.jsonl.")],
+    out_dir: Annotated[Path, typer.Argument(help="Where CASE.jsonl, or CASE.error with the message, is written.")],
+    backend: Backend = "reference",
+    type_column: TypeColumn = "type",
+    time_column: TimeColumn = "ts",
+    time_unit: TimeUnit = "ms",
+    param: Params = None,
+) -> None:
+    """Run many queries in one process: every CASES_DIR/CASE/{query.txt,dialect.txt,events.jsonl}."""
+    if not cases_dir.is_dir():
+        raise InputProblem(f"there is no directory `{shown(str(cases_dir), 200)}`")
+    settings = Settings(backend, type_column, time_column, time_unit, _params(param))
+    cases = sorted(case for case in cases_dir.iterdir() if case.is_dir() and not case.name.startswith("."))
+    tally = {"done": 0, "refused": 0, "failed": 0}
+    console = _errors()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        for case in progress.track(cases, description="cases"):
+            tally[_run_case(case, out_dir, settings)] += 1
+    _note(
+        f"{report.count(len(cases), 'case')}: {tally['done']} with matches written, "
+        f"{tally['refused']} with an error message, {tally['failed']} failed inside Cepheid; in {out_dir}"
+    )
+    if tally["failed"]:
+        raise typer.Exit(INTERNAL_ERROR)
+
+
+def _run_case(case: Path, out_dir: Path, settings: Settings) -> str:
+    """Leaves either CASE.jsonl or CASE.error, whatever was there before."""
+    answer, message, rejects = (out_dir / f"{case.name}{ending}" for ending in (".jsonl", ".error", ".rejects.jsonl"))
+    try:
+        outcome = _execute_case(case, settings)
+        write_matches(str(answer), outcome.query, outcome.matches, outcome.loaded)
+    except CepheidError as error:
+        result, text = "refused", error.render()
+    except Exception:
+        # A bug met by one case must not cost the answers of the others; it is written down and decides the exit code.
+        result, text = "failed", f"error: a bug in Cepheid\n{traceback.format_exc()}"
+    else:
+        message.unlink(missing_ok=True)
+        if outcome.loaded.rejects:
+            write_rejects(str(rejects), outcome.loaded.rejects)
+        else:
+            rejects.unlink(missing_ok=True)
+        return "done"
+    answer.unlink(missing_ok=True)
+    rejects.unlink(missing_ok=True)
+    with replacing(message) as file:
+        file.write(text.encode(errors="backslashreplace") + b"\n")
+    return result
+
+
+def _execute_case(case: Path, settings: Settings) -> Outcome:
+    dialect_file = case / "dialect.txt"
+    dialect = _query_file(str(dialect_file), "").text if dialect_file.exists() else "auto"
+    return execute(_query_file(str(case / "query.txt"), dialect), [Input(str(case / "events.jsonl"))], settings)
+
+
+@app.command("demo")
+def demo_command(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Where the data and the matches go.")
+    ] = Path("demo-output"),
+) -> None:
+    """A tour: generates events as in the papers' experiments and runs a query of each language over them."""
+    from cepheid import demo  # numpy and the generators, which no other command needs
+
+    demo.show(output, Console(highlight=False))

@@ -1,0 +1,109 @@
+"""What the command line tells people: summaries, warnings, rejects and small tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cepheid.backends.files import Loaded, Reject
+from cepheid.backends.matches import dumps, presenter
+from cepheid.errors import shown
+from cepheid.events import MICROSECONDS, Duration
+from cepheid.expr import OccursWithin, walk
+from cepheid.pattern import Conj, Kleene, Query, Role, Seq, Timer, roles
+from cepheid.pattern import walk as walk_pattern
+from cepheid.semantics import Match
+
+FIRST_FEW = 3
+
+
+def say(console: Console, text: str, style: str = "") -> None:
+    """Text of users is text: no markup, no highlighting, no wrapping that would break a caret line."""
+    console.print(Text(text, style), soft_wrap=True)
+
+
+def summary(query: Query, loaded: Loaded, matches: int, rejects_at: str | None) -> Iterator[str]:
+    """The lines at the end of a run."""
+    rejected = len(loaded.rejects)
+    found = count(matches, "match", "matches")
+    yield f"{count(len(loaded.events), 'event')} read, {found}, {count(rejected, 'reject')}"
+    if rejects_at is not None and rejected:
+        yield f"the rejects and their reasons are in {rejects_at}"
+    used = sorted({str(d) for d in durations(query) if d.unit in MICROSECONDS})
+    if used and not loaded.clock.is_timestamp and loaded.clock.unit is not None:
+        unit = loaded.clock.unit
+        yield (
+            f"`{loaded.time_column}` is an integer column, taken to count {unit} for {', '.join(used)} "
+            f"(--time-unit says otherwise)"
+        )
+
+
+def durations(query: Query) -> Iterator[Duration]:
+    """Every length of time that a query and the queries it is made of speak of."""
+    if query.window is not None:
+        yield query.window
+    for node in walk_pattern(query.pattern):
+        if isinstance(node, Seq | Conj) and node.window is not None:
+            yield node.window
+        elif isinstance(node, Timer):
+            yield node.delay
+    for predicate in query.where:
+        yield from (node.duration for node in walk(predicate) if isinstance(node, OccursWithin))
+    for item in query.inputs:
+        if isinstance(item, Query):
+            yield from durations(item)
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def reject_lines(rejects: Sequence[Reject]) -> Iterator[str]:
+    """The first few rejects, for a terminal."""
+    for reject in rejects[:FIRST_FEW]:
+        yield f"rejected: {reject.source}, row {reject.line}: {reject.reason}: {shown(reject.raw, 80)}"
+    if len(rejects) > FIRST_FEW:
+        yield f"rejected: {len(rejects) - FIRST_FEW} more (--rejects PATH writes all of them)"
+
+
+def variable_lines(query: Query) -> Iterator[str]:
+    found = roles(query.pattern)
+    width = max(len(var) for var in found)
+    for var, role in found.items():
+        yield f"  {var.ljust(width)}  {_role_text(role)}"
+
+
+def _role_text(role: Role) -> str:
+    event_class = role.event_class
+    kind = " or ".join(event_class.types) or ("the type of that name, or any" if event_class.by_name else "any event")
+    many = f", {_times(role.kleene)}" if role.kleene is not None else ", repeated" if role.iterated else ""
+    return kind + many + (", must not occur" if role.negated else "")
+
+
+def _times(kleene: Kleene) -> str:
+    if kleene.high is None:
+        return f"{kleene.low} or more"
+    return str(kleene.low) if kleene.low == kleene.high else f"{kleene.low} to {kleene.high}"
+
+
+def match_rows(query: Query, matches: Sequence[Match], loaded: Loaded, limit: int = FIRST_FEW) -> Table:
+    """The first few matches as a table."""
+    show = presenter(query, loaded)
+    rows = [show.object(match) for match in matches[:limit]]
+    table = Table(show_edge=False, pad_edge=False)
+    for name in rows[0] if rows else ():
+        table.add_column(Text(name), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(shown(_cell(value), 72)) for value in row.values()))
+    return table
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{name}={_cell(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        return count(len(value), "event") if value and isinstance(value[0], dict) else dumps(value)
+    return value if isinstance(value, str) else dumps(value)
