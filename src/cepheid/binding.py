@@ -46,11 +46,7 @@ _SHORTEST_TYPO = 4
 def bind(query: Query, schema: Schema, params: Mapping[str, Any] = _NO_PARAMS) -> Query:
     """The query with its parameters filled in and its classes settled; raises where it does not fit the schema."""
     query = with_params(query, params)
-    inputs: list[SourceStream | DerivedStream | Query] = []
-    for item in query.inputs:
-        bound, attributes = _bind_input(item, schema)
-        inputs.append(bound)
-        schema = schema.extended(bound.name or "", attributes)
+    inputs, schema = _bind_inputs(query, schema)
     derived = {item.name for item in inputs if not isinstance(item, SourceStream)}
     raw = Schema({name: attrs for name, attrs in schema.types.items() if name not in derived}, schema.open)
     pattern = map_classes(query.pattern, lambda c: _settled(c, schema))
@@ -225,6 +221,20 @@ def _as_number(text: str) -> int | float | None:
 
 
 # --- composition ------------------------------------------------------------------------------------------------------
+
+
+def with_declared(query: Query, schema: Schema) -> Schema:
+    """The schema of the input and of the streams that the query declares."""
+    return _bind_inputs(query, schema)[1]
+
+
+def _bind_inputs(query: Query, schema: Schema) -> tuple[list[SourceStream | DerivedStream | Query], Schema]:
+    inputs: list[SourceStream | DerivedStream | Query] = []
+    for item in query.inputs:
+        bound, attributes = _bind_input(item, schema)
+        inputs.append(bound)
+        schema = schema.extended(bound.name or "", attributes)
+    return inputs, schema
 
 
 def _bind_input(
