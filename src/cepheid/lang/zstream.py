@@ -236,23 +236,27 @@ def _count(token: Token) -> int:
 
 def _with_lost_superscripts(clauses: _Clauses) -> Pattern:
     """Query 3's `T2⁵` is `T25` wherever a copy of the paper has lost its superscripts. A class that nothing refers to,
-    whose name is an unbound name that something refers to, and then digits, can only have been meant so."""
+    whose name is an unbound name that something refers to, and then digits, can only have been meant so (unless two
+    classes could be)."""
     bound = roles(clauses.pattern)
     referred = _referred(clauses)
     unbound = referred - bound.keys()
+    meant: dict[str, tuple[str, int]] = {}
+    for var, role in bound.items():
+        if role.event_class.by_name and role.kleene is None and var not in referred:
+            cuts = range(len(var.rstrip("0123456789")), len(var))
+            found = [cut for cut in cuts if var[:cut] in unbound and 0 < len(var) - cut < 10 and int(var[cut:]) > 0]
+            if found:
+                meant[var] = var[: found[-1]], int(var[found[-1] :])
+    claimed = [name for name, _ in meant.values()]
 
     def change(node: EventClass) -> Pattern:
-        if node.by_name and node.var not in referred and bound[node.var].kleene is None:
-            for cut in range(len(node.var) - 1, 0, -1):
-                name, digits = node.var[:cut], node.var[cut:]
-                if not re.fullmatch("[0-9]{1,9}", digits):
-                    break
-                if name in unbound and int(digits) > 0:
-                    item = EventClass(name, by_name=True, span=node.span)
-                    return Kleene(item, int(digits), int(digits), span=node.span)
-        return node
+        name, count = meant.get(node.var, ("", 0))
+        if claimed.count(name) != 1:
+            return node
+        return Kleene(EventClass(name, by_name=True, span=node.span), count, count, span=node.span)
 
-    return map_classes(clauses.pattern, change) if unbound else clauses.pattern
+    return map_classes(clauses.pattern, change)
 
 
 def _referred(clauses: _Clauses) -> set[str]:
