@@ -17,6 +17,7 @@ __all__ = ["parse", "recognise", "to_text"]
 
 AUTO = "auto"
 MAX_QUERIES = 100
+_BYTE_ORDER_MARK = "\ufeff"
 
 _MODULES: dict[Language, ModuleType] = {
     # SASE+ comes before ZStream: both begin with PATTERN, and only SASE+ can be told by what follows.
@@ -43,6 +44,8 @@ _LABEL = re.compile(
 
 def parse(text: str, dialect: str = AUTO, source: str = "query") -> Query:
     """The query that the text holds, checked; errors show where in the text (called `source`) they lie."""
+    if text.startswith(_BYTE_ORDER_MARK):
+        text = " " + text[1:]
     try:
         check_text(text)
         query = _script(text, dialect)
@@ -63,11 +66,14 @@ def to_text(query: Query) -> str:
     """The query as text that reads back as the same query; the queries it uses come first, each with its label."""
     used = [item for item in query.inputs if isinstance(item, Query) and not _is_declared_inside(item, query)]
     own = replace(query, inputs=tuple(item for item in query.inputs if item not in used))
-    text: str = _MODULES[query.language].to_text(own)
     # A CED script names its result itself.
-    if query.name is not None and (used or query.language is not Language.CED):
-        text = f"{query.name}:\n{text}"
-    return "\n\n".join([*(to_text(item) for item in used), text])
+    is_labelled = query.name is not None and (bool(used) or query.language is not Language.CED)
+    return "\n\n".join([*(_block_text(item, True) for item in used), _block_text(own, is_labelled)])
+
+
+def _block_text(query: Query, is_labelled: bool) -> str:
+    text: str = _MODULES[query.language].to_text(query)
+    return f"{query.name}:\n{text}" if is_labelled else text
 
 
 def _is_declared_inside(item: Query, query: Query) -> bool:

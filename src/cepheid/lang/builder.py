@@ -303,7 +303,7 @@ def _flattened(
     """As a script lists them: what a query uses comes before it, on the same level (a CED script is of one piece)."""
     for item in inputs:
         if isinstance(item, Query) and item.language is not Language.CED:
-            yield from _flattened(item.inputs)
-            yield replace(item, inputs=())
+            yield from _flattened(used for used in item.inputs if isinstance(used, Query))
+            yield replace(item, inputs=tuple(used for used in item.inputs if not isinstance(used, Query)))
         else:
             yield item

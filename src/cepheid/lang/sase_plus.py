@@ -103,7 +103,8 @@ _PARSER = LanguageParser(_GRAMMAR, _Builder(), _WORDS, prepare=mark_hyphens)
 _AFTER_WHERE = re.compile(r"\bwhere\s+([\w-]+)", re.IGNORECASE)
 _START = re.compile(r"\s*PATTERN\b", re.IGNORECASE)
 _SEQUENCE = re.compile(r"\s*PATTERN\s*(?:SEQ\s*\(|\([^;&|]*,)", re.IGNORECASE)
-_SIGNS = re.compile(
+_SEQUENCE = re.compile(r"\s*(?:SEQ\s*\(|\([^;&|]*,)", re.IGNORECASE)
+_LIST_OR_STRATEGY = re.compile(
     r"\[(?:\s|\\ )*\]|\b(?:skip[_-]till[_-]|strict[_-]contiguity|partition[_-]contiguity)", re.IGNORECASE
 )
 
@@ -111,7 +112,10 @@ _SIGNS = re.compile(
 def recognises(text: str) -> bool:
     """PATTERN begins a ZStream query too: a sequence in brackets, a list `[]` or a strategy makes it SASE+."""
     code = skeleton(text)
-    return _START.match(code) is not None and bool(_SEQUENCE.match(code) or _SIGNS.search(code))
+    start = _START.match(code)
+    if start is None:
+        return False
+    return _SEQUENCE.match(code, start.end()) is not None or _LIST_OR_STRATEGY.search(code) is not None
 
 
 def parse(text: str) -> Query:

@@ -48,10 +48,17 @@ def check_text(text: str) -> None:
             span=Span(at, at + 1),
             expected="printable text",
         )
-    code, depth = len(text), 0
+    code, depth, aside = len(text), 0, 0
     for piece in _pieces(text):
         if not piece.is_bracket:
             code -= piece.end - piece.start
+            aside += 1
+            if aside > MAX_TOKENS:
+                raise SyntaxProblem(
+                    f"the query has more than {MAX_TOKENS:,} strings and comments",
+                    span=Span(piece.start, piece.end),
+                    expected=f"at most {MAX_TOKENS:,}",
+                )
         elif text[piece.start] in _OPENING:
             depth += 1
             if depth > MAX_NESTING:
