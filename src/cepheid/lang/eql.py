@@ -50,7 +50,7 @@ _RESERVED = ("SELECT", "FROM", "WHERE")
 
 _GRAMMAR = (
     r"""
-start: definition* _SELECT selection _FROM pattern [_WHERE condition ("," condition)*] ";"?
+start: definition* _SELECT selection _FROM pattern [_WHERE condition ("," condition)*] _END?
 definition: (_CREATE | _REGISTER)? _SOURCE TYPE "(" field ("," field)* ")" ";"? -> source
     | (_CREATE | _REGISTER)? _SINK TYPE ["(" field ("," field)* ")"] ";"? -> sink
 field: WORD WORD
@@ -70,6 +70,7 @@ pattern: next
 ?part: "(" next ")"
     | TYPE [NAME] -> event_class
 
+_END.5: /;(?=\s*\Z)/
 _EXCEPT: /\\(?:setminus\b)?|∖/
 _FILTER.5: /filter(?=\s*\()/i
 """
@@ -82,7 +83,7 @@ _FILTER.5: /filter(?=\s*\()/i
     | "(" NAME "," NAME ")" _OCCURS _WITHIN duration -> occurs_within""",
     )
 )
-_WORDS = {"_EXCEPT": "`\\`", "_FILTER": "`FILTER(...)`"}
+_WORDS = {"_END": "`;`", "_EXCEPT": "`\\`", "_FILTER": "`FILTER(...)`"}
 
 
 @v_args(meta=True)
