@@ -49,7 +49,8 @@ class Node:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     tree: Node
-    automaton: Automaton | None = None
+    automata: tuple[tuple[str, Automaton], ...] = ()
+    """Each with its title."""
 
 
 def explain(query: Query, format: str = "text") -> str:
@@ -87,8 +88,15 @@ _SELECTION: Mapping[Language, str] = {
 
 
 def describe(query: Query) -> Explanation:
-    automaton = compile_automaton(query) if query.language is Language.SASE_PLUS else None
-    return Explanation(_query_node(query), automaton)
+    return Explanation(_query_node(query), tuple(_automata(query)))
+
+
+def _automata(query: Query) -> Iterator[tuple[str, Automaton]]:
+    for item in query.inputs:
+        if isinstance(item, Query):
+            yield from _automata(item)
+    if query.language is Language.SASE_PLUS:
+        yield "automaton (NFA^b)" + (f" of {query.name}" if query.name else ""), compile_automaton(query)
 
 
 def _query_node(query: Query) -> Node:
@@ -121,12 +129,12 @@ def _window(query: Query) -> str:
         if query.language is Language.CED:
             return "each operator has its own"
         return "none: any length of time"
-    length = _words(query.window)
+    length = str(query.window)
     if query.window.counts_events:
         bound = "at most" if query.language.window_includes_bound else "less than"
         return f"{length}: the last event stands {bound} {query.window.amount} positions after the first"
     sign, bound = ("<=", "at most") if query.language.window_includes_bound else ("<", "less than")
-    return f"{length}: the match ends {bound} {length} after it starts (last - first {sign} {length})"
+    return f"{_words(query.window)}: the match ends {bound} {length} after it starts (last - first {sign} {length})"
 
 
 def _words(duration: Duration) -> str:
@@ -280,8 +288,8 @@ def _before(node: Expr) -> bool:
 
 def render_text(explanation: Explanation) -> str:
     tree = explanation.tree
-    if explanation.automaton is not None:
-        tree = Node(tree.label, (*tree.children, automaton_node(explanation.automaton)))
+    automata = tuple(automaton_node(title, automaton) for title, automaton in explanation.automata)
+    tree = Node(tree.label, tree.children + automata)
     return "\n".join([plain(tree.label), *_branches(tree)]) + "\n"
 
 
@@ -292,7 +300,7 @@ def _branches(node: Node, indent: str = "") -> Iterator[str]:
         yield from _branches(child, indent + ("   " if last else "│  "))
 
 
-def automaton_node(automaton: Automaton) -> Node:
+def automaton_node(title: str, automaton: Automaton) -> Node:
     """The automaton as a tree: each state with the edges that leave it."""
     states = []
     for state in automaton.states:
@@ -302,7 +310,7 @@ def automaton_node(automaton: Automaton) -> Node:
         mark = " (start)" if state == automaton.states[0] else " (final)" if state == automaton.states[-1] else ""
         states.append(Node(f"state {state}{mark}", edges))
     notes = tuple(Node(note) for note in automaton.notes)
-    return Node("automaton (NFA^b)", (*states, *notes))
+    return Node(title, (*states, *notes))
 
 
 def plain(label: str) -> str:
@@ -316,10 +324,9 @@ def render_mermaid(explanation: Explanation) -> str:
         lines.append(f'  n{number}["{_mermaid(label)}"]')
         if parent is not None:
             lines.append(f"  n{parent} --> n{number}")
-    automaton = explanation.automaton
-    if automaton is not None:
-        names = {state: f"s{place}" for place, state in enumerate(automaton.states)}
-        lines += ['  subgraph automaton ["NFA^b"]', "    direction LR"]
+    for number, (title, automaton) in enumerate(explanation.automata):
+        names = {state: f"a{number}s{place}" for place, state in enumerate(automaton.states)}
+        lines += [f'  subgraph a{number} ["{_mermaid(title)}"]', "    direction LR"]
         for state, name in names.items():
             final = state == automaton.states[-1]
             lines.append(f'    {name}((("{_mermaid(state)}")))' if final else f'    {name}(("{_mermaid(state)}"))')
@@ -343,10 +350,9 @@ def render_dot(explanation: Explanation) -> str:
         lines.append(f"  n{number} [label={_quoted(label)}];")
         if parent is not None:
             lines.append(f"  n{parent} -> n{number} [arrowhead=none];")
-    automaton = explanation.automaton
-    if automaton is not None:
-        names = {state: f"s{place}" for place, state in enumerate(automaton.states)}
-        lines += ["  subgraph cluster_automaton {", '    label="NFA^b";']
+    for number, (title, automaton) in enumerate(explanation.automata):
+        names = {state: f"a{number}s{place}" for place, state in enumerate(automaton.states)}
+        lines += [f"  subgraph cluster_{number} {{", f"    label={_quoted(title)};"]
         for state, name in names.items():
             shape = "doublecircle" if state == automaton.states[-1] else "circle"
             lines.append(f"    {name} [shape={shape}, label={_quoted(state)}];")
@@ -386,15 +392,15 @@ svg { max-width: 100%; } text { font: 13px system-ui, sans-serif; text-anchor: m
 
 
 def render_html(explanation: Explanation) -> str:
-    title = _html(explanation.tree.label)
+    heading = _html(explanation.tree.label)
     parts = [
         "<!doctype html>",
-        f'<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style></head><body>',
-        f"<h1>{title}</h1>",
+        f'<html lang="en"><head><meta charset="utf-8"><title>{heading}</title><style>{_STYLE}</style></head><body>',
+        f"<h1>{heading}</h1>",
         _html_list(explanation.tree),
     ]
-    if explanation.automaton is not None:
-        parts += ["<h2>Automaton (NFA^b)</h2>", _svg(explanation.automaton), _html_table(explanation.automaton)]
+    for title, automaton in explanation.automata:
+        parts += [f"<h2>{_html(title)}</h2>", _svg(automaton), _html_table(automaton)]
     return "\n".join([*parts, "</body></html>"]) + "\n"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from cepheid.backends import backend
 from cepheid.backends.files import Input, Loaded, expand, read_events
-from cepheid.backends.matches import match_schema
+from cepheid.backends.matches import column_names
 from cepheid.binding import bind, warnings_for
 from cepheid.errors import CepheidError, InputProblem, shown
 from cepheid.events import Schema, Type
@@ -80,11 +80,11 @@ def load(query: Query, inputs: Sequence[Input], settings: Settings) -> Loaded:
 def execute(written: QueryText, inputs: Sequence[Input], settings: Settings) -> Outcome:
     """All that can be found wrong with the query by itself is found before any data is read."""
     query = written.parse()
+    column_names(query)
     run = backend(settings.backend)
     loaded = load(query, inputs, settings)
     with written.located_errors():
         bound = bind(query, loaded.schema, settings.params)
-        match_schema(bound, loaded.schema, loaded.clock)
         matches = run(query, loaded, settings.params)
     return Outcome(bound, loaded, matches, warnings_for(bound, loaded.schema))
 

@@ -1,4 +1,4 @@
-"""Matches as people and other programs see them: JSON objects, CSV rows, Parquet columns; and the file of rejects."""
+"""Matches as people and other programs see them: JSON objects and CSV rows; and the file of rejects."""
 
 from __future__ import annotations
 
@@ -13,18 +13,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from cepheid.backends.files import Loaded, Reject, format_of, timestamp_text
 from cepheid.errors import InputProblem, PatternProblem, shown
-from cepheid.events import Clock, Event, Schema, Type
-from cepheid.expr import AGGREGATES, Aggregate, Attr, Expr, Whole, infer
-from cepheid.pattern import Query, Role, roles
+from cepheid.events import Clock, Event
+from cepheid.expr import Aggregate, Attr, Expr
+from cepheid.pattern import Query, positives
 from cepheid.semantics import Match
 
 START, END = "match_start", "match_end"
-_INTERVAL = ("start_time", "end_time")
+INTERVAL = ("start_time", "end_time")
 """What CED's base schema (§2.1) calls the times of an event that a query made."""
 
 
@@ -53,7 +50,7 @@ class Presenter:
             case Event() if _is_as_given(value):
                 return dict(value.row)
             case Event():
-                times = (self.time_column, *_INTERVAL)
+                times = (self.time_column, *INTERVAL)
                 return {
                     name: self.time(item, shown_times) if name in times else self.value(item, shown_times)
                     for name, item in value.attributes.items()
@@ -85,6 +82,17 @@ class Presenter:
         return given
 
 
+def column_names(query: Query) -> list[str]:
+    """The columns of the query's matches: what it returns, or its variables; then the interval."""
+    names = positives(query.pattern) if query.output is None else [column.name for column in query.output]
+    for name in (START, END):
+        if name in names:
+            raise PatternProblem(
+                f"`{name}` is the name of a column that every match has", hint="choose another name in the query"
+            )
+    return [*names, START, END]
+
+
 def _is_as_given(event: Event) -> bool:
     """Whether the event came from the input; one that a query made has no row but its attributes."""
     return bool(event.row) and not event.parts and event.row is not event.attributes
@@ -99,158 +107,6 @@ def _reads_time(expr: Expr, time_column: str) -> bool:
     if isinstance(expr, Aggregate):
         return expr.name == time_column and expr.fn in ("min", "max", "first", "last")
     return isinstance(expr, Attr) and expr.name == time_column
-
-
-# --- the Arrow layout of matches --------------------------------------------------------------------------------------
-
-Layout = Mapping[str, Mapping[str, pa.DataType]]
-"""The Arrow type of each attribute of each event type, where it is known more closely than by the schema."""
-
-JSON_TEXT = pa.string()
-_TIMESTAMP = pa.timestamp("us", tz="UTC")
-_ARROW: Mapping[Type, pa.DataType] = {Type.NUMBER: pa.float64(), Type.BOOLEAN: pa.bool_()}
-
-
-def time_type(clock: Clock) -> pa.DataType:
-    return _TIMESTAMP if clock.is_timestamp else pa.int64()
-
-
-def layout_of(loaded: Loaded) -> Layout:
-    """What the events show of their attributes: whole numbers stay whole numbers, lists of numbers are lists."""
-    seen: dict[str, dict[str, set[str]]] = {}
-    for event in loaded.events:
-        attributes = seen.setdefault(event.type, {})
-        for name, value in event.attributes.items():
-            if value is not None:
-                attributes.setdefault(name, set()).add(_kind(value))
-    layout: dict[str, dict[str, pa.DataType]] = {}
-    for type_name, attributes in seen.items():
-        layout[type_name] = {name: _arrow_of(kinds) for name, kinds in attributes.items()}
-        layout[type_name][loaded.time_column] = time_type(loaded.clock)
-    return layout
-
-
-def _kind(value: Any) -> str:
-    match value:
-        case bool():
-            return "boolean"
-        case int():
-            return "integer" if -(2**63) <= value < 2**63 else "number"
-        case float():
-            return "number"
-        case list():
-            return "numbers" if all(_kind(item) in ("integer", "number") for item in value) else "other"
-        case str():
-            return "text"
-        case _:
-            return "other"
-
-
-def _arrow_of(kinds: set[str]) -> pa.DataType:
-    if kinds <= {"integer"}:
-        return pa.int64()
-    if kinds <= {"integer", "number"}:
-        return pa.float64()
-    return {"boolean": pa.bool_(), "numbers": pa.list_(pa.float64())}.get(
-        next(iter(kinds)) if len(kinds) == 1 else "", JSON_TEXT
-    )
-
-
-def match_schema(query: Query, schema: Schema, clock: Clock, layout: Layout | None = None) -> pa.Schema:
-    """The columns of the query's matches, known before it runs: a struct for each variable (a list of structs for one
-    that binds many events), or the columns that it returns; then the interval. What has no Arrow type of its own is
-    JSON text."""
-    columns = _Columns(query, schema, layout or {})
-    fields = columns.returned() if query.output is not None else columns.bound()
-    for name in (START, END):
-        if name in fields:
-            raise PatternProblem(
-                f"`{name}` is the name of a column that every match has", hint="choose another name in the query"
-            )
-    return pa.schema([*fields.items(), (START, time_type(clock)), (END, time_type(clock))])
-
-
-class _Columns:
-    def __init__(self, query: Query, schema: Schema, layout: Layout) -> None:
-        self.query, self.schema, self.layout = query, schema, layout
-        self.roles = roles(query.pattern)
-        self.composite = {item.name for item in query.inputs if isinstance(item, Query)}
-
-    def bound(self) -> dict[str, pa.DataType]:
-        return {var: self._variable(role) for var, role in self.roles.items() if not role.negated}
-
-    def returned(self) -> dict[str, pa.DataType]:
-        return {column.name: self._expression(column.expr) for column in self.query.output or ()}
-
-    def _variable(self, role: Role) -> pa.DataType:
-        types = self._types(role)
-        attributes = {} if self.composite.intersection(types) else self.schema.attributes(types)
-        fields = [(name, self._attribute(types, name, kind)) for name, kind in attributes.items()]
-        # Parquet has no struct without fields, so events of which nothing is known are JSON text.
-        one = pa.struct(fields) if fields else JSON_TEXT
-        return pa.list_(one) if role.binds_many else one
-
-    def _types(self, role: Role) -> tuple[str, ...]:
-        return role.event_class.types or tuple(self.schema.types)
-
-    def _attribute(self, types: Iterable[str], name: str, kind: Type) -> pa.DataType:
-        known = {self.layout[t][name] for t in types if name in self.layout.get(t, {})}
-        if known == {pa.int64(), pa.float64()}:
-            return pa.float64()
-        return known.pop() if len(known) == 1 else JSON_TEXT if known else _ARROW.get(kind, JSON_TEXT)
-
-    def _expression(self, expr: Expr) -> pa.DataType:
-        if isinstance(expr, Whole):
-            role = self.roles.get(expr.var)
-            return JSON_TEXT if role is None else self._variable(role)
-        if isinstance(expr, Aggregate) and expr.fn == "count":
-            return pa.int64()
-        if isinstance(expr, Attr) or (isinstance(expr, Aggregate) and expr.fn in AGGREGATES[2:]):
-            role = self.roles.get(expr.var)
-            types = () if role is None else self._types(role)
-            if expr.name is not None and not self.composite.intersection(types):
-                return self._attribute(types, expr.name, self.schema.attributes(types).get(expr.name, Type.UNKNOWN))
-        return _ARROW.get(infer(expr, self._attribute_type), JSON_TEXT)
-
-    def _attribute_type(self, attr: Attr) -> Type:
-        role = self.roles.get(attr.var)
-        return Type.UNKNOWN if role is None else self.schema.attributes(self._types(role)).get(attr.name, Type.UNKNOWN)
-
-
-def match_table(query: Query, matches: Sequence[Match], loaded: Loaded) -> pa.Table:
-    schema = match_schema(query, loaded.schema, loaded.clock, layout_of(loaded))
-    show = presenter(query, loaded)
-    columns: list[pa.Array] = []
-    for field in schema:
-        if field.name in (START, END):
-            values: list[Any] = [match.start if field.name == START else match.end for match in matches]
-        else:
-            values = [(match.bindings if match.columns is None else match.columns).get(field.name) for match in matches]
-        columns.append(pa.array([_arrow_value(value, field.type, show) for value in values], field.type))
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _arrow_value(value: Any, kind: pa.DataType, show: Presenter) -> Any:
-    """The value in the form that the Arrow type takes; null where it does not fit."""
-    if value is None:
-        return None
-    if pa.types.is_string(kind):
-        return value if isinstance(value, str) else dumps(show.value(value, {}))
-    if pa.types.is_list(kind):
-        return (
-            [_arrow_value(item, kind.value_type, show) for item in value] if isinstance(value, list | tuple) else None
-        )
-    if pa.types.is_struct(kind):
-        return (
-            {field.name: _arrow_value(value.attributes.get(field.name), field.type, show) for field in kind}
-            if isinstance(value, Event)
-            else None
-        )
-    if pa.types.is_boolean(kind):
-        return value if isinstance(value, bool) else None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value) if pa.types.is_floating(kind) else int(value)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -270,7 +126,9 @@ def write_matches(path: str, query: Query, matches: Sequence[Match], loaded: Loa
     format = format_of(Path(path))
     with replacing(Path(path)) as file:
         if format == "parquet":
-            pq.write_table(match_table(query, matches, loaded), file)
+            from cepheid.backends import layout  # pyarrow, which takes longer to load than most queries to run
+
+            layout.write_parquet(file, query, matches, loaded)
         elif format == "csv":
             file.write(_csv(query, matches, loaded).encode())
         else:
@@ -286,7 +144,7 @@ def write_json_lines(file: IO[bytes], query: Query, matches: Iterable[Match], lo
 def _csv(query: Query, matches: Iterable[Match], loaded: Loaded) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    header = match_schema(query, loaded.schema, loaded.clock).names
+    header = column_names(query)
     writer.writerow(header)
     show = presenter(query, loaded)
     for match in matches:

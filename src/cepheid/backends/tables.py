@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any
 
 from cepheid.errors import InputProblem, shown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +157,10 @@ def _boolean(cell: str) -> bool | None:
 
 
 def parquet_rows(file: Path) -> Iterator[Given | Broken]:
+    # Here and not above: pyarrow takes longer to load than most text files to read.
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         opened = pq.ParquetFile(file)
         number = 0
@@ -171,6 +175,8 @@ def parquet_rows(file: Path) -> Iterator[Given | Broken]:
 
 def _with_microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Nanoseconds cut to microseconds, which is what Python's datetime (and Cepheid's time) can hold."""
+    import pyarrow as pa
+
     arrays = []
     for column in batch.columns:
         if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
