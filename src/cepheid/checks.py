@@ -281,9 +281,9 @@ def _check_predicate(predicate: Expr, found: Mapping[str, Role], query: Query) -
     members = {
         node.var
         for node in ex.walk(predicate)
+        if isinstance(node, Attr | Aggregate) and node.var in found
         if (isinstance(node, Attr) and found[node.var].binds_many and _is_member(node, query))
         or (isinstance(node, Aggregate) and node.over is Over.BEFORE)
-        if node.var in found
     }
     many = {var for var in names if var in found and found[var].binds_many}
     if len(members) > 1 or (members and query.language is Language.ZSTREAM and len(many) > 1):
