@@ -189,6 +189,12 @@ def test_bare_names_of_a_schema() -> None:
     assert parse(to_text(read)) == read
 
 
+def test_a_constraint_may_name_the_node() -> None:
+    read = parse_any("complex c on e1 as A, e2 as B, node event seq(A, B; 3) where A.node_id = node.id")
+    assert read.where == (Compare("=", Attr("A", "node_id"), Attr("node", "id")),)
+    assert parse_any(any_text(read)) == read
+
+
 def test_a_labelled_query_counts_as_declared() -> None:
     text = "rise:\nPATTERN A;B\n\nresult:\nsource s schema int a\ncomplex c on s as S, rise as R event seq(S, R; 3)"
     read = parse_any(text)
