@@ -246,7 +246,7 @@ def test_parameters(shop: Path) -> None:
     assert len(read_lines(cepheid("run", "--query", text, "-i", shop, "-p", "least=0.5").stdout)) == 2
     assert "--param least=" in cepheid("run", "--query", text, "-i", shop).stderr
     assert cepheid("run", "--query", text, "-i", shop, "--param", "least").exit_code == 2
-    named = "EVENT SEQ(Shelf x) WHERE x.shelf = name"
+    named = "EVENT SEQ(Shelf x, Exit z) WHERE [tag_id] AND x.shelf = name"
     for value in ("A", '"A"'):
         assert len(read_lines(cepheid("run", "--query", named, "-i", shop, "-p", f"name={value}").stdout)) == 1
 
@@ -360,8 +360,10 @@ def test_a_bug_in_one_case_does_not_stop_the_others(tmp_path: Path, monkeypatch:
     assert "ZeroDivisionError: oops" in (out / "a.error").read_text()
 
 
-def test_batch_run_without_cases(tmp_path: Path) -> None:
+def test_batch_run_needs_its_directories(tmp_path: Path, shop: Path) -> None:
     assert cepheid("batch-run", tmp_path / "nowhere", tmp_path / "out").exit_code == 2
+    assert cepheid("batch-run", tmp_path, shop).exit_code == 2
+    assert cepheid("demo", "--output", shop).exit_code == 2
 
 
 # --- examples and documentation ---------------------------------------------------------------------------------------

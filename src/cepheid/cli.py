@@ -5,6 +5,7 @@ Exit codes: 0, done; 1, a bug in Cepheid; 2, something for the user to put right
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import traceback
@@ -20,6 +21,7 @@ from cepheid import report
 from cepheid.backends.files import Input, Loaded, Reject
 from cepheid.backends.job import Outcome, QueryText, Settings, execute, load, require_distinct
 from cepheid.backends.matches import (
+    make_directory,
     replacing,
     require_writable_name,
     write_json_lines,
@@ -70,6 +72,10 @@ def _note(text: str, style: str = "") -> None:
 
 
 def main() -> None:
+    # A terminal that cannot show a sign of a query shows its number: no reason to stop.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     app(prog_name="cepheid")
 
 
@@ -306,6 +312,7 @@ def batch_run_command(
     """Run many queries in one process: every CASES_DIR/CASE/{query.txt,dialect.txt,events.jsonl}."""
     if not cases_dir.is_dir():
         raise InputProblem(f"there is no directory `{shown(str(cases_dir), 200)}`")
+    make_directory(out_dir)
     settings = Settings(backend, type_column, time_column, time_unit, _params(param))
     cases = sorted(case for case in cases_dir.iterdir() if case.is_dir() and not case.name.startswith("."))
     tally = {"done": 0, "refused": 0, "failed": 0}

@@ -15,8 +15,7 @@ from rich.console import Console
 from cepheid import datasets, report
 from cepheid.backends.files import Input
 from cepheid.backends.job import QueryText, Settings, execute
-from cepheid.backends.matches import replacing, write_matches
-from cepheid.errors import InputProblem
+from cepheid.backends.matches import make_directory, replacing, write_matches
 from cepheid.explain import LANGUAGE_NAMES
 
 
@@ -47,10 +46,7 @@ def example_text(name: str) -> str:
 
 def show(directory: Path, console: Console) -> None:
     """Writes data, queries and matches into the directory, and shows them on the console."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise InputProblem(f"cannot write into `{directory}`: {problem.strerror}") from problem
+    make_directory(directory)
     for example in EXAMPLES:
         _show(example, directory, console)
     report.say(console, f"The events, the queries and all matches are in {directory}/.", "bold")

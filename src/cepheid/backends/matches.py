@@ -166,6 +166,13 @@ def write_rejects(path: str, rejects: Iterable[Reject]) -> None:
             file.write(dumps(asdict(reject)).encode(errors="backslashreplace") + b"\n")
 
 
+def make_directory(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise InputProblem(f"cannot write into `{shown(str(path), 200)}`: {problem.strerror}") from problem
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file to write that takes the path's place when all is written; on an error the old one stays."""
