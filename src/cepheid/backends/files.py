@@ -9,7 +9,7 @@ import glob
 import json
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
@@ -310,7 +310,7 @@ def _with_fitting_values(
 ) -> Iterator[_Row]:
     """The rows whose values are of the type that is declared for the attribute, or else that most values of it have in
     events of the same type; the first seen of two equally common."""
-    votes: dict[tuple[str, str], Counter[Type]] = {}
+    votes: defaultdict[tuple[str, str], Counter[Type]] = defaultdict(Counter)
 
     def values_of(row: _Row) -> Iterator[tuple[str, Type, Any]]:
         for name, value in row.attributes.items():
@@ -321,12 +321,15 @@ def _with_fitting_values(
 
     for row in rows:
         for name, kind, _ in values_of(row):
-            votes.setdefault((row.type, name), Counter())[kind] += 1
+            votes[row.type, name][kind] += 1
     wanted = {key: counted.most_common(1)[0][0] for key, counted in votes.items()}
-    for (type_name, name), _ in votes.items():
+    for type_name, name in votes:
         kind = declared.types.get(type_name, {}).get(name, Type.UNKNOWN)
         if kind is not Type.UNKNOWN:
             wanted[type_name, name] = kind
+    if all(counted.keys() == {wanted[key]} for key, counted in votes.items()):
+        yield from rows
+        return
     for row in rows:
         for name, kind, value in values_of(row):
             expected = wanted[row.type, name]
