@@ -23,7 +23,7 @@ class Layer:
 
 
 LAYERS = (
-    Layer(("version", "errors", "events"), ordered=True),
+    Layer(("errors", "events", "version"), ordered=True),
     Layer(("expr", "pattern", "checks", "core_language", "binding", "semantics"), ordered=True),
     Layer(("lang", "physical", "nfa", "explain")),
     Layer(("optimize",)),
