@@ -109,7 +109,7 @@ CASES: list[tuple[QueryBuilder, str]] = [
     ),
     (
         sase_plus()
-        .seq(event("A", "a").star(), ~any_of("B", "C", var="b"), event("D").times(3), event("E", "e").times(2, 4))
+        .seq(event("A", "a").star(), ~any_of("B", "C", variable="b"), event("D").times(3), event("E", "e").times(2, 4))
         .select(Strategy.STRICT)
         .returns(count()),
         "PATTERN SEQ(A* a[], ~(ANY(B, C) b), D{3}, E{2,4} e[]) WHERE strict_contiguity { } RETURN count(*)",
@@ -201,6 +201,10 @@ def test_names_and_values_must_be_such() -> None:
         sase().within(3, "hourss")
     with pytest.raises(InputProblem, match="cannot stand"):
         const(float("nan"))
+    with pytest.raises(InputProblem, match="takes conditions"):
+        sase().where(a == b)
+    with pytest.raises(InputProblem, match="no parameters"):
+        sase().pattern(event("A", "a")).where(a.x == param("p")).build()
     with pytest.raises(InputProblem, match="cannot range"):
         avg(a.first.price)
 

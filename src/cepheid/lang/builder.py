@@ -22,12 +22,13 @@ from cepheid import pattern as pt
 from cepheid.checks import check
 from cepheid.errors import InputProblem
 from cepheid.events import OWN_UNIT, Duration, Type
-from cepheid.expr import Expr
+from cepheid.expr import Expr, parameters
 from cepheid.expr import to_text as expr_text
 from cepheid.lang.common import where_clause
 from cepheid.lang.components import with_names
 from cepheid.lang.expressions import resolve
-from cepheid.lang.terms import (
+from cepheid.lang.sase import attribute_of
+from cepheid.lang.terms import (  # noqa: F401  (what a user of the builder needs beside it)
     TYPE_NAME,
     Term,
     Var,
@@ -52,43 +53,6 @@ from cepheid.lang.terms import (
     word,
 )
 from cepheid.pattern import DerivedStream, EventClass, Language, Pattern, Query, SourceStream, Strategy
-
-__all__ = [
-    "Part",
-    "QueryBuilder",
-    "Term",
-    "Var",
-    "aggregate",
-    "any_event",
-    "any_of",
-    "avg",
-    "both",
-    "call",
-    "ced",
-    "const",
-    "count",
-    "derived",
-    "duration",
-    "either",
-    "eql",
-    "equal",
-    "event",
-    "every",
-    "max_",
-    "min_",
-    "occurs_within",
-    "param",
-    "passing",
-    "same",
-    "sase",
-    "sase_plus",
-    "seq",
-    "source",
-    "sum_",
-    "var",
-    "vector",
-    "zstream",
-]
 
 # --- patterns ---------------------------------------------------------------------------------------------------------
 
@@ -137,18 +101,18 @@ class Part:
         return Part(pt.Unless(self.pattern, cancel.pattern, _conditions((when,))))
 
 
-def event(type: str, var: str | None = None) -> Part:
+def event(type: str, variable: str | None = None) -> Part:
     """Events of a type and their variable; without one, the language decides what it is called."""
-    return any_of(type, var=var)
+    return any_of(type, variable=variable)
 
 
-def any_of(*types: str, var: str | None = None) -> Part:
-    return Part(EventClass("" if var is None else word(var), tuple(word(type, TYPE_NAME) for type in types)))
+def any_of(*types: str, variable: str | None = None) -> Part:
+    return Part(EventClass("" if variable is None else word(variable), tuple(word(type, TYPE_NAME) for type in types)))
 
 
-def any_event(var: str) -> Part:
+def any_event(variable: str) -> Part:
     """Every event of the stream."""
-    return Part(EventClass(word(var)))
+    return Part(EventClass(word(variable)))
 
 
 def seq(*parts: Part, window: Duration | None = None) -> Part:
@@ -198,6 +162,8 @@ class QueryBuilder:
         return self.pattern(seq(*parts))
 
     def where(self, *conditions: Term) -> QueryBuilder:
+        if not all(isinstance(condition, Term) for condition in conditions):
+            raise InputProblem("WHERE takes conditions", hint='compare attributes, as in var("x").price > 3')
         return replace(self, conditions=self.conditions + conditions)
 
     def within(self, amount: int | float | str, unit: str = OWN_UNIT) -> QueryBuilder:
@@ -243,6 +209,7 @@ class QueryBuilder:
             inputs=tuple(_flattened(self.inputs)),
         )
         check(query)
+        _check_bare_names(query)
         return query
 
 
@@ -281,6 +248,14 @@ def _settled(pattern: Pattern, language: Language) -> Pattern:
         return replace(event_class, var=event_class.types[0])
 
     return pt.map_classes(pattern, named_by_type)
+
+
+def _check_bare_names(query: Query) -> None:
+    """Text reads a bare name as an attribute where there is one component, so a parameter cannot be written."""
+    exprs = (*query.where, *(column.expr for column in query.output or ()))
+    if query.language in (Language.SASE, Language.SASE_PLUS) and attribute_of(query.pattern) is not None:
+        for name in set().union(*(parameters(expr) for expr in exprs)):
+            raise InputProblem(f"a pattern of one component has no parameters, such as `{name}`", hint="use a constant")
 
 
 def _patterns(parts: Iterable[Part]) -> tuple[Pattern, ...]:
