@@ -128,7 +128,7 @@ STRING: /'(?:[^']|'')*+'|"(?:[^"]|"")*+"|‘[^’]*’|“[^”]*”/
 UNIT.2: /(?:%(units)s)\b/i
 NAME: /(?!(?:%(reserved)s)(?![\w\ue000]))[^\W\d][\w\ue000]*/i
 WORD: /[^\W\d]\w*/
-TYPE: /(?!(?:%(reserved)s)(?![\w-]))[^\W\d]\w*(?:-\w+){0,%(hyphens)d}/i
+TYPE: /(?!(?:%(reserved)s)(?!\w|-\w))[^\W\d]\w*(?:-\w+){0,%(hyphens)d}/i
 COMMENT.9: /\/\*(?:[^*]|\*(?!\/))*+\*\/|--[^\n]*|\/\/[^\n]*/
 BLANK: /(?:\s|\$%(spacing)s)+/
 %%ignore COMMENT
