@@ -192,6 +192,12 @@ def test_qualifications() -> None:
     assert parse(to_text(read)) == read
 
 
+def test_filter_is_known_whatever_stands_between_it_and_its_bracket() -> None:
+    expected = (Filter(Compare("=", Attr("t", "x"), Const(1))),)
+    for gap in ("", " ", "\n", " /* φ */ ", "$"):
+        assert parse(f"SELECT * FROM t WHERE FILTER{gap}(t.x = 1)").where == expected
+
+
 DEFINED = (
     SourceStream("t", (("acc", Type.NUMBER), ("country", Type.STRING), ("ok", Type.BOOLEAN), ("at", Type.UNKNOWN))),
     SourceStream("card-use", (("acc", Type.NUMBER),)),

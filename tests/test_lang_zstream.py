@@ -245,6 +245,7 @@ ERRORS = {
     "PATTERN A;B^0": ((1, 11), "a closure of no events"),
     "PATTERN A;B{3,2}": ((1, 11), "a closure of 3 to 2 events"),
     "PATTERN A;B^2.5": ((1, 13), "`2.5` is not a number of events"),
+    "PATTERN A;WHERE--x": ((1, 11), "unexpected `WHERE`"),
     "PATTERN A;;B": ((1, 11), "unexpected `;`"),
     "PATTERN A;B\nWITHIN": ((2, 7), "the text ends too early"),
     "PATTERN A;B\nWERE A.x = 1": ((2, 6), "unexpected `A`"),

@@ -46,7 +46,7 @@ from cepheid.pattern import (
 )
 from cepheid.pattern import walk as walk_pattern
 
-_RESERVED = ("SELECT", "FROM", "WHERE")
+_RESERVED = ("SELECT", "FROM", "WHERE", "FILTER")
 
 _GRAMMAR = (
     r"""
@@ -72,7 +72,6 @@ pattern: next
 
 _END.5: /;(?=\s*\Z)/
 _EXCEPT: /\\(?:setminus\b)?|∖/
-_FILTER.5: /filter(?=\s*\()/i
 """
     + keywords(*_RESERVED, "CREATE", "REGISTER", "SOURCE", "SINK", "OCCURS", "WITHIN")
     + expression_grammar(

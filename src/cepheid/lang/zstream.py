@@ -82,7 +82,7 @@ _ADDRESS.3: /address\b/i
 """
     + rf"""
 SUPERSCRIPT: /[{_SUPERSCRIPT}]+/
-CLASS.2: /(?!(?:{_NOT_NAMES})(?![\w-])){_WORD}(?:-[^\W{_SUPERSCRIPT}]+)*/i
+CLASS.2: /(?!(?:{_NOT_NAMES})(?!\w|-\w)){_WORD}(?:-[^\W{_SUPERSCRIPT}]+)*/i
 VARIABLE.2: /(?!(?:{_NOT_NAMES})\b){_WORD}/i
 """
     + keywords(*_RESERVED)
