@@ -550,7 +550,7 @@ def value(expr: Expr, env: Env) -> Any:
             return arithmetic("-", 0, value(expr.item, env))
         case Aggregate():
             group = env.group(expr.var)
-            if group is None:
+            if group is None or (group and not any(expr.name in (None, *event.attributes) for event in group)):
                 raise _Vacuous
             return aggregate(expr.fn, group, expr.name)
         case Call():
