@@ -10,7 +10,19 @@ from typing import Any
 from cepheid import expr as ex
 from cepheid.events import Clock, Event
 from cepheid.expr import At, Attr, Binding, Compare, Env, Expr, Same
-from cepheid.pattern import EventClass, Language, Pattern, Query, Role, partition_attributes, roles, walk
+from cepheid.pattern import (
+    Conj,
+    EventClass,
+    Kleene,
+    Language,
+    Pattern,
+    Query,
+    Role,
+    Seq,
+    partition_attributes,
+    roles,
+    walk,
+)
 
 Bindings = Mapping[str, Binding]
 NOTHING: Mapping[str, Event] = {}
@@ -155,6 +167,19 @@ def expanded(query: Query) -> tuple[Expr, ...]:
     return tuple(result)
 
 
+def _always_bound(pattern: Pattern) -> list[str]:
+    """The positive variables that every match binds to an event."""
+    match pattern:
+        case EventClass():
+            return [pattern.var]
+        case Kleene():
+            return [pattern.item.var] if pattern.low > 0 else []
+        case Seq() | Conj():
+            return [var for item in pattern.items for var in _always_bound(item)]
+        case _:
+            return []
+
+
 def _expand_same(test: Same, query: Query) -> list[Expr]:
     found_roles = roles(query.pattern)
     in_order = list(found_roles)
@@ -177,8 +202,9 @@ def _expand_same(test: Same, query: Query) -> list[Expr]:
     if test.value is not None:
         return [Compare("=", attr, test.value, span=test.span) for var in in_order for attr in each(var)]
     positive = [var for var in in_order if not found_roles[var].negated]
-    # A single event needs no partner to be in a partition, but with a null key it is in none.
-    pairs: list[tuple[Attr, Attr]] = [(one(positive[0]), one(positive[0]))] if len(positive) == 1 else []
+    # An event needs no partner to be in a partition, but with a null key it is in none (ruling 4).
+    may_be_alone = len(_always_bound(query.pattern)) < 2
+    pairs: list[tuple[Attr, Attr]] = [(one(var), one(var)) for var in positive] if may_be_alone else []
     for earlier, later in itertools.combinations(positive, 2):
         if query.language is Language.SASE_PLUS or not found_roles[earlier].binds_many:
             pairs.extend((attr, one(earlier)) for attr in each(later))

@@ -66,8 +66,8 @@ def compile_components(context: Context, items: Sequence[Pattern]) -> list[Compo
     order = {c.var: index for index, c in enumerate(classes) if isinstance(c, EventClass)}
     edges: list[dict[str, list[Expr]]] = [{"begin": [], "take": [], "proceed": []} for _ in items]
     for predicate in context.about(absent=False):
-        index, edge = max((_instantiated(node, order) for node in ex.walk(predicate)), default=(0, 0))
-        edges[max(index, 0)][("begin", "take", "proceed")[edge]].append(predicate)
+        index, edge = _last_instantiated(predicate, order)
+        edges[index][edge].append(predicate)
     return [
         Component(
             event_class=event_class,
@@ -83,17 +83,23 @@ def compile_components(context: Context, items: Sequence[Pattern]) -> list[Compo
     ]
 
 
-def _instantiated(node: Expr, order: dict[str, int]) -> tuple[int, int]:
-    """When an identifier gets its event: the component, and there the begin (0), take (1) or proceed (2) edge."""
-    match node:
+def _last_instantiated(predicate: Expr, order: dict[str, int]) -> tuple[int, str]:
+    """The component and the edge where a conjunct can be tested. One that speaks of `a[i]` and of the whole group can
+    only be tested at the take, over the group so far: once it proceeds, there is no current event any more."""
+    instantiated = [(order[n.var], _edge(n)) for n in ex.walk(predicate) if isinstance(n, Attr | Aggregate)]
+    last = max((index for index, _ in instantiated), default=0)
+    edges = {edge for index, edge in instantiated if index == last}
+    return last, next((edge for edge in ("take", "proceed") if edge in edges), "begin")
+
+
+def _edge(identifier: Attr | Aggregate) -> str:
+    match identifier:
         case Attr(at=At.EVENT | At.FIRST):
-            return order[node.var], 0
+            return "begin"
         case Attr(at=At.CURRENT | At.PREVIOUS) | Aggregate(over=Over.BEFORE):
-            return order[node.var], 1
-        case Attr() | Aggregate():
-            return order[node.var], 2
+            return "take"
         case _:
-            return -1, 0
+            return "proceed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,22 +135,26 @@ class Automaton:
 
     def _begin(self, run: Run | None, event: Event) -> Iterator[Run]:
         """Begin the next component on the event, or one further on if those before it may be empty."""
+        bound: Bindings = run.bound if run else {}
         for index in range(0 if run is None else run.at + 1, len(self.components)):
             component = self.components[index]
-            if self._begins(run, index, event):
-                bound = dict(run.bound) if run else {}
-                bound.update({skipped.var: () for skipped in self.components[len(bound) : index]})
-                bound[component.var] = (event,) if component.kleene else event
-                yield Run(bound, index, run.first if run else event, event)
-            if component.low > 0:
+            if self._begins(bound, index, event):
+                begun = {**bound, component.var: (event,) if component.kleene else event}
+                yield Run(begun, index, run.first if run else event, event)
+            if not self._may_skip(bound, index):
                 return
+            bound = {**bound, component.var: ()}
 
-    def _begins(self, run: Run | None, index: int, event: Event) -> bool:
+    def _begins(self, bound: Bindings, index: int, event: Event) -> bool:
         component = self.components[index]
-        bound = run.bound if run else {}
         return accepts(component.event_class, event) and self.context.holds(
             component.begin, bound, {component.var: event}
         )
+
+    def _may_skip(self, bound: Bindings, index: int) -> bool:
+        """Whether a component may be empty: its closure allows it, and so does what is asked of the whole closure."""
+        component = self.components[index]
+        return component.low == 0 and self.context.holds(component.proceed, {**bound, component.var: ()})
 
     def _count(self, run: Run) -> int:
         binding = run.bound[self.components[run.at].var]
@@ -168,7 +178,10 @@ class Automaton:
         return self._count(run) >= component.low and self.context.holds(component.proceed, run.bound)
 
     def _accepts(self, run: Run) -> bool:
-        return self._proceeds(run) and all(c.low == 0 for c in self.components[run.at + 1 :])
+        rest: Bindings = {component.var: () for component in self.components[run.at + 1 :]}
+        return self._proceeds(run) and all(
+            self._may_skip({**run.bound, **rest}, index) for index in range(run.at + 1, len(self.components))
+        )
 
     def _may_go_on(self, run: Run) -> bool:
         return run.at + 1 < len(self.components) or not self._is_full(run)
@@ -184,7 +197,7 @@ class Automaton:
             case Strategy.NEXT_MATCH:
                 if self.components[run.at].kleene and not self._is_full(run):
                     return not self._takes(run, event)
-                return not self._begins(run, run.at + 1, event)
+                return not self._begins(run.bound, run.at + 1, event)
             case _:
                 return True
 
@@ -221,13 +234,18 @@ def _chosen(item: Pattern, bound: Bindings) -> list[Event]:
             return []
 
 
+def _roles_in_order(bound: Bindings) -> list[tuple[int, int]]:
+    """The events of a run as they come in the stream, each with the component it was selected for."""
+    selected = ((e.position, index) for index, var in enumerate(bound) for e in events_of({var: bound[var]}))
+    return sorted(selected)
+
+
 def _not_overlapping(context: Context, complete: Iterator[Run]) -> Iterator[Run]:
     """The first match to complete in a partition rules out all that overlap it; of several that complete on one event,
-    the one that started first stays (ruling 7)."""
+    the one that started first stays (ruling 7), and of several of those the one whose events come earliest."""
     attributes = () if context.query.strategy is Strategy.STRICT else partition_attributes(context.query)
     ended: dict[Any, int] = {}
-    in_order = sorted(complete, key=lambda run: (run.last.position, run.first.position))
-    for run in in_order:
+    for run in sorted(complete, key=lambda run: (run.last.position, *_roles_in_order(run.bound))):
         key = partition_key(attributes, run.first)
         if key not in ended or run.first.position > ended[key]:
             ended[key] = run.last.position
