@@ -152,6 +152,7 @@ def test_literals(text: str, value: object) -> None:
         ("a.x %500==0", Compare("=", Arithmetic("%", A, Const(500)), Const(0))),
         ("5 % 2", Arithmetic("%", Const(5), TWO)),
         ("5%2", Arithmetic("%", Const(5), TWO)),
+        ("5 % TRUE", Arithmetic("%", Const(5), Const(True))),
         ("x % y", Arithmetic("%", Param("x"), Param("y"))),
         ("x % (1 + 2)", Arithmetic("%", Param("x"), Arithmetic("+", ONE, TWO))),
         ("x % -5", Arithmetic("%", Param("x"), Const(-5))),

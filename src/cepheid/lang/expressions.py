@@ -56,6 +56,7 @@ HYPHEN = "\ue000"
 """Stands for the hyphen of a type's name where a language lets an expression refer to the type by that name."""
 
 EXPRESSION_WORDS = ("AND", "OR", "NOT", "IS", "NULL", "TRUE", "FALSE", "IN", "LIKE", "CONTAINS")
+_VALUE_WORDS = ("NULL", "TRUE", "FALSE")
 
 _GRAMMAR = r"""
 condition: expr
@@ -121,7 +122,7 @@ MINUS: /[-−]/
 STAR: "*"
 SLASH: "/"
 MODULO: "%%"
-_PERCENT.4: /%%(?!(?:\s|\$)*(?:(?!(?:%(reserved)s)\b)[\w'"‘“(\[]|\.\d|(?<=\s)[-−]\S))/i
+_PERCENT.4: /%%(?!(?:\s|\$)*(?:(?!(?:%(no_operand)s)\b)[\w'"‘“(\[]|\.\d|(?<=\s)[-−]\S))/i
 INDEX: /\[[^\[\]'"]{0,100}\]/
 NUMBER: /(?:\d+(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?/i
 STRING: /'(?:[^']|'')*+'|"(?:[^"]|"")*+"|‘[^’]*’|“[^”]*”/
@@ -160,6 +161,7 @@ def expression_grammar(
         "spacing": r"|\\[ ,;!]" if backslash_spaces else "",
         "caret": r"|\^(?!neq\b)" if caret_is_and else "",
         "reserved": "|".join(word.lower() for word in (*EXPRESSION_WORDS, *reserved)),
+        "no_operand": "|".join(word.lower() for word in (*EXPRESSION_WORDS, *reserved) if word not in _VALUE_WORDS),
         "hyphens": MAX_HYPHENS,
         "units": "|".join(sorted(UNIT_WORDS, key=len, reverse=True)),
     }
