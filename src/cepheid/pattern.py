@@ -6,7 +6,7 @@ and finds attributes that do not exist and types that do not fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -221,15 +221,18 @@ def walk(pattern: Pattern) -> Iterator[Pattern]:
         yield from walk(part)
 
 
-def map_classes(pattern: Pattern, change: Any) -> Pattern:
+def map_classes(pattern: Pattern, change: Callable[[EventClass], Pattern]) -> Pattern:
     """The pattern with every event class replaced by `change(event_class)`."""
     match pattern:
         case EventClass():
-            changed: Pattern = change(pattern)
-            return changed
+            return change(pattern)
         case Seq() | Conj() | Disj():
             return replace(pattern, items=tuple(map_classes(item, change) for item in pattern.items))
-        case Neg() | Kleene() | Filtered() | Iteration() | Timer():
+        case Kleene():
+            changed = change(pattern.item)
+            assert isinstance(changed, EventClass)
+            return replace(pattern, item=changed)
+        case Neg() | Filtered() | Iteration() | Timer():
             return replace(pattern, item=map_classes(pattern.item, change))
         case Next():
             return replace(pattern, left=map_classes(pattern.left, change), right=map_classes(pattern.right, change))
@@ -316,7 +319,9 @@ def with_params(query: Query, params: Mapping[str, Any]) -> Query:
     """The query with its parameters replaced by values, its inputs included."""
 
     def duration(d: Duration | None) -> Duration | None:
-        return replace(d, amount=params[d.amount]) if d is not None and d.amount in params else d
+        if d is None or not isinstance(d.amount, str) or d.amount not in params:
+            return d
+        return replace(d, amount=params[d.amount])
 
     def windows(node: Pattern) -> Pattern:
         match node:

@@ -1,0 +1,1 @@
+"""From a plan to running code: expressions to kernel source and to Arrow compute, kernels compiled and cached."""

@@ -1,0 +1,241 @@
+"""The mask of every event of a batch: which components it can be, by its type and by what it says of itself.
+
+Single-event predicates are evaluated here, column by column; the kernel never sees them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cepheid import expr as ex
+from cepheid.codegen.columns import attribute, kind_of, number_array, types_of
+from cepheid.expr import Expr
+from cepheid.kernels import Array
+from cepheid.physical import Kind, Plan
+
+_ARROW = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+_NUMPY: Mapping[str, Any] = {"=": np.equal, "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
+_TEXT_FUNCTIONS = {"lower": pc.utf8_lower, "upper": pc.utf8_upper}
+_NUMBER_FUNCTIONS = {"abs": np.abs, "sqrt": np.sqrt, "floor": np.floor, "ceil": np.ceil}
+
+
+def is_vectorisable(predicate: Expr) -> bool:
+    """Whether a single-event predicate can be evaluated column by column."""
+    for node in ex.walk(predicate):
+        if isinstance(node, ex.Call) and node.fn not in (*_TEXT_FUNCTIONS, *_NUMBER_FUNCTIONS, "length"):
+            return False
+        if isinstance(node, ex.Vector | ex.Aggregate | ex.Whole | ex.OccursWithin | ex.Param):
+            return False
+    return True
+
+
+def masks(plan: Plan, table: pa.RecordBatch, type_column: str) -> Array:
+    names, codes = types_of(table, type_column)
+    rows = _Rows(table, names, codes, plan.lacks)
+    result = np.zeros(table.num_rows, np.uint64)
+    done: dict[tuple[Any, ...], Array] = {}
+    for number, bit in enumerate(plan.bits):
+        wanted = (bit.types, *bit.tests)
+        if wanted not in done:
+            chosen = rows.has_type(bit.types)
+            for test in bit.tests:
+                chosen = chosen & rows.truth(test)[1]
+            done[wanted] = chosen
+        result |= done[wanted].astype(np.uint64) << np.uint64(number)
+    return result
+
+
+@dataclass(slots=True)
+class _Rows:
+    table: pa.RecordBatch
+    type_names: list[str]
+    type_codes: Array
+    lacks: Mapping[str, tuple[str, ...]]
+    encoded: dict[str, pa.DictionaryArray] = field(default_factory=dict)
+
+    def has_type(self, types: tuple[str, ...]) -> Array:
+        if not types:
+            return np.ones(self.table.num_rows, bool)
+        return np.array([name in types for name in self.type_names])[self.type_codes]
+
+    def truth(self, expr: Expr) -> tuple[Array, Array]:
+        """Where the predicate is certainly true, and where it is not false (see `codegen.scalar`)."""
+        match expr:
+            case ex.And() | ex.Or():
+                parts = [self.truth(item) for item in expr.items]
+                certain = np.logical_or.reduce([p[0] for p in parts])
+                if isinstance(expr, ex.Or):
+                    return certain, np.logical_or.reduce([p[1] for p in parts])
+                allowed = np.logical_and.reduce([p[1] for p in parts])
+                return certain & allowed, allowed
+            case ex.Not():
+                certain, allowed = self.truth(expr.item)
+                return ~allowed, ~certain
+            case ex.Filter():
+                return self.truth(expr.item)
+            case _:
+                missing = self._missing(expr)
+                test = self._atom(expr)
+                return (test, test) if missing is None else (test & ~missing, test | missing)
+
+    def _missing(self, expr: Expr) -> Array | None:
+        """The rows whose type lacks an attribute that the predicate names."""
+        absent = None
+        for node in ex.walk(expr):
+            if isinstance(node, ex.Attr) and self.lacks.get(node.name):
+                lacking = self.has_type(self.lacks[node.name])
+                absent = lacking if absent is None else absent | lacking
+        return absent
+
+    def _atom(self, expr: Expr) -> Array:
+        match expr:
+            case ex.Compare():
+                return self._compare(expr.op, expr.left, expr.right)
+            case ex.In():
+                return np.logical_or.reduce([self._compare("=", expr.item, v) for v in expr.values])
+            case ex.Like():
+                return self._text_test(expr.item, lambda texts: pc.match_like(texts, expr.pattern))
+            case ex.Contains(text=ex.Const(value=str() as text)):
+                return self._text_test(expr.item, lambda texts: pc.match_substring(texts, text))
+            case ex.Contains():
+                pairs = zip(self._texts(expr.item).to_pylist(), self._texts(expr.text).to_pylist(), strict=True)
+                return np.array([a is not None and b is not None and b in a for a, b in pairs], bool)
+            case ex.IsNull():
+                return self._is_null(expr.item)
+            case ex.Const():
+                return np.full(self.table.num_rows, expr.value is True)
+            case _:
+                return self._compare("=", expr, ex.TRUE)
+
+    def _compare(self, op: str, left: Expr, right: Expr) -> Array:
+        nothing = np.zeros(self.table.num_rows, bool)
+        if any(isinstance(side, ex.Const) and side.value is None for side in (left, right)):
+            return nothing
+        kinds = [self._kind(side) for side in (left, right)]
+        if "text" in kinds:
+            if kinds != ["text", "text"]:
+                return nothing
+            for side, other, flipped in ((left, right, op), (right, left, _flipped(op))):
+                if isinstance(other, ex.Const):
+                    return self._text_test(side, lambda texts: _ARROW[flipped](texts, other.value))  # noqa: B023
+            return _plain(_ARROW[op](self._texts(left), self._texts(right)))
+        if kinds[0] != kinds[1]:
+            return nothing
+        a, b = self._numbers(left), self._numbers(right)
+        with np.errstate(invalid="ignore"):
+            found: Array = (a < b) | (a > b) if op == "!=" else _NUMPY[op](a, b)
+        return np.broadcast_to(found, (self.table.num_rows,))
+
+    def _kind(self, expr: Expr) -> str:
+        match expr:
+            case ex.Const():
+                return {bool: "flag", str: "text"}.get(type(expr.value), "number")
+            case ex.Attr():
+                column = attribute(self.table, expr.name)
+                if column is not None and pa.types.is_boolean(column.type):
+                    return "flag"
+                return "text" if column is not None and kind_of(column.type) is Kind.CODE else "number"
+            case ex.Call() if expr.fn in _TEXT_FUNCTIONS:
+                return "text"
+            case _:
+                return "number"
+
+    def _numbers(self, expr: Expr) -> Any:
+        """Numbers (or flags as 0 and 1): integers where nothing is null, otherwise floats with NaN."""
+        match expr:
+            case ex.Const():
+                return expr.value if isinstance(expr.value, int | float) else np.nan
+            case ex.Negative():
+                return -self._numbers(expr.item)
+            case ex.Arithmetic():
+                return _arithmetic(expr.op, self._numbers(expr.left), self._numbers(expr.right))
+            case ex.Call(fn="length"):
+                return number_array(pc.utf8_length(self._texts(expr.args[0])), Kind.FLOAT)
+            case ex.Call():
+                with np.errstate(invalid="ignore"):
+                    return _NUMBER_FUNCTIONS[expr.fn](self._numbers(expr.args[0]))
+            case ex.Attr():
+                column = attribute(self.table, expr.name)
+                if column is None or kind_of(column.type) is None:
+                    return np.full(self.table.num_rows, np.nan)
+                if pa.types.is_string(column.type):
+                    return np.full(self.table.num_rows, np.nan)
+                whole = kind_of(column.type) is not Kind.FLOAT and column.null_count == 0
+                if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type) or whole:
+                    return number_array(column, Kind.INT)
+                return number_array(column, Kind.FLOAT)
+            case _:
+                return np.full(self.table.num_rows, np.nan)
+
+    def _texts(self, expr: Expr) -> pa.Array:
+        match expr:
+            case ex.Const():
+                return pa.array([expr.value] * self.table.num_rows, pa.string())
+            case ex.Call():
+                return _TEXT_FUNCTIONS[expr.fn](self._texts(expr.args[0]))
+            case ex.Attr():
+                column = attribute(self.table, expr.name)
+                if column is not None and pa.types.is_dictionary(column.type):
+                    column = column.dictionary_decode()
+                if column is not None and kind_of(column.type) is Kind.CODE and not pa.types.is_boolean(column.type):
+                    return column
+        return pa.nulls(self.table.num_rows, pa.string())
+
+    def _text_test(self, expr: Expr, test: Any) -> Array:
+        """A test of one string: made once for each distinct string, not once for each row."""
+        if not isinstance(expr, ex.Attr):
+            return _plain(test(self._texts(expr)))
+        if expr.name not in self.encoded:
+            self.encoded[expr.name] = self._texts(expr).dictionary_encode()
+        column = self.encoded[expr.name]
+        answers = np.append(_plain(test(column.dictionary)), False)
+        indices = column.indices
+        if indices.null_count:
+            indices = indices.fill_null(len(answers) - 1)
+        return answers[indices.to_numpy(zero_copy_only=False)]
+
+    def _is_null(self, expr: Expr) -> Array:
+        if isinstance(expr, ex.Attr):
+            column = attribute(self.table, expr.name)
+            if column is None:
+                return np.ones(self.table.num_rows, bool)
+            return column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+        values = self._numbers(expr)
+        return np.broadcast_to(values != values, (self.table.num_rows,))
+
+
+def _plain(flags: Any) -> Array:
+    return np.asarray(flags.fill_null(False).to_numpy(zero_copy_only=False), bool)
+
+
+def _flipped(op: str) -> str:
+    return {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(op, op)
+
+
+def _arithmetic(op: str, a: Any, b: Any) -> Any:
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        match op:
+            case "+":
+                return a + b
+            case "-":
+                return a - b
+            case "*":
+                return a * b
+            case "/":
+                return np.where(b == 0, np.nan, a / b)
+            case _:
+                return np.where(b == 0, np.nan, a - np.floor(a / b) * b)

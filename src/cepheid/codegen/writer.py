@@ -1,0 +1,28 @@
+"""Generated source, line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Writer:
+    """Collects indented lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._depth = 0
+
+    def __call__(self, *lines: str) -> None:
+        self.lines.extend("    " * self._depth + line if line else "" for line in lines)
+
+    @contextmanager
+    def block(self, opening: str) -> Iterator[None]:
+        """The lines written inside are the body of `opening`."""
+        self(opening)
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"

@@ -1,0 +1,17 @@
+"""The evaluators by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from cepheid.errors import NotAvailable
+from cepheid.kernels import Kernel, stacks
+from cepheid.physical import Plan
+
+KERNELS: Mapping[str, Callable[[Plan], Kernel]] = {"stacks": stacks.kernel}
+
+
+def kernel_for(plan: Plan) -> Kernel:
+    if plan.evaluator not in KERNELS:
+        raise NotAvailable(f"there is no compiled evaluator `{plan.evaluator}`")
+    return KERNELS[plan.evaluator](plan)

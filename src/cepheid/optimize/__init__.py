@@ -1,0 +1,1 @@
+"""From a query to the plan that evaluates it."""

@@ -1,0 +1,225 @@
+"""A bound query to a plan: what is decided for each event alone becomes bits of its mask, and what is left is given to
+the evaluator that can do it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cepheid import expr as ex
+from cepheid.checks import summarises
+from cepheid.errors import NotAvailable
+from cepheid.events import Clock, Schema
+from cepheid.expr import At, Attr, Expr
+from cepheid.pattern import (
+    Disj,
+    EventClass,
+    Kleene,
+    Language,
+    Neg,
+    Pattern,
+    Query,
+    Seq,
+    Strategy,
+    partition_attributes,
+    roles,
+    walk,
+)
+from cepheid.physical import Bit, Kind, Plan, Step
+from cepheid.semantics.combinations import normal_form
+from cepheid.semantics.common import expanded
+
+REFERENCE = "reference"
+EVALUATORS = ("stacks", "runs", "any_runs", REFERENCE)
+_NO_OPTIONS: Mapping[str, str | bool] = {}
+
+
+def lower(
+    query: Query,
+    kinds: Mapping[str, Kind],
+    schema: Schema,
+    clock: Clock,
+    *,
+    evaluator: str | None = None,
+    options: Mapping[str, str | bool] = _NO_OPTIONS,
+    is_compilable: Callable[[Expr], bool] = lambda _: True,
+    is_vectorisable: Callable[[Expr], bool] = lambda _: True,
+) -> Plan:
+    """The plan of a bound query over an input with these columns.
+
+    `is_compilable` and `is_vectorisable` say which predicates the code generators below can turn into code."""
+    lowering = _Lowering(query, kinds, schema)
+    able, reasons = lowering.evaluators(is_compilable, is_vectorisable)
+    chosen = evaluator or able[0]
+    if chosen not in EVALUATORS:
+        raise NotAvailable(f"there is no evaluator `{chosen}`", expected=f"one of {', '.join(EVALUATORS)}")
+    if chosen not in able:
+        raise NotAvailable(
+            f"the evaluator `{chosen}` cannot evaluate this query",
+            expected=f"one of {', '.join(able)}",
+            hint="; ".join(reasons) or None,
+        )
+    if chosen == REFERENCE:
+        return Plan(query, REFERENCE, (), (), {}, {}, (), {}, (), None, False, options, tuple(reasons))
+    steps = lowering.steps()
+    window = None if query.window is None else clock.ticks(query.window)
+    return Plan(
+        query=query,
+        evaluator=chosen,
+        steps=steps,
+        bits=tuple(lowering.bits),
+        lacks=lowering.lacks,
+        lacking=lowering.lacking,
+        predicates=tuple(lowering.between),
+        columns=lowering.columns(),
+        key=tuple(n for n in partition_attributes(query) if n in kinds and n not in lowering.lacks),
+        window=None if window is None else _longest(window, query.language.window_includes_bound),
+        counts_events=query.window is not None and query.window.counts_events,
+        options=options,
+        reasons=tuple(reasons),
+    )
+
+
+def _longest(window: int | float, includes_bound: bool) -> int:
+    """The longest whole number of ticks that fits the window, so that kernels only ever ask `<=`."""
+    return math.floor(window) if includes_bound else math.ceil(window) - 1
+
+
+@dataclass
+class _Lowering:
+    query: Query
+    kinds: Mapping[str, Kind]
+    schema: Schema
+    bits: list[Bit] = field(default_factory=list)
+    lacking: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.pattern = normal_form(self.query.pattern)
+        self.roles = roles(self.query.pattern)
+        self.predicates = expanded(self.query)
+        self.lacks = self._lacks()
+        self.alone = {var: [p for p in self.predicates if self._edge(p) == (var, "begin")] for var in self.roles}
+        self.taken = {var: [p for p in self.predicates if self._edge(p) == (var, "take")] for var in self.roles}
+        constant = [p for p in self.predicates if not ex.variables(p)]
+        for tests in self.alone.values():
+            tests.extend(constant)
+        single = {id(p) for tests in (*self.alone.values(), *self.taken.values()) for p in tests}
+        self.between = [p for p in self.predicates if id(p) not in single]
+
+    # --- what is left between events ----------------------------------------------------------------------------------
+
+    def _edge(self, predicate: Expr) -> tuple[str, str] | None:
+        """The variable and edge whose event a predicate speaks of, if it is one event only."""
+        names = ex.variables(predicate)
+        if len(names) != 1 or any(isinstance(n, ex.Aggregate) for n in ex.walk(predicate)):
+            return None
+        (var,) = names
+        places = {node.at for node in ex.walk(predicate) if isinstance(node, Attr)}
+        if places <= {At.EVENT, At.FIRST}:
+            return var, "begin"
+        return (var, "take") if places == {At.CURRENT} else None
+
+    def _lacks(self) -> dict[str, tuple[str, ...]]:
+        names = {node.name for p in self.predicates for node in ex.walk(p) if isinstance(node, Attr)}
+        types = {t for role in self.roles.values() for t in role.event_class.types or self.schema.types}
+        known = [t for t in sorted(types) if t in self.schema.types]
+        lacks = {name: tuple(t for t in known if name not in self.schema.types[t]) for name in names}
+        return {name: lacking for name, lacking in lacks.items() if lacking}
+
+    # --- bits ---------------------------------------------------------------------------------------------------------
+
+    def steps(self) -> tuple[Step, ...]:
+        items = self.pattern.items if isinstance(self.pattern, Seq) else (self.pattern,)
+        steps = tuple(step for item in items for step in self._steps_of(item, False))
+        for name in {node.name for p in self.between for node in ex.walk(p) if isinstance(node, Attr)}:
+            if name in self.lacks:
+                self.lacking[name] = self._bit(Bit(f"lacks {name}", "", self.lacks[name]))
+        return steps
+
+    def _steps_of(self, item: Pattern, negated: bool) -> list[Step]:
+        match item:
+            case EventClass():
+                return [Step(item.var, self._class_bit(item, self.alone[item.var], "begin"), negated=negated)]
+            case Kleene():
+                var = item.item.var
+                begin = self._class_bit(item.item, self.alone[var], "begin")
+                take = self._class_bit(item.item, self.taken[var], "take")
+                return [Step(var, begin, take, item.low, item.high)]
+            case Neg():
+                return self._steps_of(item.item, True)
+            case Disj() if negated:
+                return [step for part in item.items for step in self._steps_of(part, True)]
+            case _:
+                raise AssertionError("not a sequence")
+
+    def _class_bit(self, event_class: EventClass, tests: Sequence[Expr], edge: str) -> int:
+        return self._bit(Bit(f"{event_class.var} {edge}", event_class.var, event_class.types, tuple(tests)))
+
+    def _bit(self, bit: Bit) -> int:
+        self.bits.append(bit)
+        return len(self.bits) - 1
+
+    def columns(self) -> dict[str, Kind]:
+        """The attributes that something between events reads."""
+        names = dict.fromkeys(
+            node.name
+            for p in self.between
+            for node in ex.walk(p)
+            if isinstance(node, Attr | ex.Aggregate) and node.name is not None
+        )
+        return {name: self.kinds.get(name, Kind.FLOAT) for name in names}
+
+    # --- evaluators ---------------------------------------------------------------------------------------------------
+
+    def evaluators(
+        self, is_compilable: Callable[[Expr], bool], is_vectorisable: Callable[[Expr], bool]
+    ) -> tuple[list[str], list[str]]:
+        """Those that can evaluate the query, the preferred one first, and why others cannot."""
+        reasons: list[str] = []
+        single = [p for tests in (*self.alone.values(), *self.taken.values()) for p in tests]
+        for p in [*(p for p in self.between if not is_compilable(p)), *(p for p in single if not is_vectorisable(p))]:
+            reasons.append(f"`{ex.to_text(p)}` cannot be compiled")
+        if self.query.inputs:
+            reasons.append("the query uses other queries or declared streams")
+        if not self._is_sequence():
+            reasons.append(f"no compiled evaluator for these operators of {self.query.language.value}")
+        unknown = [n for n in self._names() if n not in self.kinds and not self._never_there(n)]
+        if unknown:
+            reasons.append(f"the attribute `{unknown[0]}` does not have one type")
+        if self._negation_counts_per_partition():
+            reasons.append("negation in a window that counts the events of a partition")
+        if reasons:
+            return [REFERENCE], reasons
+        kleene = any(isinstance(node, Kleene) for node in walk(self.pattern))
+        summary = summarises(self.query)
+        if self.query.language is not Language.SASE_PLUS:
+            able = ["stacks"]
+        elif self.query.strategy is not Strategy.ANY_MATCH:
+            able = ["runs"]
+        elif kleene:
+            able = ["any_runs"]
+        else:
+            able = ["stacks", "any_runs"]
+        if summary:
+            able = [name for name in able if name == "any_runs"]
+        if self.query.non_overlapping:
+            able = [name for name in able if name == "runs"]
+        return [*able, REFERENCE], reasons
+
+    def _is_sequence(self) -> bool:
+        items = self.pattern.items if isinstance(self.pattern, Seq) else (self.pattern,)
+        closures = self.query.language is Language.SASE_PLUS
+        return self.query.language in (Language.SASE, Language.SASE_PLUS, Language.ZSTREAM) and all(
+            isinstance(item, EventClass | Neg) or (closures and isinstance(item, Kleene)) for item in items
+        )
+
+    def _names(self) -> set[str]:
+        return {n.name for p in self.predicates for n in ex.walk(p) if isinstance(n, Attr)}
+
+    def _never_there(self, name: str) -> bool:
+        return all(name not in attributes for attributes in self.schema.types.values())
+
+    def _negation_counts_per_partition(self) -> bool:
+        counts = self.query.window is not None and self.query.window.counts_events
+        return counts and bool(partition_attributes(self.query)) and any(r.negated for r in self.roles.values())
