@@ -6,7 +6,7 @@ import pytest
 
 from cepheid.errors import CepheidError, NameProblem, PatternProblem, SyntaxProblem
 from cepheid.events import Duration
-from cepheid.expr import Aggregate, And, Arithmetic, Attr, Compare, Const, Expr, Or, Over, Param, Same, Whole
+from cepheid.expr import Aggregate, And, Arithmetic, Attr, Compare, Const, Expr, Or, Over, Param, Same, Whole, children
 from cepheid.lang import parse, to_text
 from cepheid.pattern import Column, EventClass, Language, Neg, Pattern, Query, Seq
 
@@ -172,6 +172,14 @@ def test_a_type_with_hyphens_can_be_referred_to() -> None:
     first, second = Attr("SHELF-READING", "id"), Attr("SHELF-READING_2", "id")
     assert found.where == (Compare(">", Arithmetic("-", Arithmetic("*", Const(2), first), second), Const(3)),)
     assert found.output == (Column("SHELF-READING", Whole("SHELF-READING")),)
+    assert parse(to_text(found)) == found
+
+
+@pytest.mark.parametrize("text", ["-SHELF-READING.id", "3-SHELF-READING.id", "(x.a)-SHELF-READING.id"])
+def test_a_sign_before_a_type_with_hyphens(text: str) -> None:
+    found = parse(f"EVENT SEQ(A x, SHELF-READING) WHERE {text} > 0")
+    assert isinstance(found.where[0], Compare)
+    assert Attr("SHELF-READING", "id") in children(found.where[0].left)
     assert parse(to_text(found)) == found
 
 

@@ -139,7 +139,7 @@ def _without_count(name: str) -> str:
 
 
 _CLAUSE = re.compile(rf"(?<![\w-])(?:{'|'.join(CLAUSES)})(?![\w-])", re.IGNORECASE)
-_HYPHENATED = re.compile(r"(?<![\w-])[^\W\d]\w*(?:-\w+)++")
+_HYPHENATED = re.compile(r"(?<!\w)[^\W\d]\w*(?:-\w+)++")
 
 
 # --- printer ----------------------------------------------------------------------------------------------------------
