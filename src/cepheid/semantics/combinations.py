@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from cepheid import expr as ex
 from cepheid.events import Event
 from cepheid.expr import At, Attr, Expr
-from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Seq, walk
+from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Seq, subpatterns, walk
 from cepheid.semantics.common import Bindings, Context, Found, events_of, found
 
 Group = tuple[Event, ...]
@@ -133,14 +133,12 @@ class _Search:
     ) -> Iterator[dict[str, Group]]:
         """Every way to fill the closures. A leading one begins at the edge of the window, which the end of the match
         decides, so it is filled last."""
-        places = {closure.item.var: self._neighbours(self.pattern, closure, bound) for closure in closures}
-        in_order = sorted(closures, key=lambda closure: places[closure.item.var][0] is None)
-        yield from self._fill(in_order, places, bound, {}, tests)
+        in_order = sorted(closures, key=lambda closure: not _neighbours(self.pattern, closure, bound)[0])
+        yield from self._fill(in_order, bound, {}, tests)
 
     def _fill(
         self,
         closures: Sequence[Kleene],
-        places: Mapping[str, tuple[int | None, int | None]],
         bound: Mapping[str, Event],
         groups: dict[str, Group],
         tests: Sequence[Expr],
@@ -148,10 +146,12 @@ class _Search:
         if not closures:
             yield groups
             return
-        var = closures[0].item.var
-        after, before = places[var]
-        for group in self._candidates_for(closures[0], after, before, {**bound, **groups}, tests):
-            yield from self._fill(closures[1:], places, bound, {**groups, var: group}, tests)
+        known: Bindings = {**bound, **groups}
+        earlier, later = _neighbours(self.pattern, closures[0], known)
+        after = max((event.end for event in earlier), default=None)
+        before = min((event.start for event in later), default=None)
+        for group in self._candidates_for(closures[0], after, before, known, tests):
+            yield from self._fill(closures[1:], bound, {**groups, closures[0].item.var: group}, tests)
 
     def _candidates_for(
         self, closure: Kleene, after: int | None, before: int | None, bound: Bindings, tests: Sequence[Expr]
@@ -191,36 +191,23 @@ class _Search:
             elif len(everyone) >= closure.low:
                 yield everyone[-closure.low :]
 
-    def _neighbours(
-        self, pattern: Pattern, closure: Kleene, bound: Mapping[str, Event]
-    ) -> tuple[int | None, int | None]:
-        """The end of what stands before a closure in its sequence, and the start of what stands after it."""
-        for node in walk(pattern):
-            if isinstance(node, Seq) and closure in node.items:
-                index = node.items.index(closure)
-                before = [e.end for item in node.items[:index] for e in _plain(item, bound)]
-                after = [e.start for item in node.items[index + 1 :] for e in _plain(item, bound)]
-                return max(before, default=None), min(after, default=None)
-        return None, None
-
     # -- negation --
 
     def _nothing_forbidden(self, pattern: Pattern, bound: Bindings) -> bool:
         if isinstance(pattern, Seq | Conj):
-            for index, item in enumerate(pattern.items):
+            for item in pattern.items:
                 if isinstance(item, Neg):
-                    if not self._absent(pattern, index, item, bound):
+                    if not self._absent(pattern, item, bound):
                         return False
                 elif not self._nothing_forbidden(item, bound):
                     return False
         return True
 
-    def _absent(self, parent: Seq | Conj, index: int, item: Neg, bound: Bindings) -> bool:
+    def _absent(self, parent: Seq | Conj, item: Neg, bound: Bindings) -> bool:
         chosen = events_of(bound)
         first = min(chosen, key=lambda event: event.start)
         last = max(chosen, key=lambda event: event.end)
-        before = [e for i in parent.items[:index] for e in _plain(i, bound)]
-        after = [e for i in parent.items[index + 1 :] for e in _plain(i, bound)]
+        before, after = _neighbours(self.pattern, item, bound)
         in_sequence = isinstance(parent, Seq)
 
         def occurs(event: Event) -> bool:
@@ -237,7 +224,21 @@ class _Search:
         return self.context.absent(item.item, bound, occurs)
 
 
-def _plain(pattern: Pattern, bound: Bindings) -> list[Event]:
+def _neighbours(
+    pattern: Pattern, part: Pattern, bound: Bindings, before: Sequence[Event] = (), after: Sequence[Event] = ()
+) -> tuple[Sequence[Event], Sequence[Event]]:
+    """What is bound before and after a part in the innermost sequence that has something there: what follows a
+    conjunction follows all of it."""
+    for index, item in enumerate(subpatterns(pattern)):
+        if any(node is part for node in walk(item)):
+            if isinstance(pattern, Seq):
+                before = [e for i in pattern.items[:index] for e in _bound_under(i, bound)] or before
+                after = [e for i in pattern.items[index + 1 :] for e in _bound_under(i, bound)] or after
+            return _neighbours(item, part, bound, before, after)
+    return before, after
+
+
+def _bound_under(pattern: Pattern, bound: Bindings) -> list[Event]:
     """The events bound under a positive sub-pattern."""
     if isinstance(pattern, Neg):
         return []
