@@ -22,6 +22,7 @@ from cepheid.pattern import (
     Conj,
     DerivedStream,
     EventClass,
+    Language,
     Query,
     Role,
     Seq,
@@ -33,12 +34,9 @@ from cepheid.pattern import (
     with_params,
 )
 
-_BASE_SCHEMA = {
-    "node_id": Type.UNKNOWN,
-    "event_id": Type.UNKNOWN,
-    "start_time": Type.NUMBER,
-    "end_time": Type.NUMBER,
-}
+_INTERVAL = {"start_time": Type.NUMBER, "end_time": Type.NUMBER}
+_BASE_SCHEMA = {"node_id": Type.UNKNOWN, "event_id": Type.UNKNOWN, **_INTERVAL}
+"""What every event type has in CED (§2.1)."""
 _NO_PARAMS: Mapping[str, Any] = {}
 _SHORTEST_TYPO = 4
 
@@ -265,7 +263,8 @@ def output_attributes(query: Query, schema: Schema) -> dict[str, Type]:
     def attributes_of(var: str) -> dict[str, Type]:
         return schema.attributes(checker.types_of(var))
 
-    result: dict[str, Type] = dict(_BASE_SCHEMA)
+    base = _BASE_SCHEMA if query.language is Language.CED else _INTERVAL
+    result: dict[str, Type] = dict(base)
     for column in query.output or ():
         result[column.name] = ex.infer(column.expr, checker.attribute_type)
     for name, var, attribute in composite_names(query, attributes_of):

@@ -87,7 +87,9 @@ def _primitive_of(item: DerivedStream, event: Event, clock: Clock) -> Event:
 def composite(query: Query, found: Found, clock: Clock) -> Event:
     """The event that a match is, for the queries that use it. It arrives after the event that completed it."""
     parts = tuple(events_of(found.bindings))
-    attributes: dict[str, Any] = _base_schema(None, found.start, found.end)
+    attributes: dict[str, Any] = {"start_time": found.start, "end_time": found.end}
+    if query.language is Language.CED:
+        attributes = _base_schema(None, found.start, found.end)
     columns = _columns(query, found, clock)
     if columns is not None:
         attributes.update(columns)
