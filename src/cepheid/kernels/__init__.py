@@ -99,6 +99,10 @@ class Kernel:
     steps: tuple[str, ...]
     column_types: tuple[str, ...]
     has_bounds: bool
+    texts: tuple[str, ...] = ()
+    """The string constants, whose codes the batches bring."""
+    needs_ranks: bool = False
+    """Whether strings are compared by order, so that the batches bring the ranks of their codes."""
 
     def initial(self) -> State:
         return tuple(np.full(a.length, a.fill, a.dtype) for a in self.arrays)

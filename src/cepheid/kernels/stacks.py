@@ -50,6 +50,8 @@ def kernel(plan: Plan) -> Kernel:
         steps=tuple(step.var for step in generator.positive),
         column_types=column_types,
         has_bounds=False,
+        texts=tuple(generator.constants.texts),
+        needs_ranks="ranks[" in source,
     )
 
 
