@@ -6,6 +6,7 @@ A case is one text file, `golden/<language>/<case>.txt`, of headers and sections
     source: SASE §2.2.2
     unit: ms                          (optional: what the time column counts in)
     params: T=6 name='x'              (optional: the query's parameters)
+    compare: events                   (optional: what the match binds, not the columns it returns)
 
     query:
     EVENT SEQ(A x, B y)
@@ -45,7 +46,7 @@ Evaluate = Callable[[Query, Sequence[Event], Clock], Sequence[Match]]
 """A bound query, the stream in its order, and the clock; all matches, in any order, made of the stream's own events."""
 
 _SECTIONS = ("query", "events", "matches", "error")
-_HEADERS = ("title", "source", "unit", "params")
+_HEADERS = ("title", "source", "unit", "params", "compare")
 _INTERVAL = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\s+|$)")
 _TOKEN = re.compile(r"(?:'[^']*'|\[[^\]]*\]|[^\s'\[\]])+")
 
@@ -153,7 +154,8 @@ def check(case: Case, evaluate: Evaluate) -> list[str]:
     found = evaluate(query, events, case.clock)
     expected = case.matches or ()
     with_interval = bool(expected) and all(_INTERVAL.match(line) for line in expected)
-    return differences(expected, lines(query, found, events, with_interval))
+    by_events = case.headers.get("compare") == "events"
+    return differences(expected, lines(query, found, events, with_interval, by_events))
 
 
 def differences(expected: Iterable[str], found: Iterable[str]) -> list[str]:
@@ -163,7 +165,13 @@ def differences(expected: Iterable[str], found: Iterable[str]) -> list[str]:
     return missing + [f"not expected: {line}" for line in sorted((got - wanted).elements())]
 
 
-def lines(query: Query, found: Iterable[Match], events: Sequence[Event], with_interval: bool = False) -> list[str]:
+def lines(
+    query: Query,
+    found: Iterable[Match],
+    events: Sequence[Event],
+    with_interval: bool = False,
+    by_events: bool = False,
+) -> list[str]:
     """The matches as a case writes them."""
     names = _names(events)
 
@@ -184,7 +192,7 @@ def lines(query: Query, found: Iterable[Match], events: Sequence[Event], with_in
                 return repr(value)
 
     def line(match: Match) -> str:
-        values = match.bindings if match.columns is None else match.columns
+        values = match.bindings if match.columns is None or by_events else match.columns
         parts = [f"{name}={shown(value)}" for name, value in values.items()]
         return _normal(" ".join([f"{match.start}..{match.end}", *parts] if with_interval else parts))
 

@@ -7,14 +7,14 @@ for all: composition, output and its order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from cepheid import expr as ex
 from cepheid.binding import composite_names
 from cepheid.checks import NODE, summarises
-from cepheid.events import NO_CLOCK, Clock, Event, in_order
+from cepheid.events import NO_CLOCK, Clock, Event
 from cepheid.expr import Aggregate, Env, Over
 from cepheid.pattern import Column, DerivedStream, Language, Query, SourceStream, roles
 from cepheid.semantics import combinations, intervals, runs, successors
@@ -41,39 +41,65 @@ class Match:
 
 def evaluate(query: Query, events: Sequence[Event], clock: Clock = NO_CLOCK) -> list[Match]:
     """All matches of a bound query on a stream in its order, in the order in which they are complete."""
-    matches = [Match(f.bindings, f.start, f.end, _columns(query, f, clock)) for f in _found(query, events, clock)]
-    if summarises(query):
-        matches = [_summary(query, matches)]
-    return matches if query.limit is None else matches[: query.limit]
+    found = _found(query, events, clock, Arrivals(events), frozenset())
+    matches = [Match(f.bindings, f.start, f.end, _columns(query, f, clock)) for f in found]
+    return [_summary(query, matches)][: query.limit] if summarises(query) else matches
 
 
-def _found(query: Query, events: Sequence[Event], clock: Clock) -> list[Found]:
+class Arrivals:
+    """When each event arrived, counted in events of the input: what a query derives arrives with the event that
+    completed it. It orders events of the same time."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._known = {id(event): (event, event.position) for event in events}
+
+    def of(self, event: Event) -> int:
+        return self._known[id(event)][1]
+
+    def put(self, event: Event, arrival: int) -> Event:
+        self._known[id(event)] = event, arrival
+        return event
+
+    def in_order(self, events: Iterable[Event]) -> list[Event]:
+        """By time, then by arrival, then as given; positions are numbered anew."""
+        ordered = sorted(events, key=lambda event: (event.end, self.of(event)))
+        return [self.put(replace(event, position=i), self.of(event)) for i, event in enumerate(ordered)]
+
+
+def _found(
+    query: Query, events: Sequence[Event], clock: Clock, arrivals: Arrivals, derived: frozenset[str]
+) -> list[Found]:
+    """What a query finds. It sees the input, and of the types that other queries derive only those that it names."""
     stream = list(events)
     for item in query.inputs:
-        stream = in_order([*stream, *_derived(item, stream, clock)])
-    found = list(_DEFINITIONS[query.language](Context.of(query, _visible(query, stream), clock)))
-    return sorted(found, key=lambda f: (f.end, f.start, [e.position for e in events_of(f.bindings)]))
+        if not isinstance(item, SourceStream):
+            stream = arrivals.in_order([*stream, *_derived(item, stream, clock, arrivals, derived)])
+            derived |= {item.name or ""}
+    hidden = derived - {name for role in roles(query.pattern).values() for name in role.event_class.types}
+    visible = [event for event in stream if event.type not in hidden]
+    found = sorted(_DEFINITIONS[query.language](Context.of(query, visible, clock)), key=_completion)
+    return found if summarises(query) else found[: query.limit]
 
 
-def _visible(query: Query, stream: Sequence[Event]) -> list[Event]:
-    """The input, and of what other queries derive from it only what this query names."""
-    named = {name for role in roles(query.pattern).values() for name in role.event_class.types}
-    derived = {item.name for item in query.inputs if not isinstance(item, SourceStream)} - named
-    return in_order(event for event in stream if event.type not in derived)
+def _completion(found: Found) -> tuple[int, int, list[int]]:
+    return found.end, found.start, [event.position for event in events_of(found.bindings)]
 
 
 # --- composition (ruling 11) ------------------------------------------------------------------------------------------
 
 
-def _derived(item: SourceStream | DerivedStream | Query, stream: Sequence[Event], clock: Clock) -> Iterator[Event]:
+def _derived(
+    item: DerivedStream | Query, stream: Sequence[Event], clock: Clock, arrivals: Arrivals, derived: frozenset[str]
+) -> Iterator[Event]:
     match item:
         case DerivedStream():
             for event in stream:
                 if event.type == item.source:
-                    yield _primitive_of(item, event, clock)
+                    yield arrivals.put(_primitive_of(item, event, clock), arrivals.of(event))
         case Query():
-            for found in _found(item, stream, clock):
-                yield composite(item, found, clock)
+            for found in _found(item, stream, clock, arrivals, derived):
+                last = max(events_of(found.bindings), key=lambda event: (event.end, event.position))
+                yield arrivals.put(composite(item, found, clock), arrivals.of(last))
 
 
 def _primitive_of(item: DerivedStream, event: Event, clock: Clock) -> Event:
@@ -85,7 +111,7 @@ def _primitive_of(item: DerivedStream, event: Event, clock: Clock) -> Event:
 
 
 def composite(query: Query, found: Found, clock: Clock) -> Event:
-    """The event that a match is, for the queries that use it. It arrives after the event that completed it."""
+    """The event that a match is, for the queries that use it; it has no position yet."""
     parts = tuple(events_of(found.bindings))
     attributes: dict[str, Any] = {"start_time": found.start, "end_time": found.end}
     if query.language is Language.CED:
@@ -97,8 +123,7 @@ def composite(query: Query, found: Found, clock: Clock) -> Event:
         event = found.bindings.get(var)
         if isinstance(event, Event):
             attributes[name] = event.attributes[attribute]
-    last = max(parts, key=lambda event: (event.end, event.position))
-    return Event(query.name or "", found.start, found.end, last.position, attributes, attributes, found.times, parts)
+    return Event(query.name or "", found.start, found.end, 0, attributes, attributes, found.times, parts)
 
 
 def _attributes(binding: Event | tuple[Event, ...] | None) -> list[str]:
