@@ -45,17 +45,22 @@ def is_vectorisable(predicate: Expr) -> bool:
 def masks(plan: Plan, table: pa.RecordBatch, type_column: str) -> Array:
     names, codes = types_of(table, type_column)
     rows = _Rows(table, names, codes, plan.lacks)
-    result = np.zeros(table.num_rows, np.uint64)
-    done: dict[tuple[Any, ...], Array] = {}
+    by_type = [sum(1 << i for i, bit in enumerate(plan.bits) if not bit.types or name in bit.types) for name in names]
+    result: Array = np.array(by_type, np.uint64)[codes]
+    done: dict[tuple[Expr, ...], Array] = {}
     for number, bit in enumerate(plan.bits):
-        wanted = (bit.types, *bit.tests)
-        if wanted not in done:
-            chosen = rows.has_type(bit.types)
-            for test in bit.tests:
-                chosen = chosen & rows.truth(test)[1]
-            done[wanted] = chosen
-        result |= done[wanted].astype(np.uint64) << np.uint64(number)
+        if not bit.tests:
+            continue
+        tests = tuple(_of_one_event(test) for test in bit.tests)
+        if tests not in done:
+            done[tests] = np.logical_and.reduce([rows.truth(test)[1] for test in tests])
+        result &= ~(np.uint64(1 << number) * ~done[tests])
     return result
+
+
+def _of_one_event(test: Expr) -> Expr:
+    """The test without its variable's name, so that equal tests of several components are made once."""
+    return ex.transform(test, lambda node: ex.Attr("", node.name) if isinstance(node, ex.Attr) else node)
 
 
 @dataclass(slots=True)

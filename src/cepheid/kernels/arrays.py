@@ -28,13 +28,31 @@ def grown(array: np.ndarray, needed: int) -> np.ndarray:
 
 
 @njit
-def unrolled(ring: np.ndarray, base: int, following: int) -> np.ndarray:
-    """A ring of twice the capacity with the live instances at their new places."""
+def ring_capacity(ring: np.ndarray, needed: int) -> int:
+    """The capacity, a power of two, at which `needed` instances fit."""
     capacity = ring.shape[0]
-    larger = np.empty(2 * capacity, ring.dtype)
+    while capacity < needed:
+        capacity *= 2
+    return capacity
+
+
+@njit
+def unrolled(ring: np.ndarray, base: int, following: int, capacity: int) -> np.ndarray:
+    """A ring of a larger capacity with the live instances at their new places."""
+    larger = np.empty(capacity, ring.dtype)
     for j in range(base, following):
-        larger[j & (2 * capacity - 1)] = ring[j & (capacity - 1)]
+        larger[j & (capacity - 1)] = ring[j & (ring.shape[0] - 1)]
     return larger
+
+
+@njit
+def count_bit(mask: np.ndarray, start: int, stop: int, bit: np.uint64) -> int:
+    """How many events from `start` to `stop` have a bit of their mask set."""
+    count = 0
+    for e in range(start, stop):
+        if mask[e] & bit:
+            count += 1
+    return count
 
 
 @njit
@@ -67,11 +85,12 @@ def live_slots(heads: np.ndarray, base: int) -> int:
 
 
 @njit
-def rehashed(keys: np.ndarray, heads: np.ndarray, base: int) -> tuple[np.ndarray, np.ndarray]:
-    """The table with room to grow and without the keys whose chain has left the window, so that idle keys cost
+def rehashed(keys: np.ndarray, heads: np.ndarray, base: int, room: int) -> tuple[np.ndarray, np.ndarray]:
+    """The table with room for more keys and without those whose chain has left the window, so that idle keys cost
     nothing."""
+    live = live_slots(heads, base)
     capacity = 16
-    while capacity < 4 * live_slots(heads, base):
+    while capacity < 2 * (2 * live + room):
         capacity *= 2
     new_keys = np.zeros(capacity, keys.dtype)
     new_heads = np.full(capacity, EMPTY, heads.dtype)

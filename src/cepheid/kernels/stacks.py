@@ -32,6 +32,9 @@ from cepheid.expr import Attr, Compare, Expr
 from cepheid.kernels import BOUNDS, COUNTERS, FREE, OLDEST, VALUES, Kernel, StateArray
 from cepheid.physical import Kind, Plan, Step
 
+_CHUNK = 4096
+"""How many events are looked at between two occasions to let arrays grow."""
+
 DEFAULTS: Mapping[str, str] = {"algorithm": "ais", "equalities": "hashed", "others": "early", "window": "early"}
 
 
@@ -110,6 +113,7 @@ class _Generator:
         self.tests = [p for p in plan.predicates if not ex.variables(p) & negated]
         self.rings: list[_Ring] = []
         self.used_links: set[Expr] = set()
+        self.equal: dict[tuple[str, str], set[tuple[str, str]]] = {}
         for i, step in enumerate(self.positive[: self.last]):
             links = self._links(step.var, self.positive[i + 1].var, self.tests)
             self.rings.append(_Ring(f"s{i}", step, links, self._kept(step.var)))
@@ -157,6 +161,7 @@ class _Generator:
             links = links[:1]
         if len(links) == 1:
             self.used_links.add(links[0][1])
+            self._note_equal(links[0][0], here, there)
         return tuple(link for link, _ in links)
 
     def _absence(self, number: int, step: Step) -> _Absence:
@@ -169,12 +174,18 @@ class _Generator:
     # --- the function -------------------------------------------------------------------------------------------------
 
     def source(self) -> str:
-        body = Writer()
-        with body.block("for e in range(-1, time.shape[0]):"):
+        events = Writer()
+        with events.block("for e in range(start, stop):"):
             if self.options["algorithm"] == "basic":
-                self._basic_event(body)
+                self._basic_event(events)
             else:
-                self._event(body)
+                self._event(events)
+        body = Writer()
+        body("stop = -1")
+        with body.block("while stop < time.shape[0]:"):
+            body("start = stop", f"stop = min(max(start, 0) + {_CHUNK}, time.shape[0])")
+            self._make_room(body)
+            body.lines.extend("    " + line if line else "" for line in events.lines)
         columns = [f"column{i}" for i in range(len(self.plan.columns))]
         self._declare_arrays()
         names = [array.name for array in self.arrays]
@@ -196,6 +207,31 @@ class _Generator:
             self._write_oldest(out)
             out(f"return {', '.join([*names, 'values', 'bounds'])}")
         return out.text()
+
+    def _make_room(self, w: Writer) -> None:
+        """Arrays grow here, between chunks of events, and not in the loop over events: an array that is assigned in a
+        loop makes Numba count references at every turn, which costs more than all the rest."""
+        for ring in self._all_rings():
+            name, base, following = ring.name, self._register(f"{ring.name}_base"), self._register(f"{ring.name}_next")
+            if name == "cell":
+                w("room = stop - start")
+            else:
+                w(f"room = count_bit(mask, max(start, 0), stop, np.uint64({1 << ring.step.begin}))")
+            with w.block(f"if {following} - {base} + room > {name}_row.shape[0]:"):
+                w(f"capacity = ring_capacity({name}_row, {following} - {base} + room)")
+                for array in ring.arrays:
+                    w(f"{name}_{array} = unrolled({name}_{array}, {base}, {following}, capacity)")
+            if ring.links:
+                used = self._register(f"{name}_used")
+                with w.block(f"if 2 * ({used} + room) > {name}_key.shape[0]:"):
+                    w(f"{name}_key, {name}_head = rehashed({name}_key, {name}_head, {base}, room)")
+                    w(f"{used} = used_slots({name}_head)")
+
+    def _all_rings(self) -> list[_Ring]:
+        if self.options["algorithm"] == "basic":
+            columns = tuple(name.removeprefix("c") for name in self._cell_arrays() if name.startswith("c"))
+            return [_Ring("cell", self.positive[0], (), columns)]
+        return [*self.rings, *(absence.ring for absence in self.absences)]
 
     def _declare_arrays(self) -> None:
         rings = [*self.rings, *(absence.ring for absence in self.absences)]
@@ -361,12 +397,9 @@ class _Generator:
 
     def _push(self, w: Writer, ring: _Ring, pointers: Mapping[str, str]) -> None:
         name = ring.name
-        base, following = self._register(f"{name}_base"), self._register(f"{name}_next")
+        following = self._register(f"{name}_next")
 
         def store() -> None:
-            with w.block(f"if {following} - {base} == {name}_row.shape[0]:"):
-                for array in ring.arrays:
-                    w(f"{name}_{array} = unrolled({name}_{array}, {base}, {following})")
             w(f"i = {following} & ({name}_row.shape[0] - 1)")
             w(f"{name}_row[i] = first + e", f"{name}_time[i] = t", f"{name}_measure[i] = m")
             for pointer in ring.pointers:
@@ -384,9 +417,6 @@ class _Generator:
                 with w.block(f"if {name}_head[slot] == EMPTY:"):
                     w(f"{used} += 1", f"{name}_key[slot] = key")
                 w(f"{name}_head[slot] = {following}", f"{following} += 1", "partials += 1")
-                with w.block(f"if 2 * {used} > {name}_key.shape[0]:"):
-                    w(f"{name}_key, {name}_head = rehashed({name}_key, {name}_head, {base})")
-                    w(f"{used} = used_slots({name}_head)")
                 self._note_peak(w)
         else:
             store()
@@ -394,9 +424,7 @@ class _Generator:
             self._note_peak(w)
 
     def _note_peak(self, w: Writer) -> None:
-        rings = [*self.rings, *(absence.ring for absence in self.absences)]
-        if self.options["algorithm"] == "basic":
-            rings = [_Ring("cell", self.positive[0], (), ())]
+        rings = self._all_rings()
         held = [f"{r.name}_next - {r.name}_base" for r in rings]
         for ring in rings:
             self._register(f"{ring.name}_base")
@@ -465,7 +493,20 @@ class _Generator:
             then_absences(absences)
 
     def _residual(self) -> list[Expr]:
-        return [p for p in self.tests if p not in self.used_links]
+        return [p for p in self.tests if p not in self.used_links and not self._is_implied(p)]
+
+    def _note_equal(self, link: _Link, here: str, there: str) -> None:
+        """Remember which attributes a chain of exact keys makes equal, to find the equalities that follow from it."""
+        left, right = (here, link.here), (there, link.there)
+        merged = self.equal.get(left, {left}) | self.equal.get(right, {right})
+        for member in merged:
+            self.equal[member] = merged
+
+    def _is_implied(self, predicate: Expr) -> bool:
+        match predicate:
+            case Compare(op="=", left=Attr() as a, right=Attr() as b):
+                return (b.var, b.name) in self.equal.get((a.var, a.name), ())
+        return False
 
     def _depth_of(self, names: frozenset[str]) -> int:
         return min((self.index[var] for var in names if var in self.index), default=self.last)
@@ -628,16 +669,15 @@ class _Generator:
         """§3.2: every event has a cell in the runtime stack, and construction searches it from the latest cell back."""
         if self.absences:
             raise NotAvailable("the basic plan evaluates sequences without negation")
-        columns = tuple(name.removeprefix("c") for name in self._cell_arrays() if name.startswith("c"))
-        cells = _Ring("cell", self.positive[0], (), columns)
-        self._read_cell(w, cells)
+        (cells,) = self._all_rings()
+        self._read_cell(w)
         with w.block(f"if bits & np.uint64({1 << self.positive[self.last].begin}):"):
             places: dict[str, tuple[str, _Ring | None, str]] = {self.positive[self.last].var: ("event", None, "")}
             w(f"j{self.last} = cell_next")
             self._search_cells(w, cells, self.last - 1, places)
         self._push(w, cells, {})
 
-    def _read_cell(self, w: Writer, cells: _Ring) -> None:
+    def _read_cell(self, w: Writer) -> None:
         with w.block("if e < 0:"):
             w("continue")
         w("t = time[e]", "m = measure[e]", "bits = mask[e]", "events += 1")
@@ -669,8 +709,7 @@ class _Generator:
 
     def _write_oldest(self, w: Writer) -> None:
         w("oldest = first + time.shape[0]")
-        rings = self.rings if self.options["algorithm"] == "ais" else [_Ring("cell", self.positive[0], (), ())]
-        for ring in rings:
+        for ring in self.rings if self.options["algorithm"] == "ais" else self._all_rings():
             base, following = self._register(f"{ring.name}_base"), self._register(f"{ring.name}_next")
             with w.block(f"if {base} < {following}:"):
                 w(f"oldest = min(oldest, {ring.name}_row[{base} & ({ring.name}_row.shape[0] - 1)])")
