@@ -15,7 +15,7 @@ from cepheid.errors import InputProblem
 from cepheid.events import UNTYPED
 from cepheid.kernels import Array, Batch
 from cepheid.kernels.arrays import NULL_CODE, NULL_INT
-from cepheid.kernels.jit import njit
+from cepheid.kernels.jit import machine_code, njit
 from cepheid.physical import Kind, Plan
 
 
@@ -123,7 +123,8 @@ class Encoder:
         keys, inverse = _distinct_keys(table, self.plan.key)
         counts = np.array([self.places.get(key, 0) for key in keys], np.int64)
         places = np.empty(len(time), np.int64)
-        _count_places(inverse, counts, places)
+        count = machine_code(_count_places) if len(time) >= _WORTH_COMPILING else _count_places
+        count(inverse, counts, places)
         self.places.update(zip(keys, counts.tolist(), strict=True))
         return places
 
@@ -137,6 +138,9 @@ class Encoder:
         self.dictionary = Dictionary({text: code for code, text in enumerate(memory["strings"])})
         self.places = {tuple(key): count for key, count in memory["places"]}
         self.rows, self.last_time = memory["rows"], memory["last"]
+
+
+_WORTH_COMPILING = 10_000
 
 
 @njit

@@ -1,4 +1,8 @@
-"""Numba, or not: with CEPHEID_JIT=0 the very same functions run as plain Python, which is how they are debugged."""
+"""Numba, or not. A helper of kernels is machine code where compiled code calls it and plain Python where Python does.
+
+So a kernel that is only interpreted (over little data, or with CEPHEID_JIT=0, which is how kernels are debugged) never
+waits for a compiler, nor for Numba to load.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +13,38 @@ from typing import Any, TypeVar
 F = TypeVar("F", bound=Callable[..., Any])
 
 JIT_OFF = "0"
+_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+
+_helpers: list[Callable[..., Any]] = []
+_dispatchers: dict[Callable[..., Any], Any] = {}
 
 
 def jit_enabled() -> bool:
     return os.environ.get("CEPHEID_JIT", "1") != JIT_OFF
 
 
-if jit_enabled():
+def njit(function: F) -> F:
+    """A helper that compiled code can call. Python that wants its machine code asks for it with `machine_code`."""
+    _helpers.append(function)
+    return function
+
+
+def prepare_helpers() -> None:
+    """Tell Numba how the helpers are called; to be done before anything that calls them is compiled."""
     import numba
+    from numba import types
 
-    _OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+    while _helpers:
+        function = _helpers.pop()
+        _dispatchers[function] = numba.njit(**_OPTIONS)(function)
+        # What Numba asks an unknown global for: here a plain function says that it is called as its machine code.
+        function.__dict__["_numba_type_"] = types.Dispatcher(_dispatchers[function])
 
-    def njit(function: F) -> F:
-        """Compile, and keep the machine code on disk."""
-        compiled: F = numba.njit(**_OPTIONS)(function)
-        return compiled
 
-else:
-
-    def njit(function: F) -> F:
+def machine_code(function: F) -> F:
+    """A helper's machine code, for calls from Python over much data (with the JIT off, the function itself)."""
+    if not jit_enabled():
         return function
+    prepare_helpers()
+    compiled: F = _dispatchers[function]
+    return compiled
