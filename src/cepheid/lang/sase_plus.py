@@ -4,12 +4,13 @@ selection strategies, and the two output formats."""
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from lark import Token, v_args
 from lark.tree import Meta
 
-from cepheid.errors import NameProblem, SyntaxProblem, did_you_mean, listing
+from cepheid.errors import NameProblem, Span, SyntaxProblem, did_you_mean, listing
 from cepheid.expr import Expr
 from cepheid.lang import components
 from cepheid.lang.common import LanguageParser, columns_text, conditions_text, output_columns, where_clause
@@ -21,7 +22,11 @@ from cepheid.pattern import EventClass, Kleene, Language, Pattern, Query, Strate
 
 _GRAMMAR = (
     r"""
-start: _PATTERN pattern [_WHERE qualification] [_WITHIN duration] [_RETURN columns] [_OUTPUT FORMAT] [_LIMIT row_limit]
+start: _PATTERN pattern [_WHERE qualification] clause*
+clause: _WITHIN duration -> within_clause
+      | _RETURN columns -> return_clause
+      | _OUTPUT FORMAT -> output_clause
+      | _LIMIT row_limit -> limit_clause
 ?pattern: sequence_of_one | _SEQ "(" sequence ")" | "(" sequence ")"
 sequence_of_one: component -> sequence
 positive: _types [QUANTIFIER] [NAME] [LIST]
@@ -46,10 +51,20 @@ _WORDS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Clause:
+    keyword: str
+    value: Any
+    span: Span
+
+
 @v_args(meta=True)
 class _Builder(ComponentBuilder):
     def start(self, meta: Meta, items: list[Any]) -> Query:
-        pattern, qualification, window, returned, output, limit = items
+        pattern, qualification, *clauses = items
+        given = _by_keyword(clauses)
+        window, returned = given.get("WITHIN"), given.get("RETURN")
+        output, limit = given.get("OUTPUT"), given.get("LIMIT")
         strategy, listed, condition = qualification or (Strategy.ANY_MATCH, (), None)
         known = roles(pattern)
         for name in listed:
@@ -89,6 +104,18 @@ class _Builder(ComponentBuilder):
             )
         return event_class
 
+    def within_clause(self, meta: Meta, items: list[Any]) -> Clause:
+        return Clause("WITHIN", items[0], span_of(meta))
+
+    def return_clause(self, meta: Meta, items: list[Any]) -> Clause:
+        return Clause("RETURN", items[0], span_of(meta))
+
+    def output_clause(self, meta: Meta, items: list[Any]) -> Clause:
+        return Clause("OUTPUT", items[0], span_of(meta))
+
+    def limit_clause(self, meta: Meta, items: list[Any]) -> Clause:
+        return Clause("LIMIT", items[0], span_of(meta))
+
     def qualification(self, meta: Meta, items: list[Any]) -> tuple[Strategy, tuple[Token, ...], Expr | None]:
         if len(items) == 1:
             return Strategy.ANY_MATCH, (), items[0]
@@ -99,10 +126,19 @@ class _Builder(ComponentBuilder):
         return tuple(item for item in items if item is not None and item.type == "NAME")
 
 
+def _by_keyword(clauses: list[Clause]) -> dict[str, Any]:
+    """The clauses after WHERE, which may come in any order, each once."""
+    given: dict[str, Any] = {}
+    for clause in clauses:
+        if clause.keyword in given:
+            raise SyntaxProblem(f"{clause.keyword} is given twice", span=clause.span, expected="each clause once")
+        given[clause.keyword] = clause.value
+    return given
+
+
 _PARSER = LanguageParser(_GRAMMAR, _Builder(), _WORDS, prepare=mark_hyphens)
 _AFTER_WHERE = re.compile(r"\bwhere\s+([\w-]+)", re.IGNORECASE)
 _START = re.compile(r"\s*PATTERN\b", re.IGNORECASE)
-_SEQUENCE = re.compile(r"\s*PATTERN\s*(?:SEQ\s*\(|\([^;&|]*,)", re.IGNORECASE)
 _SEQUENCE = re.compile(r"\s*(?:SEQ\s*\(|\([^;&|]*,)", re.IGNORECASE)
 _LIST_OR_STRATEGY = re.compile(
     r"\[(?:\s|\\ )*\]|\b(?:skip[_-]till[_-]|strict[_-]contiguity|partition[_-]contiguity)", re.IGNORECASE
