@@ -6,6 +6,7 @@ Each check raises the first problem it meets, with the place in the text, what w
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping
 
 from cepheid import expr as ex
@@ -71,7 +72,43 @@ def check(query: Query) -> None:
 # --- the pattern ------------------------------------------------------------------------------------------------------
 
 
+MOST_COMPONENTS = 200
+MOST_ALTERNATIVES = 1_000
+MOST_REPEATS = 1_000
+"""Limits that no query of a person reaches, so that a hostile one is refused instead of run for ever."""
+
+
+def _check_size(pattern: Pattern) -> None:
+    components = sum(isinstance(node, EventClass) for node in walk(pattern))
+    if components > MOST_COMPONENTS:
+        raise PatternProblem(
+            f"a pattern of {components} components",
+            span=pattern.span,
+            expected=f"at most {MOST_COMPONENTS}",
+            hint="split it into queries that feed one another",
+        )
+    if _alternatives(pattern) > MOST_ALTERNATIVES:
+        raise PatternProblem(
+            "the disjunctions multiply to too many alternatives",
+            span=pattern.span,
+            expected=f"at most {MOST_ALTERNATIVES}",
+            hint="split it into queries that feed one another",
+        )
+
+
+def _alternatives(pattern: Pattern) -> int:
+    """How many patterns without disjunction the pattern is the union of."""
+    match pattern:
+        case Disj():
+            return sum(_alternatives(item) for item in pattern.items)
+        case Seq() | Conj():
+            return math.prod(_alternatives(item) for item in pattern.items)
+        case _:
+            return 1
+
+
 def _check_pattern(query: Query) -> None:
+    _check_size(query.pattern)
     seen: set[str] = set()
     for node in walk(query.pattern):
         if not isinstance(node, _ALLOWED[query.language]):
@@ -103,6 +140,10 @@ def _check_pattern(query: Query) -> None:
 
 
 def _check_kleene(node: Kleene, language: Language) -> None:
+    if max(node.low, node.high or 0) > MOST_REPEATS:
+        raise PatternProblem(
+            f"a closure of {max(node.low, node.high or 0)} events", span=node.span, expected=f"at most {MOST_REPEATS}"
+        )
     if node.high is not None and (node.high < 1 or node.low > node.high):
         raise PatternProblem(
             f"a closure of {node.low} to {node.high} events", span=node.span, expected="bounds that fit each other"

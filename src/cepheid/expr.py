@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
-from functools import lru_cache, reduce
+from functools import reduce
 from operator import add
 from typing import Any
 
@@ -488,7 +487,7 @@ def _atom(expr: Expr, env: Env) -> bool:
             return isinstance(item, str) and isinstance(text, str) and text in item
         case Like():
             item = value(expr.item, env)
-            return isinstance(item, str) and like_regex(expr.pattern).fullmatch(item) is not None
+            return isinstance(item, str) and like(item, expr.pattern)
         case In():
             item = value(expr.item, env)
             return any(compare("=", item, value(option, env)) for option in expr.values)
@@ -655,10 +654,24 @@ def call(fn: str, args: Sequence[Any]) -> Any:
         return None
 
 
-@lru_cache(maxsize=256)
-def like_regex(pattern: str) -> re.Pattern[str]:
-    parts = [".*" if c == "%" else "." if c == "_" else re.escape(c) for c in re.sub("%+", "%", pattern)]
-    return re.compile("".join(parts), re.DOTALL)
+def like(text: str, pattern: str) -> bool:
+    """SQL's LIKE, without the backtracking that a hostile pattern could drive a regular expression into: only the last
+    `%` is ever tried again, one character further on."""
+    at_text = at_pattern = 0
+    wildcard, resume = -1, 0
+    while at_text < len(text):
+        if at_pattern < len(pattern) and pattern[at_pattern] == "%":
+            wildcard, resume = at_pattern, at_text
+            at_pattern += 1
+        elif at_pattern < len(pattern) and pattern[at_pattern] in ("_", text[at_text]):
+            at_text += 1
+            at_pattern += 1
+        elif wildcard >= 0:
+            resume += 1
+            at_text, at_pattern = resume, wildcard + 1
+        else:
+            return False
+    return pattern[at_pattern:].strip("%") == ""
 
 
 # --- printer ----------------------------------------------------------------------------------------------------------
