@@ -73,7 +73,7 @@ def lower(
         lacking=lowering.lacking,
         predicates=tuple(lowering.between),
         columns=lowering.columns(),
-        key=tuple(n for n in partition_attributes(query) if n in kinds and n not in lowering.lacks),
+        key=lowering.key(),
         window=None if window is None else _longest(window, query.language.window_includes_bound),
         counts_events=query.window is not None and query.window.counts_events,
         options=options,
@@ -121,18 +121,26 @@ class _Lowering:
         return (var, "take") if places == {At.CURRENT} else None
 
     def _lacks(self) -> dict[str, tuple[str, ...]]:
-        names = {node.name for p in self.predicates for node in ex.walk(p) if isinstance(node, Attr)}
+        names = _attributes_in(self.predicates)
         types = {t for role in self.roles.values() for t in role.event_class.types or self.schema.types}
         known = [t for t in sorted(types) if t in self.schema.types]
         lacks = {name: tuple(t for t in known if name not in self.schema.types[t]) for name in names}
         return {name: lacking for name, lacking in lacks.items() if lacking}
+
+    def key(self) -> tuple[str, ...]:
+        """The partition attributes that every event of a match has and shares with the others. An equality that is
+        spelt out says nothing about the further events of a closure, nor about anything beside an empty one."""
+        tested = {p.name for p in self.query.where if isinstance(p, ex.Same)}
+        closures = any(isinstance(node, Kleene) for node in walk(self.pattern))
+        names = (n for n in partition_attributes(self.query) if n in tested or not closures)
+        return tuple(n for n in names if n in self.kinds and n not in self.lacks)
 
     # --- bits ---------------------------------------------------------------------------------------------------------
 
     def steps(self) -> tuple[Step, ...]:
         items = self.pattern.items if isinstance(self.pattern, Seq) else (self.pattern,)
         steps = tuple(step for item in items for step in self._steps_of(item, False))
-        for name in {node.name for p in self.between for node in ex.walk(p) if isinstance(node, Attr)}:
+        for name in _attributes_in(self.between):
             if name in self.lacks:
                 self.lacking[name] = self._bit(Bit(f"lacks {name}", "", self.lacks[name]))
         return steps
@@ -162,13 +170,7 @@ class _Lowering:
 
     def columns(self) -> dict[str, Kind]:
         """The attributes that something between events reads."""
-        names = dict.fromkeys(
-            node.name
-            for p in self.between
-            for node in ex.walk(p)
-            if isinstance(node, Attr | ex.Aggregate) and node.name is not None
-        )
-        return {name: self.kinds.get(name, Kind.FLOAT) for name in names}
+        return {name: self.kinds.get(name, Kind.FLOAT) for name in _attributes_in(self.between)}
 
     # --- evaluators ---------------------------------------------------------------------------------------------------
 
@@ -184,11 +186,17 @@ class _Lowering:
             reasons.append("the query uses other queries or declared streams")
         if not self._is_sequence():
             reasons.append(f"no compiled evaluator for these operators of {self.query.language.value}")
-        unknown = [n for n in self._names() if n not in self.kinds and not self._never_there(n)]
+        unknown = [n for n in _attributes_in(self.predicates) if n not in self.kinds and not self._never_there(n)]
         if unknown:
             reasons.append(f"the attribute `{unknown[0]}` does not have one type")
-        if self._negation_counts_per_partition():
+        counts = self.query.window is not None and self.query.window.counts_events
+        whole_key = set(self.key()) == set(partition_attributes(self.query))
+        if counts and partition_attributes(self.query) and any(r.negated for r in self.roles.values()):
             reasons.append("negation in a window that counts the events of a partition")
+        if counts and not whole_key:
+            reasons.append("a window that counts the events of a partition that not all events of a match are in")
+        if self.query.non_overlapping and not whole_key:
+            reasons.append("non-overlapping matches in partitions that not all events of a match are in")
         if reasons:
             return [REFERENCE], reasons
         kleene = any(isinstance(node, Kleene) for node in walk(self.pattern))
@@ -214,12 +222,11 @@ class _Lowering:
             isinstance(item, EventClass | Neg) or (closures and isinstance(item, Kleene)) for item in items
         )
 
-    def _names(self) -> set[str]:
-        return {n.name for p in self.predicates for n in ex.walk(p) if isinstance(n, Attr)}
-
     def _never_there(self, name: str) -> bool:
         return all(name not in attributes for attributes in self.schema.types.values())
 
-    def _negation_counts_per_partition(self) -> bool:
-        counts = self.query.window is not None and self.query.window.counts_events
-        return counts and bool(partition_attributes(self.query)) and any(r.negated for r in self.roles.values())
+
+def _attributes_in(predicates: Sequence[Expr]) -> dict[str, None]:
+    """The attributes that predicates name, in order."""
+    nodes = (node for p in predicates for node in ex.walk(p) if isinstance(node, Attr | ex.Aggregate))
+    return dict.fromkeys(node.name for node in nodes if node.name is not None)
