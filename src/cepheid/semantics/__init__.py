@@ -43,7 +43,7 @@ def evaluate(query: Query, events: Sequence[Event], clock: Clock = NO_CLOCK) -> 
     """All matches of a bound query on a stream in its order, in the order in which they are complete."""
     found = _found(query, events, clock, Arrivals(events), frozenset())
     matches = [Match(f.bindings, f.start, f.end, _columns(query, f, clock)) for f in found]
-    return [_summary(query, matches)][: query.limit] if summarises(query) else matches
+    return [summary(query, matches)][: query.limit] if summarises(query) else matches
 
 
 class Arrivals:
@@ -157,7 +157,7 @@ def _value(column: Column, env: Env) -> Any:
     return ex.value_or_null(column.expr, env)
 
 
-def _summary(query: Query, matches: Sequence[Match]) -> Match:
+def summary(query: Query, matches: Sequence[Match]) -> Match:
     """One row about all matches: `RETURN count(*), sum(b.price)`."""
     row: dict[str, Any] = {}
     for column in query.output or ():
