@@ -167,7 +167,7 @@ def expanded(query: Query) -> tuple[Expr, ...]:
     return tuple(result)
 
 
-def _always_bound(pattern: Pattern) -> list[str]:
+def always_bound(pattern: Pattern) -> list[str]:
     """The positive variables that every match binds to an event."""
     match pattern:
         case EventClass():
@@ -175,7 +175,7 @@ def _always_bound(pattern: Pattern) -> list[str]:
         case Kleene():
             return [pattern.item.var] if pattern.low > 0 else []
         case Seq() | Conj():
-            return [var for item in pattern.items for var in _always_bound(item)]
+            return [var for item in pattern.items for var in always_bound(item)]
         case _:
             return []
 
@@ -203,7 +203,7 @@ def _expand_same(test: Same, query: Query) -> list[Expr]:
         return [Compare("=", attr, test.value, span=test.span) for var in in_order for attr in each(var)]
     positive = [var for var in in_order if not found_roles[var].negated]
     # An event needs no partner to be in a partition, but with a null key it is in none (ruling 4).
-    may_be_alone = len(_always_bound(query.pattern)) < 2
+    may_be_alone = len(always_bound(query.pattern)) < 2
     pairs: list[tuple[Attr, Attr]] = [(one(var), one(var)) for var in positive] if may_be_alone else []
     for earlier, later in itertools.combinations(positive, 2):
         if query.language is Language.SASE_PLUS or not found_roles[earlier].binds_many:
