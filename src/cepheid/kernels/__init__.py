@@ -21,7 +21,8 @@ from cepheid.physical import Plan
 Array = np.ndarray
 State = tuple[Array, ...]
 
-END_OF_TIME = int(np.iinfo(np.int64).max)
+END_OF_TIME = 1 << 62
+"""Later than any event, and still far enough from the end of 64 bits that differences of times do not wrap around."""
 
 COUNTERS = ("events", "dropped_by_mask", "partial_matches", "predicates", "matches", "peak_retained")
 """What every kernel counts, in this order, at the start of the state's first array, its registers."""
@@ -116,7 +117,7 @@ class Kernel:
         none = np.empty(0, np.int64)
         columns = tuple(np.empty(0, dtype) for dtype in self.column_types)
         batch = Batch(0, none, none, np.empty(0, np.uint64), columns, none, none)
-        return self._call(state, batch, time)
+        return self._call(state, batch, min(time + 1, END_OF_TIME))
 
     def _call(self, state: State, batch: Batch, now: int) -> tuple[State, Positions]:
         registers = state[0]

@@ -29,7 +29,7 @@ from cepheid.codegen.scalar import Constants, Term, condition
 from cepheid.codegen.writer import Writer
 from cepheid.errors import NotAvailable
 from cepheid.expr import Attr, Compare, Expr
-from cepheid.kernels import BOUNDS, COUNTERS, FREE, OLDEST, VALUES, Kernel, StateArray
+from cepheid.kernels import BOUNDS, COUNTERS, END_OF_TIME, FREE, OLDEST, VALUES, Kernel, StateArray
 from cepheid.physical import Kind, Plan, Step
 
 _CHUNK = 4096
@@ -285,7 +285,7 @@ class _Generator:
         with w.block("if e < 0:"):
             w("t = now", "m = now", "bits = np.uint64(0)")
             if self.plan.counts_events:
-                with w.block(f"if now != {np.iinfo(np.int64).max}:"):
+                with w.block(f"if now != {END_OF_TIME}:"):
                     w("continue")
         with w.block("else:"):
             w("t = time[e]", "m = measure[e]", "bits = mask[e]", "events += 1")
