@@ -1,0 +1,150 @@
+"""How a benchmark measures: CPU time beside wall time, the best of several runs, compilation paid before the first.
+
+CPU time is the figure to read on a machine that does other work too. It counts all threads of the process, so it is
+also the time that one core would need.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from cepheid.binding import bind
+from cepheid.codegen.columns import Encoder, schema_kinds
+from cepheid.codegen.masks import is_vectorisable
+from cepheid.codegen.scalar import is_compilable
+from cepheid.events import Clock, Schema, in_order, primitive
+from cepheid.kernels import END_OF_TIME, Kernel, counters
+from cepheid.kernels.registry import kernel_for
+from cepheid.lang import parse
+from cepheid.optimize.lower import lower
+from cepheid.semantics import evaluate
+
+REPEATS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one run over a stream found: the matches, the events in them all together (the paper's output complexity),
+    and what the kernel counted."""
+
+    matches: int
+    length: int = 0
+    counted: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One variant at one point of an experiment. Variants that are asked the same question must give one answer."""
+
+    point: Hashable
+    variant: str
+    events: int
+    found: Found
+    cpu: float
+    wall: float
+    question: str = ""
+
+    @property
+    def throughput(self) -> float:
+        """Events per second of CPU time."""
+        return self.events / self.cpu
+
+    @property
+    def microseconds(self) -> float:
+        """CPU time per event."""
+        return 1e6 * self.cpu / self.events
+
+
+def measure(
+    point: Hashable,
+    variant: str,
+    events: int,
+    run: Callable[[], Found],
+    *,
+    question: str = "",
+    repeats: int = REPEATS,
+    warm: bool = True,
+) -> Sample:
+    """The best of several runs, after one that is not measured (unless not `warm`: for what compiles nothing)."""
+    if warm:
+        run()
+    best: tuple[float, float, Found] | None = None
+    for _ in range(repeats):
+        gc.collect()
+        wall, cpu = time.perf_counter(), time.process_time()
+        found = run()
+        spent = time.process_time() - cpu, time.perf_counter() - wall, found
+        if best is None or spent[0] < best[0]:
+            best = spent
+    assert best is not None
+    return Sample(point, variant, events, best[2], max(best[0], 1e-9), best[1], question)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A query compiled for an input with these columns, in one variant of an evaluator."""
+
+    kernel: Kernel
+
+    def run(self, table: pa.Table, batch_rows: int | None = None) -> Found:
+        """From Arrow memory to the positions of every match; the encoding of the columns is part of it."""
+        kernel = self.kernel
+        encoder = Encoder(kernel.plan, "type", "ts", kernel.texts, kernel.needs_ranks)
+        state = kernel.initial()
+        matches = length = 0
+        for batch in table.to_batches(max_chunksize=batch_rows):
+            state, positions = kernel.step(state, encoder.encode(batch))
+            matches += len(positions)
+            length += len(positions.values)
+        state, positions = kernel.advance(state, END_OF_TIME)
+        counted = counters(state)
+        return Found(matches + len(positions), length + len(positions.values), counted)
+
+
+_NO_OPTIONS: Mapping[str, str] = {}
+_NOT_DECLARED = Schema({})
+"""In the streams of the benchmarks every type has every attribute."""
+
+
+def prepare(query: str, table: pa.Table, options: Mapping[str, str] = _NO_OPTIONS) -> Prepared:
+    """The query as the optimiser would plan it, but for the options, which the papers' comparisons are about."""
+    plan = lower(
+        bind(parse(query), _NOT_DECLARED),
+        schema_kinds(table.schema),
+        _NOT_DECLARED,
+        Clock(),
+        options=options,
+        is_compilable=is_compilable,
+        is_vectorisable=is_vectorisable,
+    )
+    return Prepared(kernel_for(plan))
+
+
+def oracle(query: str, table: pa.Table) -> Found:
+    """The reference evaluation, as the floor: what any evaluator must beat."""
+    rows = table.to_pylist()
+    events = in_order(primitive(row["type"], row["ts"], position, row) for position, row in enumerate(rows))
+    return Found(sum(1 for _ in evaluate(bind(parse(query), _NOT_DECLARED), events)))
+
+
+class Disagreement(Exception):
+    """Variants that are compared found different things: their times mean nothing."""
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        found = ", ".join(f"{s.variant}: {s.found.matches} matches" for s in samples)
+        super().__init__(f"variants disagree at {samples[0].point} over {samples[0].events} events: {found}")
+
+
+def require_agreement(samples: Sequence[Sample]) -> None:
+    """Whoever was asked the same about the same events must have found the same number of matches."""
+    groups: dict[tuple[Hashable, str, int], list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault((sample.point, sample.question, sample.events), []).append(sample)
+    for group in groups.values():
+        if len({sample.found.matches for sample in group}) > 1:
+            raise Disagreement(group)
