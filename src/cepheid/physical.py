@@ -15,6 +15,10 @@ from cepheid.expr import Expr
 from cepheid.pattern import Query
 
 
+REFERENCE = "reference"
+"""The evaluator that is the oracle itself, for what no compiled evaluator can do."""
+
+
 class Kind(Enum):
     """How an attribute's values are held in the kernel's arrays."""
 

@@ -26,11 +26,10 @@ from cepheid.pattern import (
     roles,
     walk,
 )
-from cepheid.physical import Bit, Kind, Plan, Step
+from cepheid.physical import REFERENCE, Bit, Kind, Plan, Step
 from cepheid.semantics.combinations import normal_form
 from cepheid.semantics.common import expanded
 
-REFERENCE = "reference"
 EVALUATORS = ("stacks", "runs", "any_runs", REFERENCE)
 _NO_OPTIONS: Mapping[str, str | bool] = {}
 
