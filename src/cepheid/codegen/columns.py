@@ -18,6 +18,9 @@ from cepheid.kernels.arrays import NULL_CODE, NULL_INT
 from cepheid.kernels.jit import machine_code, njit
 from cepheid.physical import Kind, Plan
 
+MASK = "\0mask"
+"""The column of masks that were computed before, in Catalyst."""
+
 
 def kind_of(arrow_type: pa.DataType) -> Kind | None:
     """How a column of this type is held; None for types that kernels do not read."""
@@ -82,11 +85,12 @@ class Encoder:
         self._require_order(time)
         text_codes = np.array([self.dictionary.code(text) for text in self.texts] or [0], np.int64)
         columns = tuple(self._column(table, name, kind) for name, kind in self.plan.columns.items())
+        mask = table.column(MASK).to_numpy().view(np.uint64) if MASK in table.schema.names else None
         batch = Batch(
             first=self.rows,
             time=time,
             measure=self._measure(table, time),
-            mask=masks(self.plan, table, self.type_column),
+            mask=masks(self.plan, table, self.type_column) if mask is None else mask,
             columns=columns,
             texts=text_codes,
             ranks=self.dictionary.ranks() if self.needs_ranks else np.empty(0, np.int64),
