@@ -1,5 +1,35 @@
 """Cepheid finds complex events, patterns over time, in event data that lives in Spark."""
 
+from typing import TYPE_CHECKING, Any
+
 from cepheid.version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from cepheid.backends.api import explain as explain
+    from cepheid.backends.api import match as match
+    from cepheid.errors import CepheidError as CepheidError
+    from cepheid.lang import parse as parse
+    from cepheid.lang import to_text as to_text
+
+__all__ = ["CepheidError", "__version__", "explain", "match", "parse", "to_text"]
+
+_HOMES = {
+    "match": "cepheid.backends.api",
+    "explain": "cepheid.backends.api",
+    "parse": "cepheid.lang",
+    "to_text": "cepheid.lang",
+    "CepheidError": "cepheid.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """What the package offers is loaded when it is asked for: parsing a query needs neither Arrow nor NumPy."""
+    import importlib
+
+    if name not in _HOMES:
+        raise AttributeError(f"module `cepheid` has no attribute `{name}`")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -95,7 +95,7 @@ Inputs = Annotated[
         "With TYPE= every row is an event of that type.",
     ),
 ]
-Backend = Annotated[str, typer.Option(help="What runs the query: reference (local and spark come later).")]
+Backend = Annotated[str, typer.Option(help="What runs the query: reference or local (spark comes later).")]
 TypeColumn = Annotated[str, typer.Option(help="The column that holds an event's type.")]
 TimeColumn = Annotated[str, typer.Option(help="The column that holds an event's time: integers, or ISO 8601.")]
 TimeUnit = Annotated[
@@ -196,6 +196,7 @@ def check_command(
 def explain_command(
     query: QueryArgument,
     format: Annotated[str, typer.Option(help="text, mermaid, dot or html.")] = "text",
+    code: Annotated[bool, typer.Option("--code", help="Show the code generated for the query; needs --input.")] = False,
     dialect: Dialect = "auto",
     input: Inputs = None,
     type_column: TypeColumn = "type",
@@ -206,18 +207,25 @@ def explain_command(
     """What a query means: its pattern, window and selection, what each predicate speaks of and where it is tested; for
     SASE+ the NFA^b automaton too.
 
-    With --input the names are settled against the data first.
+    With --input the names are settled against the data first, and the plan is shown: which evaluator runs and why, what
+    is decided for each event alone, and which columns travel.
     """
     written = _query(query, dialect)
     parsed = written.parse()
-    if input:
-        settings = Settings(
-            type_column=type_column, time_column=time_column, time_unit=time_unit, params=_params(param)
-        )
-        loaded = load(parsed, [Input.parse(text) for text in input], settings)
-        with written.located_errors():
-            parsed = bind(parsed, loaded.schema, settings.params)
-    typer.echo(explain(parsed, format), nl=False)
+    if not input:
+        if code:
+            raise InputProblem("the code depends on the data's columns and types", expected="--input [TYPE=]PATH")
+        typer.echo(explain(parsed, format), nl=False)
+        return
+    from cepheid.backends.local_events import prepare_events  # pyarrow and NumPy, which plain explanations do without
+    from cepheid.backends.prepare import Wishes, code_of
+
+    settings = Settings(type_column=type_column, time_column=time_column, time_unit=time_unit, params=_params(param))
+    loaded = load(parsed, [Input.parse(text) for text in input], settings)
+    with written.located_errors():
+        prepared = prepare_events(parsed, loaded, Wishes(settings.params))
+        text = code_of(prepared) if code else explain(prepared.query, format, prepared.plan)
+    typer.echo(text, nl=False)
 
 
 @app.command("run")
@@ -292,6 +300,8 @@ def _finish(outcome: Outcome, rejects_at: str | None) -> None:
         _tell_rejects(outcome.loaded.rejects)
     for line in report.summary(outcome.query, outcome.loaded, len(outcome.matches), rejects_at):
         _note(line)
+    if outcome.plan is not None:
+        _note(report.evaluator_line(outcome.plan))
 
 
 def _tell_rejects(rejects: list[Reject]) -> None:

@@ -38,6 +38,7 @@ from cepheid.pattern import (
     partition_attributes,
     roles,
 )
+from cepheid.physical import REFERENCE, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +54,14 @@ class Explanation:
     """Each with its title."""
 
 
-def explain(query: Query, format: str = "text") -> str:
+def explain(query: Query, format: str = "text", plan: Plan | None = None) -> str:
+    """What a query means and, with its plan, how it is evaluated."""
     render = FORMATS.get(format)
     if render is None:
         raise InputProblem(
             f"no format `{shown(format)}`", expected=f"one of {listing(FORMATS)}", hint=did_you_mean(format, FORMATS)
         )
-    return render(describe(query))
+    return render(describe(query, plan))
 
 
 # --- what is said of a query ------------------------------------------------------------------------------------------
@@ -87,8 +89,11 @@ _SELECTION: Mapping[Language, str] = {
 }
 
 
-def describe(query: Query) -> Explanation:
-    return Explanation(_query_node(query), tuple(_automata(query)))
+def describe(query: Query, plan: Plan | None = None) -> Explanation:
+    tree = _query_node(query)
+    if plan is not None:
+        tree = Node(tree.label, (*tree.children, plan_node(plan)))
+    return Explanation(tree, tuple(_automata(query)))
 
 
 def _automata(query: Query) -> Iterator[tuple[str, Automaton]]:
@@ -281,6 +286,36 @@ def _tested_at(predicate: Expr, query: Query, found: Mapping[str, Role]) -> str:
 
 def _before(node: Expr) -> bool:
     return isinstance(node, Aggregate) and node.over.name == "BEFORE"
+
+
+# --- plans ------------------------------------------------------------------------------------------------------------
+
+
+def plan_node(plan: Plan) -> Node:
+    """Which evaluator runs and why, what is decided for each event alone, and what reaches the evaluator."""
+    reasons = tuple(Node(reason) for reason in plan.reasons)
+    if plan.evaluator == REFERENCE:
+        return Node("plan", (Node("evaluator: reference, the definition itself, which is slow", reasons),))
+    parts = [Node(f"evaluator: {plan.evaluator}, compiled", reasons)]
+    parts.append(Node("decided for each event alone (bits of its mask)", tuple(_bit_nodes(plan))))
+    if plan.predicates:
+        parts.append(Node("tested between events", tuple(Node(to_text(p)) for p in plan.predicates)))
+    columns = ", ".join(f"{name} ({kind.value})" for name, kind in plan.columns.items())
+    parts.append(Node(f"columns that travel: {columns or 'none but the mask and the time'}"))
+    if plan.key:
+        parts.append(Node(f"key: {', '.join(plan.key)}"))
+    if plan.window is not None:
+        parts.append(Node(f"window: last - first <= {plan.window} {'positions' if plan.counts_events else 'ticks'}"))
+    if plan.options:
+        parts.append(Node(f"options: {', '.join(f'{name}={value}' for name, value in plan.options.items())}"))
+    return Node("plan", tuple(parts))
+
+
+def _bit_nodes(plan: Plan) -> Iterator[Node]:
+    for number, bit in enumerate(plan.bits):
+        types = f"type {' or '.join(bit.types)}" if bit.types else "any type"
+        tests = "".join(f", {to_text(test)}" for test in bit.tests)
+        yield Node(f"bit {number}, {bit.name}: {types}{tests}")
 
 
 # --- renderers --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from enum import Enum
 from cepheid.expr import Expr
 from cepheid.pattern import Query
 
-
 REFERENCE = "reference"
 """The evaluator that is the oracle itself, for what no compiled evaluator can do."""
 

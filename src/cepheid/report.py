@@ -15,6 +15,7 @@ from cepheid.events import MICROSECONDS, Duration
 from cepheid.expr import OccursWithin, walk
 from cepheid.pattern import Conj, Kleene, Query, Role, Seq, Timer, roles
 from cepheid.pattern import walk as walk_pattern
+from cepheid.physical import REFERENCE, Plan
 from cepheid.semantics import Match
 
 FIRST_FEW = 3
@@ -39,6 +40,14 @@ def summary(query: Query, loaded: Loaded, matches: int, rejects_at: str | None) 
             f"`{loaded.time_column}` is an integer column, taken to count {unit} for {', '.join(used)} "
             f"(--time-unit says otherwise)"
         )
+
+
+def evaluator_line(plan: Plan) -> str:
+    """Which evaluator found the matches; why it was the oracle, if it was."""
+    if plan.evaluator != REFERENCE:
+        return f"evaluated by the compiled evaluator `{plan.evaluator}`"
+    why = f": {'; '.join(plan.reasons)}" if plan.reasons else ""
+    return f"evaluated by the reference evaluator, which is slow{why}"
 
 
 def durations(query: Query) -> Iterator[Duration]:

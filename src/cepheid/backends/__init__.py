@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from cepheid.backends.files import Loaded
 from cepheid.errors import InputProblem, NotAvailable, did_you_mean, listing, shown
 from cepheid.pattern import Query
+from cepheid.physical import Plan
 from cepheid.semantics import Match
 
-Run = Callable[[Query, Loaded, Mapping[str, Any]], list[Match]]
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The matches, and the plan by which a backend found them."""
+
+    matches: list[Match]
+    plan: Plan | None = None
+
+
+Run = Callable[[Query, Loaded, Mapping[str, Any]], Answer]
 
 NAMES = ("reference", "local", "spark")
 
@@ -21,8 +32,12 @@ def backend(name: str) -> Run:
         from cepheid.backends import reference
 
         return reference.run
+    if name == "local":
+        from cepheid.backends import local_events  # pyarrow and NumPy, which the reference does without
+
+        return local_events.run
     if name in NAMES:
-        raise NotAvailable(f"this version does not have the backend `{name}` yet", hint="use --backend reference")
+        raise NotAvailable(f"this version does not have the backend `{name}` yet", hint="use --backend local")
     raise InputProblem(
         f"unknown backend `{shown(name)}`", expected=f"one of {listing(NAMES)}", hint=did_you_mean(name, NAMES)
     )

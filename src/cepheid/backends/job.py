@@ -17,6 +17,7 @@ from cepheid.errors import CepheidError, InputProblem, shown
 from cepheid.events import Schema, Type
 from cepheid.lang import parse
 from cepheid.pattern import Query, SourceStream
+from cepheid.physical import Plan
 from cepheid.semantics import Match
 
 
@@ -69,6 +70,7 @@ class Outcome:
     loaded: Loaded
     matches: list[Match]
     warnings: list[str]
+    plan: Plan | None = None
 
 
 def load(query: Query, inputs: Sequence[Input], settings: Settings) -> Loaded:
@@ -85,8 +87,8 @@ def execute(written: QueryText, inputs: Sequence[Input], settings: Settings) -> 
     loaded = load(query, inputs, settings)
     with written.located_errors():
         bound = bind(query, loaded.schema, settings.params)
-        matches = run(query, loaded, settings.params)
-    return Outcome(bound, loaded, matches, warnings_for(bound, loaded.schema))
+        answer = run(query, loaded, settings.params)
+    return Outcome(bound, loaded, answer.matches, warnings_for(bound, loaded.schema), answer.plan)
 
 
 def declared_types(query: Query) -> Schema:

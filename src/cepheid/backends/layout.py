@@ -140,23 +140,21 @@ def match_table(query: Query, matches: Sequence[Match], loaded: Loaded) -> pa.Ta
             values: list[Any] = [match.start if field.name == START else match.end for match in matches]
         else:
             values = [(match.bindings if match.columns is None else match.columns).get(field.name) for match in matches]
-        columns.append(pa.array([_arrow_value(value, field.type, show) for value in values], field.type))
+        columns.append(pa.array([arrow_value(value, field.type, show) for value in values], field.type))
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _arrow_value(value: Any, kind: pa.DataType, show: Presenter) -> Any:
+def arrow_value(value: Any, kind: pa.DataType, show: Presenter) -> Any:
     """The value in the form that the Arrow type takes; null where it does not fit."""
     if value is None:
         return None
     if pa.types.is_string(kind):
         return value if isinstance(value, str) else dumps(show.value(value, {}))
     if pa.types.is_list(kind):
-        return (
-            [_arrow_value(item, kind.value_type, show) for item in value] if isinstance(value, list | tuple) else None
-        )
+        return [arrow_value(item, kind.value_type, show) for item in value] if isinstance(value, list | tuple) else None
     if pa.types.is_struct(kind):
         return (
-            {field.name: _arrow_value(value.attributes.get(field.name), field.type, show) for field in kind}
+            {field.name: arrow_value(value.attributes.get(field.name), field.type, show) for field in kind}
             if isinstance(value, Event)
             else None
         )

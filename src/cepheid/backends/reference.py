@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cepheid.backends import Answer
 from cepheid.backends.files import Loaded
 from cepheid.binding import bind
 from cepheid.pattern import Query
-from cepheid.semantics import Match, evaluate
+from cepheid.semantics import evaluate
 
 
-def run(query: Query, loaded: Loaded, params: Mapping[str, Any]) -> list[Match]:
-    return evaluate(bind(query, loaded.schema, params), loaded.events, loaded.clock)
+def run(query: Query, loaded: Loaded, params: Mapping[str, Any]) -> Answer:
+    return Answer(evaluate(bind(query, loaded.schema, params), loaded.events, loaded.clock))

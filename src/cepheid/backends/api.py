@@ -1,0 +1,114 @@
+"""What Python programs call: match a query against tables, parse it, explain it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cepheid.backends import frames
+from cepheid.backends.files import unit_of
+from cepheid.backends.local import Run, prepare_for
+from cepheid.backends.prepare import Prepared, Wishes, code_of
+from cepheid.backends.sources import Columns, Source
+from cepheid.errors import CepheidError, InputProblem, listing, shown
+from cepheid.explain import explain as explain_query
+from cepheid.lang import parse
+from cepheid.pattern import EventClass, Query, walk
+
+OUTPUTS = ("events", "positions")
+LEVELS = ("query", "plan", "code")
+
+
+def match(
+    query: str | Query,
+    events: Any,
+    *,
+    dialect: str = "auto",
+    type_column: str = "type",
+    time_column: str = "ts",
+    time_unit: str | None = None,
+    output: str = "events",
+    evaluator: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    options: Mapping[str, str | bool] | None = None,
+) -> Any:
+    """The matches of a query in a table of events, as a table of the same kind, one row for each match.
+
+    `events` is a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or Polars DataFrame, the path of a Parquet
+    file (the answer is an Arrow table), or an iterator of batches in the order of time (the answer is an iterator of
+    record batches, read as they are asked for). Rows of tables and files may be in any order: the stream is ordered by
+    `time_column`, which holds timestamps or whole numbers of `time_unit`, then by row. Every event has all columns.
+
+    With `output="events"` there is a struct for each variable (a list of structs where it binds many events, null for a
+    branch that was not taken), or what the query returns; then `match_start` and `match_end`. With
+    `output="positions"` there are only the row numbers of the events. Matches come in the order in which they are
+    found. `evaluator` and `options` force a choice that is otherwise made by the plan (see `explain`)."""
+    if output not in OUTPUTS:
+        raise InputProblem(f"there is no output `{shown(output)}`", expected=f"one of {listing(OUTPUTS)}")
+    parsed = parse(query, dialect) if isinstance(query, str) else query
+    opened = frames.opened(events, Columns(type_column, time_column))
+    if opened is None:
+        return iter(())
+    wishes = Wishes(params or {}, evaluator, options or {})
+    run = Run(_prepared(query, parsed, opened.source, time_unit, wishes), opened.source)
+    if output == "positions":
+        return opened.give(run.position_schema, run.positions())
+    return opened.give(run.schema, run.events())
+
+
+def explain(
+    query: str | Query,
+    events: Any = None,
+    *,
+    dialect: str = "auto",
+    level: str | None = None,
+    format: str = "text",
+    type_column: str = "type",
+    time_column: str = "ts",
+    time_unit: str | None = None,
+    evaluator: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    options: Mapping[str, str | bool] | None = None,
+) -> str:
+    """What a query means (`level="query"`), how it is evaluated on events like these (`"plan"`, the default where there
+    are events), or the code generated for it (`"code"`)."""
+    level = level or ("query" if events is None else "plan")
+    if level not in LEVELS:
+        raise InputProblem(f"there is no level `{shown(level)}`", expected=f"one of {listing(LEVELS)}")
+    parsed = parse(query, dialect) if isinstance(query, str) else query
+    if events is None:
+        if level != "query":
+            raise InputProblem(
+                f"the {level} depends on the events: their columns and types decide it", expected="events"
+            )
+        return explain_query(parsed, format)
+    opened = frames.opened(events, Columns(type_column, time_column))
+    if opened is None:
+        raise InputProblem("the iterator of events is empty", expected="at least one batch, to know the columns")
+    wishes = Wishes(params or {}, evaluator, options or {})
+    prepared = _prepared(query, parsed, opened.source, time_unit, wishes)
+    if level == "code":
+        return code_of(prepared)
+    return explain_query(prepared.query, format, prepared.plan if level == "plan" else None)
+
+
+def _prepared(given: str | Query, query: Query, source: Source, time_unit: str | None, wishes: Wishes) -> Prepared:
+    unit = None if time_unit is None else unit_of(time_unit)
+    try:
+        if source.types is None:
+            _require_settled_classes(query)
+        return prepare_for(query, source, unit, wishes)
+    except CepheidError as error:
+        if isinstance(given, str):
+            error.within(given)
+        raise
+
+
+def _require_settled_classes(query: Query) -> None:
+    for node in walk(query.pattern):
+        if isinstance(node, EventClass) and node.by_name:
+            raise InputProblem(
+                f"whether `{node.var}` is an event type is not known before all events have been read",
+                span=node.span,
+                expected=f"`{node.var} {node.var}` for the type, or events that are all there (a table, a file)",
+            )

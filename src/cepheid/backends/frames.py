@@ -1,0 +1,82 @@
+"""The tables that people have: Arrow, pandas, Polars, Parquet files and iterators become sources of events, and matches
+become a table of the same kind."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from cepheid.backends.parquet import open_parquet
+from cepheid.backends.rows import one_batch
+from cepheid.backends.sources import BatchSource, Columns, Source, TableSource, require_time_column
+from cepheid.errors import InputProblem
+
+Give = Callable[[pa.Schema, Iterator[pa.RecordBatch]], Any]
+"""Makes the answer from its schema and its rows."""
+
+_EXPECTED = (
+    "a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or Polars DataFrame, the path of a Parquet file, "
+    "or an iterator of batches"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    source: Source
+    give: Give
+
+
+def opened(events: Any, columns: Columns) -> Opened | None:
+    """The events as a source; None for an iterator that is empty, of which nothing is known."""
+    if isinstance(events, str | os.PathLike):
+        return Opened(open_parquet(os.fspath(events), columns), _table)
+    if isinstance(events, pa.RecordBatchReader):
+        require_time_column(events.schema, columns)
+        return Opened(BatchSource(iter(events), events.schema, columns), pa.RecordBatchReader.from_batches)
+    table, give = _whole(events)
+    if table is not None:
+        return Opened(TableSource.of(table, columns), give)
+    if isinstance(events, Iterable):
+        batches = (batch for item in events for batch in _batches(item))
+        first = next(batches, None)
+        if first is None:
+            return None
+        require_time_column(first.schema, columns)
+        return Opened(BatchSource(itertools.chain([first], batches), first.schema, columns), lambda _, rows: rows)
+    raise InputProblem(f"events cannot be read from a {type(events).__name__}", expected=_EXPECTED)
+
+
+def _whole(events: Any) -> tuple[pa.Table | None, Give]:
+    """Events that are all there, as a table, and how to make the like of what was given."""
+    if isinstance(events, pa.Table):
+        return events, _table
+    if isinstance(events, pa.RecordBatch):
+        return pa.Table.from_batches([events]), lambda schema, rows: one_batch(_table(schema, rows))
+    library = type(events).__module__.partition(".")[0]
+    if library == "pandas" and type(events).__name__ == "DataFrame":
+        return pa.Table.from_pandas(events, preserve_index=False), lambda schema, rows: _table(schema, rows).to_pandas()
+    if library == "polars" and type(events).__name__ == "LazyFrame":
+        events = events.collect()
+    if library == "polars" and type(events).__name__ == "DataFrame":
+        polars = sys.modules["polars"]
+        return pa.table(events), lambda schema, rows: polars.from_arrow(_table(schema, rows))
+    if hasattr(events, "__arrow_c_stream__"):
+        return pa.table(events), _table
+    return None, _table
+
+
+def _batches(item: Any) -> Iterator[pa.RecordBatch]:
+    table, _ = _whole(item)
+    if table is None:
+        raise InputProblem(f"the iterator of events gives a {type(item).__name__}", expected="batches in Arrow")
+    yield from table.to_batches()
+
+
+def _table(schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches(rows, schema=schema)

@@ -1,0 +1,183 @@
+"""The local backend: compiled kernels over Arrow, in one process.
+
+Memory is bounded by the window and the batch where the input is read in batches (a Parquet file in the order of time,
+an iterator), and by the input where it is in memory anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cepheid import expr as ex
+from cepheid.backends.files import Loaded
+from cepheid.backends.found import FirstMatches, Found, first_and_last, from_matches, position_columns
+from cepheid.backends.gather import Gatherer
+from cepheid.backends.layout import match_table
+from cepheid.backends.prepare import NO_WISHES, Prepared, Wishes, prepare
+from cepheid.backends.rows import Rows, events_of
+from cepheid.backends.sources import Source, clock_of, columns_read, for_kernel, readable_schema, schema_of
+from cepheid.backends.stepping import PIECE, TIME, TYPE, Stepper
+from cepheid.checks import summarises
+from cepheid.codegen.columns import schema_kinds, types_of
+from cepheid.events import Event
+from cepheid.kernels import Positions
+from cepheid.pattern import Query, SourceStream, roles
+from cepheid.semantics import Match, evaluate
+
+Progress = Callable[[int, int], None]
+"""Told after each batch how many events have been read and how many matches found."""
+
+
+def silent(events: int, matches: int) -> None:
+    """No progress is shown."""
+
+
+def prepare_for(query: Query, source: Source, unit: str | None, wishes: Wishes = NO_WISHES) -> Prepared:
+    named = {name for role in roles(query.pattern).values() for name in role.event_class.types}
+    kinds = schema_kinds(readable_schema(source.schema))
+    return prepare(query, kinds, schema_of(source, sorted(named)), clock_of(source, unit), wishes)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A prepared query over one source."""
+
+    prepared: Prepared
+    source: Source
+    progress: Progress = silent
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._oracle_table([]).schema if self._made_by_oracle() else self._gatherer().schema
+
+    def events(self) -> Iterator[pa.RecordBatch]:
+        """One row for each match: the events that it binds, or the columns that the query returns."""
+        if self._made_by_oracle():
+            yield from self._oracle_table(self._oracle_events()).to_batches()
+            return
+        gatherer = self._gatherer()
+        kept = gatherer.needed()
+        rows = self.source.rows(kept)
+        for found in self._found(rows, kept):
+            if len(found.start):
+                yield gatherer.table(found, rows)
+
+    def positions(self) -> Iterator[pa.RecordBatch]:
+        """One row for each match: the row numbers of the events that it binds."""
+        rows = self.source.rows([])
+        if self.prepared.kernel is None or self.prepared.query.limit is not None:
+            for found in self._found(rows, []):
+                yield self._input_rows(found.variables, rows)
+            return
+        for positions in self._steps(Stepper.start(self.prepared.kernel, self.source.count), rows, None):
+            if len(positions):
+                yield self._input_rows(position_columns(positions, self.prepared.many), rows)
+
+    @property
+    def position_schema(self) -> pa.Schema:
+        many = self.prepared.many
+        return pa.schema(
+            [(var, pa.list_(pa.int64()) if var in many else pa.int64()) for var in self.prepared.variables]
+        )
+
+    def _input_rows(self, variables: Mapping[str, pa.Array], rows: Rows) -> pa.RecordBatch:
+        arrays = []
+        for field in self.position_schema:
+            positions = variables[field.name]
+            if pa.types.is_list(positions.type):
+                mask = positions.is_null() if positions.null_count else None
+                flat = rows.input_rows(positions.values)
+                arrays.append(pa.ListArray.from_arrays(positions.offsets, flat, mask=mask))
+            else:
+                arrays.append(rows.input_rows(positions))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.position_schema)
+
+    # --- by a kernel --------------------------------------------------------------------------------------------------
+
+    def _found(self, rows: Rows, kept: Sequence[str]) -> Iterator[Found]:
+        if self.prepared.kernel is None:
+            matches = evaluate(self.prepared.query, self._oracle_events(rows, kept), self.prepared.clock)
+            yield from_matches(matches, list(self.prepared.variables), self.prepared.many)
+            return
+        stepper = Stepper.start(self.prepared.kernel, self.source.count)
+        if self.prepared.query.limit is not None:
+            yield self._first_found(self.prepared.query.limit, stepper, rows, kept)
+            return
+        for positions in self._steps(stepper, rows, kept):
+            first, last = first_and_last(positions)
+            variables = position_columns(positions, self.prepared.many)
+            yield Found(variables, rows.ticks(first), rows.ticks(last))
+
+    def _first_found(self, limit: int, stepper: Stepper, rows: Rows, kept: Sequence[str]) -> Found:
+        """LIMIT: the first matches. No event is read once they are certain."""
+        first = FirstMatches(limit, stepper.kernel.steps)
+        for positions in self._steps(stepper, rows, kept, PIECE, first.oldest):
+            if len(positions):
+                first.add(positions, *(rows.ticks(at) for at in first_and_last(positions)))
+            if first.settled(stepper.later_matches_end_at()):
+                break
+        positions, start, end = first.positions()
+        return Found(position_columns(positions, self.prepared.many), start, end)
+
+    def _steps(
+        self,
+        stepper: Stepper,
+        rows: Rows,
+        kept: Sequence[str] | None,
+        piece: int | None = None,
+        held: Callable[[], int | None] = lambda: None,
+    ) -> Iterator[Positions]:
+        """The kernel's answers, piece by piece. `kept` are the columns to keep in the rows (None: no rows at all);
+        `held` tells the position from which on they are kept for matches that are not yet given out."""
+        read_by_plan = self._read_by_plan()
+        read = matches = 0
+        for batch in self.source.batches(list(dict.fromkeys([*read_by_plan, *(kept or ())]))):
+            if kept is not None:
+                rows.add(batch)
+            for positions in stepper.step(for_kernel(batch, read_by_plan), piece):
+                matches += len(positions)
+                yield positions
+            rows.forget(min(stepper.oldest, *(at for at in [held()] if at is not None), stepper.oldest))
+            read += batch.num_rows
+            self.progress(read, matches)
+        yield stepper.finish()
+
+    def _read_by_plan(self) -> list[str]:
+        plan = self.prepared.plan
+        tests = [node for bit in plan.bits for test in bit.tests for node in ex.walk(test)]
+        names = [node.name for node in tests if isinstance(node, ex.Attr)]
+        keys = plan.key if plan.counts_events else ()
+        return columns_read([*names, *plan.columns, *keys], self.source.schema)
+
+    def _gatherer(self) -> Gatherer:
+        attributes = {var: tuple(self.source.schema.names) for var in self.prepared.variables}
+        return Gatherer.of(self.prepared, self.source.schema, self.source.columns.time, attributes)
+
+    # --- by the oracle ------------------------------------------------------------------------------------------------
+
+    def _made_by_oracle(self) -> bool:
+        """Whether the output is not rows of the input: a summary of all matches, or events that other queries made."""
+        query = self.prepared.query
+        return summarises(query) or any(not isinstance(item, SourceStream) for item in query.inputs)
+
+    def _oracle_events(self, rows: Rows | None = None, kept: Sequence[str] = ()) -> list[Event]:
+        events: list[Event] = []
+        names = self.source.schema.names
+        for batch in self.source.batches(names):
+            if rows is not None:
+                rows.add(batch)
+            types, codes = types_of(batch, TYPE)
+            positions = range(len(events), len(events) + batch.num_rows)
+            kinds = [types[code] for code in codes.tolist()]
+            ticks = batch.column(TIME).to_pylist()
+            events.extend(events_of(batch.select(names), kinds, ticks, positions, self.source.columns.time))
+            self.progress(len(events), 0)
+        return events
+
+    def _oracle_table(self, events: list[Event]) -> pa.Table:
+        query, schema, clock = self.prepared.query, self.prepared.schema, self.prepared.clock
+        matches: list[Match] = evaluate(query, events, clock) if events else []
+        return match_table(query, matches, Loaded(events, schema, clock, time_column=self.source.columns.time))

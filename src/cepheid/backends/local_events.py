@@ -1,0 +1,124 @@
+"""The local backend over events that are already read (JSON Lines, CSV): kernels find the matches, and the matches are
+made of the very events that were read, so that they are shown as the reference backend shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cepheid import expr as ex
+from cepheid.backends import Answer
+from cepheid.backends.files import Loaded
+from cepheid.backends.found import bindings_of
+from cepheid.backends.prepare import Prepared, Wishes, prepare
+from cepheid.backends.sources import BATCH
+from cepheid.backends.stepping import TIME, TYPE, Stepper
+from cepheid.checks import summarises
+from cepheid.codegen.columns import kind_of
+from cepheid.events import Event
+from cepheid.expr import Env
+from cepheid.kernels import Kernel
+from cepheid.pattern import Query
+from cepheid.physical import Kind
+from cepheid.semantics import Match, evaluate, summary
+
+_EXACT = 2**53
+"""The whole numbers up to here are floats as well."""
+
+
+def run(query: Query, loaded: Loaded, params: Mapping[str, Any]) -> Answer:
+    prepared = prepare_events(query, loaded, Wishes(params))
+    return Answer(matches_of(prepared, loaded), prepared.plan)
+
+
+def prepare_events(query: Query, loaded: Loaded, wishes: Wishes) -> Prepared:
+    attributes = _Attributes(loaded.events)
+    kinds = {name: kind for name in _names(query) if (kind := attributes.kind(name)) is not None}
+    return prepare(query, kinds, loaded.schema, loaded.clock, wishes)
+
+
+def matches_of(prepared: Prepared, loaded: Loaded) -> list[Match]:
+    """In the order in which they are complete, as the oracle gives them."""
+    if prepared.kernel is None:
+        return evaluate(prepared.query, loaded.events, prepared.clock)
+    found = sorted(_matches(prepared, prepared.kernel, loaded), key=_order)
+    if summarises(prepared.query):
+        found = [summary(prepared.query, found)]
+    return found if prepared.query.limit is None else found[: prepared.query.limit]
+
+
+def _order(match: Match) -> tuple[int, int, list[int]]:
+    events = [e for b in match.bindings.values() for e in (b if isinstance(b, tuple) else (b,)) if e is not None]
+    return match.end, match.start, [event.position for event in events]
+
+
+def _matches(prepared: Prepared, kernel: Kernel, loaded: Loaded) -> Iterator[Match]:
+    events, clock, output = loaded.events, prepared.clock, prepared.query.output
+    wants_columns = output is not None and not summarises(prepared.query)
+    stepper = Stepper.start(kernel, len(events))
+    answers = [found for batch in _batches(prepared, events) for found in stepper.step(batch)]
+    for positions in [*answers, stepper.finish()]:
+        for at in bindings_of(positions, prepared.many):
+            bound = {var: _events(at[var], events) for var in prepared.variables}
+            env = Env(bound, {}, clock)
+            columns = {c.name: ex.value_or_null(c.expr, env) for c in output or ()} if wants_columns else None
+            flat = [e for b in bound.values() for e in (b if isinstance(b, tuple) else (b,))]
+            yield Match(bound, min(e.start for e in flat), max(e.end for e in flat), columns)
+
+
+def _events(at: int | tuple[int, ...], events: Sequence[Event]) -> Event | tuple[Event, ...]:
+    return tuple(events[position] for position in at) if isinstance(at, tuple) else events[at]
+
+
+# --- events as columns ------------------------------------------------------------------------------------------------
+
+
+def _names(query: Query) -> list[str]:
+    """The attributes that the query's conditions name."""
+    nodes = [node for predicate in query.where for node in ex.walk(predicate)]
+    names = [node.name for node in nodes if isinstance(node, ex.Attr | ex.Aggregate | ex.Same)]
+    return [name for name in dict.fromkeys(names) if name is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Attributes:
+    """The attributes of events as Arrow columns, in the type that all their values have."""
+
+    events: Sequence[Event]
+
+    def column(self, name: str) -> pa.Array | None:
+        """None where the values have no one type that a kernel can hold."""
+        values = [event.attributes.get(name) for event in self.events]
+        found = {type(value) for value in values if value is not None}
+        if found == {int, float} and all(abs(v) <= _EXACT for v in values if isinstance(v, int)):
+            return pa.array([None if v is None else float(v) for v in values], pa.float64())
+        if found == {int} and not all(-(2**63) < v < 2**63 for v in values if v is not None):
+            return None
+        types = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
+        if not found:
+            return pa.nulls(len(values))
+        return pa.array(values, types[found.pop()]) if len(found) == 1 and found <= types.keys() else None
+
+    def kind(self, name: str) -> Kind | None:
+        column = self.column(name)
+        return None if column is None else kind_of(column.type)
+
+
+def _batches(prepared: Prepared, events: Sequence[Event]) -> Iterator[pa.RecordBatch]:
+    plan = prepared.plan
+    tested = [node for bit in plan.bits for test in bit.tests for node in ex.walk(test)]
+    names = [*(node.name for node in tested if isinstance(node, ex.Attr)), *plan.columns, *plan.key]
+    attributes = _Attributes(events)
+    columns: dict[str, pa.Array] = {TYPE: pa.array([event.type for event in events], pa.string()).dictionary_encode()}
+    columns[TIME] = pa.array(np.array([event.start for event in events], np.int64))
+    for name in dict.fromkeys(names):
+        column = attributes.column(name)
+        if column is not None:
+            columns[name] = column
+    whole = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    for start in range(0, whole.num_rows, BATCH):
+        yield whole.slice(start, BATCH)

@@ -1,0 +1,93 @@
+"""A query and the shape of its input to something that can run: bound, lowered to a plan, its kernel generated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cepheid.binding import bind
+from cepheid.codegen.masks import is_vectorisable
+from cepheid.codegen.scalar import is_compilable
+from cepheid.errors import NotAvailable
+from cepheid.events import Clock, Schema
+from cepheid.kernels import Kernel
+from cepheid.kernels.registry import kernel_for
+from cepheid.optimize.lower import REFERENCE, lower
+from cepheid.pattern import Query, Role, roles
+from cepheid.physical import Kind, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user decides about a run: values for the query's parameters, the evaluator, and its options."""
+
+    params: Mapping[str, Any] = field(default_factory=dict)
+    evaluator: str | None = None
+    options: Mapping[str, str | bool] = field(default_factory=dict)
+
+
+NO_WISHES = Wishes()
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A bound query and its plan. Without a kernel the oracle evaluates it, and the plan says why."""
+
+    query: Query
+    schema: Schema
+    clock: Clock
+    plan: Plan
+    kernel: Kernel | None
+
+    @property
+    def variables(self) -> dict[str, Role]:
+        """The variables that a match binds."""
+        return {var: role for var, role in roles(self.query.pattern).items() if not role.negated}
+
+    @property
+    def many(self) -> frozenset[str]:
+        return frozenset(var for var, role in self.variables.items() if role.binds_many)
+
+
+def prepare(
+    query: Query, kinds: Mapping[str, Kind], schema: Schema, clock: Clock, wishes: Wishes = NO_WISHES
+) -> Prepared:
+    """`kinds` says how the input's attributes are held; those it does not name cannot be compiled."""
+    bound = bind(query, schema, wishes.params)
+
+    def planned(evaluator: str | None) -> Plan:
+        return lower(
+            bound,
+            kinds,
+            schema,
+            clock,
+            evaluator=evaluator,
+            options=wishes.options,
+            is_compilable=is_compilable,
+            is_vectorisable=is_vectorisable,
+        )
+
+    plan = planned(wishes.evaluator)
+    if plan.evaluator == REFERENCE:
+        return Prepared(bound, schema, clock, plan, None)
+    try:
+        return Prepared(bound, schema, clock, plan, kernel_for(plan))
+    except NotAvailable as problem:
+        if wishes.evaluator is not None:
+            raise
+        return Prepared(bound, schema, clock, _instead(planned(REFERENCE), plan, problem), None)
+
+
+def _instead(reference: Plan, wanted: Plan, problem: NotAvailable) -> Plan:
+    return replace(reference, reasons=(*reference.reasons, f"not `{wanted.evaluator}`: {problem.what}"))
+
+
+def code_of(prepared: Prepared) -> str:
+    """The source of the kernel."""
+    if prepared.kernel is None:
+        raise NotAvailable(
+            "no code is generated for this query: the reference evaluator runs it",
+            hint="; ".join(prepared.plan.reasons) or None,
+        )
+    return prepared.kernel.source

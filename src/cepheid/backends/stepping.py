@@ -1,0 +1,80 @@
+"""One stream through one kernel, batch by batch.
+
+A kernel is interpreted first if there is little to do, since compiling takes longer than the whole work; a run that
+takes longer than expected goes on compiled, with the same state.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from cepheid.codegen.columns import Encoder
+from cepheid.codegen.compile import interpreted
+from cepheid.kernels import END_OF_TIME, Kernel, Positions, State
+
+TYPE, TIME = "\0type", "\0time"
+"""The columns that every batch brings besides its attributes: the event's type, and its time in ticks. No attribute is
+called so, since text with a NUL is no query."""
+
+LITTLE = 20_000
+"""The number of events below which a kernel is interpreted at first: about a tenth of a second."""
+PATIENCE = 0.5
+"""Seconds of interpreting after which compiling pays."""
+PIECE = 1_000
+"""How many events are interpreted between two looks at the clock."""
+
+
+@dataclass(slots=True)
+class Stepper:
+    kernel: Kernel
+    state: State
+    encoder: Encoder
+    compiled: Kernel
+    interpreting: bool
+    spent: float = 0.0
+    now: int = -END_OF_TIME
+    """The time of the last event."""
+
+    @classmethod
+    def start(cls, kernel: Kernel, expected: int | None) -> Stepper:
+        """`expected` is the number of events, where it is known."""
+        encoder = Encoder(kernel.plan, TYPE, TIME, kernel.texts, kernel.needs_ranks)
+        interpreting = expected is None or expected < LITTLE
+        first = replace(kernel, function=interpreted(kernel.source)) if interpreting else kernel
+        return cls(first, kernel.initial(), encoder, kernel, interpreting)
+
+    def step(self, batch: pa.RecordBatch, piece: int | None = None) -> Iterator[Positions]:
+        """The matches of a batch, for `piece` events at a time (None: as many as there are)."""
+        encoded = self.encoder.encode(batch)
+        at = 0
+        while at < len(encoded):
+            size = PIECE if self.interpreting else piece or len(encoded)
+            began = time.perf_counter()
+            self.state, found = self.kernel.step(self.state, encoded.cut(at, at + size))
+            self.spent += time.perf_counter() - began
+            at += size
+            self.now = int(encoded.time[min(at, len(encoded)) - 1])
+            if self.interpreting and self.spent > PATIENCE:
+                self.kernel, self.interpreting = self.compiled, False
+            yield found
+
+    def finish(self) -> Positions:
+        self.state, found = self.kernel.advance(self.state, END_OF_TIME)
+        return found
+
+    @property
+    def oldest(self) -> int:
+        """The position of the oldest event that a later match may contain."""
+        return self.kernel.oldest(self.state)
+
+    def later_matches_end_at(self) -> int:
+        """No match that is still to come ends before this time. A match that waits for a trailing negation is told a
+        window after it starts."""
+        plan = self.kernel.plan
+        if not plan.steps[-1].negated:
+            return self.now
+        return -END_OF_TIME if plan.counts_events or plan.window is None else self.now - int(plan.window)
