@@ -442,7 +442,8 @@ class _Generator:
                 self._find_head(w, absence.ring, f"latest_{absence.pointer}", self._event_term)
         places: dict[str, tuple[str, _Ring | None, str]] = {self.positive[self.last].var: ("event", None, "")}
         if self.last == 0:
-            self._at_depth(w, 0, places)
+            with w.block("if limit >= 0:" if self.plan.window is not None else "if True:"):
+                self._at_depth(w, 0, places)
             return
         self._find_head(w, self.rings[self.last - 1], f"j{self.last - 1}", self._event_term)
         self._search(w, self.last - 1, places)
@@ -541,7 +542,7 @@ class _Generator:
 
     def _test_absence(self, w: Writer, absence: _Absence, places: dict[str, tuple[str, _Ring | None, str]]) -> None:
         read = self._reader(places)
-        tests = [p for p in absence.predicates if p not in self.used_links]
+        tests = [p for p in absence.predicates if p not in self.used_links and not self._is_implied(p)]
         self._count_predicates(w, len(tests))
         with w.block(f"if {' and '.join(condition(p, read, self.constants) for p in tests) or 'True'}:"):
             w("spoiled = True", "break")

@@ -1,0 +1,117 @@
+"""Runs a kernel over a stream cut into batches, with the state saved and restored at every cut, to hold it to the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from cepheid.binding import bind
+from cepheid.codegen.columns import Encoder, schema_kinds
+from cepheid.codegen.compile import interpreted
+from cepheid.codegen.masks import is_vectorisable
+from cepheid.codegen.scalar import is_compilable
+from cepheid.events import Clock, Event, Schema, complete, in_order, infer_schema, primitive
+from cepheid.kernels import END_OF_TIME, Kernel, Positions, counters, restore, save
+from cepheid.kernels.registry import kernel_for
+from cepheid.lang import parse
+from cepheid.optimize.lower import lower
+from cepheid.pattern import Query
+from cepheid.semantics import evaluate
+
+Found = list[tuple[tuple[int, ...], ...]]
+"""Matches as positions, variable by variable, sorted."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    events: list[Event]
+    schema: Schema
+    table: pa.RecordBatch
+
+
+def stream_of(rows: Sequence[Mapping[str, Any]]) -> Stream:
+    """Rows with `type` and `ts` as a stream."""
+    events = in_order(primitive(row["type"], row["ts"], i, row) for i, row in enumerate(rows))
+    schema = infer_schema(events)
+    events = complete(events, schema)
+    names = sorted({name for attributes in schema.types.values() for name in attributes} | {"type", "ts"})
+    columns = {name: [event.attributes.get(name) for event in events] for name in names}
+    table = pa.RecordBatch.from_pydict({n: pa.array(v, *_type(n)) for n, v in columns.items()})
+    return Stream(events, schema, table)
+
+
+def _type(name: str) -> tuple[pa.DataType, ...]:
+    return {"type": (pa.string(),), "ts": (pa.int64(),)}.get(name, ())
+
+
+def bound(text: str, stream: Stream) -> Query:
+    return bind(parse(text), stream.schema)
+
+
+def by_oracle(query: Query, stream: Stream) -> Found:
+    return sorted(
+        tuple(tuple(e.position for e in _listed(binding)) for binding in match.bindings.values())
+        for match in evaluate(query, stream.events)
+    )
+
+
+def _listed(binding: Event | tuple[Event, ...] | None) -> tuple[Event, ...]:
+    return () if binding is None else binding if isinstance(binding, tuple) else (binding,)
+
+
+def kernel_of(
+    query: Query,
+    stream: Stream,
+    *,
+    evaluator: str | None = None,
+    options: Mapping[str, str | bool] | None = None,
+    jit: bool = False,
+) -> Kernel:
+    plan = lower(
+        query,
+        schema_kinds(stream.table.schema),
+        stream.schema,
+        Clock(),
+        evaluator=evaluator,
+        options=options or {},
+        is_compilable=is_compilable,
+        is_vectorisable=is_vectorisable,
+    )
+    kernel = kernel_for(plan)
+    return kernel if jit else replace(kernel, function=interpreted(kernel.source))
+
+
+def by_kernel(kernel: Kernel, stream: Stream, cuts: Sequence[int] = ()) -> tuple[Found, dict[str, int]]:
+    """The kernel's matches and counters over the stream cut at these places."""
+    encoder = encoder_of(kernel)
+    state = kernel.initial()
+    found: Found = []
+    edges = [0, *sorted(cuts), len(stream.events)]
+    for start, end in zip(edges, edges[1:], strict=False):
+        state, positions = kernel.step(state, encoder.encode(stream.table.slice(start, end - start)))
+        found.extend(listed(positions))
+        state = restore(save(state))
+        memory, encoder = encoder.save(), encoder_of(kernel)
+        encoder.restore(memory)
+    state, positions = kernel.advance(state, END_OF_TIME)
+    found.extend(listed(positions))
+    return sorted(found), counters(state)
+
+
+def encoder_of(kernel: Kernel) -> Encoder:
+    return Encoder(kernel.plan, "type", "ts", kernel.texts, kernel.needs_ranks)
+
+
+def listed(positions: Positions) -> Found:
+    width = len(positions.steps)
+    values = [int(value) for value in positions.values]
+    if positions.bounds is None:
+        return [tuple((p,) for p in values[i : i + width]) for i in range(0, len(values), width)]
+    limits = [int(limit) for limit in positions.bounds]
+    return [
+        tuple(tuple(values[limits[m * width + s] : limits[m * width + s + 1]]) for s in range(width))
+        for m in range(len(positions))
+    ]

@@ -1,0 +1,212 @@
+"""The stacks evaluator is held to the oracle, however the stream is cut, and does no more work than it should."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_harness import bound, by_kernel, by_oracle, encoder_of, kernel_of, stream_of
+
+from cepheid.errors import CepheidError
+
+OPTIONS: list[dict[str, str | bool]] = [
+    {},
+    {"equalities": "none"},
+    {"equalities": "first", "others": "late"},
+    {"equalities": "first", "others": "multi"},
+    {"window": "late"},
+]
+
+events = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from("ABC"),
+        "gap": st.sampled_from([0, 1, 1, 2, 5]),
+        "id": st.sampled_from([1, 2, None]),
+        "v": st.sampled_from([1, 2, 3, 2.5, None]),
+        "name": st.sampled_from(["p", "q", "r", None]),
+        "bare": st.booleans(),
+    }
+)
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Rows in time order with ties, nulls, and a type that may lack an attribute."""
+    rows, now = [], draw(st.sampled_from([-3, 0, 10]))
+    lacks_v = draw(st.booleans())
+    for event in draw(st.lists(events, max_size=22)):
+        now += event.pop("gap")
+        if (lacks_v and event["type"] == "C") or event.pop("bare"):
+            event.pop("v")
+        event.pop("bare", None)
+        rows.append({"ts": now, **event})
+    return rows
+
+
+NAMES = ("x", "y", "z", "w")
+
+
+@st.composite
+def queries(draw: st.DrawFn) -> str:
+    """SASE sequences, and the same shapes in SASE+ (by position) and ZStream (`<=`)."""
+    language = draw(st.sampled_from(["sase", "sase", "sase+", "zstream"]))
+    size = draw(st.integers(1, 4))
+    negated = [draw(st.booleans()) and draw(st.booleans()) for _ in range(size)]
+    if all(negated):
+        negated[draw(st.integers(0, size - 1))] = False
+    types = [draw(st.sampled_from(["A", "B", "C", "ANY(A, C)"])) for _ in range(size)]
+    if language == "zstream":
+        types = [t.replace("ANY(A, C)", "B") for t in types]
+        parts = [f"{'!' if no else ''}{t} {v}" for t, v, no in zip(types, NAMES, negated, strict=False)]
+        text = "PATTERN " + ";".join(parts)
+    else:
+        parts = [f"!({t} {v})" if no else f"{t} {v}" for t, v, no in zip(types, NAMES, negated, strict=False)]
+        text = ("EVENT" if language == "sase" else "PATTERN") + f" SEQ({', '.join(parts)})"
+    tests = draw(st.lists(predicates(NAMES[:size]), max_size=3))
+    if tests:
+        text += " WHERE " + " AND ".join(tests)
+    unit = draw(st.sampled_from(["", "", "units", "events"]))
+    edge = negated[0] or negated[-1]
+    if edge or draw(st.booleans()):
+        text += f" WITHIN {draw(st.integers(0, 9))} {unit}"
+    return text
+
+
+@st.composite
+def predicates(draw: st.DrawFn, names: tuple[str, ...]) -> str:
+    a, b = draw(st.sampled_from(names)), draw(st.sampled_from(names))
+    op = draw(st.sampled_from(["=", "!=", "<", "<=", ">"]))
+    return draw(
+        st.sampled_from(
+            [
+                "[id]",
+                "[id, name]",
+                "[id = 1]",
+                f"{a}.id = {b}.id",
+                f"{a}.v {op} {b}.v",
+                f"{a}.name {op} {b}.name",
+                f"{a}.v {op} 2",
+                f"{a}.v + 1 {op} {b}.v * 2",
+                f"({a}.v {op} {b}.v OR {a}.id = {b}.id)",
+                f"NOT ({a}.v {op} {b}.v)",
+                f"{a}.name IN ('p', 'q')",
+                f"{a}.v / {b}.v > 1",
+                f"{a}.name LIKE 'p%'",
+            ]
+        )
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(streams(), queries(), st.sampled_from(OPTIONS), st.data())
+def test_agrees_with_the_oracle(
+    rows: list[dict[str, Any]], text: str, options: dict[str, str | bool], data: st.DataObject
+) -> None:
+    stream = stream_of(rows) if rows else stream_of([{"type": "A", "ts": 0, "id": 1, "v": 1, "name": "p"}])
+    try:
+        query = bound(text, stream)
+        kernel = kernel_of(query, stream, evaluator="stacks", options=options)
+    except CepheidError:
+        return
+    cuts = data.draw(st.lists(st.integers(0, len(stream.events)), max_size=3))
+    found, _ = by_kernel(kernel, stream, cuts)
+    assert found == by_oracle(query, stream)
+
+
+def shop(*events: tuple[str, int, int]) -> list[dict[str, Any]]:
+    return [{"type": kind, "ts": ts, "id": tag} for kind, ts, tag in events]
+
+
+COMPILED = [
+    "EVENT SEQ(A x, B y, C z) WHERE [id] WITHIN 6",
+    "EVENT SEQ(A x, !(B y), C z) WHERE [id] WITHIN 6",
+    "EVENT SEQ(A x, B y, !(C z)) WHERE x.id = y.id AND z.id >= x.id WITHIN 6",
+]
+
+
+@pytest.mark.parametrize("text", COMPILED)
+def test_machine_code_agrees_with_the_oracle(text: str) -> None:
+    rows = shop(*(("ABC"[(i * i + i // 3) % 3], i // 2, i * 7 % 11 % 3) for i in range(120)))
+    stream = stream_of(rows)
+    query = bound(text, stream)
+    found, counted = by_kernel(kernel_of(query, stream, jit=True), stream, [7, 50])
+    plain, counted_plain = by_kernel(kernel_of(query, stream), stream, [7, 50])
+    assert found == plain == by_oracle(query, stream)
+    assert counted == counted_plain
+    assert found
+
+
+@pytest.mark.parametrize("text", ["EVENT SEQ(A x, B y, C z) WHERE [id] AND x.id < 2 WITHIN 6", "EVENT SEQ(A x, B y)"])
+def test_the_basic_plan_agrees(text: str) -> None:
+    stream = stream_of(shop(*(("ABC"[i % 3], i, i * i % 5 % 3) for i in range(40))))
+    query = bound(text, stream)
+    found, _ = by_kernel(kernel_of(query, stream, options={"algorithm": "basic"}), stream, [11])
+    assert found == by_oracle(query, stream)
+
+
+# --- how much work ----------------------------------------------------------------------------------------------------
+
+
+def test_partitioned_stacks_visit_only_their_own_key() -> None:
+    rows = shop(*(("A", i, i) for i in range(50)), ("B", 60, 7))
+    stream = stream_of(rows)
+    kernel = kernel_of(bound("EVENT SEQ(A x, B y) WHERE [id]", stream), stream)
+    found, counted = by_kernel(kernel, stream)
+    assert found == [((7,), (50,))]
+    assert counted["predicates"] == 0  # the chain's key decides: no instance of another key is looked at
+    assert counted["partial_matches"] == 50
+
+
+def test_events_that_are_no_component_are_dropped_by_the_mask() -> None:
+    stream = stream_of(shop(("A", 1, 1), ("C", 2, 1), ("C", 3, 1), ("B", 4, 1)))
+    _, counted = by_kernel(kernel_of(bound("EVENT SEQ(A x, B y) WHERE [id]", stream), stream), stream)
+    assert (counted["events"], counted["dropped_by_mask"], counted["matches"]) == (4, 2, 1)
+
+
+def test_an_equality_that_follows_from_others_is_not_tested() -> None:
+    rows = shop(("A", 1, 1), ("B", 2, 1), ("C", 3, 1), ("B", 4, 2), ("C", 5, 2))
+    stream = stream_of(rows)
+    _, counted = by_kernel(kernel_of(bound("EVENT SEQ(A x, B y, C z) WHERE [id]", stream), stream), stream)
+    assert counted["predicates"] == 0
+    assert counted["partial_matches"] == 2  # the second B finds no A of its key and is not kept
+
+
+def test_the_window_bounds_what_is_kept() -> None:
+    rows = shop(*(("A", i, i) for i in range(3_000)))
+    stream = stream_of(rows)
+    kernel = kernel_of(bound("EVENT SEQ(A x, B y) WHERE [id] WITHIN 10", stream), stream)
+    _, counted = by_kernel(kernel, stream, range(0, 3_000, 100))
+    assert counted["peak_retained"] == 10
+
+
+def test_idle_keys_leave_nothing_behind() -> None:
+    """Every event has a key of its own, so the hash table must forget those that have left the window."""
+    rows = shop(*(("A", i, i) for i in range(20_000)))
+    stream = stream_of(rows)
+    kernel = kernel_of(bound("EVENT SEQ(A x, B y) WHERE [id] WITHIN 10", stream), stream)
+    encoder, state = encoder_of(kernel), kernel.initial()
+    for start in range(0, 20_000, 500):
+        state, _ = kernel.step(state, encoder.encode(stream.table.slice(start, 500)))
+    assert sum(array.nbytes for array in state) < 200_000
+    assert kernel.oldest(state) == 19_990
+
+
+def test_a_negation_is_decided_by_one_look() -> None:
+    """The latest negated event before the next component is remembered, so those before it are not visited."""
+    rows = shop(("A", 0, 1), *(("B", i, 1) for i in range(1, 500)), ("C", 500, 1))
+    stream = stream_of(rows)
+    kernel = kernel_of(bound("EVENT SEQ(A x, !(B y), C z) WHERE [id] AND y.id >= x.id", stream), stream)
+    found, counted = by_kernel(kernel, stream)
+    assert found == []
+    assert counted["predicates"] == 1
+
+
+def test_generated_source_holds_nothing_of_the_query() -> None:
+    stream = stream_of([{"type": "secret_type", "ts": 1, "secret_attribute": "s"}])
+    text = (
+        "EVENT SEQ(secret_type secret_x, secret_type secret_y) "
+        "WHERE secret_x.secret_attribute = secret_y.secret_attribute AND secret_x.secret_attribute != 'secret text'"
+    )
+    assert "secret" not in kernel_of(bound(text, stream), stream).source
