@@ -1,7 +1,8 @@
-"""Runs a kernel over a stream cut into batches, with the state saved and restored at every cut, to hold it to the oracle."""
+"""Runs a kernel over a stream cut into batches, its state saved and restored at every cut, to hold it to the oracle."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -90,7 +91,7 @@ def by_kernel(kernel: Kernel, stream: Stream, cuts: Sequence[int] = ()) -> tuple
     state = kernel.initial()
     found: Found = []
     edges = [0, *sorted(cuts), len(stream.events)]
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         state, positions = kernel.step(state, encoder.encode(stream.table.slice(start, end - start)))
         found.extend(listed(positions))
         state = restore(save(state))
