@@ -13,8 +13,6 @@ from cepheid.events import Event
 from cepheid.kernels import Array, Positions
 from cepheid.semantics import Match
 
-Binding = int | tuple[int, ...] | None
-
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -32,13 +30,11 @@ def position_columns(positions: Positions, many: Collection[str]) -> dict[str, p
     columns: dict[str, pa.Array] = {}
     for number, var in enumerate(positions.steps):
         if positions.bounds is None:
-            values = positions.values[number::width]
-            lengths = np.ones(len(values), np.int64)
-        else:
-            starts, ends = positions.bounds[number:-1:width], positions.bounds[number + 1 :: width]
-            lengths = ends - starts
-            values = positions.values[_ranges(starts, lengths)]
-        columns[var] = _listed(values, lengths) if var in many else pa.array(np.ascontiguousarray(values))
+            columns[var] = pa.array(np.ascontiguousarray(positions.values[number::width]))
+            continue
+        starts, ends = positions.bounds[number:-1:width], positions.bounds[number + 1 :: width]
+        values = positions.values[_ranges(starts, ends - starts)]
+        columns[var] = _listed(values, ends - starts) if var in many else pa.array(values)
     return columns
 
 
@@ -50,7 +46,7 @@ def _ranges(starts: Array, lengths: Array) -> Array:
 
 def _listed(values: Array, lengths: Array) -> pa.ListArray:
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(np.ascontiguousarray(values)))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values))
 
 
 def first_and_last(positions: Positions) -> tuple[Array, Array]:

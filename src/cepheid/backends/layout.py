@@ -131,8 +131,8 @@ def write_parquet(file: IO[bytes], query: Query, matches: Sequence[Match], loade
     pq.write_table(match_table(query, matches, loaded), file)
 
 
-def match_table(query: Query, matches: Sequence[Match], loaded: Loaded) -> pa.Table:
-    schema = match_schema(query, loaded.schema, loaded.clock, layout_of(loaded))
+def match_table(query: Query, matches: Sequence[Match], loaded: Loaded, layout: Layout | None = None) -> pa.Table:
+    schema = match_schema(query, loaded.schema, loaded.clock, layout_of(loaded) if layout is None else layout)
     show = presenter(query, loaded)
     columns: list[pa.Array] = []
     for field in schema:

@@ -18,10 +18,19 @@ from cepheid.backends.gather import Gatherer
 from cepheid.backends.layout import match_table
 from cepheid.backends.prepare import NO_WISHES, Prepared, Wishes, prepare
 from cepheid.backends.rows import Rows, events_of
-from cepheid.backends.sources import Source, clock_of, columns_read, for_kernel, readable_schema, schema_of
+from cepheid.backends.sources import (
+    Source,
+    clock_of,
+    columns_read,
+    for_kernel,
+    plain_layout,
+    readable_schema,
+    schema_of,
+)
 from cepheid.backends.stepping import PIECE, TIME, TYPE, Stepper
 from cepheid.checks import summarises
 from cepheid.codegen.columns import schema_kinds, types_of
+from cepheid.errors import NotAvailable
 from cepheid.events import Event
 from cepheid.kernels import Positions
 from cepheid.pattern import Query, SourceStream, roles
@@ -67,6 +76,11 @@ class Run:
 
     def positions(self) -> Iterator[pa.RecordBatch]:
         """One row for each match: the row numbers of the events that it binds."""
+        if self._made_by_oracle():
+            raise NotAvailable(
+                "positions of what is not in the input: a summary, or events that other queries made",
+                hint='ask for output="events"',
+            )
         rows = self.source.rows([])
         if self.prepared.kernel is None or self.prepared.query.limit is not None:
             for found in self._found(rows, []):
@@ -180,4 +194,6 @@ class Run:
     def _oracle_table(self, events: list[Event]) -> pa.Table:
         query, schema, clock = self.prepared.query, self.prepared.schema, self.prepared.clock
         matches: list[Match] = evaluate(query, events, clock) if events else []
-        return match_table(query, matches, Loaded(events, schema, clock, time_column=self.source.columns.time))
+        loaded = Loaded(events, schema, clock, time_column=self.source.columns.time)
+        layout = dict.fromkeys(schema.types, plain_layout(self.source.schema))
+        return match_table(query, matches, loaded, layout)

@@ -91,7 +91,7 @@ class RecentRows:
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
     """The rows of a table in one piece."""
-    arrays = [pa.concat_arrays(c.chunks) if c.num_chunks else pa.array([], c.type) for c in table.columns]
+    arrays = [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in table.columns]
     return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
 
 

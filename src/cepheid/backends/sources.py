@@ -78,6 +78,16 @@ def _type_of(kind: pa.DataType) -> Type:
     return Type.NUMBER if any(test(kind) for test in numbers) else Type.UNKNOWN
 
 
+def plain_layout(schema: pa.Schema) -> dict[str, pa.DataType]:
+    """The types in which the oracle's events give the columns back: what is not a plain value is JSON text."""
+    layout = {}
+    for name, kind in flat_fields(readable_schema(schema)):
+        plain = {Type.NUMBER: pa.float64(), Type.BOOLEAN: pa.bool_()}.get(_type_of(kind), pa.string())
+        is_time = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+        layout[name] = pa.timestamp("us", "UTC") if is_time else pa.int64() if pa.types.is_integer(kind) else plain
+    return layout
+
+
 # --- the columns of a batch -------------------------------------------------------------------------------------------
 
 
