@@ -60,9 +60,13 @@ def clock_of(source: Source, unit: str | None) -> Clock:
 def schema_of(source: Source, named: Iterable[str]) -> Schema:
     """Every event has all columns, whatever its type. Of types that are not known beforehand, those that the query
     names (`named`) are taken to exist."""
-    attributes = {name: _type_of(kind) for name, kind in flat_fields(source.schema)}
+    attributes = attribute_types(source.schema)
     types = source.types if source.types is not None else (*named, UNTYPED)
     return Schema({name: attributes for name in types})
+
+
+def attribute_types(schema: pa.Schema) -> dict[str, Type]:
+    return {name: _type_of(kind) for name, kind in flat_fields(schema)}
 
 
 def _type_of(kind: pa.DataType) -> Type:
