@@ -50,6 +50,11 @@ def prepare_for(query: Query, source: Source, unit: str | None, wishes: Wishes =
     return prepare(query, kinds, schema_of(source, sorted(named)), clock_of(source, unit), wishes)
 
 
+def is_made_by_oracle(query: Query) -> bool:
+    """Whether the output is not rows of the input: a summary of all matches, or events that other queries made."""
+    return summarises(query) or any(not isinstance(item, SourceStream) for item in query.inputs)
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """A prepared query over one source."""
@@ -57,14 +62,16 @@ class Run:
     prepared: Prepared
     source: Source
     progress: Progress = silent
+    shows: Mapping[str, tuple[str, ...]] | None = None
+    """The columns that the events of each variable have; all, unless told."""
 
     @property
     def schema(self) -> pa.Schema:
-        return self._oracle_table([]).schema if self._made_by_oracle() else self._gatherer().schema
+        return self._oracle_table([]).schema if is_made_by_oracle(self.prepared.query) else self._gatherer().schema
 
     def events(self) -> Iterator[pa.RecordBatch]:
         """One row for each match: the events that it binds, or the columns that the query returns."""
-        if self._made_by_oracle():
+        if is_made_by_oracle(self.prepared.query):
             yield from self._oracle_table(self._oracle_events()).to_batches()
             return
         gatherer = self._gatherer()
@@ -76,7 +83,7 @@ class Run:
 
     def positions(self) -> Iterator[pa.RecordBatch]:
         """One row for each match: the row numbers of the events that it binds."""
-        if self._made_by_oracle():
+        if is_made_by_oracle(self.prepared.query):
             raise NotAvailable(
                 "positions of what is not in the input: a summary, or events that other queries made",
                 hint='ask for output="events"',
@@ -167,15 +174,11 @@ class Run:
         return columns_read([*names, *plan.columns, *keys], self.source.schema)
 
     def _gatherer(self) -> Gatherer:
-        attributes = {var: tuple(self.source.schema.names) for var in self.prepared.variables}
-        return Gatherer.of(self.prepared, self.source.schema, self.source.columns.time, attributes)
+        everything = dict.fromkeys(self.prepared.variables, tuple(self.source.schema.names))
+        shown = everything if self.shows is None else self.shows
+        return Gatherer.of(self.prepared, self.source.schema, self.source.columns.time, shown)
 
     # --- by the oracle ------------------------------------------------------------------------------------------------
-
-    def _made_by_oracle(self) -> bool:
-        """Whether the output is not rows of the input: a summary of all matches, or events that other queries made."""
-        query = self.prepared.query
-        return summarises(query) or any(not isinstance(item, SourceStream) for item in query.inputs)
 
     def _oracle_events(self, rows: Rows | None = None, kept: Sequence[str] = ()) -> list[Event]:
         events: list[Event] = []
@@ -197,3 +200,8 @@ class Run:
         loaded = Loaded(events, schema, clock, time_column=self.source.columns.time)
         layout = dict.fromkeys(schema.types, plain_layout(self.source.schema))
         return match_table(query, matches, loaded, layout)
+
+
+def is_made_by_oracle(query: Query) -> bool:
+    """Whether the output is not rows of the input: a summary of all matches, or events that other queries made."""
+    return summarises(query) or any(not isinstance(item, SourceStream) for item in query.inputs)
