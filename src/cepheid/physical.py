@@ -7,8 +7,9 @@ the code generator of the evaluator that the plan names.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from cepheid.expr import Expr
@@ -55,6 +56,88 @@ class Step:
         return self.take is not None
 
 
+# --- tree plans (ZStream §4) ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TreeNode:
+    """A node of a tree plan, with what the cost model expects of it: the records in its buffer while a window passes,
+    and its own cost (formula 1), without that of its operands."""
+
+    cardinality: float = field(default=math.nan, compare=False, kw_only=True)
+    cost: float = field(default=math.nan, compare=False, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class LeafBuffer(TreeNode):
+    """The events that a variable may bind. Of a closure that is counted (`^n`) or comes last in its sequence it holds
+    the events that may close the group."""
+
+    var: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeqNode(TreeNode):
+    left: TreeNode
+    right: TreeNode
+
+
+@dataclass(frozen=True, slots=True)
+class ConNode(TreeNode):
+    left: TreeNode
+    right: TreeNode
+
+
+@dataclass(frozen=True, slots=True)
+class DisNode(TreeNode):
+    left: TreeNode
+    right: TreeNode
+
+
+@dataclass(frozen=True, slots=True)
+class NseqNode(TreeNode):
+    """Each record of the operand with the latest event that negates it; what is joined from the left must not end
+    before that (Algorithm 2)."""
+
+    negated: tuple[str, ...]
+    right: TreeNode
+
+
+@dataclass(frozen=True, slots=True)
+class KseqNode(TreeNode):
+    """A closure between two operands (Algorithm 4): joined are only those pairs with enough members between them."""
+
+    left: TreeNode
+    closure: str
+    right: TreeNode
+
+
+@dataclass(frozen=True, slots=True)
+class NegNode(TreeNode):
+    """A negation on top: complete records are tested against the events that must not occur."""
+
+    item: TreeNode
+    negated: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupNode(TreeNode):
+    """Closures on top: the groups of complete records (whose start or end class may be missing)."""
+
+    item: TreeNode
+    closures: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TreePlan:
+    """One tree for each alternative of the pattern, in the order of `optimize.alternatives`; their union is the root's
+    disjunction. `runners_up` are the best other plans, with the reason why each lost."""
+
+    trees: tuple[TreeNode, ...]
+    cost: float = math.nan
+    runners_up: tuple[tuple[tuple[TreeNode, ...], float, str], ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One query, ready to be turned into a kernel."""
@@ -76,3 +159,5 @@ class Plan:
     counts_events: bool
     options: Mapping[str, str | bool]
     reasons: tuple[str, ...] = ()
+    tree: TreePlan | None = None
+    """How the tree evaluator joins."""

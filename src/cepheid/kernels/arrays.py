@@ -46,6 +46,19 @@ def unrolled(ring: np.ndarray, base: int, following: int, capacity: int) -> np.n
 
 
 @njit
+def last_before(times: np.ndarray, base: int, following: int, time: int) -> int:
+    """The number of the last instance of a ring in the order of time that is earlier than `time` (or `base - 1`)."""
+    low, high = base, following
+    while low < high:
+        middle = (low + high) >> 1
+        if times[middle & (times.shape[0] - 1)] < time:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+@njit
 def count_bit(mask: np.ndarray, start: int, stop: int, bit: np.uint64) -> int:
     """How many events from `start` to `stop` have a bit of their mask set."""
     count = 0

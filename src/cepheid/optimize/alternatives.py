@@ -1,0 +1,186 @@
+"""What tree plans are made of: the alternatives of a pattern and, for each, the operands that are joined, the closures
+whose groups follow from what was joined, and the absences.
+
+A disjunction of plain classes is an operand like any other (ZStream's DIS). One that holds closures or negations is
+multiplied out, `A;(B+|C);D` to `A;B+;D | A;C;D`, because a group and an absence depend on their neighbours.
+
+A closure that is counted (`B^5`) or comes last (`A;B+`) has as many groups as it has events that may close one, so the
+closing event is joined like a plain class. `A;B*` is `A` (the empty group) or `A;B+`. Any other closure has the one
+maximal group that its neighbours leave. So every closure's group follows from the joined record.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Seq, positives, walk
+from cepheid.semantics.combinations import normal_form
+
+Level = tuple[tuple[str, ...], ...]
+"""The variables of each part of one sequence that stands on one side, the nearest part first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """What stands before and after a part in each sequence around it, the innermost first. A part's neighbours are what
+    is bound in the innermost sequence that has something bound there."""
+
+    before: tuple[Level, ...]
+    after: tuple[Level, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A closure; `closing` if the event that closes its group is an operand."""
+
+    closure: Kleene
+    sides: Sides
+    closing: bool
+
+    @property
+    def var(self) -> str:
+        return self.closure.item.var
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """A negation, in a sequence or in a conjunction."""
+
+    classes: tuple[EventClass, ...]
+    sides: Sides
+    in_sequence: bool
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        return tuple(c.var for c in self.classes)
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """`operands` is a pattern of classes alone; `groups` are in the order in which they are settled; the closures of
+    `empty` have no event in this alternative."""
+
+    operands: Pattern
+    plain: tuple[str, ...]
+    groups: tuple[Group, ...]
+    absences: tuple[Absence, ...]
+    empty: tuple[str, ...]
+
+    @property
+    def joined(self) -> tuple[str, ...]:
+        """The variables that the join tree binds."""
+        return (*self.plain, *(group.var for group in self.groups if group.closing))
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a match can only be told once its window has passed."""
+        return any(self.waits(absence) for absence in self.absences)
+
+    def waits(self, absence: Absence) -> bool:
+        after = (var for level in absence.sides.after for part in level for var in part)
+        return not absence.in_sequence or not set(self.joined).intersection(after)
+
+
+def alternatives(pattern: Pattern) -> tuple[Alternative, ...]:
+    """The alternatives of a pattern in ZStream's language (or SASE's)."""
+    found = []
+    for branch in _branches(normal_form(pattern)):
+        optional = [group.var for group in _analysed(branch, ()).groups if group.closing and group.closure.low == 0]
+        for number in range(len(optional) + 1):
+            for empty in itertools.combinations(optional, number):
+                if _operands(branch, _closing(branch, empty)) is not None:
+                    found.append(_analysed(branch, empty))
+    return tuple(found)
+
+
+def _branches(pattern: Pattern) -> Iterator[Pattern]:
+    match pattern:
+        case Disj():
+            for item in pattern.items:
+                yield from _branches(item)
+        case Seq() | Conj():
+            for choice in itertools.product(*(list(_choices(item)) for item in pattern.items)):
+                yield normal_form(type(pattern)(choice))
+        case _:
+            yield pattern
+
+
+def _choices(pattern: Pattern) -> Iterator[Pattern]:
+    if isinstance(pattern, Disj) and not any(isinstance(node, Neg | Kleene) for node in walk(pattern)):
+        yield pattern
+    else:
+        yield from _branches(pattern)
+
+
+def _analysed(branch: Pattern, empty: Sequence[str]) -> Alternative:
+    closing = _closing(branch, empty)
+    plain = tuple(node.var for node in _classes(branch))
+    groups: list[Group] = []
+    absences: list[Absence] = []
+    for part, sides, in_sequence in _parts(branch, Sides((), ()), empty):
+        if isinstance(part, Kleene):
+            if part.item.var not in empty:
+                groups.append(Group(part, sides, part.item.var in closing))
+        else:
+            classes = tuple(node for node in walk(part.item) if isinstance(node, EventClass))
+            absences.append(Absence(classes, sides, in_sequence))
+    groups.sort(key=lambda group: not _mentions(group.sides.before, plain))
+    operands = _operands(branch, closing)
+    return Alternative(operands or branch, plain, tuple(groups), tuple(absences), tuple(empty))
+
+
+def _classes(pattern: Pattern) -> Iterator[EventClass]:
+    """The plain classes: neither closures nor negated."""
+    match pattern:
+        case EventClass():
+            yield pattern
+        case Seq() | Conj() | Disj():
+            for item in pattern.items:
+                yield from _classes(item)
+
+
+def _parts(
+    pattern: Pattern, sides: Sides, empty: Sequence[str], in_sequence: bool = False
+) -> Iterator[tuple[Kleene | Neg, Sides, bool]]:
+    """Every closure and negation with its sides."""
+    match pattern:
+        case Kleene() | Neg():
+            yield pattern, sides, in_sequence
+        case Seq():
+            bound = [tuple(v for v in positives(item) if v not in empty) for item in pattern.items]
+            for index, item in enumerate(pattern.items):
+                before, after = tuple(reversed(bound[:index])), tuple(bound[index + 1 :])
+                yield from _parts(item, Sides((before, *sides.before), (after, *sides.after)), empty, True)
+        case Conj():
+            for item in pattern.items:
+                yield from _parts(item, sides, empty)
+
+
+def _mentions(levels: tuple[Level, ...], names: Sequence[str]) -> bool:
+    return any(var in names for level in levels for part in level for var in part)
+
+
+def _closing(branch: Pattern, empty: Sequence[str]) -> frozenset[str]:
+    """The closures whose closing event is an operand: counted, or with nothing plain after them."""
+    plain = [node.var for node in _classes(branch)]
+    return frozenset(
+        part.item.var
+        for part, sides, _ in _parts(branch, Sides((), ()), ())
+        if isinstance(part, Kleene) and part.item.var not in empty
+        if part.high is not None or not _mentions(sides.after, plain)
+    )
+
+
+def _operands(pattern: Pattern, closing: frozenset[str]) -> Pattern | None:
+    match pattern:
+        case EventClass():
+            return pattern
+        case Kleene():
+            return pattern.item if pattern.item.var in closing else None
+        case Seq() | Conj() | Disj():
+            operands = [operand for item in pattern.items if (operand := _operands(item, closing)) is not None]
+            return normal_form(type(pattern)(tuple(operands))) if operands else None
+        case _:
+            return None
