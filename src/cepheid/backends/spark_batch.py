@@ -1,0 +1,211 @@
+"""A query over Spark DataFrames. What Spark can do is left to Spark (types, single-event tests, projections, the shuffle);
+what it hands to Python is few columns of few events, once for each task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from cepheid.backends.gather import Gatherer
+from cepheid.backends.local import is_made_by_oracle
+from cepheid.backends.prepare import NO_WISHES, Prepared, Wishes, prepare
+from cepheid.backends.sources import columns_read, readable_schema
+from cepheid.backends.spark_events import SparkEvents
+from cepheid.backends.spark_worker import MASKS, ORDER, POSITION, SLICE, KernelTask, OracleTask, Slices
+from cepheid.codegen.columns import schema_kinds
+from cepheid.codegen.spark import EventColumns, column, ticks
+from cepheid.optimize.distribution import Distribution, Keyed, Sliced, Undivided, distribution, may_drop
+from cepheid.pattern import Query
+from cepheid.physical import REFERENCE
+
+REASON = "reject_reason"
+"""The column that says why a row is no event."""
+
+_LARGEST_PARTITION = 128 << 20
+_WORTH_DIVIDING = 1 << 20
+"""Bytes of input below which one task is done before several have started."""
+_LONGEST_RANGE = 1 << 62
+_SLICES_PER_CORE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class SparkJob:
+    """A query prepared for events in Spark. Nothing runs before its DataFrames are asked for rows, but for one small
+    aggregate over the time column where time is to be cut into slices."""
+
+    prepared: Prepared
+    events: SparkEvents
+    distribution: Distribution
+    partitions: int | None = None
+    """How many tasks share the work; None leaves it to the size of the input."""
+
+    @classmethod
+    def of(
+        cls,
+        query: Query,
+        events: SparkEvents,
+        unit: str | None,
+        wishes: Wishes = NO_WISHES,
+        partitions: int | None = None,
+    ) -> SparkJob:
+        kinds = schema_kinds(readable_schema(events.schema))
+        prepared = prepare(query, kinds, events.schema_for(query), events.clock(unit), wishes)
+        return cls(replace(prepared, kernel=None), events, distribution(prepared.plan), partitions)
+
+    # --- what comes out -----------------------------------------------------------------------------------------------
+
+    def matches(self) -> DataFrame:
+        """One row for each match, in any order."""
+        if self._by_oracle:
+            return self._oracle_matches()
+        gatherer = self._gatherer()
+        frame = self._run(gatherer.needed(), gatherer)
+        limit = self.prepared.query.limit
+        return frame if limit is None else frame.orderBy(ORDER).limit(limit).drop(ORDER)
+
+    def positions(self, position: Column) -> DataFrame:
+        """The value of `position` for each event of each match."""
+        return self._run([], None, position)
+
+    def rejects(self) -> DataFrame:
+        """The rows that are not events, as they are, with the reason."""
+        time = self.events.columns.time
+        broken = self.events.frame.filter(column(time).isNull())
+        return broken.withColumn(REASON, F.lit(f"no time: `{time}` is null"))
+
+    def notes(self) -> list[str]:
+        """How the work is divided, and why not further."""
+        match self.distribution:
+            case Keyed(attributes):
+                divided = f"shuffled by {', '.join(attributes)}; every task evaluates all keys of its partition at once"
+            case Sliced(before, after):
+                back = f" and {before} before" if before else ""
+                divided = f"time is cut into slices; each also sees the {after} ticks after it{back}"
+            case Undivided(reason):
+                divided = f"one task sees all events: {reason}"
+        dropped = "events that can play no part are dropped before that" if may_drop(self.prepared.plan) else None
+        oracle = "the reference evaluator runs inside that task" if self._by_oracle else None
+        return [note for note in (divided, dropped, oracle) if note is not None]
+
+    # --- by kernels ---------------------------------------------------------------------------------------------------
+
+    def _run(self, shown: Sequence[str], gatherer: Gatherer | None, position: Column | None = None) -> DataFrame:
+        plan = self.prepared.plan
+        time = self.events.columns.time
+        names = columns_read([*plan.columns, *plan.key, *shown], self.events.schema)
+        frame = self._relevant()
+        frame = frame.select(
+            *(column(name) for name in dict.fromkeys([*names, time])),
+            self._event_columns.mask(plan).alias(MASKS),
+            (F.monotonically_increasing_id() if position is None else position).alias(POSITION),
+        )
+        frame, slices = self._divided(frame)
+        task = KernelTask(self.prepared, time, gatherer, slices)
+        return frame.mapInArrow(task, from_arrow_schema(task.schema))
+
+    def _relevant(self) -> DataFrame:
+        """The events that can be part of a match, as far as one event tells."""
+        plan = self.prepared.plan
+        conditions = [column(self.events.columns.time).isNotNull()]
+        matters = self._event_columns.matters(plan) if may_drop(plan) else None
+        if matters is not None:
+            conditions.append(matters)
+        if isinstance(self.distribution, Keyed):
+            conditions.extend(self._event_columns.is_there(name) for name in self.distribution.attributes)
+        return self.events.frame.filter(reduce(and_, conditions))
+
+    @property
+    def _event_columns(self) -> EventColumns:
+        return EventColumns(self.events.frame.schema, self.events.type_column, self.prepared.plan.lacks)
+
+    def _divided(self, frame: DataFrame) -> tuple[DataFrame, Slices | None]:
+        count = self._partitions()
+        match self.distribution:
+            case Keyed(attributes) if count > 1:
+                return frame.repartition(count, *(self._event_columns.value(name) for name in attributes)), None
+            case Sliced(before, after) if count > 1:
+                slices = self._slices(before, after, count)
+                if slices is not None:
+                    return self._sliced(frame, slices), slices
+        return together(frame, self._input_bytes()), None
+
+    # --- slices of time -----------------------------------------------------------------------------------------------
+
+    def _slices(self, before: int, after: int, wanted: int) -> Slices | None:
+        """Slices of equal length, none shorter than the window; None where one is enough. LIMIT takes the first
+        matches, which one task finds without looking at the rest."""
+        if self.prepared.query.limit is not None:
+            return None
+        edges = self._relevant().agg(F.min(self._ticks).alias("first"), F.max(self._ticks).alias("last")).first()
+        assert edges is not None
+        first, last = edges["first"], edges["last"]
+        if first is None:
+            return None
+        length = max(-(-(last - first + 1) // wanted), after, 1)
+        count = -(-(last - first + 1) // length)
+        if count < 2 or last - first + before + after >= _LONGEST_RANGE:
+            return None
+        return Slices(first, length, count, before, after)
+
+    @property
+    def _ticks(self) -> Column:
+        return ticks(column(self.events.columns.time), self.events.time_type)
+
+    def _sliced(self, frame: DataFrame, slices: Slices) -> DataFrame:
+        """Every event, once for each slice whose matches it can decide about."""
+        since = self._ticks - F.lit(slices.origin)
+        lowest = F.greatest(_whole_part(since - F.lit(slices.after), slices.length), F.lit(0))
+        highest = F.least(_whole_part(since + F.lit(slices.before), slices.length), F.lit(slices.count - 1))
+        numbers = F.sequence(lowest.cast("int"), highest.cast("int"))
+        sliced = frame.withColumn(SLICE, F.explode(numbers))
+        return sliced.repartitionById(slices.count, column(SLICE))
+
+    # --- how many tasks -----------------------------------------------------------------------------------------------
+
+    def _partitions(self) -> int:
+        if self.partitions is not None:
+            return self.partitions
+        size = self._input_bytes()
+        if size < _WORTH_DIVIDING:
+            return 1
+        session = self.events.frame.sparkSession
+        most = max(int(session.conf.get("spark.sql.shuffle.partitions") or 200), 1)
+        cores = session.sparkContext.defaultParallelism
+        return max(min(-(-size // _LARGEST_PARTITION), most), _SLICES_PER_CORE * cores)
+
+    def _input_bytes(self) -> int:
+        """What Spark thinks the input holds."""
+        return int(str(self.events.frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+
+    # --- by the oracle ------------------------------------------------------------------------------------------------
+
+    @property
+    def _by_oracle(self) -> bool:
+        return self.prepared.plan.evaluator == REFERENCE or is_made_by_oracle(self.prepared.query)
+
+    def _oracle_matches(self) -> DataFrame:
+        gatherer = None if is_made_by_oracle(self.prepared.query) else self._gatherer()
+        task = OracleTask(self.prepared, self.events.columns, self.events.schema, gatherer)
+        schema = task.table([]).schema if gatherer is None else gatherer.schema
+        frame = self.events.frame.filter(column(self.events.columns.time).isNotNull())
+        frame = frame.withColumn(POSITION, F.monotonically_increasing_id())
+        return together(frame, self._input_bytes()).mapInArrow(task, from_arrow_schema(schema))
+
+    def _gatherer(self) -> Gatherer:
+        shown = {var: self.events.shown_by(role.event_class.types) for var, role in self.prepared.variables.items()}
+        return Gatherer.of(self.prepared, self.events.schema, self.events.columns.time, shown)
+
+
+def together(frame: DataFrame, size: int) -> DataFrame:
+    """All rows in one partition. A large input is still read by all cores."""
+    return frame.repartition(1) if size >= _WORTH_DIVIDING else frame.coalesce(1)
+
+
+def _whole_part(of: Column, by: int) -> Column:
+    return F.call_function("div", of, F.lit(by).cast("long"))

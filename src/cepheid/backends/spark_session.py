@@ -1,0 +1,38 @@
+"""A Spark session that suits Cepheid, for those who have none."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+_SETTINGS: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A row crosses into Python as part of an Arrow batch: the larger, the less it costs.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
+    "spark.sql.shuffle.partitions": "8",
+    # Nobody else talks to a session on this machine, whatever its name resolves to.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+}
+_NO_SETTINGS: Mapping[str, str] = {}
+
+
+def session(master: str = "local[*]", settings: Mapping[str, str] = _NO_SETTINGS) -> SparkSession:
+    """The session that is running, or a new one on this machine: quiet, in UTC, its workers running this Python."""
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    # Workers would otherwise run whatever python3 is on PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("cepheid").master(master)
+    for name, value in {**_SETTINGS, **settings}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

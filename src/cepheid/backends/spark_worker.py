@@ -1,0 +1,244 @@
+"""What happens in Spark's Python workers: the events of one partition are put in order, run through one kernel, and come
+out as matches. One call does all keys of a partition."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from cepheid.backends.files import Loaded
+from cepheid.backends.found import FirstMatches, Found, first_and_last, from_matches, position_columns
+from cepheid.backends.gather import Gatherer
+from cepheid.backends.layout import match_table
+from cepheid.backends.prepare import Prepared
+from cepheid.backends.rows import WholeTable, events_of, one_batch
+from cepheid.backends.sources import BATCH, Columns, columns_read, plain_layout, readable, ticks_of, types_column
+from cepheid.backends.stepping import TIME, Stepper
+from cepheid.codegen.columns import MASK
+from cepheid.events import UNTYPED, Event
+from cepheid.kernels import Array, Positions
+from cepheid.kernels.registry import kernel_for
+from cepheid.semantics import Match, evaluate
+
+POSITION = "__cepheid_position"
+"""The order of arrival, which decides between events of the same time."""
+MASKS = "__cepheid_mask"
+SLICE = "__cepheid_slice"
+ORDER = "__cepheid_order"
+"""What LIMIT goes by: the end and the start of a match, then the time and arrival of each of its events."""
+
+MOST_ROWS = 1 << 15
+"""Rows of a batch of output: what one match shows may be long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """The time axis in slices of equal length, from `origin` on. A match belongs to the slice that it starts in."""
+
+    origin: int
+    length: int
+    count: int
+    before: int
+    after: int
+
+    def owned(self, number: int, start: Array) -> Array:
+        """Which matches, by their start, belong to a slice."""
+        found: Array = (start - self.origin) // self.length == number
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTask:
+    """Finds the matches among the events of a partition, by a kernel, and shows them: their events and columns, or
+    (without a gatherer) the positions of their events."""
+
+    prepared: Prepared
+    """Without its kernel, which every worker makes for itself."""
+    time_column: str
+    gatherer: Gatherer | None
+    slices: Slices | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that come out."""
+        if self.gatherer is None:
+            many = self.prepared.many
+            kinds = {var: pa.list_(pa.int64()) if var in many else pa.int64() for var in self.prepared.variables}
+            return pa.schema(list(kinds.items()))
+        shown = self.gatherer.schema
+        is_cut = self.prepared.query.limit is not None
+        return shown.append(pa.field(ORDER, pa.list_(pa.int64()))) if is_cut else shown
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = together(batches)
+        if table is not None:
+            for output in self._outputs(table):
+                for start in range(0, output.num_rows, MOST_ROWS):
+                    yield output.slice(start, MOST_ROWS)
+        settle_memory()
+
+    def _outputs(self, table: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        plan = self.prepared.plan
+        ticks, arrivals = ticks_of(table.column(self.time_column), self.time_column), _numbers(table, POSITION)
+        order = in_order(ticks, arrivals)
+        times = ticks if order is None else ticks[order]
+        rows = WholeTable(table, times, order)
+        names = columns_read([*plan.columns, *plan.key], table.schema)
+        arrays = [*(readable(table.column(name)) for name in names), table.column(MASKS)]
+        if order is not None:
+            arrays = [array.take(pa.array(order)) for array in arrays]
+        events = pa.RecordBatch.from_arrays([*arrays, pa.array(times)], names=[*names, MASK, TIME])
+        for found in self._found(events, rows):
+            if self.slices is not None:
+                found = _chosen(found, self.slices.owned(table.column(SLICE)[0].as_py(), found.start))
+            if len(found.start):
+                yield self._shown(found, rows)
+
+    def _found(self, events: pa.RecordBatch, rows: WholeTable) -> Iterator[Found]:
+        stepper = Stepper.start(kernel_for(self.prepared.plan), events.num_rows)
+        limit, many = self.prepared.query.limit, self.prepared.many
+        first = None if limit is None else FirstMatches(limit, stepper.kernel.steps)
+        for positions in _answers(stepper, events):
+            start, end = (rows.ticks(at) for at in first_and_last(positions))
+            if first is None:
+                yield Found(position_columns(positions, many), start, end)
+            elif len(positions):
+                first.add(positions, start, end)
+        if first is not None:
+            positions, start, end = first.positions()
+            yield Found(position_columns(positions, many), start, end)
+
+    def _shown(self, found: Found, rows: WholeTable) -> pa.RecordBatch:
+        arrivals = rows.table.column(POSITION)
+        if self.gatherer is None:
+            variables = [found.variables[var] for var in self.prepared.variables]
+            arrays = [_with_values(column, rows.input_rows(_flat(column)), arrivals) for column in variables]
+            return pa.RecordBatch.from_arrays(arrays, names=list(self.prepared.variables))
+        shown = self.gatherer.table(found, rows)
+        return shown if self.prepared.query.limit is None else shown.append_column(ORDER, _order_of(found, rows))
+
+
+@dataclass(frozen=True, slots=True)
+class OracleTask:
+    """Evaluates a query by the oracle, in the one task that has all events."""
+
+    prepared: Prepared
+    columns: Columns
+    input: pa.Schema
+    gatherer: Gatherer | None
+    """None where the output is not made of rows of the input."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = together(batches)
+        if table is None:
+            table = pa.RecordBatch.from_pylist([], self.input.append(pa.field(POSITION, pa.int64())))
+        ticks = ticks_of(table.column(self.columns.time), self.columns.time)
+        order = in_order(ticks, _numbers(table, POSITION))
+        if order is not None:
+            table, ticks = table.take(pa.array(order)), ticks[order]
+        query, clock = self.prepared.query, self.prepared.clock
+        matches = evaluate(query, self._events(table, ticks), clock)
+        if self.gatherer is not None:
+            found = from_matches(matches, list(self.prepared.variables), self.prepared.many)
+            yield self.gatherer.table(found, WholeTable(table, ticks))
+            return
+        yield one_batch(self.table(matches))
+
+    def table(self, matches: Sequence[Match]) -> pa.Table:
+        """Matches that are more than rows of the input, in a layout that does not depend on them."""
+        schema = self.prepared.schema
+        loaded = Loaded([], schema, self.prepared.clock, time_column=self.columns.time)
+        return match_table(self.prepared.query, matches, loaded, dict.fromkeys(schema.types, plain_layout(self.input)))
+
+    def _events(self, table: pa.RecordBatch, ticks: Array) -> list[Event]:
+        """The events, each with the attributes that its type has."""
+        types = types_column(table, self.columns)
+        kinds = [UNTYPED if kind is None else kind for kind in types.to_pylist()]
+        given = table.select(self.input.names)
+        events = events_of(given, kinds, ticks.tolist(), range(len(ticks)), self.columns.time)
+        known = self.prepared.schema.types
+        return [
+            replace(event, attributes={n: v for n, v in event.attributes.items() if n in known[event.type]})
+            if event.type in known
+            else event
+            for event in events
+        ]
+
+
+def _answers(stepper: Stepper, events: pa.RecordBatch) -> Iterator[Positions]:
+    yield from stepper.step(events, BATCH)
+    yield stepper.finish()
+
+
+def together(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+    """All rows of a partition; None where it is empty, as partitions often are."""
+    given = [batch for batch in batches if batch.num_rows]
+    return one_batch(pa.Table.from_batches(given)) if given else None
+
+
+def in_order(ticks: Array, arrivals: Array) -> Array | None:
+    """The rows by time, then by arrival; None where they are so already. Rows come out of a shuffle in long stretches
+    that are in order, which a stable sort merges; ties are looked at only where it left some in disorder."""
+    order = None
+    if np.any(ticks[:-1] > ticks[1:]):
+        order = np.argsort(ticks, kind="stable")
+        ticks, arrivals = ticks[order], arrivals[order]
+    tied = (ticks[:-1] == ticks[1:]) & (arrivals[:-1] > arrivals[1:])
+    if np.any(tied):
+        settled = np.lexsort((arrivals, ticks))
+        order = settled if order is None else order[settled]
+    return order
+
+
+def _numbers(table: pa.RecordBatch, name: str) -> Array:
+    return table.column(name).to_numpy()
+
+
+def _flat(positions: pa.Array) -> pa.Array:
+    return positions.values if pa.types.is_list(positions.type) else positions
+
+
+def _with_values(positions: pa.Array, rows: pa.Array, values: pa.Array) -> pa.Array:
+    """The values at the rows that stand for the positions, in lists like theirs."""
+    taken = values.take(rows)
+    if not pa.types.is_list(positions.type):
+        return taken
+    mask = positions.is_null() if positions.null_count else None
+    return pa.ListArray.from_arrays(positions.offsets, taken, mask=mask)
+
+
+def _chosen(found: Found, which: Array) -> Found:
+    if bool(which.all()):
+        return found
+    at = pa.array(np.flatnonzero(which))
+    return Found(
+        {var: column.take(at) for var, column in found.variables.items()}, found.start[which], found.end[which]
+    )
+
+
+def _order_of(found: Found, rows: WholeTable) -> pa.Array:
+    arrivals = _numbers(rows.table, POSITION)
+    orders: list[list[int]] = [[int(end), int(start)] for end, start in zip(found.end, found.start, strict=True)]
+    for column in found.variables.values():
+        for order, bound in zip(orders, column.to_pylist(), strict=True):
+            for position in bound if isinstance(bound, list) else [] if bound is None else [bound]:
+                row = position if rows.order is None else rows.order[position]
+                order.extend((int(rows.times[position]), int(arrivals[row])))
+    return pa.array(orders, pa.list_(pa.int64()))
+
+
+_settled = False
+
+
+def settle_memory() -> None:
+    """Spark collects garbage after every task, and goes through all of Numba and Arrow to find none: what is there after
+    the first task stays, so it need not be looked at again."""
+    global _settled
+    if not _settled:
+        gc.collect()
+        gc.freeze()
+        _settled = True

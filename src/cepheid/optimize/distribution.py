@@ -1,0 +1,135 @@
+"""How the work of a plan can be divided among tasks: by a key that all events of a match share, by slices of time that
+overlap by the window, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cepheid import expr as ex
+from cepheid.checks import summarises
+from cepheid.expr import At, Attr, Compare
+from cepheid.optimize.lower import REFERENCE
+from cepheid.pattern import EventClass, Kleene, Language, Query, Seq, Strategy, roles
+from cepheid.physical import Plan
+from cepheid.semantics.combinations import normal_form
+from cepheid.semantics.common import always_bound, expanded
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """Every event that a match binds, and every event that a negation looks for, has the same values here. Events
+    without a value match nothing."""
+
+    attributes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sliced:
+    """A match is decided by the events from `before` ticks before its first event to `after` ticks after it."""
+
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Undivided:
+    """One task sees all events."""
+
+    reason: str
+
+
+Distribution = Keyed | Sliced | Undivided
+
+
+def distribution(plan: Plan) -> Distribution:
+    query = plan.query
+    if plan.evaluator == REFERENCE:
+        return Undivided("; ".join(plan.reasons) or "the reference evaluator sees all events")
+    if summarises(query):
+        return Undivided("the output is one row about all matches")
+    key = shuffle_key(plan)
+    if key:
+        return Keyed(key)
+    if query.non_overlapping:
+        return Undivided("which matches overlap is decided over all events, since there is no key")
+    if plan.counts_events:
+        return Undivided("the window counts all events, since there is no key")
+    if plan.window is None:
+        return Undivided("there is neither a key that all components share nor a window")
+    window = int(plan.window)
+    return Sliced(window if _looks_back(query) else 0, window)
+
+
+def may_drop(plan: Plan) -> bool:
+    """Whether events that can play no part may be left out: where events are contiguous or counted, they matter."""
+    contiguous = plan.query.strategy in (Strategy.STRICT, Strategy.PARTITION)
+    return plan.evaluator != REFERENCE and not contiguous and not plan.counts_events
+
+
+def _looks_back(query: Query) -> bool:
+    """Whether events before a match's first event can decide about it: a leading negation, or a leading closure that
+    begins at the window's edge."""
+    pattern = normal_form(query.pattern)
+    first = pattern.items[0] if isinstance(pattern, Seq) else pattern
+    closes = isinstance(first, Kleene) and query.language is Language.SASE_PLUS
+    return not isinstance(first, EventClass) and not closes
+
+
+# --- the shuffle key --------------------------------------------------------------------------------------------------
+
+_Node = tuple[str, bool]
+"""A variable, and whether the further events of its closure are meant rather than its (first) event."""
+
+
+def shuffle_key(plan: Plan) -> tuple[str, ...]:
+    """The attributes whose equality is required between all components, negated ones included."""
+    if plan.query.strategy is Strategy.STRICT:
+        return ()
+    return tuple(name for name in plan.key if _joins_all(plan.query, name))
+
+
+def _joins_all(query: Query, name: str) -> bool:
+    """A condition on a variable that a match need not bind (a branch, an empty closure, a negation) does not apply when
+    it is not bound, so it cannot join others: they must be joined without it, and it must be joined to one of them."""
+    closures = {var for var, role in roles(query.pattern).items() if role.binds_many}
+    everything = {(var, further) for var in roles(query.pattern) for further in (False, var in closures)}
+    bound = set(always_bound(query.pattern))
+    core = {node for node in everything if node[0] in bound}
+    links = [pair for p in expanded(query) for pair in _links(p, name, closures)]
+    if not core:
+        return False
+    reached = {min(core)} if len(core) > 1 or any(a == b for a, b in links) else set()
+    while True:
+        inside = [pair for pair in links if core.issuperset(pair)]
+        grown = reached.union(*(pair for pair in inside if reached.intersection(pair)))
+        if grown == reached:
+            break
+        reached = grown
+    joined = core.union(*(pair for pair in links if core.intersection(pair)))
+    return reached == core and joined == everything
+
+
+def _links(predicate: ex.Expr, name: str, closures: set[str]) -> Iterator[tuple[_Node, _Node]]:
+    """What an equality of the attribute joins."""
+    match predicate:
+        case Compare(op="=", left=Attr() as left, right=Attr() as right) if left.name == right.name == name:
+            if {left.at, right.at} == {At.CURRENT, At.PREVIOUS} and left.var == right.var:
+                # Each equals the one before it, so all equal the first.
+                yield (left.var, False), (left.var, True)
+                return
+            for a in _nodes(left, closures):
+                for b in _nodes(right, closures):
+                    yield a, b
+
+
+def _nodes(attr: Attr, closures: set[str]) -> tuple[_Node, ...]:
+    match attr.at:
+        case At.EVENT if attr.var in closures:
+            return (attr.var, False), (attr.var, True)
+        case At.EVENT | At.FIRST:
+            return ((attr.var, False),)
+        case At.CURRENT:
+            return ((attr.var, True),)
+        case _:
+            return ()
