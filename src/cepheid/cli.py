@@ -9,18 +9,22 @@ import io
 import json
 import sys
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as RichProgress
 from typer.core import TyperGroup
 
 from cepheid import report
-from cepheid.backends.files import Input, Loaded, Reject
+from cepheid.backends.files import Input, Reject, format_of
 from cepheid.backends.job import Outcome, QueryText, Settings, execute, load, require_distinct
 from cepheid.backends.matches import (
+    column_names,
     make_directory,
     replacing,
     require_writable_name,
@@ -34,6 +38,9 @@ from cepheid.errors import CepheidError, InputProblem, shown
 from cepheid.explain import LANGUAGE_NAMES, explain
 from cepheid.lang import to_text
 from cepheid.version import __version__
+
+if TYPE_CHECKING:
+    from cepheid.backends.parquet_job import ParquetJob
 
 USER_ERROR = 2
 INTERNAL_ERROR = 1
@@ -260,48 +267,95 @@ def run_command(
     written = QueryText(query, "query", dialect) if query is not None else _query_file(query_file or "", dialect)
     inputs = [Input.parse(text) for text in input]
     settings = Settings(backend, type_column, time_column, time_unit, _params(param))
-    written.parse()
+    parsed = written.parse()
     if output != STANDARD:
         require_writable_name(output)
         require_distinct(output, inputs)
     if rejects is not None:
         require_distinct(rejects, inputs)
+    if backend == "local":
+        from cepheid.backends.parquet_job import parquet_job  # pyarrow and NumPy, which the reference does without
+
+        column_names(parsed)
+        job = parquet_job(written, parsed, inputs, settings)
+        if job is not None:
+            _run_parquet(job, output, rejects)
+            return
     outcome = execute(written, inputs, settings)
     if output == STANDARD:
         write_json_lines(sys.stdout.buffer, outcome.query, outcome.matches, outcome.loaded)
         sys.stdout.buffer.flush()
     else:
         write_matches(output, outcome.query, outcome.matches, outcome.loaded)
-    _finish(outcome, _write_rejects(outcome.loaded, output, rejects))
+    loaded = outcome.loaded
+    ran = report.Ran(
+        outcome.query,
+        len(loaded.events),
+        len(outcome.matches),
+        len(loaded.rejects),
+        loaded.clock,
+        loaded.time_column,
+        outcome.plan,
+    )
+    _finish(ran, outcome.warnings, loaded.rejects, _write_rejects(loaded.rejects, output, rejects))
 
 
 _QUERY_OPTIONS = "either --query-file FILE or --query TEXT"
 
 
-def _write_rejects(loaded: Loaded, output: str, asked_for: str | None) -> str | None:
+def _run_parquet(job: ParquetJob, output: str, rejects: str | None) -> None:
+    with _progress(job.source.count) as progress:
+        if output == STANDARD:
+            matches = job.write(sys.stdout.buffer, "jsonl", progress)
+            sys.stdout.buffer.flush()
+        else:
+            with replacing(Path(output)) as file:
+                matches = job.write(file, format_of(Path(output)), progress)
+    source, prepared = job.source, job.prepared
+    found = list(source.rejects())
+    time_column = source.columns.time
+    ran = report.Ran(prepared.query, source.count, matches, len(found), prepared.clock, time_column, prepared.plan)
+    _finish(ran, job.warnings, found, _write_rejects(found, output, rejects))
+
+
+@contextmanager
+def _progress(expected: int) -> Iterator[Callable[[int, int], None]]:
+    """Events, matches and speed, for people who wait; nothing where nobody watches."""
+    console = _errors()
+    columns = (TextColumn("{task.completed:,} of {task.total:,} events"), BarColumn(), TextColumn("{task.description}"))
+    with RichProgress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown_progress:
+        task = shown_progress.add_task("", total=expected)
+
+        def tell(events: int, matches: int) -> None:
+            elapsed = shown_progress.tasks[0].elapsed or 0.0
+            speed = f", {events / elapsed:,.0f} events/s" if elapsed else ""
+            shown_progress.update(task, completed=events, description=f"{matches:,} matches{speed}")
+
+        yield tell
+
+
+def _write_rejects(found: list[Reject], output: str, asked_for: str | None) -> str | None:
     """Where the rejects are, if they are in a file. A file left by an earlier run must not speak for this one."""
     if asked_for is not None:
-        write_rejects(asked_for, loaded.rejects)
+        write_rejects(asked_for, found)
         return asked_for
     if output == STANDARD:
         return None
     beside = f"{output}.rejects.jsonl"
-    if not loaded.rejects:
+    if not found:
         Path(beside).unlink(missing_ok=True)
         return None
-    write_rejects(beside, loaded.rejects)
+    write_rejects(beside, found)
     return beside
 
 
-def _finish(outcome: Outcome, rejects_at: str | None) -> None:
-    for warning in outcome.warnings:
+def _finish(ran: report.Ran, warnings: list[str], rejects: list[Reject], rejects_at: str | None) -> None:
+    for warning in warnings:
         _note(f"warning: {warning}", "yellow")
     if rejects_at is None:
-        _tell_rejects(outcome.loaded.rejects)
-    for line in report.summary(outcome.query, outcome.loaded, len(outcome.matches), rejects_at):
+        _tell_rejects(rejects)
+    for line in report.summary(ran, rejects_at):
         _note(line)
-    if outcome.plan is not None:
-        _note(report.evaluator_line(outcome.plan))
 
 
 def _tell_rejects(rejects: list[Reject]) -> None:
@@ -327,7 +381,7 @@ def batch_run_command(
     cases = sorted(case for case in cases_dir.iterdir() if case.is_dir() and not case.name.startswith("."))
     tally = {"done": 0, "refused": 0, "failed": 0}
     console = _errors()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+    with RichProgress(console=console, transient=True, disable=not console.is_terminal) as progress:
         for case in progress.track(cases, description="cases"):
             tally[_run_case(case, out_dir, settings)] += 1
     _note(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
@@ -11,7 +12,7 @@ from rich.text import Text
 from cepheid.backends.files import Loaded, Reject
 from cepheid.backends.matches import dumps, presenter
 from cepheid.errors import shown
-from cepheid.events import MICROSECONDS, Duration
+from cepheid.events import MICROSECONDS, Clock, Duration
 from cepheid.expr import OccursWithin, walk
 from cepheid.pattern import Conj, Kleene, Query, Role, Seq, Timer, roles
 from cepheid.pattern import walk as walk_pattern
@@ -21,25 +22,38 @@ from cepheid.semantics import Match
 FIRST_FEW = 3
 
 
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What there is to say about a run."""
+
+    query: Query
+    events: int
+    matches: int
+    rejects: int
+    clock: Clock
+    time_column: str
+    plan: Plan | None = None
+
+
 def say(console: Console, text: str, style: str = "") -> None:
     """Text of users is text: no markup, no highlighting, no wrapping that would break a caret line."""
     console.print(Text(text, style), soft_wrap=True)
 
 
-def summary(query: Query, loaded: Loaded, matches: int, rejects_at: str | None) -> Iterator[str]:
+def summary(ran: Ran, rejects_at: str | None) -> Iterator[str]:
     """The lines at the end of a run."""
-    rejected = len(loaded.rejects)
-    found = count(matches, "match", "matches")
-    yield f"{count(len(loaded.events), 'event')} read, {found}, {count(rejected, 'reject')}"
-    if rejects_at is not None and rejected:
+    found = count(ran.matches, "match", "matches")
+    yield f"{count(ran.events, 'event')} read, {found}, {count(ran.rejects, 'reject')}"
+    if rejects_at is not None and ran.rejects:
         yield f"the rejects and their reasons are in {rejects_at}"
-    used = sorted({str(d) for d in durations(query) if d.unit in MICROSECONDS})
-    if used and not loaded.clock.is_timestamp and loaded.clock.unit is not None:
-        unit = loaded.clock.unit
+    used = sorted({str(d) for d in durations(ran.query) if d.unit in MICROSECONDS})
+    if used and not ran.clock.is_timestamp and ran.clock.unit is not None:
         yield (
-            f"`{loaded.time_column}` is an integer column, taken to count {unit} for {', '.join(used)} "
+            f"`{ran.time_column}` is an integer column, taken to count {ran.clock.unit} for {', '.join(used)} "
             f"(--time-unit says otherwise)"
         )
+    if ran.plan is not None:
+        yield evaluator_line(ran.plan)
 
 
 def evaluator_line(plan: Plan) -> str:

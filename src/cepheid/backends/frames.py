@@ -12,10 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from cepheid.backends.parquet import open_parquet
+from cepheid.backends.files import Input, expand
+from cepheid.backends.parquet import scan
 from cepheid.backends.rows import one_batch
 from cepheid.backends.sources import BatchSource, Columns, Source, TableSource, require_time_column
-from cepheid.errors import InputProblem
+from cepheid.errors import InputProblem, shown
 
 Give = Callable[[pa.Schema, Iterator[pa.RecordBatch]], Any]
 """Makes the answer from its schema and its rows."""
@@ -35,7 +36,7 @@ class Opened:
 def opened(events: Any, columns: Columns) -> Opened | None:
     """The events as a source; None for an iterator that is empty, of which nothing is known."""
     if isinstance(events, str | os.PathLike):
-        return Opened(open_parquet(os.fspath(events), columns), _table)
+        return Opened(_file(os.fspath(events), columns), _table)
     if isinstance(events, pa.RecordBatchReader):
         require_time_column(events.schema, columns)
         return Opened(BatchSource(iter(events), events.schema, columns), pa.RecordBatchReader.from_batches)
@@ -50,6 +51,22 @@ def opened(events: Any, columns: Columns) -> Opened | None:
         require_time_column(first.schema, columns)
         return Opened(BatchSource(itertools.chain([first], batches), first.schema, columns), lambda _, rows: rows)
     raise InputProblem(f"events cannot be read from a {type(events).__name__}", expected=_EXPECTED)
+
+
+def _file(path: str, columns: Columns) -> Source:
+    other = [file for file, format in expand(path) if format != "parquet"]
+    if other:
+        raise InputProblem(
+            f"`{shown(str(other[0]), 200)}` is not a Parquet file", expected="Parquet, or a table read from the file"
+        )
+    source = scan([Input(path)], columns)
+    if source.rejected:
+        first = next(source.rejects())
+        raise InputProblem(
+            f"row {first.line} of `{shown(first.source, 200)}` is no event: {first.reason}",
+            hint="drop such rows first (`cepheid run` sets them aside by itself)",
+        )
+    return source if source.in_order else TableSource.of(source.whole(), columns)
 
 
 def _whole(events: Any) -> tuple[pa.Table | None, Give]:

@@ -200,8 +200,3 @@ class Run:
         loaded = Loaded(events, schema, clock, time_column=self.source.columns.time)
         layout = dict.fromkeys(schema.types, plain_layout(self.source.schema))
         return match_table(query, matches, loaded, layout)
-
-
-def is_made_by_oracle(query: Query) -> bool:
-    """Whether the output is not rows of the input: a summary of all matches, or events that other queries made."""
-    return summarises(query) or any(not isinstance(item, SourceStream) for item in query.inputs)

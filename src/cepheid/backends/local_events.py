@@ -3,7 +3,7 @@ made of the very events that were read, so that they are shown as the reference 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,9 @@ from cepheid.semantics import Match, evaluate, summary
 _EXACT = 2**53
 """The whole numbers up to here are floats as well."""
 
+Bindings = Mapping[str, int | tuple[int, ...]]
+"""A match as positions: of the event of each variable, or of its events."""
+
 
 def run(query: Query, loaded: Loaded, params: Mapping[str, Any]) -> Answer:
     prepared = prepare_events(query, loaded, Wishes(params))
@@ -45,10 +48,15 @@ def matches_of(prepared: Prepared, loaded: Loaded) -> list[Match]:
     """In the order in which they are complete, as the oracle gives them."""
     if prepared.kernel is None:
         return evaluate(prepared.query, loaded.events, prepared.clock)
-    found = sorted(_matches(prepared, prepared.kernel, loaded), key=_order)
+    return complete_matches(prepared, _bindings(prepared, prepared.kernel, loaded.events), loaded.events)
+
+
+def complete_matches(prepared: Prepared, found: Iterable[Bindings], events: Sequence[Event]) -> list[Match]:
+    """The matches that bind the events at these positions, in order, and only those that LIMIT leaves."""
+    matches = sorted((_match(prepared, at, events) for at in found), key=_order)
     if summarises(prepared.query):
-        found = [summary(prepared.query, found)]
-    return found if prepared.query.limit is None else found[: prepared.query.limit]
+        matches = [summary(prepared.query, matches)]
+    return matches if prepared.query.limit is None else matches[: prepared.query.limit]
 
 
 def _order(match: Match) -> tuple[int, int, list[int]]:
@@ -56,18 +64,23 @@ def _order(match: Match) -> tuple[int, int, list[int]]:
     return match.end, match.start, [event.position for event in events]
 
 
-def _matches(prepared: Prepared, kernel: Kernel, loaded: Loaded) -> Iterator[Match]:
-    events, clock, output = loaded.events, prepared.clock, prepared.query.output
-    wants_columns = output is not None and not summarises(prepared.query)
+def _bindings(prepared: Prepared, kernel: Kernel, events: Sequence[Event]) -> Iterator[Bindings]:
     stepper = Stepper.start(kernel, len(events))
-    answers = [found for batch in _batches(prepared, events) for found in stepper.step(batch)]
-    for positions in [*answers, stepper.finish()]:
-        for at in bindings_of(positions, prepared.many):
-            bound = {var: _events(at[var], events) for var in prepared.variables}
-            env = Env(bound, {}, clock)
-            columns = {c.name: ex.value_or_null(c.expr, env) for c in output or ()} if wants_columns else None
-            flat = [e for b in bound.values() for e in (b if isinstance(b, tuple) else (b,))]
-            yield Match(bound, min(e.start for e in flat), max(e.end for e in flat), columns)
+    whole = event_batch(prepared, events)
+    for start in range(0, whole.num_rows, BATCH):
+        for positions in stepper.step(whole.slice(start, BATCH)):
+            yield from bindings_of(positions, prepared.many)
+    yield from bindings_of(stepper.finish(), prepared.many)
+
+
+def _match(prepared: Prepared, at: Bindings, events: Sequence[Event]) -> Match:
+    output = prepared.query.output
+    wants_columns = output is not None and not summarises(prepared.query)
+    bound = {var: _events(at[var], events) for var in prepared.variables}
+    env = Env(bound, {}, prepared.clock)
+    columns = {c.name: ex.value_or_null(c.expr, env) for c in output or ()} if wants_columns else None
+    flat = [e for b in bound.values() for e in (b if isinstance(b, tuple) else (b,))]
+    return Match(bound, min(e.start for e in flat), max(e.end for e in flat), columns)
 
 
 def _events(at: int | tuple[int, ...], events: Sequence[Event]) -> Event | tuple[Event, ...]:
@@ -108,7 +121,8 @@ class _Attributes:
         return None if column is None else kind_of(column.type)
 
 
-def _batches(prepared: Prepared, events: Sequence[Event]) -> Iterator[pa.RecordBatch]:
+def event_batch(prepared: Prepared, events: Sequence[Event]) -> pa.RecordBatch:
+    """What the plan reads of the events."""
     plan = prepared.plan
     tested = [node for bit in plan.bits for test in bit.tests for node in ex.walk(test)]
     names = [*(node.name for node in tested if isinstance(node, ex.Attr)), *plan.columns, *plan.key]
@@ -119,6 +133,4 @@ def _batches(prepared: Prepared, events: Sequence[Event]) -> Iterator[pa.RecordB
         column = attributes.column(name)
         if column is not None:
             columns[name] = column
-    whole = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-    for start in range(0, whole.num_rows, BATCH):
-        yield whole.slice(start, BATCH)
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

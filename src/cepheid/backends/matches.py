@@ -149,11 +149,12 @@ def _csv(query: Query, matches: Iterable[Match], loaded: Loaded) -> str:
     show = presenter(query, loaded)
     for match in matches:
         row = show.object(match)
-        writer.writerow([_cell(row.get(name)) for name in header])
+        writer.writerow([cell(row.get(name)) for name in header])
     return text.getvalue()
 
 
-def _cell(value: Any) -> Any:
+def cell(value: Any) -> Any:
+    """A value in a cell of CSV: what is nested is JSON text."""
     if value is None or isinstance(value, str):
         return value
     return dumps(value)

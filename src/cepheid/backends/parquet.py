@@ -1,74 +1,244 @@
-"""Parquet files as a source of events: read in batches where the rows are in the order of time, and only the columns
-that are needed."""
+"""Parquet files as a source of events: only the columns that are needed are read and, where the rows are in the order
+of time, only a batch of them at once.
+
+The type and time columns are read first, to know the types and the order. A row without a time, or without a type where
+others have one, is no event: it is passed over here, and `rejects` tells about it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from cepheid.backends.files import Input, Reject, expand
 from cepheid.backends.rows import RecentRows
-from cepheid.backends.sources import (
-    BATCH,
-    Columns,
-    Source,
-    TableSource,
-    require_time_column,
-    ticks_of,
-    types_column,
-    with_type_and_time,
-)
-from cepheid.backends.tables import exists, neighbours
-from cepheid.errors import InputProblem, did_you_mean, shown
+from cepheid.backends.sources import BATCH, Columns, require_time_column, ticks_of, types_column, with_type_and_time
+from cepheid.backends.stepping import TIME
+from cepheid.backends.tables import plain
+from cepheid.errors import InputProblem, shown
+from cepheid.events import UNTYPED
+from cepheid.kernels import Array
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFile:
+    """A file, and the type of its events: given, or in the type column, or none at all (UNTYPED)."""
+
+    path: str
+    type: str | None
+    schema: pa.Schema
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetSource:
-    """A file whose rows are in the order of time: what is in memory at once is a batch, not the file."""
+    """Several files as one stream. `attributes` are the columns that the events of each type have."""
 
-    path: str
+    files: tuple[ParquetFile, ...]
     schema: pa.Schema
     columns: Columns
-    types: tuple[str, ...]
+    attributes: Mapping[str, tuple[str, ...]]
     count: int
+    rejected: int
+    in_order: bool
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return tuple(self.attributes)
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        for batch in _read(self.path, self.columns, names):
-            ticks = ticks_of(batch.column(self.columns.time), self.columns.time)
-            yield with_type_and_time(batch, names, types_column(batch, self.columns), ticks)
+        if self.in_order:
+            yield from self._accepted(names)
+            return
+        whole = pa.Table.from_batches(self._accepted(names))
+        order = np.argsort(whole.column(TIME).to_numpy(), kind="stable")
+        yield from whole.take(pa.array(order)).to_batches(BATCH)
 
     def rows(self, names: Sequence[str]) -> RecentRows:
         return RecentRows(names)
 
+    def whole(self) -> pa.Table:
+        """The rows as they are in the files."""
+        return pa.Table.from_batches(batch.select(self.schema.names) for batch in self._accepted(self.schema.names))
 
-def open_parquet(path: str, columns: Columns) -> Source:
-    """The file as a source. Its type and time columns are read first, to know the types and the order."""
-    if not exists(path):
-        raise InputProblem(f"there is no file `{shown(path, 200)}`", hint=did_you_mean(path, neighbours(path)))
+    def rejects(self) -> Iterator[Reject]:
+        if not self.rejected:
+            return
+        for file in self.files:
+            line = 0
+            for batch in _read(file.path, file.schema.names):
+                refused = np.flatnonzero(~_is_event(batch, file, self.columns))
+                for at, row in zip(refused.tolist(), batch.take(pa.array(refused)).to_pylist(), strict=True):
+                    reason = _reason(row.get(self.columns.time), self.columns)
+                    raw = json.dumps({name: plain(value) for name, value in row.items()}, ensure_ascii=False)
+                    yield Reject(file.path, line + at + 1, reason, raw)
+                line += batch.num_rows
+
+    def _accepted(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for file in self.files:
+            present = [name for name in names if name in file.schema.names]
+            for batch in _events_in(file, self.columns, present):
+                yield _aligned(batch, file, names, self.schema, self.columns)
+
+
+def _aligned(
+    batch: pa.RecordBatch, file: ParquetFile, names: Sequence[str], schema: pa.Schema, columns: Columns
+) -> pa.RecordBatch:
+    """The batch with the columns that all files together have."""
+    arrays = []
+    for name in names:
+        wanted = schema.field(name).type
+        array = batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, wanted)
+        arrays.append(array if array.type == wanted else array.cast(wanted))
+    whole = pa.RecordBatch.from_arrays(arrays, schema=pa.schema([schema.field(name) for name in names]))
+    ticks = ticks_of(batch.column(columns.time), columns.time)
+    return with_type_and_time(whole, names, _types(batch, file, columns), ticks)
+
+
+def _types(batch: pa.RecordBatch, file: ParquetFile, columns: Columns) -> pa.Array:
+    if file.type is None:
+        return types_column(batch, columns)
+    return pa.DictionaryArray.from_arrays(np.zeros(batch.num_rows, np.int32), pa.array([file.type]))
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def _read(path: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     try:
-        file = pq.ParquetFile(path)
+        with pq.ParquetFile(path) as file:
+            yield from file.iter_batches(BATCH, columns=list(names))
     except (pa.ArrowException, OSError) as problem:
         raise InputProblem(f"cannot read `{shown(path, 200)}` as Parquet: {shown(str(problem), 200)}") from problem
-    schema = file.schema_arrow
-    require_time_column(schema, columns)
-    types: dict[str, None] = {}
+
+
+def _events_in(file: ParquetFile, columns: Columns, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    wanted = [*names, columns.time, *([columns.type] if file.type is None else [])]
+    for batch in _read(file.path, list(dict.fromkeys(wanted))):
+        events = _is_event(batch, file, columns)
+        yield batch if bool(events.all()) else batch.filter(pa.array(events))
+
+
+def _is_event(batch: pa.RecordBatch, file: ParquetFile, columns: Columns) -> Array:
+    events = ~np.asarray(batch.column(columns.time).is_null(nan_is_null=True))
+    if file.type is None:
+        kinds = batch.column(columns.type)
+        kinds = kinds.dictionary_decode() if pa.types.is_dictionary(kinds.type) else kinds
+        events &= np.asarray(pc.not_equal(kinds, UNTYPED).fill_null(False))
+    return events
+
+
+def _reason(time: object, columns: Columns) -> str:
+    if time is None or time != time:
+        return f"no time: `{shown(columns.time)}` is null"
+    return f"no event type: the column `{shown(columns.type)}` is missing or null"
+
+
+# --- the first look ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Look:
+    """What is found out about the files before the events are read."""
+
+    count: int = 0
+    rejected: int = 0
     last: int | None = None
-    for batch in _read(path, columns, []):
-        ticks = ticks_of(batch.column(columns.time), columns.time)
-        if len(ticks) and ((last is not None and ticks[0] < last) or np.any(ticks[:-1] > ticks[1:])):
-            return TableSource.of(file.read(), columns)
-        last = int(ticks[-1]) if len(ticks) else last
-        kinds = types_column(batch, columns)
-        types.update(dict.fromkeys(kinds.dictionary.to_pylist()))
-        if kinds.null_count:
-            types[""] = None
-    return ParquetSource(path, schema, columns, tuple(types), file.metadata.num_rows)
+    in_order: bool = True
+    filled: dict[str, set[str]] = field(default_factory=dict)
+    """Of each type, the columns that have a value in some event."""
+
+    def see(self, file: ParquetFile, columns: Columns, sparse: Sequence[str]) -> set[str]:
+        """Reads the times, the types and the columns that have nulls; gives the types."""
+        seen: set[str] = set()
+        rows = 0
+        for batch in _events_in(file, columns, sparse):
+            self._see_times(ticks_of(batch.column(columns.time), columns.time))
+            types = _types(batch, file, columns)
+            found = pc.unique(types.indices).to_pylist()
+            names = types.dictionary.to_pylist()
+            for code in found:
+                chosen = batch if len(found) == 1 else batch.filter(pc.equal(types.indices, code))
+                has = {n for n in sparse if chosen.column(n).null_count < chosen.num_rows}
+                self.filled.setdefault(names[code], set()).update(has)
+                seen.add(names[code])
+            rows += batch.num_rows
+        self.count += rows
+        self.rejected += pq.read_metadata(file.path).num_rows - rows
+        return seen
+
+    def _see_times(self, ticks: Array) -> None:
+        if not len(ticks):
+            return
+        backwards = (self.last is not None and ticks[0] < self.last) or bool(np.any(ticks[:-1] > ticks[1:]))
+        self.in_order = self.in_order and not backwards
+        self.last = int(ticks[-1])
 
 
-def _read(path: str, columns: Columns, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(path) as file:
-        wanted = [*names, columns.time, *(n for n in [columns.type] if n in file.schema_arrow.names)]
-        yield from file.iter_batches(BATCH, columns=list(dict.fromkeys(wanted)))
+def scan(inputs: Sequence[Input], columns: Columns) -> ParquetSource:
+    """The inputs, all Parquet, as one source: in the order of time, rows of equal time as they arrive."""
+    look = _Look()
+    files: list[ParquetFile] = []
+    attributes: dict[str, dict[str, None]] = {}
+    for item in inputs:
+        group = [_opened(str(path), item, columns) for path, _ in expand(item.path)]
+        _require_one_kind_of_time([*files, *group], columns)
+        sparse = dict.fromkeys(name for file in group for name in _sparse_columns(file))
+        look.filled = {}
+        seen = set().union(*(look.see(f, columns, [n for n in sparse if n in f.schema.names]) for f in group))
+        used = set().union(*look.filled.values()) if look.filled else set()
+        for name in sorted(seen):
+            lacking = {n for n in sparse if n in used and n not in look.filled[name]}
+            has = (n for file in group for n in file.schema.names if n not in lacking)
+            attributes.setdefault(name, {}).update(dict.fromkeys(has))
+        files += group
+    schema = pa.unify_schemas([file.schema.remove_metadata() for file in files], promote_options="permissive")
+    of_types = {name: tuple(n for n in schema.names if n in has) for name, has in attributes.items()}
+    return ParquetSource(tuple(files), schema, columns, of_types, look.count, look.rejected, look.in_order)
+
+
+def _opened(path: str, item: Input, columns: Columns) -> ParquetFile:
+    try:
+        schema = pq.read_schema(path)
+    except (pa.ArrowException, OSError) as problem:
+        raise InputProblem(f"cannot read `{shown(path, 200)}` as Parquet: {shown(str(problem), 200)}") from problem
+    require_time_column(schema, columns)
+    kind = item.type
+    if kind is None and (columns.type not in schema.names or _is_empty(path, columns.type)):
+        kind = UNTYPED
+    return ParquetFile(path, kind, schema)
+
+
+def _is_empty(path: str, name: str) -> bool:
+    return all(batch.column(0).null_count == batch.num_rows for batch in _read(path, [name]))
+
+
+def _sparse_columns(file: ParquetFile) -> list[str]:
+    """The columns that may have nulls, by the file's own statistics."""
+    metadata = pq.read_metadata(file.path)
+    full: set[str] = set()
+    for number in range(metadata.num_columns):
+        chunks = [metadata.row_group(group).column(number) for group in range(metadata.num_row_groups)]
+        known = [c.statistics is not None and c.statistics.null_count == 0 for c in chunks]
+        if all(known):
+            full.add(metadata.schema.column(number).path)
+    return [name for name in file.schema.names if name not in full]
+
+
+def _require_one_kind_of_time(files: Sequence[ParquetFile], columns: Columns) -> None:
+    kinds: dict[str, ParquetFile] = {}
+    for file in files:
+        kind = file.schema.field(columns.time).type
+        is_timestamp = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+        kinds.setdefault("timestamps" if is_timestamp else "integers", file)
+    if len(kinds) > 1:
+        sides = " but ".join(f"in `{shown(file.path)}` it is {kind}" for kind, file in kinds.items())
+        raise InputProblem(
+            f"the time column `{shown(columns.time)}` is not of one kind: {sides}",
+            expected="integers in every input, or timestamps in every input",
+        )

@@ -1,0 +1,198 @@
+"""One query over Parquet files on the local backend, from text to a file of matches: memory is bounded by the window
+and the batch, whatever the size of the input and of the output."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cepheid.backends.files import Input, expand, unit_of
+from cepheid.backends.job import QueryText, Settings
+from cepheid.backends.local import Progress, Run, is_made_by_oracle, silent
+from cepheid.backends.matches import cell, dumps
+from cepheid.backends.parquet import ParquetSource, scan
+from cepheid.backends.prepare import Prepared, Wishes, prepare
+from cepheid.backends.sources import Columns, attribute_types, clock_of, readable_schema
+from cepheid.backends.tables import plain
+from cepheid.binding import warnings_for
+from cepheid.codegen.columns import schema_kinds
+from cepheid.events import Schema
+from cepheid.expr import Whole
+from cepheid.pattern import Query
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetJob:
+    """A query that is ready to run over its files."""
+
+    source: ParquetSource
+    prepared: Prepared
+    warnings: list[str]
+
+    def write(self, file: IO[bytes], format: str, progress: Progress = silent) -> int:
+        """The matches, as they are found; gives how many they are."""
+        run = Run(self.prepared, self.source, progress, self._shows())
+        sink = _SINKS[format](file, run.schema, _Objects(self.source, self._types_of_columns()))
+        matches = 0
+        for batch in run.events():
+            sink.write(batch)
+            matches += batch.num_rows
+        sink.close()
+        return matches
+
+    def _types(self) -> dict[str, tuple[str, ...]]:
+        """The types that the event of each variable may have."""
+        return {var: role.event_class.types or self.source.types for var, role in self.prepared.variables.items()}
+
+    def _types_of_columns(self) -> dict[str, tuple[str, ...]]:
+        """The same for the columns of the output that hold events."""
+        types, output = self._types(), self.prepared.query.output
+        if output is None:
+            return types
+        whole = {c.name: c.expr.var for c in output if isinstance(c.expr, Whole)}
+        return {name: types[var] for name, var in whole.items() if var in types}
+
+    def _shows(self) -> dict[str, tuple[str, ...]]:
+        has = self.source.attributes
+        return {
+            var: tuple(n for n in self.source.schema.names if any(n in has.get(t, ()) for t in types))
+            for var, types in self._types().items()
+        }
+
+
+def parquet_job(written: QueryText, query: Query, inputs: Sequence[Input], settings: Settings) -> ParquetJob | None:
+    """None where the files have to be read as a whole: they are not all Parquet, times or types are text or numbers in
+    disguise, or no kernel evaluates the query."""
+    columns = Columns(settings.type_column, settings.time_column)
+    if not all(_can_be_streamed(item, columns) for item in inputs):
+        return None
+    source = scan(inputs, columns)
+    kinds = schema_kinds(readable_schema(source.schema))
+    unit = None if settings.time_unit is None else unit_of(settings.time_unit)
+    known = attribute_types(source.schema)
+    schema = Schema({name: {a: t for a, t in known.items() if _has(has, a)} for name, has in source.attributes.items()})
+    with written.located_errors():
+        prepared = prepare(query, kinds, schema, clock_of(source, unit), Wishes(settings.params))
+    if prepared.kernel is None or is_made_by_oracle(prepared.query):
+        return None
+    return ParquetJob(source, prepared, warnings_for(prepared.query, schema))
+
+
+def _has(columns: Sequence[str], attribute: str) -> bool:
+    return attribute in columns or attribute.partition(".")[0] in columns
+
+
+def _can_be_streamed(item: Input, columns: Columns) -> bool:
+    for path, format in expand(item.path):
+        if format != "parquet":
+            return False
+        schema = pq.read_schema(path)
+        if columns.time not in schema.names:
+            return False
+        time = schema.field(columns.time).type
+        if not (pa.types.is_integer(time) or pa.types.is_timestamp(time) or pa.types.is_date(time)):
+            return False
+        if item.type is None and columns.type in schema.names:
+            kind = schema.field(columns.type).type
+            kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
+                return False
+    return True
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Objects:
+    """Rows of the output as JSON objects: an event shows the columns that its own type has."""
+
+    source: ParquetSource
+    types: Mapping[str, tuple[str, ...]]
+    """The types that an event in each column may have; columns that hold no events are not here."""
+
+    def of(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+        for row in batch.to_pylist():
+            yield {
+                name: self._events(value, self.types[name]) if name in self.types else plain(value)
+                for name, value in row.items()
+            }
+
+    def _events(self, value: Any, types: tuple[str, ...]) -> Any:
+        if isinstance(value, list):
+            return [self._events(item, types) for item in value]
+        if value is None:
+            return None
+        kind = value.get(self.source.columns.type) if len(types) > 1 else types[0]
+        has = self.source.attributes.get(kind, value.keys())
+        return {name: plain(item) for name, item in value.items() if name in has}
+
+
+class _Sink(Protocol):
+    def write(self, batch: pa.RecordBatch) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _JsonLines:
+    file: IO[bytes]
+    schema: pa.Schema
+    objects: _Objects
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self.file.writelines(dumps(row).encode() + b"\n" for row in self.objects.of(batch))
+
+    def close(self) -> None:
+        self.file.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class _Csv:
+    file: IO[bytes]
+    schema: pa.Schema
+    objects: _Objects
+
+    def __post_init__(self) -> None:
+        self._write([self.schema.names])
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._write([[cell(value) for value in row.values()] for row in self.objects.of(batch)])
+
+    def close(self) -> None:
+        self.file.flush()
+
+    def _write(self, rows: Sequence[Sequence[Any]]) -> None:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        self.file.write(text.getvalue().encode())
+
+
+@dataclass(slots=True)
+class _Parquet:
+    file: IO[bytes]
+    schema: pa.Schema
+    objects: _Objects
+    writer: pq.ParquetWriter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.writer = pq.ParquetWriter(self.file, self.schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self.writer.write_batch(batch)
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+_SINKS: Mapping[str, Callable[[IO[bytes], pa.Schema, _Objects], _Sink]] = {
+    "jsonl": _JsonLines,
+    "csv": _Csv,
+    "parquet": _Parquet,
+}
