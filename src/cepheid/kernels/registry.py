@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from cepheid.errors import NotAvailable
-from cepheid.kernels import Kernel, stacks
+from cepheid.kernels import Kernel, any_runs, runs, stacks
 from cepheid.physical import Plan
 
-KERNELS: Mapping[str, Callable[[Plan], Kernel]] = {"stacks": stacks.kernel}
+KERNELS: Mapping[str, Callable[[Plan], Kernel]] = {
+    "stacks": stacks.kernel,
+    "runs": runs.kernel,
+    "any_runs": any_runs.kernel,
+}
 
 
 def kernel_for(plan: Plan) -> Kernel:

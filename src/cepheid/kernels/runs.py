@@ -1,0 +1,587 @@
+"""NFA^b runs (SASE+ §3-§5) under strict contiguity, partition contiguity and skip till next match.
+
+A run is at one component, in the list of its partition and component. An event looks only at the lists of its own
+partition whose edges it can satisfy by itself (its mask); so runs that wait for a rare event cost nothing until it
+comes, and under contiguity a whole list ends at once. A run carries the values that its further edges ask for
+(`run_values`) and a pointer into the shared match buffer (`run_store`).
+
+Runs that an event brings into the same state with the same values are merged (§5.2.2). Those that an event left alone
+need no look: equal runs act alike, so if they ever act again they meet then.
+
+Matches are recorded as pointers into the buffer while events are read, and written out when the record is full, which
+is also when arrays grow and what can no longer be part of a match is reclaimed.
+
+Options: `merge` on | off, `algorithm` basic | backtrack (§5.2.3, see `backtrack`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cepheid.codegen.compile import compiled
+from cepheid.codegen.scalar import Constants
+from cepheid.codegen.writer import Writer
+from cepheid.kernels import BOUNDS, COUNTERS, FREE, OLDEST, VALUES, Kernel, State, StateArray
+from cepheid.kernels.run_values import NOWHERE, Computation, Source, Value
+from cepheid.pattern import Strategy, partition_attributes
+from cepheid.physical import Kind, Plan
+
+DEFAULTS: Mapping[str, str] = {"algorithm": "basic", "merge": "on"}
+
+OWN_COUNTERS = ("merged", "visited")
+"""Runs merged into others, and runs that an event looked at: the first registers after the common ones."""
+
+_IMPORTS = """from cepheid.kernels.run_store import (
+    ALWAYS, UNREACHED, add_node, compact_nodes, drop_expired, first_slot, forward_runs, join, mark_reached,
+    rehashed_index, release, slot_in, unite, write_matches,
+)
+
+
+"""
+
+_NODE = ("row", "prev", "alt", "start", "step", "depth")
+_FOUND = ("node", "row", "step", "floor")
+
+
+def kernel(plan: Plan) -> Kernel:
+    generator = _Generator(plan, {**DEFAULTS, **{k: str(v) for k, v in plan.options.items()}})
+    source = generator.source()
+    column_types = tuple("float64" if kind is Kind.FLOAT else "int64" for kind in plan.columns.values())
+    arguments = ["int", "int", "int64", "int64", "uint64", "int64", "int64", "float64", *column_types]
+    arguments += [f"{array.dtype}!" for array in generator.arrays] + ["int64!", "int64!"]
+    return Kernel(
+        plan=plan,
+        source=source,
+        function=compiled(source, arguments),
+        arrays=tuple(generator.arrays),
+        numbers=np.array(generator.constants.numbers, np.float64),
+        steps=tuple(component.step.var for component in generator.run.components),
+        column_types=column_types,
+        has_bounds=True,
+        texts=tuple(generator.constants.texts),
+        needs_ranks="ranks[" in source,
+    )
+
+
+def own_counters(state: State) -> dict[str, int]:
+    return {name: int(state[0][FREE + i]) for i, name in enumerate(OWN_COUNTERS)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """An index of run lists: by the attributes of its key, with one list for each of its components."""
+
+    name: str
+    key: tuple[str, ...]
+    states: tuple[int, ...]
+    knows_place: bool
+
+    @property
+    def heads(self) -> int:
+        """Where the heads begin in a slot, after the key, the number of runs and the place reached."""
+        return len(self.key) + 1 + self.knows_place
+
+    @property
+    def stride(self) -> int:
+        return self.heads + len(self.states)
+
+    @property
+    def layout(self) -> str:
+        """The arguments by which helpers find their way in it."""
+        return f"{self.name}, {self.stride}, {len(self.key)}, {self.heads}"
+
+    def count(self) -> str:
+        return f"{self.name}[at + {len(self.key)}]"
+
+    def head(self, state: int) -> str:
+        return f"at + {self.heads + self.states.index(state)}"
+
+
+class _Generator:
+    def __init__(self, plan: Plan, options: Mapping[str, str]) -> None:
+        self.plan = plan
+        self.options = options
+        self.registers = list(OWN_COUNTERS)
+        self.arrays: list[StateArray] = []
+        self.constants = Constants([float(plan.window or 0)])
+        strategy = plan.query.strategy
+        partition = partition_attributes(plan.query)
+        self.contiguous = strategy is not Strategy.NEXT_MATCH
+        # Where not all events of a run are in one partition, contiguity has to look at every run.
+        self.compared = partition if strategy is Strategy.PARTITION and set(partition) != set(plan.key) else ()
+        key = () if strategy is Strategy.STRICT or self.compared else tuple(n for n in plan.key if n in plan.columns)
+        self.run = Computation(self.plan, key, self.constants)
+        self.states = [c.index for c in self.run.components if c.index < self.run.last or c.takes]
+        self.index = _Index("index", key, tuple(self.states), self.plan.counts_events and bool(key))
+        for name in self.compared:
+            self.run.keep(Value("origin", NOWHERE, self.run.column[name]), self.run.last)
+        self.merges = self.options["merge"] == "on"
+
+    # --- the function -------------------------------------------------------------------------------------------------
+
+    def source(self) -> str:
+        events = Writer()
+        with events.block("for e in range(start, time.shape[0]):"):
+            self._event(events)
+        body = Writer()
+        with body.block("while True:"):
+            self._make_room(body)
+            with body.block("if start == time.shape[0]:"):
+                body("break")
+            body("stop = time.shape[0]")
+            body.lines.extend("    " + line if line else "" for line in events.lines)
+            body("start = stop")
+        self._declare_arrays()
+        names = [array.name for array in self.arrays]
+        columns = [f"column{i}" for i in range(len(self.plan.columns))]
+        parameters = ["now", "first", "time", "measure", "mask", "texts", "ranks", "numbers", *columns, *names]
+        out = Writer()
+        with out.block(f"def step({', '.join([*parameters, 'values', 'bounds'])}):"):
+            out("limit = np.int64(numbers[0])")
+            for number, name in self._numbered_registers():
+                out(f"{name} = reg[{number}]")
+            out("written = ends = found = start = 0", "work = 2")
+            out.lines.extend("    " + line if line else "" for line in body.lines)
+            out(f"matches += ends // {len(self.run.components)}")
+            for number, name in self._numbered_registers():
+                out(f"reg[{number}] = {name}")
+            out(f"reg[{VALUES}] = written", f"reg[{BOUNDS}] = ends")
+            with out.block("if time.shape[0] > 0:"):
+                out(f"reg[{OLDEST}] = node_row[0] if nodes > 0 else first + time.shape[0]")
+            out(f"return {', '.join([*names, 'values', 'bounds'])}")
+        return _IMPORTS + out.text()
+
+    def _numbered_registers(self) -> list[tuple[int, str]]:
+        return [*enumerate(COUNTERS), *((FREE + i, name) for i, name in enumerate(self.registers))]
+
+    def _register(self, name: str) -> str:
+        if name not in self.registers:
+            self.registers.append(name)
+        return name
+
+    def _declare_arrays(self) -> None:
+        arrays = [StateArray("reg", "int64", FREE + len(self.registers))]
+        arrays += [StateArray(f"node_{name}", "int64", 64) for name in _NODE]
+        arrays += [StateArray(f"found_{name}", "int64", 256) for name in _FOUND]
+        arrays += [StateArray(f"run_{name}", "int64", 16) for name in ("next", "start", "node")]
+        arrays += [StateArray(f"run_{v.name}", self.run.dtype(v), 16) for v in self.run.all_values()]
+        slots = 16 if self.index.key else 1
+        arrays.append(StateArray(self.index.name, "int64", slots * self.index.stride, fill=-1))
+        if self._hashed_merges():
+            arrays += [StateArray("meet_run", "int64", 32), StateArray("meet_stamp", "int64", 32, fill=-1)]
+        self.arrays = arrays
+
+    # --- between events -----------------------------------------------------------------------------------------------
+
+    def _make_room(self, w: Writer) -> None:
+        """Everything that assigns arrays is here, outside the loop over events: an array that is assigned in a loop
+        makes Numba count references at every turn. `work` bounds the runs that the next event can look at."""
+        index, most = self.index, len(self.states) + 1
+        nodes, free, live, _ = map(self._register, ("nodes", "free", "live", "top"))
+        width = len(self.run.components)
+        found = ", ".join(f"found_{name}" for name in _FOUND)
+        w("# write what was found, reclaim what no run needs, and make room for the next events")
+        w(f"values, bounds, written, ends = write_matches(found, {found}, {width}, {self._nodes()},")
+        w("                                               values, bounds, written, ends)")
+        w("found = 0")
+        with w.block(f"if {most} * work > found_node.shape[0]:"):
+            for name in _FOUND:
+                w(f"found_{name} = grown(found_{name}, {most} * work)")
+        with w.block(f"if start == 0 or {self._short_of_nodes()} or {self._short_of_runs()}:"):
+            w(f"peak_retained = max(peak_retained, {nodes})", "floor = ALWAYS")
+            if self.plan.window is not None:
+                with w.block("if start < time.shape[0]:"):
+                    w("floor = measure[start] - limit")
+                if not self.plan.counts_events:
+                    with w.block("else:"):
+                        w("floor = max(now, limit + ALWAYS) - limit")
+                w(f"{free}, dropped = drop_expired({index.layout}, floor, limit, run_next, run_start, {free})")
+                w(f"{live} -= dropped")
+            w(f"marks = np.full({nodes}, UNREACHED, np.int64)")
+            w(f"mark_reached({index.layout}, floor, limit, run_next, run_node, marks)")
+            w(f"{nodes} = compact_nodes(marks, {self._nodes()})")
+            w(f"forward_runs({index.layout}, run_next, run_node, marks)")
+            with w.block(f"if {self._short_of_nodes(2)}:"):
+                for name in _NODE:
+                    w(f"node_{name} = grown(node_{name}, 2 * {nodes} + {2 * most} * work)")
+            with w.block(f"if {self._short_of_runs(2)}:"):
+                for name in ("next", "start", "node", *(v.name for v in self.run.all_values())):
+                    w(f"run_{name} = grown(run_{name}, 2 * {live} + {most} * work)")
+                if self._hashed_merges():
+                    w("size = meet_run.shape[0]")
+                    with w.block("while size < 2 * run_next.shape[0]:"):
+                        w("size *= 2")
+                    w("meet_run, meet_stamp = np.empty(size, np.int64), np.full(size, EMPTY, np.int64)")
+        if index.key:
+            w(f"slots = {index.name}.shape[0] // {index.stride}")
+            with w.block(f"if 2 * ({self._register('used')} + 1) > slots:"):
+                w(f"{index.name}, slots, used = rehashed_index({index.name}, {index.stride}, {len(index.key)}, 8)")
+
+    def _nodes(self) -> str:
+        return ", ".join(f"node_{name}" for name in _NODE)
+
+    def _short_of_nodes(self, times: int = 1) -> str:
+        held = "nodes" if times == 1 else f"{times} * nodes"
+        return f"{held} + {2 * (len(self.states) + 1)} * work > node_row.shape[0]"
+
+    def _short_of_runs(self, times: int = 1) -> str:
+        held = "live" if times == 1 else f"{times} * live"
+        return f"{held} + {len(self.states) + 1} * work > run_next.shape[0]"
+
+    # --- one event ----------------------------------------------------------------------------------------------------
+
+    def _event(self, w: Writer) -> None:
+        index = self.index
+        w("bits = mask[e]")
+        if not self.contiguous:
+            with w.block(f"if bits & np.uint64({self._bits_of(range(len(self.run.components)))}) == 0:"):
+                w("events += 1", "dropped_by_mask += 1", "continue")
+        if index.key:
+            self._find_slot(w)
+        else:
+            w("at = 0")
+        w(f"work = {index.count()} + 2")
+        short = [self._short_of_nodes(), self._short_of_runs()]
+        short.append(f"found + {len(self.states) + 1} * work > found_node.shape[0]")
+        if index.key:
+            short.append("2 * (used + 1) > slots")
+        with w.block(f"if {' or '.join(short)}:"):
+            w("stop = e", "break")
+        w("events += 1", "m = measure[e]", "row = first + e")
+        for state in self.states:
+            if self._merges_by_target(state):
+                w(f"target{state} = EMPTY")
+        if self.states:
+            with w.block(f"if {index.count()} > 0:"):
+                if index.knows_place:
+                    w(f"{index.name}[at + {len(index.key) + 1}] = m")
+                for state in reversed(self.states):
+                    self._state(w, state)
+        self._start(w)
+
+    def _bits_of(self, components: Sequence[int] | range) -> int:
+        steps = [self.run.components[i].step for i in components]
+        return sum({1 << bit for step in steps for bit in (step.begin, step.take) if bit is not None})
+
+    def _find_slot(self, w: Writer) -> None:
+        """The slot of the event's partition. An event with a null in its key is in none, and begins nothing."""
+        terms = [self.run.event_term(name) for name in self.index.key]
+        parts = [f"float_key({t.source})" if t.kind is Kind.FLOAT else t.source for t in terms]
+        null = {Kind.INT: "{0} == NULL_INT", Kind.CODE: "{0} == NULL_CODE", Kind.FLOAT: "{0} != {0}"}
+        with w.block(f"if {' or '.join(null[t.kind].format(t.source) for t in terms)}:"):
+            w("events += 1", "continue")
+        for i, part in enumerate(parts):
+            w(f"key{i} = {part}")
+        name, stride = self.index.name, self.index.stride
+        if len(parts) == 1:
+            w(f"at = slot_in({name}, {stride}, slots, key0)")
+            return
+        hashed = "key0"
+        for i in range(1, len(parts)):
+            hashed = f"mixed_key({hashed}, key{i})"
+        same = " and ".join(f"{name}[at + {i}] == key{i}" for i in range(len(parts)))
+        w(f"at = first_slot({hashed}, slots) * {stride}")
+        with w.block(f"while {self.index.count()} != EMPTY and not ({same}):"):
+            w(f"at = (at + {stride}) % {name}.shape[0]")
+
+    # --- the runs of one component ------------------------------------------------------------------------------------
+
+    def _state(self, w: Writer, s: int) -> None:
+        component = self.run.components[s]
+        reachable = self._reachable(s)
+        bits = sum({1 << self.run.components[j].step.begin for j, _ in reachable})
+        if component.takes and component.step.take is not None:
+            bits |= 1 << component.step.take
+        w(f"# runs at component {s}")
+        with w.block("if True:" if self.compared else f"if bits & np.uint64({bits}):"):
+            w(f"head = {self.index.head(s)}", f"previous, r = EMPTY, {self.index.name}[head]")
+            with w.block("while r != EMPTY:"):
+                w("following = run_next[r]", "visited += 1")
+                self._visit(w, s, reachable)
+                with w.block("if keep:"):
+                    w("previous = r")
+                with w.block("else:"):
+                    with w.block("if previous == EMPTY:"):
+                        w(f"{self.index.name}[head] = following")
+                    with w.block("else:"):
+                        w("run_next[previous] = following")
+                    w("run_next[r] = free", "free = r", "live -= 1", f"{self.index.count()} -= 1")
+                w("r = following")
+        if self.contiguous and not self.compared:
+            with w.block("else:"):
+                w(f"free, released = release({self.index.name}, {self.index.head(s)}, run_next, free)")
+                w("live -= released", f"{self.index.count()} -= released")
+
+    def _visit(self, w: Writer, s: int, reachable: list[tuple[int, list[str]]]) -> None:
+        if self.plan.window is not None:
+            w("keep = m - run_start[r] <= limit")
+            with w.block("if keep:"):
+                self._edges(w, s, reachable)
+        else:
+            self._edges(w, s, reachable)
+
+    def _edges(self, w: Writer, s: int, reachable: list[tuple[int, list[str]]]) -> None:
+        """Take, begin and ignore (§3.2): each that holds is a run of its own. The take comes last, as it changes `r`."""
+        component = self.run.components[s]
+        full = f"{_of_run(Value('taken', s))} >= {component.high}" if component.high is not None else "False"
+        if component.takes:
+            self._decide(w, "takes", s, s)
+            if component.high is not None and s < self.run.last:
+                w(f"takes = takes and not {full}")
+        for j, conditions in reachable:
+            name = "begins" if j == s + 1 else "skips"
+            self._decide(w, name, s, j)
+            with w.block(f"if {' and '.join([name, *self._proceeds(s, s, _of_run), *conditions])}:"):
+                self._advance(w, s, j)
+        self._ignore(w, s, full)
+        if component.takes:
+            with w.block("if takes:"):
+                self._take(w, s)
+
+    def _decide(self, w: Writer, name: str, at: int, event: int) -> None:
+        """Whether the edge from `at` to `event` holds: a take if they are the same, else a begin."""
+        component = self.run.components[event]
+        tests = component.take if event == at else component.begin
+        bit = component.step.take if event == at else component.step.begin
+        assert bit is not None
+        w(f"{name} = bits & np.uint64({1 << bit}) != 0")
+        if tests:
+            with w.block(f"if {name}:"):
+                w(f"predicates += {len(tests)}", f"{name} = {self.run.test(tests, at, event, _of_run)}")
+
+    def _ignore(self, w: Writer, s: int, full: str) -> None:
+        component = self.run.components[s]
+        if self.compared:
+            w(f"keep = not ({self._same_partition()})")
+        elif self.contiguous:
+            w("keep = False")
+        elif not component.takes:
+            w("keep = not begins")
+        elif component.high is None or s == self.run.last:
+            w("keep = not takes")
+        else:
+            w(f"keep = not begins if {full} else not takes")
+
+    def _same_partition(self) -> str:
+        """Whether the event is in the partition of the run's first event; those with a null are in one of their own."""
+        names = self.compared
+        kinds = [self.plan.columns[name] for name in names]
+        null = {Kind.INT: "{0} == NULL_INT", Kind.CODE: "{0} == NULL_CODE", Kind.FLOAT: "{0} != {0}"}
+        of_event = [f"column{self.run.column[name]}[e]" for name in names]
+        of_run = [_of_run(Value("origin", NOWHERE, self.run.column[name])) for name in names]
+        here, there = (
+            " or ".join(null[k].format(x) for k, x in zip(kinds, xs, strict=True)) for xs in (of_event, of_run)
+        )
+        equal = " and ".join(f"{a} == {b}" for a, b in zip(of_event, of_run, strict=True))
+        return f"(({here}) and ({there})) or ({equal} and not ({here}))"
+
+    def _reachable(self, at: int) -> list[tuple[int, list[str]]]:
+        """The components that a run at `at` can begin next, each with the conditions for leaving out those between."""
+        found: list[tuple[int, list[str]]] = []
+        conditions: list[str] = []
+        for j in range(at + 1, self.run.last + 1):
+            found.append((j, list(conditions)))
+            component = self.run.components[j]
+            if not component.may_be_empty:
+                break
+            if component.proceed:
+                conditions.append(self.run.test(component.proceed, at, None, _of_run))
+        return found
+
+    def _proceeds(self, s: int, at: int, source: Source) -> list[str]:
+        """The conditions on a component's whole group."""
+        component = self.run.components[s]
+        conditions: list[str] = []
+        if component.low > 1:
+            conditions.append(f"{source(Value('taken', s))} >= {component.low}")
+        if component.proceed:
+            conditions.append(self.run.test(component.proceed, at, None, source))
+        return conditions
+
+    # --- new runs -----------------------------------------------------------------------------------------------------
+
+    def _start(self, w: Writer) -> None:
+        """Every event may begin a run, at the first component or after some that may be empty."""
+        for j, conditions in self._reachable(NOWHERE):
+            component = self.run.components[j]
+            tests = [*conditions]
+            if component.begin:
+                tests.append(self.run.test(component.begin, NOWHERE, j, _of_run))
+            with w.block(f"if bits & np.uint64({1 << component.step.begin}):  # may begin a run at component {j}"):
+                if tests:
+                    with w.block(f"if {' and '.join(tests)}:"):
+                        self._advance(w, NOWHERE, j)
+                else:
+                    self._advance(w, NOWHERE, j)
+
+    def _advance(self, w: Writer, at: int, to: int) -> None:
+        """The run `r` (none at all, if `at` is nowhere) goes on to begin another component on the event."""
+        goes_on = to in self.states
+        needed = self.run.live(to)
+        for value in needed:
+            w(f"new_{value.name} = {self.run.begun(value, at, to, _of_run)}")
+        before = "EMPTY" if at == NOWHERE else "run_node[r]"
+        self._complete(w, to, before, _of_new)
+        if goes_on:
+            self._push(w, at, to)
+        else:
+            w("partial_matches += 1")
+
+    def _complete(self, w: Writer, j: int, before: str, source: Source) -> None:
+        """Record a match if the run may end at component `j` with the event at hand."""
+        rest = self.run.components[j + 1 :]
+        if not all(component.may_be_empty for component in rest):
+            return
+        conditions = self._proceeds(j, j, source)
+        conditions += [self.run.test(c.proceed, j, None, source) for c in rest if c.proceed]
+        floor = "ALWAYS" if self.plan.window is None else "m - limit"
+
+        def record() -> None:
+            w(f"found_node[found] = {before}", "found_row[found] = row", f"found_step[found] = {j}")
+            w(f"found_floor[found] = {floor}", "found += 1")
+
+        if conditions:
+            with w.block(f"if {' and '.join(conditions)}:"):
+                record()
+        else:
+            record()
+
+    def _push(self, w: Writer, at: int, to: int) -> None:
+        """Let a new run wait at component `to`, with the values just computed."""
+        w("partial_matches += 1")
+        self._merge_or(w, to, _of_new, at == NOWHERE, lambda: self._add(w, at, to))
+
+    def _add(self, w: Writer, at: int, to: int) -> None:
+        index, head = self.index, self.index.head(to)
+        began, before = ("m", "EMPTY") if at == NOWHERE else ("run_start[r]", "run_node[r]")
+        with w.block("if live < top:"):
+            w("q = free", "free = run_next[q]")
+        with w.block("else:"):
+            w("q = top", "top += 1")
+        w("live += 1", f"run_start[q] = {began}", "run_node[q] = nodes")
+        for value in self.run.live(to):
+            w(f"run_{value.name}[q] = new_{value.name}")
+        w(f"add_node(nodes, row, {to}, {before}, {began}, {self._nodes()})", "nodes += 1")
+        if at == NOWHERE:
+            with w.block(f"if {index.count()} == EMPTY:"):
+                for i in range(len(index.key)):
+                    w(f"{index.name}[at + {i}] = key{i}")
+                w(f"{index.count()} = 0")
+                if index.key:
+                    w("used += 1")
+            if index.knows_place:
+                w(f"{index.name}[at + {len(index.key) + 1}] = m")
+        w(f"run_next[q] = {index.name}[{head}]", f"{index.name}[{head}] = q", f"{index.count()} += 1")
+
+    def _take(self, w: Writer, s: int) -> None:
+        """The run `r` takes the event: it stays in its list, changed, unless it is merged into another."""
+        changed: dict[Value, str] = {}
+        for value in self.run.live(s):
+            if value.component == s and (new := self.run.taken(value, _of_run(value))) is not None:
+                changed[value] = new
+        for value, new in changed.items():
+            w(f"new_{value.name} = {new}")
+
+        def source(value: Value) -> str:
+            return _of_new(value) if value in changed else _of_run(value)
+
+        self._complete(w, s, "run_node[r]", source)
+        w("partial_matches += 1")
+
+        def change() -> None:
+            if self.compared:  # the run may go on without the event too
+                for value in self.run.live(s):
+                    if value not in changed:
+                        w(f"new_{value.name} = {_of_run(value)}")
+                self._add(w, s, s)
+                with w.block("if previous == EMPTY:"):
+                    w("previous = q")
+                return
+            for value in changed:
+                w(f"run_{value.name}[r] = new_{value.name}")
+            w(f"add_node(nodes, row, {s}, run_node[r], run_start[r], {self._nodes()})")
+            w("run_node[r] = nodes", "nodes += 1", "keep = True")
+
+        def go_on() -> None:
+            self._merge_or(w, s, source, False, change, "q" if self.compared else "r")
+
+        high = self.run.components[s].high
+        if s == self.run.last and high is not None:
+            with w.block(f"if {source(Value('taken', s))} < {high}:"):
+                go_on()
+        else:
+            go_on()
+
+    # --- merging ------------------------------------------------------------------------------------------------------
+
+    def _differing(self, state: int) -> list[Value]:
+        """The values in which runs that an event brings into a state can differ."""
+        return [v for v in self.run.live(state) if not self.run.is_fresh(v, state)]
+
+    def _can_meet(self, state: int) -> bool:
+        """Whether one event can bring several runs into a state."""
+        return self.merges and (state > 0 or self.run.components[state].takes)
+
+    def _merges_by_target(self, state: int) -> bool:
+        return self._can_meet(state) and not self._differing(state)
+
+    def _hashed_merges(self) -> bool:
+        return any(self._can_meet(s) and self._differing(s) for s in self.states)
+
+    def _merge_or(self, w: Writer, state: int, source: Source, starts: bool, otherwise: object, run: str = "q") -> None:
+        assert callable(otherwise)
+        if not self._can_meet(state):
+            otherwise()
+            return
+        if self._merges_by_target(state):
+            w(f"q = target{state}")
+        else:
+            self._look_for_equal(w, state, source)
+        with w.block("if q != EMPTY:"):
+            if starts:
+                w(f"add_node(nodes, row, {state}, EMPTY, m, {self._nodes()})")
+                w("unite(nodes + 1, nodes, run_node[q], node_prev, node_alt, node_start, node_depth)")
+                w("run_node[q] = nodes + 1", "run_start[q] = m", "nodes += 2")
+            else:
+                w(f"join(run_node[q], run_node[r], nodes, {self._nodes()})")
+                w("run_node[q] = nodes", "run_start[q] = max(run_start[q], run_start[r])", "nodes += 1")
+            w("merged += 1")
+        with w.block("else:"):
+            otherwise()
+            if self._merges_by_target(state):
+                w(f"target{state} = {run}")
+            else:
+                w(f"meet_run[meet] = {run}", "meet_stamp[meet] = stamp")
+
+    def _look_for_equal(self, w: Writer, state: int, source: Source) -> None:
+        """A run that the event has already brought into the state with the same values: `q`, if there is one; `meet` is
+        where it is remembered, or will be."""
+        differing = self._differing(state)
+        hashed = "0"
+        for value in differing:
+            part = f"float_key({source(value)})" if self.run.dtype(value) == "float64" else f"np.int64({source(value)})"
+            hashed = part if hashed == "0" else f"mixed_key({hashed}, {part})"
+        w(f"stamp = row * {len(self.states)} + {self.states.index(state)}", "q = EMPTY")
+        w(f"meet = first_slot({hashed}, meet_run.shape[0])")
+        with w.block("while q == EMPTY and meet_stamp[meet] == stamp:"):
+            with w.block(f"if {' and '.join(self._equal(v, source) for v in differing)}:"):
+                w("q = meet_run[meet]")
+            with w.block("else:"):
+                w("meet = (meet + 1) & (meet_run.shape[0] - 1)")
+
+    def _equal(self, value: Value, source: Source) -> str:
+        there, here = f"run_{value.name}[meet_run[meet]]", source(value)
+        if self.run.dtype(value) != "float64":
+            return f"{there} == {here}"
+        return f"({there} == {here} or ({there} != {there} and {here} != {here}))"
+
+
+def _of_run(value: Value) -> str:
+    return f"run_{value.name}[r]"
+
+
+def _of_new(value: Value) -> str:
+    return f"new_{value.name}"
