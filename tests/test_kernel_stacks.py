@@ -210,3 +210,25 @@ def test_generated_source_holds_nothing_of_the_query() -> None:
         "WHERE secret_x.secret_attribute = secret_y.secret_attribute AND secret_x.secret_attribute != 'secret text'"
     )
     assert "secret" not in kernel_of(bound(text, stream), stream).source
+
+
+EDGES = [
+    ("EVENT SEQ(A x, !(B y)) WITHIN 6", shop(("A", 1, 1), ("B", 6, 1), ("A", 10, 1), ("B", 16, 1), ("A", 40, 1))),
+    ("PATTERN A x;!B y WITHIN 6", shop(("A", 1, 1), ("B", 7, 1), ("A", 10, 1), ("B", 17, 1), ("A", 40, 1))),
+    ("PATTERN SEQ(A x, !(A y), B z)", shop(("A", 1, 1), ("A", 1, 2), ("B", 1, 1), ("B", 2, 1))),
+    ("PATTERN SEQ(!(A x), B y) WITHIN 3", shop(("A", 1, 1), ("B", 4, 1), ("A", 5, 1), ("B", 9, 1))),
+    (
+        "EVENT SEQ(A x, B y, !(C z), A w) WHERE z.id > x.id",
+        shop(("A", 1, 1), ("A", 2, 3), ("B", 3, 1), ("C", 4, 2), ("A", 5, 1)),
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "rows"), EDGES)
+def test_negation_at_its_edges(text: str, rows: list[dict[str, Any]]) -> None:
+    stream = stream_of(rows)
+    query = bound(text, stream)
+    expected = by_oracle(query, stream)
+    assert expected
+    for cut in range(len(rows) + 1):
+        assert by_kernel(kernel_of(query, stream), stream, [cut])[0] == expected
