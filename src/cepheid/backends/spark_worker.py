@@ -141,7 +141,7 @@ class OracleTask:
         if order is not None:
             table, ticks = table.take(pa.array(order)), ticks[order]
         query, clock = self.prepared.query, self.prepared.clock
-        matches = evaluate(query, self._events(table, ticks), clock)
+        matches = evaluate(query, self.events(table, ticks), clock)
         if self.gatherer is not None:
             found = from_matches(matches, list(self.prepared.variables), self.prepared.many)
             yield self.gatherer.table(found, WholeTable(table, ticks))
@@ -154,7 +154,7 @@ class OracleTask:
         loaded = Loaded([], schema, self.prepared.clock, time_column=self.columns.time)
         return match_table(self.prepared.query, matches, loaded, dict.fromkeys(schema.types, plain_layout(self.input)))
 
-    def _events(self, table: pa.RecordBatch, ticks: Array) -> list[Event]:
+    def events(self, table: pa.RecordBatch, ticks: Array) -> list[Event]:
         """The events, each with the attributes that its type has."""
         types = types_column(table, self.columns)
         kinds = [UNTYPED if kind is None else kind for kind in types.to_pylist()]
