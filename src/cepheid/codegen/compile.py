@@ -69,7 +69,6 @@ def _interpreted(source: str) -> Callable[..., Any]:
 def _machine_code(source: str, argument_types: tuple[str, ...]) -> Callable[..., Any]:
     import numba
 
-    prepare_helpers()
     name = f"kernel_{_digest(source, *argument_types, _surroundings())}"
     directory = cache_directory()
     directory.mkdir(parents=True, exist_ok=True)
@@ -82,6 +81,7 @@ def _machine_code(source: str, argument_types: tuple[str, ...]) -> Callable[...,
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         spec.loader.exec_module(module)
+        prepare_helpers()  # only now are all the helpers that the kernel calls imported
         signature = tuple(_numba_type(t) for t in argument_types)
         function: Callable[..., Any] = numba.njit(signature, cache=True, nogil=True, error_model="numpy")(module.step)
     return function
