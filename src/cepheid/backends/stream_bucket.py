@@ -1,0 +1,376 @@
+"""One bucket of a stream: events wait in it until the watermark has passed them, then go through the evaluators in
+order. Nothing here knows of Spark, so parity with batch can be tested without it.
+
+An event before the watermark when it arrives is late. Since all events of one time are released together, and ordered
+by columns they carry, matches do not depend on how the stream was cut into batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cepheid.backends import stream_state
+from cepheid.backends.found import Found, first_and_last, from_matches, position_columns
+from cepheid.backends.rows import one_batch
+from cepheid.backends.sources import readable
+from cepheid.backends.spark_worker import OracleTask
+from cepheid.backends.stepping import LITTLE, PATIENCE, TIME, TYPE, Stepper
+from cepheid.backends.stream_pack import as_json, from_bytes, joined, to_bytes
+from cepheid.backends.stream_plan import StreamPlan, StreamQuery, mask_column
+from cepheid.codegen.columns import MASK, Encoder
+from cepheid.codegen.compile import interpreted
+from cepheid.kernels import END_OF_TIME, Array, Kernel, Positions
+from cepheid.kernels.registry import kernel_for
+from cepheid.semantics import evaluate
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """The released events that a later match may still contain. `first` is the position of the first of them."""
+
+    table: pa.RecordBatch
+    first: int
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        raise AssertionError("rows of a bucket are kept whole")
+
+    def forget(self, before: int) -> None:
+        raise AssertionError("rows of a bucket are kept whole")
+
+    def ticks(self, positions: Array) -> Array:
+        found: Array = np.asarray(self.table.column(TIME))[positions - self.first]
+        return found
+
+    def input_rows(self, positions: pa.Array) -> pa.Array:
+        return positions
+
+    def take(self, names: Sequence[str], positions: pa.Array) -> pa.RecordBatch:
+        return self.table.select(list(names)).take(pc.subtract(positions, self.first))
+
+    def after(self, position: int) -> KeptRows:
+        """Without the rows before a position."""
+        cut = min(max(position - self.first, 0), self.table.num_rows)
+        return KeptRows(self.table.slice(cut), self.first + cut)
+
+    @property
+    def end(self) -> int:
+        return self.first + self.table.num_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a batch brings out of a bucket: late events, and the matches of each query by its number."""
+
+    late: pa.RecordBatch | None
+    matches: list[tuple[int, pa.RecordBatch]]
+
+
+class Workshop:
+    """What a worker makes once for a plan: its kernels, and for how long they were interpreted: at
+    first they are, since compiling takes longer than a small batch."""
+
+    def __init__(self, plan: StreamPlan) -> None:
+        self.plan = plan
+        self.fingerprint = plan.fingerprint()
+        self.kept = plan.kept_schema()
+        self.packed = plan.packed_schema()
+        self.kernels: dict[int, Kernel] = {}
+        self.spent: dict[int, float] = {}
+
+    def kernel(self, number: int) -> Kernel:
+        if number not in self.kernels:
+            self.kernels[number] = kernel_for(self.plan.queries[number].prepared.plan)
+        return self.kernels[number]
+
+    def stepper(self, number: int, rows: int) -> Stepper:
+        kernel = self.kernel(number)
+        spent = self.spent.get(number, 0.0)
+        encoder = Encoder(kernel.plan, TYPE, TIME, kernel.texts, kernel.needs_ranks)
+        interpreting = spent <= PATIENCE and rows < LITTLE
+        first = replace(kernel, function=interpreted(kernel.source)) if interpreting else kernel
+        return Stepper(first, kernel.initial(), encoder, kernel, interpreting, spent)
+
+    def return_stepper(self, number: int, stepper: Stepper) -> None:
+        self.spent[number] = stepper.spent
+
+
+@dataclass(slots=True)
+class Bucket:
+    """The state of a bucket while it is being worked on."""
+
+    workshop: Workshop
+    number: int
+    waiting: pa.RecordBatch
+    rows: KeptRows
+    watermark: int = -END_OF_TIME
+    last: int = -END_OF_TIME
+    """The time of the last event that was released."""
+    given: dict[int, int] = field(default_factory=dict)
+    """How many matches each query with LIMIT has given."""
+    memory: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
+    """For each query with a kernel, its state and its encoder's."""
+
+    @classmethod
+    def new(cls, workshop: Workshop, number: int) -> Bucket:
+        none = pa.RecordBatch.from_pylist([], workshop.kept)
+        return cls(workshop, number, none, KeptRows(none, 0))
+
+    @property
+    def plan(self) -> StreamPlan:
+        return self.workshop.plan
+
+    @property
+    def queries(self) -> list[tuple[int, StreamQuery]]:
+        return [(number, self.plan.queries[number]) for number in self.plan.sharing(self.number)]
+
+    # --- a batch ------------------------------------------------------------------------------------------------------
+
+    def step(self, arrived: Sequence[pa.RecordBatch], watermark: int) -> Given:
+        """Take in events, and let time pass up to the watermark."""
+        late = self._take_in(arrived, watermark)
+        released = self._release(watermark)
+        if released.num_rows:
+            self.last = int(released.column(TIME)[-1].as_py())
+            self.rows = KeptRows(joined([self.rows.table, released]), self.rows.first)
+        matches: list[tuple[int, pa.RecordBatch]] = []
+        if watermark > self.watermark or released.num_rows:
+            oldest = [self.rows.end]
+            for number, query in self.queries:
+                outputs, needed_from = self._evaluate(number, query, released, watermark)
+                matches.extend((number, output) for output in outputs)
+                oldest.append(needed_from)
+            self.rows = self.rows.after(min(oldest))
+            self.watermark = watermark
+        return Given(late, matches)
+
+    def _take_in(self, arrived: Sequence[pa.RecordBatch], watermark: int) -> pa.RecordBatch | None:
+        if not arrived:
+            return None
+        events = joined(arrived)
+        times = np.asarray(events.column(TIME))
+        late = None
+        if times.min() < watermark:
+            is_late = times < watermark
+            # An event that several keys spread is late once.
+            if self.number < self.plan.buckets:
+                late = events.filter(pa.array(is_late))
+            events = events.filter(pa.array(~is_late))
+        wanted = self._relevant(events)
+        if wanted is not None:
+            events = events.filter(pa.array(wanted))
+        self.waiting = joined([self.waiting, events.select(self.workshop.kept.names)])
+        return late
+
+    def _relevant(self, events: pa.RecordBatch) -> Array | None:
+        """The events that can play a part in some query; None where all may."""
+        if not all(query.may_drop for _, query in self.queries):
+            return None
+        columns = [np.asarray(events.column(mask_column(number))) for number, _ in self.queries]
+        found: Array = np.logical_or.reduce([column != 0 for column in columns])
+        return found
+
+    def _release(self, watermark: int) -> pa.RecordBatch:
+        times = np.asarray(self.waiting.column(TIME))
+        ready = times < watermark
+        if not ready.any():
+            return self.waiting.slice(0, 0)
+        released = self.waiting if ready.all() else self.waiting.filter(pa.array(ready))
+        self.waiting = self.waiting.slice(0, 0) if ready.all() else self.waiting.filter(pa.array(~ready))
+        return _in_order(released, self.plan, any(query.ties_matter for _, query in self.queries))
+
+    # --- evaluators ---------------------------------------------------------------------------------------------------
+
+    def _evaluate(
+        self, number: int, query: StreamQuery, released: pa.RecordBatch, watermark: int
+    ) -> tuple[list[pa.RecordBatch], int]:
+        """What a query gives, and the position of the first row that it still needs."""
+        if query.by_oracle:
+            return self._by_oracle(number, query, watermark)
+        stepper = self.workshop.stepper(number, released.num_rows)
+        if number in self.memory:
+            arrays, encoder = self.memory[number]
+            stepper.state = stream_state.read_arrays(arrays, stepper.compiled.arrays)
+            stepper.encoder.restore(encoder)
+        else:
+            stepper.encoder.rows = self.rows.end - released.num_rows
+        outputs: list[pa.RecordBatch] = []
+        for positions in self._answers(number, query, stepper, released, watermark):
+            if len(positions):
+                start, end = (self.rows.ticks(at) for at in first_and_last(positions))
+                found = Found(position_columns(positions, query.prepared.many), start, end)
+                outputs.extend(self._shown(number, query, found))
+        oldest = min(stepper.oldest, self.rows.end)
+        if self._is_over(query, oldest, watermark):
+            self.memory.pop(number, None)
+            oldest = self.rows.end
+        else:
+            self.memory[number] = stream_state.write_arrays(stepper.state), stepper.encoder.save()
+        self.workshop.return_stepper(number, stepper)
+        return outputs, oldest
+
+    def _answers(
+        self, number: int, query: StreamQuery, stepper: Stepper, released: pa.RecordBatch, watermark: int
+    ) -> Iterator[Positions]:
+        if released.num_rows:
+            names = query.read_by_kernel(self.plan.schema)
+            arrays = [*(readable(released.column(name)) for name in names), released.column(TIME)]
+            masks = released.column(mask_column(number))
+            yield from stepper.step(pa.RecordBatch.from_arrays([*arrays, masks], names=[*names, TIME, MASK]))
+        if watermark == END_OF_TIME:
+            yield stepper.finish()
+        elif watermark > self.watermark and not query.prepared.plan.counts_events:
+            stepper.state, positions = stepper.kernel.advance(stepper.state, watermark - 1)
+            yield positions
+
+    def _is_over(self, query: StreamQuery, oldest: int, watermark: int) -> bool:
+        """Whether nothing that was seen can matter any more. A negated event is in no match, so only time tells that it
+        has ceased to matter."""
+        if watermark == END_OF_TIME:
+            return True
+        window = query.window
+        if window is not None and watermark - 1 - self.last > window:
+            return True
+        return oldest >= self.rows.end and not any(step.negated for step in query.prepared.plan.steps)
+
+    def _by_oracle(self, number: int, query: StreamQuery, watermark: int) -> tuple[list[pa.RecordBatch], int]:
+        """The oracle looks at all that is kept, every time; a match is given when the watermark passes its end (and the
+        time in which it may be taken back)."""
+        task = OracleTask(query.prepared, self.plan.columns, self.plan.schema, query.gatherer)
+        ticks = np.asarray(self.rows.table.column(TIME))
+        events = [replace(e, position=e.position + self.rows.first) for e in task.events(self.rows.table, ticks)]
+        unlimited = replace(query.prepared.query, limit=None)
+        matches = [
+            match
+            for match in evaluate(unlimited, events, query.prepared.clock)
+            if self.watermark <= match.end + query.lag < watermark
+        ]
+        outputs: list[pa.RecordBatch] = []
+        if matches and query.gatherer is None:
+            outputs.extend(self._limited(number, query, one_batch(task.table(matches))))
+        elif matches:
+            found = from_matches(matches, list(query.prepared.variables), query.prepared.many)
+            outputs.extend(self._shown(number, query, found))
+        if query.horizon is None:
+            return outputs, self.rows.first
+        gone = int(np.searchsorted(ticks, watermark - query.horizon)) if watermark != END_OF_TIME else len(ticks)
+        return outputs, self.rows.first + gone
+
+    def _shown(self, number: int, query: StreamQuery, found: Found) -> Iterator[pa.RecordBatch]:
+        assert query.gatherer is not None
+        limit = query.prepared.query.limit
+        if limit is not None:
+            found = _first(found, limit - self.given.get(number, 0))
+        if len(found.start):
+            yield from self._limited(number, query, query.gatherer.table(found, self.rows))
+
+    def _limited(self, number: int, query: StreamQuery, output: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        limit = query.prepared.query.limit
+        if limit is not None:
+            output = output.slice(0, max(limit - self.given.get(number, 0), 0))
+            self.given[number] = self.given.get(number, 0) + output.num_rows
+        if output.num_rows:
+            yield output
+
+    # --- the state ----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a new bucket would do as well."""
+        return not (self.waiting.num_rows or self.rows.table.num_rows or self.memory or self.given)
+
+    def wake_at(self) -> int | None:
+        """The time after which there is something to do even if no event comes."""
+        times = []
+        if self.waiting.num_rows:
+            times.append(pc.min(self.waiting.column(TIME)).as_py())
+        for number, query in self.queries:
+            kept = self.rows.table.num_rows > 0
+            if query.by_oracle:
+                if kept and (query.waits or query.horizon is not None):
+                    times.append(self.watermark)
+            elif number in self.memory and query.window is not None:
+                times.append(self.last + query.window + 1)
+                if query.waits and kept:
+                    times.append(self.rows.table.column(TIME)[0].as_py() + query.window + 1)
+        return min(times, default=None)
+
+    def save(self) -> bytes:
+        rows, waiting = self.rows.table, self.waiting
+        oldest = [column[0].as_py() for column in [rows.column(TIME)] if len(column)]
+        if waiting.num_rows:
+            oldest.append(pc.min(waiting.column(TIME)).as_py())
+        numbers = sorted(self.memory)
+        header: dict[str, Any] = {
+            "fingerprint": self.workshop.fingerprint,
+            "bucket": self.number,
+            "watermark": self.watermark,
+            "last": self.last,
+            "first": self.rows.first,
+            "given": {str(number): count for number, count in self.given.items()},
+            "queries": numbers,
+            "waiting": waiting.num_rows,
+            "kept": rows.num_rows,
+            "oldest": min(oldest, default=None),
+        }
+        parts = [to_bytes(waiting), to_bytes(rows), *(part for number in numbers for part in self.memory[number])]
+        return stream_state.write(header, parts)
+
+    @classmethod
+    def load(cls, workshop: Workshop, data: bytes) -> Bucket:
+        saved = stream_state.read(data, workshop.fingerprint)
+        header, (waiting, rows, *memory) = saved.header, saved.parts
+        return cls(
+            workshop,
+            header["bucket"],
+            from_bytes(waiting, workshop.kept),
+            KeptRows(from_bytes(rows, workshop.kept), header["first"]),
+            header["watermark"],
+            header["last"],
+            {int(number): count for number, count in header["given"].items()},
+            {number: (memory[2 * i], memory[2 * i + 1]) for i, number in enumerate(header["queries"])},
+        )
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+def _in_order(events: pa.RecordBatch, plan: StreamPlan, ties_matter: bool) -> pa.RecordBatch:
+    """By time; events of one time by the columns that the plan names, or else by all of them."""
+    times = np.asarray(events.column(TIME))
+    order = np.argsort(times, kind="stable")
+    ordered = times[order]
+    same = ordered[1:] == ordered[:-1]
+    if ties_matter and same.any():
+        tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        among = events.take(pa.array(order[tied]))
+        order[tied] = order[tied][_settled(among, plan)]
+    return events.take(pa.array(order))
+
+
+def _settled(tied: pa.RecordBatch, plan: StreamPlan) -> Array:
+    names = list(plan.order) or [field.name for field in plan.schema if field.name in tied.schema.names]
+    columns = {"time": tied.column(TIME), **{f"c{i}": _sortable(tied.column(name)) for i, name in enumerate(names)}}
+    keys = [(name, "ascending") for name in columns]
+    return np.asarray(pc.sort_indices(pa.table(columns), sort_keys=keys)).astype(np.int64)
+
+
+def _sortable(column: pa.Array) -> pa.Array:
+    if pa.types.is_nested(column.type) or pa.types.is_null(column.type):
+        return pa.array([None if value is None else as_json({"": value}) for value in column.to_pylist()], pa.string())
+    return column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
+
+
+def _first(found: Found, count: int) -> Found:
+    """The first matches by end, then by start, then by the positions of their events."""
+    rows = list(zip(*(column.to_pylist() for column in found.variables.values()), strict=True))
+    flat = [[p for at in row for p in (at if isinstance(at, list) else [at]) if p is not None] for row in rows]
+    order = sorted(range(len(flat)), key=lambda i: (found.end[i], found.start[i], flat[i]))[: max(count, 0)]
+    chosen = pa.array(order, pa.int64())
+    variables = {var: column.take(chosen) for var, column in found.variables.items()}
+    return Found(variables, found.start[order], found.end[order])

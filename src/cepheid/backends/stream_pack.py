@@ -1,0 +1,164 @@
+"""Events on their way to their buckets: one block of Arrow bytes for each bucket, instead of one row for each event.
+
+Rows without a usable time are no events: they become rejects, with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cepheid.backends.rows import one_batch
+from cepheid.backends.sources import readable, types_column, with_type_and_time
+from cepheid.backends.stepping import TIME, TYPE
+from cepheid.backends.stream_plan import StreamPlan
+from cepheid.backends.tables import plain
+from cepheid.codegen.columns import attribute
+from cepheid.codegen.masks import masks
+from cepheid.errors import shown
+from cepheid.kernels import Array
+
+REJECT_SCHEMA = pa.schema([("reason", pa.string()), ("raw", pa.string())])
+"""A row that is not an event: why, and what it was, as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """The events of one bucket (or rejects), and the time of the latest of them in ticks."""
+
+    bucket: int
+    rejected: bool
+    rows: pa.RecordBatch
+    latest: int | None
+
+
+def packets(plan: StreamPlan, given: pa.RecordBatch) -> Iterator[Packet]:
+    """The rows of a batch by bucket; an event that several keys spread goes to a bucket of each."""
+    events, ticks, rejects = _timed(plan, given)
+    if rejects.num_rows:
+        yield Packet(0, True, rejects, None)
+    if not events.num_rows:
+        return
+    whole = _with_masks(plan, events, ticks)
+    for number, key in enumerate(plan.keys):
+        places = number * plan.buckets + bucket_numbers(events, key, plan.buckets)
+        order = np.argsort(places, kind="stable")
+        ordered, sorted_ticks = whole.take(pa.array(order)), ticks[order]
+        edges = np.flatnonzero(np.diff(places[order], prepend=-1, append=-1))
+        for start, end in pairwise(edges.tolist()):
+            bucket = int(places[order[start]])
+            yield Packet(bucket, False, ordered.slice(start, end - start), int(sorted_ticks[start:end].max()))
+
+
+def _with_masks(plan: StreamPlan, events: pa.RecordBatch, ticks: Array) -> pa.RecordBatch:
+    names = events.schema.names
+    typed = with_type_and_time(_readable(events), names, types_column(events, plan.columns), ticks)
+    arrays = [*events.columns, typed.column(TIME)]
+    for query in plan.queries:
+        if not query.by_oracle:
+            arrays.append(pa.array(masks(query.prepared.plan, typed, TYPE)))
+    return pa.RecordBatch.from_arrays(arrays, schema=plan.packed_schema())
+
+
+def _readable(events: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([readable(column) for column in events.columns], names=events.schema.names)
+
+
+# --- rows that are no events ------------------------------------------------------------------------------------------
+
+
+def _timed(plan: StreamPlan, given: pa.RecordBatch) -> tuple[pa.RecordBatch, Array, pa.RecordBatch]:
+    """The events, their times in ticks, and the rejects."""
+    name = plan.columns.time
+    column = given.column(name)
+    if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+        column = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+    if pa.types.is_floating(column.type):
+        whole = pc.equal(column, pc.round(column))
+        column = pc.if_else(whole.fill_null(False), column, None).cast(pa.int64(), safe=False)
+    low, high = plan.time.range
+    fits = pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high)).fill_null(False)
+    good = np.asarray(fits)
+    if good.all():
+        return given, np.asarray(column.cast(pa.int64())), _none()
+    bad = given.filter(pc.invert(fits))
+    reasons = [_reason(name, value) for value in bad.column(name).to_pylist()]
+    raw = [as_json(row) for row in bad.to_pylist()]
+    rejects = pa.RecordBatch.from_arrays([pa.array(reasons), pa.array(raw)], schema=REJECT_SCHEMA)
+    return given.filter(fits), np.asarray(column.filter(fits).cast(pa.int64())), rejects
+
+
+def _none() -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], REJECT_SCHEMA)
+
+
+def _reason(name: str, value: object) -> str:
+    if value is None:
+        return f"no time: `{shown(name)}` is null"
+    return f"the time `{shown(str(value))}` is not one that a stream can hold"
+
+
+def as_json(row: dict[str, object]) -> str:
+    return json.dumps({name: plain(value) for name, value in row.items()}, ensure_ascii=False)
+
+
+# --- buckets ----------------------------------------------------------------------------------------------------------
+
+
+def bucket_numbers(events: pa.RecordBatch, key: Sequence[str], buckets: int) -> Array:
+    """The bucket of each event by its key: the same in every process and for ever, since states lie in buckets."""
+    if not key:
+        return np.zeros(events.num_rows, np.int64)
+    mixed = np.zeros(events.num_rows, np.uint64)
+    for name in key:
+        column = attribute(events, name)
+        assert column is not None, "a key is a column of the input"
+        mixed = _mixed(mixed ^ _numbers(column))
+    return (mixed % np.uint64(buckets)).astype(np.int64)
+
+
+def _numbers(column: pa.Array) -> Array:
+    kind = column.type
+    if pa.types.is_floating(kind):
+        # 0.0 and -0.0 are equal, and differ in their bits.
+        floats = np.asarray(column.cast(pa.float64()).fill_null(0.0)) + 0.0
+        return floats.view(np.uint64)
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        column = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+    if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
+        return np.asarray(column.cast(pa.int64()).fill_null(0)).astype(np.int64).view(np.uint64)
+    encoded = column.dictionary_encode()
+    texts = encoded.dictionary.cast(pa.string()).to_pylist()
+    sums = np.array([zlib.crc32(text.encode()) for text in texts] or [0], np.uint64)
+    return sums[np.asarray(encoded.indices.fill_null(0))]
+
+
+def _mixed(numbers: Array) -> Array:
+    """SplitMix64's last steps: keys that follow one another land anywhere."""
+    with np.errstate(over="ignore"):
+        numbers = (numbers + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
+        numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return numbers ^ (numbers >> np.uint64(31))
+
+
+# --- bytes ------------------------------------------------------------------------------------------------------------
+
+
+def to_bytes(rows: pa.RecordBatch) -> bytes:
+    """Without the schema, which both ends know."""
+    return bytes(rows.serialize())
+
+
+def from_bytes(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+
+
+def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else one_batch(pa.Table.from_batches(batches))

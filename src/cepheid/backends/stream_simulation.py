@@ -1,0 +1,83 @@
+"""A stream without Spark: the same packing, buckets, states and watermark, batch by batch in one process.
+
+Every batch begins from bytes, as after a restart. What Spark adds is storage and a schedule; what is computed is this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from cepheid.backends.stream_bucket import Bucket, Workshop
+from cepheid.backends.stream_pack import Packet, packets
+from cepheid.backends.stream_plan import StreamPlan
+from cepheid.kernels import END_OF_TIME
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What came out: the matches of each query, late events, and rejects."""
+
+    matches: Mapping[str, list[pa.RecordBatch]]
+    late: list[pa.RecordBatch]
+    rejects: list[pa.RecordBatch]
+    states: tuple[int, ...] = ()
+    """The bytes of all states after each batch."""
+
+
+@dataclass(slots=True)
+class Simulation:
+    plan: StreamPlan
+    states: dict[int, bytes] = field(default_factory=dict)
+    spark_watermark: int = 0
+    """In milliseconds, as Spark counts it."""
+    sizes: list[int] = field(default_factory=list)
+
+    def run(self, batches: Iterable[pa.RecordBatch], *, end_of_time: bool = True) -> Simulated:
+        out = Simulated({query.name: [] for query in self.plan.queries}, [], [])
+        for batch in batches:
+            self._batch(list(packets(self.plan, batch)), self.watermark, out)
+            # Spark runs a batch without data when the watermark has moved and something waits for it.
+            self._batch([], self.watermark, out)
+        if end_of_time:
+            self._batch([], END_OF_TIME, out)
+        return Simulated(out.matches, out.late, out.rejects, tuple(self.sizes))
+
+    @property
+    def watermark(self) -> int:
+        return self.plan.time.watermark(self.spark_watermark)
+
+    def _batch(self, arrived: list[Packet], watermark: int, out: Simulated) -> None:
+        workshop = Workshop(self.plan)
+        out.rejects.extend(packet.rows for packet in arrived if packet.rejected)
+        for number in self._called(arrived, watermark):
+            data = self.states.pop(number, None)
+            bucket = Bucket.new(workshop, number) if data is None else Bucket.load(workshop, data)
+            given = bucket.step([p.rows for p in arrived if p.bucket == number and not p.rejected], watermark)
+            if given.late is not None:
+                out.late.append(given.late)
+            for query, matches in given.matches:
+                out.matches[self.plan.queries[query].name].append(matches)
+            if not bucket.is_empty:
+                self.states[number] = bucket.save()
+        self.sizes.append(sum(map(len, self.states.values())))
+        latest = [packet.latest for packet in arrived if packet.latest is not None]
+        if latest:
+            moment = self.plan.time.to_spark_micros(max(latest)) // 1000 - self.plan.delay
+            self.spark_watermark = max(self.spark_watermark, moment)
+
+    def _called(self, arrived: list[Packet], watermark: int) -> Iterator[int]:
+        """The buckets that events came for, and those whose time has come."""
+        with_events = {packet.bucket for packet in arrived if not packet.rejected}
+        for number in sorted(with_events | self.states.keys()):
+            if number in with_events or watermark == END_OF_TIME or self._is_due(number, watermark):
+                yield number
+
+    def _is_due(self, number: int, watermark: int) -> bool:
+        bucket = Bucket.load(Workshop(self.plan), self.states[number])
+        wake = bucket.wake_at()
+        if wake is None:
+            return False
+        return self.plan.time.wake_at(wake, bucket.watermark) < self.spark_watermark
