@@ -282,7 +282,6 @@ def test_rejects_go_where_they_are_asked_for_or_are_told(tmp_path: Path) -> None
         (["--query", THEFT], "there are no events"),
         (["--query", THEFT, "-i", "no.jsonl"], "there is no file `no.jsonl`"),
         (["--query-file", "no.sase", "-i", "no.jsonl"], "cannot read the query file"),
-        (["--query", THEFT, "-i", "SHOP", "--backend", "spark"], "does not have the backend `spark` yet"),
         (["--query", THEFT, "-i", "SHOP", "--backend", "referense"], "did you mean `reference`?"),
         (["--query", THEFT, "-i", "SHOP", "--dialect", "sql"], "unknown language `sql`"),
         (["--query", THEFT, "-i", "SHOP", "-o", "m.txt"], "the format of `m.txt` is not known"),

@@ -7,15 +7,19 @@ from cepheid.version import __version__
 if TYPE_CHECKING:
     from cepheid.backends.api import explain as explain
     from cepheid.backends.api import match as match
+    from cepheid.backends.spark_api import matches as matches
+    from cepheid.backends.spark_session import session as session
     from cepheid.errors import CepheidError as CepheidError
     from cepheid.lang import parse as parse
     from cepheid.lang import to_text as to_text
 
-__all__ = ["CepheidError", "__version__", "explain", "match", "parse", "to_text"]
+__all__ = ["CepheidError", "__version__", "explain", "match", "matches", "parse", "session", "to_text"]
 
 _HOMES = {
     "match": "cepheid.backends.api",
     "explain": "cepheid.backends.api",
+    "matches": "cepheid.backends.spark_api",
+    "session": "cepheid.backends.spark_session",
     "parse": "cepheid.lang",
     "to_text": "cepheid.lang",
     "CepheidError": "cepheid.errors",

@@ -102,7 +102,7 @@ Inputs = Annotated[
         "With TYPE= every row is an event of that type.",
     ),
 ]
-Backend = Annotated[str, typer.Option(help="What runs the query: reference or local (spark comes later).")]
+Backend = Annotated[str, typer.Option(help="What runs the query: reference, local or spark.")]
 TypeColumn = Annotated[str, typer.Option(help="The column that holds an event's type.")]
 TimeColumn = Annotated[str, typer.Option(help="The column that holds an event's time: integers, or ISO 8601.")]
 TimeUnit = Annotated[

@@ -31,6 +31,9 @@ def match(
     evaluator: str | None = None,
     params: Mapping[str, Any] | None = None,
     options: Mapping[str, str | bool] | None = None,
+    session: Any = None,
+    partitions: int | None = None,
+    rejects: bool = False,
 ) -> Any:
     """The matches of a query in a table of events, as a table of the same kind, one row for each match.
 
@@ -42,9 +45,31 @@ def match(
     With `output="events"` there is a struct for each variable (a list of structs where it binds many events, null for a
     branch that was not taken), or what the query returns; then `match_start` and `match_end`. With
     `output="positions"` there are only the row numbers of the events. Matches come in the order in which they are
-    found. `evaluator` and `options` force a choice that is otherwise made by the plan (see `explain`)."""
+    found. `evaluator` and `options` force a choice that is otherwise made by the plan (see `explain`).
+
+    A Spark DataFrame, a dictionary of one for each event type, or (with `session`) the path or table of Parquet files
+    is matched in Spark, by `partitions` tasks, and the answer is a DataFrame; with `rejects=True` it comes with a second
+    one of the rows that are no events."""
     if output not in OUTPUTS:
         raise InputProblem(f"there is no output `{shown(output)}`", expected=f"one of {listing(OUTPUTS)}")
+    if session is not None or is_spark(events):
+        from cepheid.backends import spark_api  # Spark, which takes seconds to load
+
+        return spark_api.match(
+            query,
+            events,
+            dialect=dialect,
+            type_column=type_column,
+            time_column=time_column,
+            time_unit=time_unit,
+            output=output,
+            evaluator=evaluator,
+            params=params,
+            options=options,
+            session=session,
+            partitions=partitions,
+            rejects=rejects,
+        )
     parsed = parse(query, dialect) if isinstance(query, str) else query
     opened = frames.opened(events, Columns(type_column, time_column))
     if opened is None:
@@ -75,6 +100,22 @@ def explain(
     level = level or ("query" if events is None else "plan")
     if level not in LEVELS:
         raise InputProblem(f"there is no level `{shown(level)}`", expected=f"one of {listing(LEVELS)}")
+    if is_spark(events):
+        from cepheid.backends import spark_api
+
+        return spark_api.explain(
+            query,
+            events,
+            level,
+            format,
+            dialect=dialect,
+            type_column=type_column,
+            time_column=time_column,
+            time_unit=time_unit,
+            evaluator=evaluator,
+            params=params,
+            options=options,
+        )
     parsed = parse(query, dialect) if isinstance(query, str) else query
     if events is None:
         if level != "query":
@@ -112,3 +153,10 @@ def _require_settled_classes(query: Query) -> None:
                 span=node.span,
                 expected=f"`{node.var} {node.var}` for the type, or events that are all there (a table, a file)",
             )
+
+
+def is_spark(events: Any) -> bool:
+    """Whether these events are in Spark, found out without loading Spark for those who do not use it."""
+    if isinstance(events, Mapping):
+        return bool(events) and all(is_spark(item) for item in events.values())
+    return type(events).__module__.startswith("pyspark.sql.")

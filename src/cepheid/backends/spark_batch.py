@@ -1,5 +1,5 @@
-"""A query over Spark DataFrames. What Spark can do is left to Spark (types, single-event tests, projections, the shuffle);
-what it hands to Python is few columns of few events, once for each task."""
+"""A query over Spark DataFrames. What Spark can do is left to Spark (types, single-event tests, projections, shuffle); what
+it hands to Python is few columns of few events, once for each task."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class SparkJob:
     ) -> SparkJob:
         kinds = schema_kinds(readable_schema(events.schema))
         prepared = prepare(query, kinds, events.schema_for(query), events.clock(unit), wishes)
-        return cls(replace(prepared, kernel=None), events, distribution(prepared.plan), partitions)
+        return cls(prepared, events, distribution(prepared.plan), partitions)
 
     # --- what comes out -----------------------------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ class SparkJob:
             (F.monotonically_increasing_id() if position is None else position).alias(POSITION),
         )
         frame, slices = self._divided(frame)
-        task = KernelTask(self.prepared, time, gatherer, slices)
+        task = KernelTask(self._shipped, time, gatherer, slices)
         return frame.mapInArrow(task, from_arrow_schema(task.schema))
 
     def _relevant(self) -> DataFrame:
@@ -191,15 +191,20 @@ class SparkJob:
 
     def _oracle_matches(self) -> DataFrame:
         gatherer = None if is_made_by_oracle(self.prepared.query) else self._gatherer()
-        task = OracleTask(self.prepared, self.events.columns, self.events.schema, gatherer)
+        task = OracleTask(self._shipped, self.events.columns, self.events.schema, gatherer)
         schema = task.table([]).schema if gatherer is None else gatherer.schema
         frame = self.events.frame.filter(column(self.events.columns.time).isNotNull())
         frame = frame.withColumn(POSITION, F.monotonically_increasing_id())
         return together(frame, self._input_bytes()).mapInArrow(task, from_arrow_schema(schema))
 
+    @property
+    def _shipped(self) -> Prepared:
+        """What goes to the workers, each of which makes the kernel for itself."""
+        return replace(self.prepared, kernel=None)
+
     def _gatherer(self) -> Gatherer:
         shown = {var: self.events.shown_by(role.event_class.types) for var, role in self.prepared.variables.items()}
-        return Gatherer.of(self.prepared, self.events.schema, self.events.columns.time, shown)
+        return Gatherer.of(self._shipped, self.events.schema, self.events.columns.time, shown)
 
 
 def together(frame: DataFrame, size: int) -> DataFrame:

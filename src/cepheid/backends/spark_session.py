@@ -14,13 +14,14 @@ _SETTINGS: Mapping[str, str] = {
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Attributes that differ only in the case of a letter are two attributes.
+    "spark.sql.caseSensitive": "true",
     # A row crosses into Python as part of an Arrow batch: the larger, the less it costs.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
     "spark.sql.shuffle.partitions": "8",
     # Nobody else talks to a session on this machine, whatever its name resolves to.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -Dorg.slf4j.simpleLogger.defaultLogLevel=error",
 }
 _NO_SETTINGS: Mapping[str, str] = {}
 

@@ -1,5 +1,5 @@
-"""What happens in Spark's Python workers: the events of one partition are put in order, run through one kernel, and come
-out as matches. One call does all keys of a partition."""
+"""What happens in Spark's Python workers: the events of one partition are put in order, run through one kernel, and
+come out as matches. One call does all keys of a partition."""
 
 from __future__ import annotations
 
@@ -235,8 +235,8 @@ _settled = False
 
 
 def settle_memory() -> None:
-    """Spark collects garbage after every task, and goes through all of Numba and Arrow to find none: what is there after
-    the first task stays, so it need not be looked at again."""
+    """Spark collects garbage after every task, and goes through all of Numba and Arrow to find none: what is there
+    after the first task stays, so it need not be looked at again."""
     global _settled
     if not _settled:
         gc.collect()
