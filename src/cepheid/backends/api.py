@@ -48,8 +48,8 @@ def match(
     found. `evaluator` and `options` force a choice that is otherwise made by the plan (see `explain`).
 
     A Spark DataFrame, a dictionary of one for each event type, or (with `session`) the path or table of Parquet files
-    is matched in Spark, by `partitions` tasks, and the answer is a DataFrame; with `rejects=True` it comes with a second
-    one of the rows that are no events."""
+    is matched in Spark, by `partitions` tasks, and the answer is a DataFrame; with `rejects=True` it comes with a
+    second one of the rows that are no events."""
     if output not in OUTPUTS:
         raise InputProblem(f"there is no output `{shown(output)}`", expected=f"one of {listing(OUTPUTS)}")
     if session is not None or is_spark(events):

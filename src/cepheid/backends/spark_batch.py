@@ -1,5 +1,5 @@
-"""A query over Spark DataFrames. What Spark can do is left to Spark (types, single-event tests, projections, shuffle); what
-it hands to Python is few columns of few events, once for each task."""
+"""A query over Spark DataFrames. What Spark can do is left to Spark (types, single-event tests, projections, shuffle);
+what it hands to Python is few columns of few events, once for each task."""
 
 from __future__ import annotations
 
