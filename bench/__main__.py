@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench import sase
+from bench import sase, targets
 from bench.plots import draw
 from bench.report import Benchmark
 
-BENCHMARKS: dict[str, Benchmark] = {b.name: b for b in sase.BENCHMARKS}
+BENCHMARKS: dict[str, Benchmark] = {b.name: b for b in (*sase.BENCHMARKS, *targets.BENCHMARKS)}
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
