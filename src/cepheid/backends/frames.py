@@ -38,8 +38,10 @@ def opened(events: Any, columns: Columns) -> Opened | None:
     if isinstance(events, str | os.PathLike):
         return Opened(_file(os.fspath(events), columns), _table)
     if isinstance(events, pa.RecordBatchReader):
-        require_time_column(events.schema, columns)
-        return Opened(BatchSource(iter(events), events.schema, columns), pa.RecordBatchReader.from_batches)
+        schema = without_views(events.schema.empty_table()).schema
+        require_time_column(schema, columns)
+        batches = (batch for item in events for batch in _batches(item))
+        return Opened(BatchSource(batches, schema, columns), pa.RecordBatchReader.from_batches)
     table, give = _whole(events)
     if table is not None:
         return Opened(TableSource.of(table, columns), give)
@@ -72,9 +74,9 @@ def _file(path: str, columns: Columns) -> Source:
 def _whole(events: Any) -> tuple[pa.Table | None, Give]:
     """Events that are all there, as a table, and how to make the like of what was given."""
     if isinstance(events, pa.Table):
-        return events, _table
+        return without_views(events), _table
     if isinstance(events, pa.RecordBatch):
-        return pa.Table.from_batches([events]), lambda schema, rows: one_batch(_table(schema, rows))
+        return without_views(pa.Table.from_batches([events])), lambda schema, rows: one_batch(_table(schema, rows))
     library = type(events).__module__.partition(".")[0]
     if library == "pandas" and type(events).__name__ == "DataFrame":
         return pa.Table.from_pandas(events, preserve_index=False), lambda schema, rows: _table(schema, rows).to_pandas()
@@ -82,10 +84,19 @@ def _whole(events: Any) -> tuple[pa.Table | None, Give]:
         events = events.collect()
     if library == "polars" and type(events).__name__ == "DataFrame":
         polars = sys.modules["polars"]
-        return pa.table(events), lambda schema, rows: polars.from_arrow(_table(schema, rows))
+        table = events.to_arrow(compat_level=polars.CompatLevel.oldest())
+        return table, lambda schema, rows: polars.from_arrow(_table(schema, rows))
     if hasattr(events, "__arrow_c_stream__"):
-        return pa.table(events), _table
+        return without_views(pa.table(events)), _table
     return None, _table
+
+
+def without_views(table: pa.Table) -> pa.Table:
+    """The table with plain strings in place of string views, which Arrow cannot take rows of."""
+    for number, field in enumerate(table.schema):
+        if pa.types.is_string_view(field.type):
+            table = table.set_column(number, pa.field(field.name, pa.string()), table.column(number).cast(pa.string()))
+    return table
 
 
 def _batches(item: Any) -> Iterator[pa.RecordBatch]:

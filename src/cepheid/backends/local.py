@@ -128,6 +128,8 @@ class Run:
             yield self._first_found(self.prepared.query.limit, stepper, rows, kept)
             return
         for positions in self._steps(stepper, rows, kept):
+            if not len(positions):
+                continue
             first, last = first_and_last(positions)
             variables = position_columns(positions, self.prepared.many)
             yield Found(variables, rows.ticks(first), rows.ticks(last))

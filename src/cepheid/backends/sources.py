@@ -74,7 +74,7 @@ def _type_of(kind: pa.DataType) -> Type:
         return _type_of(kind.value_type)
     if pa.types.is_boolean(kind):
         return Type.BOOLEAN
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return Type.STRING
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return Type.VECTOR
@@ -144,10 +144,6 @@ def types_column(batch: pa.RecordBatch, columns: Columns) -> pa.Array:
 def readable(column: pa.Array) -> pa.Array:
     """The column in a type that predicates are evaluated on."""
     kind = column.type
-    if pa.types.is_string_view(kind):
-        return column.cast(pa.string())
-    if pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type):
-        return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(pa.string()))
     if pa.types.is_timestamp(kind) and kind.unit == "ns":
         return column.cast(pa.timestamp("us", kind.tz), safe=False)
     return column
