@@ -32,12 +32,17 @@ from cepheid.checks import summarises
 from cepheid.codegen.columns import schema_kinds, types_of
 from cepheid.errors import NotAvailable
 from cepheid.events import Event
-from cepheid.kernels import Positions
+from cepheid.kernels import END_OF_TIME, Positions
 from cepheid.pattern import Query, SourceStream, roles
 from cepheid.semantics import Match, evaluate
 
 Progress = Callable[[int, int], None]
 """Told after each batch how many events have been read and how many matches found."""
+
+
+MOST_RIVALS = 200_000
+"""How many matches are looked at, beyond those that LIMIT keeps, for ones that come before them in order. One event may
+complete more matches than could ever be put in order."""
 
 
 def silent(events: int, matches: int) -> None:
@@ -137,10 +142,14 @@ class Run:
     def _first_found(self, limit: int, stepper: Stepper, rows: Rows, kept: Sequence[str]) -> Found:
         """LIMIT: the first matches. No event is read once they are certain."""
         first = FirstMatches(limit, stepper.kernel.steps)
+        latest = -END_OF_TIME
+        seen = 0
         for positions in self._steps(stepper, rows, kept, PIECE, first.oldest):
             if len(positions):
-                first.add(positions, *(rows.ticks(at) for at in first_and_last(positions)))
-            if first.settled(stepper.later_matches_end_at()):
+                start, end = (rows.ticks(at) for at in first_and_last(positions))
+                first.add(positions, start, end)
+                latest, seen = int(end[-1]), seen + len(positions)
+            if first.settled(stepper.later_matches_end_at(latest)) or (seen > limit + MOST_RIVALS and limit):
                 break
         positions, start, end = first.positions()
         return Found(position_columns(positions, self.prepared.many), start, end)
@@ -166,7 +175,7 @@ class Run:
             rows.forget(min(stepper.oldest, *(at for at in [held()] if at is not None), stepper.oldest))
             read += batch.num_rows
             self.progress(read, matches)
-        yield stepper.finish()
+        yield from stepper.finish_lazily()
 
     def _read_by_plan(self) -> list[str]:
         plan = self.prepared.plan

@@ -48,33 +48,47 @@ class Stepper:
         return cls(first, kernel.initial(), encoder, kernel, interpreting)
 
     def step(self, batch: pa.RecordBatch, piece: int | None = None) -> Iterator[Positions]:
-        """The matches of a batch, for `piece` events at a time (None: as many as there are)."""
+        """The matches of a batch, for `piece` events at a time (None: as many as there are), and of a kernel that has
+        more than can be held, in parts."""
         encoded = self.encoder.encode(batch)
         at = 0
         while at < len(encoded):
             size = PIECE if self.interpreting else piece or len(encoded)
             began = time.perf_counter()
-            self.state, found = self.kernel.step(self.state, encoded.cut(at, at + size))
+            self.state, parts = self.kernel.step_lazily(self.state, encoded.cut(at, at + size))
             self.spent += time.perf_counter() - began
             at += size
+            # The time moves on with the last part: matches of the others may end before it.
+            last = next(parts, None)
+            for part in parts:
+                if last is not None:
+                    yield last
+                last = part
             self.now = int(encoded.time[min(at, len(encoded)) - 1])
             if self.interpreting and self.spent > PATIENCE:
                 self.kernel, self.interpreting = self.compiled, False
-            yield found
+            if last is not None:
+                yield last
 
     def finish(self) -> Positions:
+        """The matches that the end of the stream decides."""
         self.state, found = self.kernel.advance(self.state, END_OF_TIME)
         return found
+
+    def finish_lazily(self) -> Iterator[Positions]:
+        self.state, parts = self.kernel.advance_lazily(self.state, END_OF_TIME)
+        yield from parts
 
     @property
     def oldest(self) -> int:
         """The position of the oldest event that a later match may contain."""
         return self.kernel.oldest(self.state)
 
-    def later_matches_end_at(self) -> int:
-        """No match that is still to come ends before this time. A match that waits for a trailing negation is told a
-        window after it starts."""
+    def later_matches_end_at(self, latest: int = -END_OF_TIME) -> int:
+        """No match that is still to come ends before this time; `latest` is the end of the last one so far. Matches are
+        told in the order in which they end, but for those that wait for a trailing negation, which are told a window
+        after they start."""
         plan = self.kernel.plan
         if not plan.steps[-1].negated:
-            return self.now
+            return max(self.now, latest)
         return -END_OF_TIME if plan.counts_events or plan.window is None else self.now - int(plan.window)

@@ -11,7 +11,7 @@ Any cut of a stream into batches, and any save and restore between them, gives t
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,6 +118,16 @@ class Kernel:
         columns = tuple(np.empty(0, dtype) for dtype in self.column_types)
         batch = Batch(0, none, none, np.empty(0, np.uint64), columns, none, none)
         return self._call(state, batch, min(time + 1, END_OF_TIME))
+
+    def step_lazily(self, state: State, batch: Batch) -> tuple[State, Iterator[Positions]]:
+        """As `step`, with the matches in parts. A kernel that can enumerate them one after the other does so only as
+        far as it is asked."""
+        state, positions = self.step(state, batch)
+        return state, iter([positions])
+
+    def advance_lazily(self, state: State, time: int) -> tuple[State, Iterator[Positions]]:
+        state, positions = self.advance(state, time)
+        return state, iter([positions])
 
     def _call(self, state: State, batch: Batch, now: int) -> tuple[State, Positions]:
         registers = state[0]
