@@ -12,6 +12,7 @@ from cepheid.checks import summarises
 from cepheid.errors import NotAvailable
 from cepheid.events import Clock, Schema
 from cepheid.expr import At, Attr, Expr
+from cepheid.optimize.search import tree_plan
 from cepheid.pattern import (
     Disj,
     EventClass,
@@ -30,7 +31,9 @@ from cepheid.physical import REFERENCE, Bit, Kind, Plan, Step
 from cepheid.semantics.combinations import normal_form
 from cepheid.semantics.common import expanded
 
-EVALUATORS = ("stacks", "runs", "any_runs", REFERENCE)
+TREE = "tree"
+EVALUATORS = ("stacks", "runs", TREE, "any_runs", REFERENCE)
+_MASK_BITS = 64
 _NO_OPTIONS: Mapping[str, str | bool] = {}
 
 
@@ -61,7 +64,7 @@ def lower(
         )
     if chosen == REFERENCE:
         return Plan(query, REFERENCE, (), (), {}, {}, (), {}, (), None, False, options, tuple(reasons))
-    steps = lowering.steps()
+    steps = lowering.tree_steps() if chosen == TREE else lowering.steps()
     window = None if query.window is None else clock.ticks(query.window)
     return Plan(
         query=query,
@@ -77,6 +80,7 @@ def lower(
         counts_events=query.window is not None and query.window.counts_events,
         options=options,
         reasons=tuple(reasons),
+        tree=tree_plan(query, lowering.between) if chosen == TREE else None,
     )
 
 
@@ -115,7 +119,8 @@ class _Lowering:
             return None
         (var,) = names
         places = {node.at for node in ex.walk(predicate) if isinstance(node, Attr)}
-        if places <= {At.EVENT, At.FIRST}:
+        positions = self.query.language is Language.SASE_PLUS
+        if places <= ({At.EVENT, At.FIRST} if positions else {At.EVENT}):
             return var, "begin"
         return (var, "take") if places == {At.CURRENT} else None
 
@@ -139,10 +144,25 @@ class _Lowering:
     def steps(self) -> tuple[Step, ...]:
         items = self.pattern.items if isinstance(self.pattern, Seq) else (self.pattern,)
         steps = tuple(step for item in items for step in self._steps_of(item, False))
+        self._lacking_bits()
+        return steps
+
+    def tree_steps(self) -> tuple[Step, ...]:
+        """A step for each variable, the negated ones last. Each member of a closure passes the same tests."""
+        steps = []
+        for var, role in sorted(self.roles.items(), key=lambda item: item[1].negated):
+            bit = self._class_bit(role.event_class, self.alone[var], "begin")
+            if role.kleene is None:
+                steps.append(Step(var, bit, negated=role.negated))
+            else:
+                steps.append(Step(var, bit, bit, role.kleene.low, role.kleene.high))
+        self._lacking_bits()
+        return tuple(steps)
+
+    def _lacking_bits(self) -> None:
         for name in _attributes_in(self.between):
             if name in self.lacks:
                 self.lacking[name] = self._bit(Bit(f"lacks {name}", "", self.lacks[name]))
-        return steps
 
     def _steps_of(self, item: Pattern, negated: bool) -> list[Step]:
         match item:
@@ -168,8 +188,11 @@ class _Lowering:
         return len(self.bits) - 1
 
     def columns(self) -> dict[str, Kind]:
-        """The attributes that something between events reads."""
-        return {name: self.kinds.get(name, Kind.FLOAT) for name in _attributes_in(self.between)}
+        """The attributes that something between events reads, or the summary of all matches."""
+        return {name: self.kinds.get(name, Kind.FLOAT) for name in _attributes_in([*self.between, *self._summed_up()])}
+
+    def _summed_up(self) -> list[Expr]:
+        return [column.expr for column in self.query.output or ()] if summarises(self.query) else []
 
     # --- evaluators ---------------------------------------------------------------------------------------------------
 
@@ -183,9 +206,10 @@ class _Lowering:
             reasons.append(f"`{ex.to_text(p)}` cannot be compiled")
         if self.query.inputs:
             reasons.append("the query uses other queries or declared streams")
-        if not self._is_sequence():
+        if not self._is_sequence() and not self._is_tree():
             reasons.append(f"no compiled evaluator for these operators of {self.query.language.value}")
-        unknown = [n for n in _attributes_in(self.predicates) if n not in self.kinds and not self._never_there(n)]
+        named = _attributes_in([*self.predicates, *self._summed_up()])
+        unknown = [n for n in named if n not in self.kinds and not self._never_there(n)]
         if unknown:
             reasons.append(f"the attribute `{unknown[0]}` does not have one type")
         counts = self.query.window is not None and self.query.window.counts_events
@@ -201,7 +225,7 @@ class _Lowering:
         kleene = any(isinstance(node, Kleene) for node in walk(self.pattern))
         summary = summarises(self.query)
         if self.query.language is not Language.SASE_PLUS:
-            able = ["stacks"]
+            able = [*(["stacks"] if self._is_sequence() else []), *([TREE] if self._is_tree() else [])]
         elif self.query.strategy is not Strategy.ANY_MATCH:
             able = ["runs"]
         elif kleene:
@@ -220,6 +244,10 @@ class _Lowering:
         return self.query.language in (Language.SASE, Language.SASE_PLUS, Language.ZSTREAM) and all(
             isinstance(item, EventClass | Neg) or (closures and isinstance(item, Kleene)) for item in items
         )
+
+    def _is_tree(self) -> bool:
+        few = len(self.roles) + len(self.lacks) <= _MASK_BITS
+        return few and self.query.language in (Language.SASE, Language.ZSTREAM)
 
     def _never_there(self, name: str) -> bool:
         return all(name not in attributes for attributes in self.schema.types.values())
