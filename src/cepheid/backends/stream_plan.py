@@ -19,6 +19,7 @@ from cepheid.backends.gather import Gatherer
 from cepheid.backends.local import is_made_by_oracle
 from cepheid.backends.prepare import NO_WISHES, Prepared, Wishes, prepare
 from cepheid.backends.sources import Columns, columns_read, readable_schema
+from cepheid.backends.spark_worker import OracleTask
 from cepheid.backends.stepping import TIME
 from cepheid.backends.stream_time import EventTime
 from cepheid.checks import summarises
@@ -26,7 +27,7 @@ from cepheid.codegen.columns import MASK, schema_kinds
 from cepheid.errors import InputProblem, NotAvailable, did_you_mean, listing, shown
 from cepheid.events import Clock, Duration, Schema
 from cepheid.lang import to_text
-from cepheid.optimize.distribution import Keyed, Undivided, distribution, may_drop
+from cepheid.optimize.distribution import Keyed, distribution, may_drop
 from cepheid.pattern import Conj, Kleene, Language, Neg, Pattern, Query, Seq, Timer, walk
 from cepheid.physical import REFERENCE
 from cepheid.semantics.combinations import normal_form
@@ -82,6 +83,11 @@ class StreamQuery:
         by_place = query.language.ordered_by_position or self.prepared.plan.counts_events
         closes = any(isinstance(node, Kleene) for node in walk(query.pattern))
         return by_place or closes or self.by_oracle or query.limit is not None
+
+    def output_schema(self, plan: StreamPlan) -> pa.Schema:
+        if self.gatherer is not None:
+            return self.gatherer.schema
+        return OracleTask(self.prepared, plan.columns, plan.schema, None).table([]).schema
 
     def read_by_kernel(self, schema: pa.Schema) -> list[str]:
         plan = self.prepared.plan

@@ -1,0 +1,301 @@
+"""Queries over a Spark stream, exactly once from source to sink.
+
+The rows of a micro-batch are packed into one block of Arrow bytes for each bucket of keys; a stateful operator keeps
+one compressed state for each bucket in Spark's state store; what it gives comes to the driver as blocks and goes to the
+sinks under the batch's name. Spark owns versions, recovery and the watermark; lateness is decided here, so that no late
+event vanishes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.state import GroupStateTimeout
+
+from cepheid.backends.checkpoint import Checkpoint, Ownership
+from cepheid.backends.stream_output import END_OF_TIME_NAME, Sink, batch_name
+from cepheid.backends.stream_pack import REJECT_SCHEMA, from_bytes
+from cepheid.backends.stream_plan import StreamPlan
+from cepheid.backends.stream_worker import (
+    GIVEN,
+    LATE,
+    MATCHES,
+    PACKED,
+    REJECTS,
+    STATE,
+    Drain,
+    Pack,
+    Step,
+    Unpack,
+)
+from cepheid.errors import CepheidError, InputProblem
+
+WATERMARK_DELAY = "spark.watermarkDelayMs"
+"""The metadata by which Spark knows the column of event time. Internal to Spark, so held by a test."""
+
+Writer = Callable[[DataFrame, int], None]
+"""Any Spark batch writer: given the matches of a batch as a DataFrame, and the batch's number. It may be called again
+with the same number and the same matches, and must then replace what it wrote."""
+
+_SETTINGS: Mapping[str, str] = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "true",
+    "spark.sql.streaming.minBatchesToRetain": "5",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Where everything goes: for each query by name its sinks and writers; late events and rejects."""
+
+    matches: Mapping[str, Sequence[Sink]]
+    late: Sequence[Sink] = ()
+    rejects: Sequence[Sink] = ()
+    writers: Mapping[str, Sequence[Writer]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What has come out since the start of this run."""
+
+    batches: int = 0
+    matches: dict[str, int] = field(default_factory=dict)
+    late: int = 0
+    rejects: int = 0
+    failure: CepheidError | None = None
+
+    def add(self, counted: Mapping[str, int], late: int, rejects: int) -> None:
+        self.batches += 1
+        self.late += late
+        self.rejects += rejects
+        for name, number in counted.items():
+            self.matches[name] = self.matches.get(name, 0) + number
+
+
+@dataclass(frozen=True, slots=True)
+class SparkStream:
+    """A planned stream over a streaming DataFrame, ready to start."""
+
+    plan: StreamPlan
+    frame: DataFrame
+    checkpoint: Checkpoint
+    checkpoint_path: str
+    outputs: Outputs
+    partitions: int | None = None
+
+    @property
+    def session(self) -> SparkSession:
+        return self.frame.sparkSession
+
+    def start(self, input: Mapping[str, Any], trigger: Mapping[str, Any]) -> RunningStream:
+        """`input` describes the input for the next start on this checkpoint; `trigger` is Spark's."""
+        ownership = self.checkpoint.take()
+        try:
+            self.checkpoint.settle(self.plan.description(), input)
+            self._forget_end_of_time()
+            tally = Tally(matches={query.name: 0 for query in self.plan.queries})
+            with self._settings():
+                query = (
+                    self.given()
+                    .writeStream.outputMode("append")
+                    .option("checkpointLocation", self.checkpoint_path)
+                    .foreachBatch(_Deliver(self, ownership, tally))
+                    .trigger(**trigger)
+                    .start()
+                )
+        except BaseException:
+            ownership.release()
+            raise
+        return RunningStream(self, query, tally, ownership)
+
+    # --- the pipeline -------------------------------------------------------------------------------------------------
+
+    def given(self) -> DataFrame:
+        """What the buckets give, as rows of (kind, query, number, block)."""
+        plan = self.plan
+        columns = [F.col(f"`{name.replace('`', '``')}`") for name in plan.schema.names]
+        packed = self.frame.select(*columns).mapInArrow(Pack(plan), PACKED)
+        marked = packed.withWatermark("at", f"{plan.delay} milliseconds")
+        # Spark would drop blocks whose latest event is late. Without a time none is, and Spark still lets time pass.
+        unseen = F.when(F.lit(False), F.col("at")).alias("at", metadata={WATERMARK_DELAY: plan.delay})
+        blocks = marked.select("bucket", "rejected", "block", unseen)
+        step = Step(plan, plan.fingerprint())
+        return blocks.groupBy("bucket").applyInPandasWithState(
+            step, GIVEN, STATE, "append", GroupStateTimeout.EventTimeTimeout
+        )
+
+    @contextmanager
+    def _settings(self) -> Iterator[None]:
+        """Spark reads these when a stream starts; the session has its own again afterwards."""
+        conf = self.session.conf
+        tasks = self.partitions or self.session.sparkContext.defaultParallelism
+        wanted = {**_SETTINGS, "spark.sql.shuffle.partitions": str(tasks)}
+        before = {name: conf.get(name, None) for name in wanted}
+        for name, value in wanted.items():
+            conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name, old in before.items():
+                if old is None:
+                    conf.unset(name)
+                else:
+                    conf.set(name, old)
+
+    # --- the end of time ----------------------------------------------------------------------------------------------
+
+    def end_time(self) -> dict[str, int]:
+        """What would still come out if no event came any more, under a name of its own; the state stays as it is, and
+        when the stream goes on this output is taken back. Gives the number of matches of each query."""
+        if not self._has_state():
+            return {query.name: 0 for query in self.plan.queries}
+        states = self.session.read.format("statestore").load(self.checkpoint_path).select("value.groupState.s")
+        rows = states.mapInArrow(Drain(self.plan, self.plan.fingerprint()), GIVEN).collect()
+        return deliver(self, END_OF_TIME_NAME, rows)[0]
+
+    def _has_state(self) -> bool:
+        return bool(self.checkpoint.place.inside("commits").names())
+
+    def _forget_end_of_time(self) -> None:
+        for sink in (sink for sinks in self.outputs.matches.values() for sink in sinks):
+            sink.forget(END_OF_TIME_NAME)
+
+    def output_schema(self, number: int) -> pa.Schema:
+        return self.plan.queries[number].output_schema(self.plan)
+
+
+@dataclass(slots=True)
+class RunningStream:
+    """A stream that was started."""
+
+    stream: SparkStream
+    query: StreamingQuery
+    tally: Tally
+    ownership: Ownership
+
+    def wait(self, timeout: int | None = None) -> bool:
+        """Until it ends, or for some seconds; tells whether it has ended. What made it fail is raised as an error that
+        says what to do."""
+        try:
+            ended = self.query.awaitTermination() if timeout is None else self.query.awaitTermination(timeout)
+        except PySparkException as problem:
+            self.ownership.release()
+            raise self._failure(problem) from problem
+        if ended is not False:
+            self.ownership.release()
+        return ended is not False
+
+    def process_all(self) -> None:
+        """Until everything that is there has been processed."""
+        try:
+            self.query.processAllAvailable()
+        except PySparkException as problem:
+            self.ownership.release()
+            raise self._failure(problem) from problem
+
+    def stop(self) -> None:
+        self.query.stop()
+        self.ownership.release()
+
+    def end_time(self) -> dict[str, int]:
+        """See `SparkStream.end_time`; the stream must have ended."""
+        return self.stream.end_time()
+
+    def _failure(self, problem: PySparkException) -> CepheidError:
+        if self.tally.failure is not None:
+            return self.tally.failure
+        return InputProblem(
+            f"the stream stopped: {_first_cause(str(problem))}",
+            hint="put that right and start again with the same checkpoint: the stream goes on where it stopped",
+        )
+
+
+def _first_cause(text: str) -> str:
+    """The line of a long report that says what happened."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    own = [line for line in lines if line.startswith(("cepheid.errors.", "error: "))]
+    return (own or lines or ["Spark gave no reason"])[0].removeprefix("cepheid.errors.")
+
+
+class _Deliver:
+    """What Spark calls with each batch."""
+
+    def __init__(self, stream: SparkStream, ownership: Ownership, tally: Tally) -> None:
+        self.stream, self.ownership, self.tally = stream, ownership, tally
+        self.lock = threading.Lock()
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        with self.lock:
+            try:
+                self._deliver(frame, batch_id)
+            except CepheidError as error:
+                self.tally.failure = error
+                raise
+
+    def _deliver(self, frame: DataFrame, batch_id: int) -> None:
+        written = any(self.stream.outputs.writers.values())
+        if not written:
+            rows = frame.collect()
+            self.ownership.require()
+            self.tally.add(*deliver(self.stream, batch_name(batch_id), rows))
+            return
+        # Blocks of matches stay where they are; each use of an unkept frame would run the whole batch again.
+        kept = frame.persist()
+        try:
+            needed = [] if any(self.stream.outputs.matches.values()) else [F.col("kind") != MATCHES]
+            rows = kept.filter(needed[0]).collect() if needed else kept.collect()
+            self.ownership.require()
+            self._call_writers(kept, batch_id)
+            counted, late, rejects = deliver(self.stream, batch_name(batch_id), rows)
+            sums = kept.filter(F.col("kind") == MATCHES).groupBy("query").agg(F.sum("number").alias("n")).collect()
+            for row in sums:
+                counted[self.stream.plan.queries[row["query"]].name] = row["n"]
+            self.tally.add(counted, late, rejects)
+        finally:
+            kept.unpersist()
+
+    def _call_writers(self, kept: DataFrame, batch_id: int) -> None:
+        for number, query in enumerate(self.stream.plan.queries):
+            schema = self.stream.output_schema(number)
+            blocks = kept.filter((F.col("kind") == MATCHES) & (F.col("query") == number)).select("block")
+            matches = blocks.mapInArrow(Unpack(schema), from_arrow_schema(schema))
+            for write in self.stream.outputs.writers.get(query.name, ()):
+                write(matches, batch_id)
+
+
+def deliver(stream: SparkStream, batch: str, rows: Sequence[Row]) -> tuple[dict[str, int], int, int]:
+    """Gives the rows of a batch to their sinks, and counts them: matches of each query, late events, rejects."""
+    outputs, counted = stream.outputs, {}
+    for number, query in enumerate(stream.plan.queries):
+        blocks = [row["block"] for row in rows if row["kind"] == MATCHES and row["query"] == number]
+        table = _table(blocks, stream.output_schema(number))
+        counted[query.name] = table.num_rows
+        for sink in outputs.matches.get(query.name, ()):
+            sink.write(batch, table)
+    late = _table([row["block"] for row in rows if row["kind"] == LATE], stream.plan.packed_schema())
+    late = late.select(stream.plan.schema.names)
+    rejects = _table([row["block"] for row in rows if row["kind"] == REJECTS], REJECT_SCHEMA)
+    for sink in outputs.late:
+        sink.write(batch, late)
+    for sink in outputs.rejects:
+        sink.write(batch, rejects)
+    return counted, late.num_rows, rejects.num_rows
+
+
+def _table(blocks: Sequence[bytes], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_batches([from_bytes(bytes(block), schema) for block in blocks], schema)

@@ -1,0 +1,135 @@
+"""What happens in Spark's Python workers while a stream runs: rows are packed by bucket, and buckets take a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from cepheid.backends.spark_worker import settle_memory, together
+from cepheid.backends.stream_bucket import Bucket, Given, Workshop
+from cepheid.backends.stream_pack import from_bytes, packets, to_bytes
+from cepheid.backends.stream_plan import StreamPlan
+from cepheid.kernels import END_OF_TIME
+
+PACKED = "bucket int, rejected boolean, block binary, at timestamp"
+GIVEN = "kind string, query int, number long, block binary"
+STATE = "s binary"
+"""One flat column, in lower case: the only kind of schema that Spark lets a state keep for ever."""
+MATCHES, LATE, REJECTS = "matches", "late", "rejects"
+
+_PACKED_ARROW = pa.schema(
+    [
+        ("bucket", pa.int32()),
+        ("rejected", pa.bool_()),
+        ("block", pa.binary()),
+        ("at", pa.timestamp("us", "UTC")),
+    ]
+)
+_GIVEN_ARROW = pa.schema([("kind", pa.string()), ("query", pa.int32()), ("number", pa.int64()), ("block", pa.binary())])
+
+
+_workshops: dict[str, Workshop] = {}
+"""A worker serves many tasks, and makes the kernels of a plan once."""
+
+
+def _workshop(plan: StreamPlan, fingerprint: str) -> Workshop:
+    if fingerprint not in _workshops:
+        _workshops[fingerprint] = Workshop(plan)
+    return _workshops[fingerprint]
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """The rows of a task as one block for each bucket. `at` is the time of the latest event of a block, from which
+    Spark computes its watermark."""
+
+    plan: StreamPlan
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        given = together(batches)
+        if given is None:
+            return
+        packed = list(packets(self.plan, given))
+        time = self.plan.time
+        at = [0 if packet.latest is None else time.to_spark_micros(packet.latest) for packet in packed]
+        columns = [
+            pa.array([packet.bucket for packet in packed], pa.int32()),
+            pa.array([packet.rejected for packet in packed], pa.bool_()),
+            pa.array([to_bytes(packet.rows) for packet in packed], pa.binary()),
+            pa.array(at, pa.timestamp("us", "UTC")),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=_PACKED_ARROW)
+        settle_memory()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One bucket, one batch: its state and its new events to its new state and what it gives."""
+
+    plan: StreamPlan
+    fingerprint: str
+
+    def __call__(self, key: tuple[int], frames: Iterable[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+        workshop = _workshop(self.plan, self.fingerprint)
+        blocks: list[bytes] = []
+        rejects: list[bytes] = []
+        for frame in frames:
+            for rejected, block in zip(frame["rejected"], frame["block"], strict=True):
+                (rejects if rejected else blocks).append(block)
+        before = state.get[0] if state.exists else None
+        bucket = Bucket.new(workshop, int(key[0])) if before is None else Bucket.load(workshop, before)
+        time = self.plan.time
+        watermark = time.watermark(state.getCurrentWatermarkMs())
+        given = bucket.step([from_bytes(block, workshop.packed) for block in blocks], watermark)
+        if not bucket.is_empty:
+            after = bucket.save()
+            if after != before:
+                state.update((after,))
+            wake = bucket.wake_at()
+            if wake is not None:
+                state.setTimeoutTimestamp(time.wake_at(wake, watermark))
+        elif before is not None:
+            state.remove()
+        rows = [*given_rows(given), *((REJECTS, 0, 0, block) for block in rejects)]
+        if rows:
+            yield pd.DataFrame(rows, columns=["kind", "query", "number", "block"])
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """What buckets would give if no event came any more; their states stay as they are."""
+
+    plan: StreamPlan
+    fingerprint: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        workshop = _workshop(self.plan, self.fingerprint)
+        for batch in batches:
+            for data in batch.column(0).to_pylist():
+                rows = given_rows(Bucket.load(workshop, data).step([], END_OF_TIME))
+                columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
+                arrays = [pa.array(c, f.type) for c, f in zip(columns, _GIVEN_ARROW, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=_GIVEN_ARROW)
+
+
+def given_rows(given: Given) -> list[tuple[str, int, int, bytes]]:
+    rows = [(MATCHES, number, batch.num_rows, to_bytes(batch)) for number, batch in given.matches]
+    if given.late is not None:
+        rows.append((LATE, 0, given.late.num_rows, to_bytes(given.late)))
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Unpack:
+    """Blocks of matches as rows again, where a Spark writer takes them."""
+
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for block in batch.column(0).to_pylist():
+                yield from_bytes(block, self.schema)
