@@ -184,12 +184,9 @@ class _Search:
             yield ()
         for last in self.context.of_class[closure.item]:
             everyone = members(last)
-            if not everyone or everyone[-1] is not last:
+            if not everyone or everyone[-1] is not last or len(everyone) < closure.low:
                 continue
-            if closure.high is None:
-                yield everyone
-            elif len(everyone) >= closure.low:
-                yield everyone[-closure.low :]
+            yield everyone if closure.high is None else everyone[-closure.low :]
 
     # -- negation --
 
