@@ -100,7 +100,7 @@ def read_events(
     unit = None if time_unit is None else unit_of(time_unit)
     rows: list[_Row] = []
     rejects: list[tuple[int, Reject]] = []
-    kinds: dict[_TimeKind, Input] = {}
+    kinds: dict[TimeKind, Input] = {}
     arrived = 0
     for item in inputs:
         read = _InputReader(item, type_column, time_column, arrived)
@@ -115,7 +115,7 @@ def read_events(
             f"the time column `{shown(time_column)}` is not of one kind: {sides}",
             expected="integers in every input, or timestamps in every input",
         )
-    clock = TIMESTAMP_CLOCK if _TimeKind.TIMESTAMP in kinds else Clock(unit)
+    clock = TIMESTAMP_CLOCK if TimeKind.TIMESTAMP in kinds else Clock(unit)
     fitting = _with_fitting_values(rows, rejects, time_column, declared)
     events = in_order(
         Event(r.type, r.time, r.time, r.arrival, r.attributes, r.values, (r.time, r.time)) for r in fitting
@@ -174,7 +174,7 @@ def format_of(path: Path) -> str:
 # --- one input --------------------------------------------------------------------------------------------------------
 
 
-class _TimeKind(Enum):
+class TimeKind(Enum):
     INTEGER = "integers"
     TIMESTAMP = "timestamps"
 
@@ -204,7 +204,7 @@ class _InputReader:
     def __init__(self, item: Input, type_column: str, time_column: str, arrived: int) -> None:
         self.item, self.type_column, self.time_column = item, type_column, time_column
         self.arrived = arrived
-        self.kind: _TimeKind | None = None
+        self.kind: TimeKind | None = None
         self.rejects: list[tuple[int, Reject]] = []
 
     def rows(self) -> list[_Row]:
@@ -243,11 +243,11 @@ class _InputReader:
 
     def _timed(self, rows: list[_Row]) -> list[_Row]:
         """The rows that have a time, of the kind that most of them have; the first seen of two equally common."""
-        parsed: list[tuple[_Row, _TimeKind]] = []
+        parsed: list[tuple[_Row, TimeKind]] = []
         for row in rows:
             try:
-                kind, row.time = _time(row.values, self.time_column)
-            except _Malformed as problem:
+                kind, row.time = event_time(row.values, self.time_column)
+            except Malformed as problem:
                 self.rejects.append(row.rejected(str(problem)))
             else:
                 parsed.append((row, kind))
@@ -276,21 +276,21 @@ class _InputReader:
             elif found is None or found == "":
                 self.rejects.append(row.rejected(f"no event type: the column `{self.type_column}` is missing or null"))
             else:
-                self.rejects.append(row.rejected(f"the event type {_shown_value(found)} is not a string"))
+                self.rejects.append(row.rejected(f"the event type {shown_value(found)} is not a string"))
         return typed
 
     def _flattened(self, rows: list[_Row]) -> Iterator[_Row]:
         for row in rows:
             try:
-                row.attributes, row.records = _flatten(row.values)
-            except _Malformed as problem:
+                row.attributes, row.records = flatten(row.values)
+            except Malformed as problem:
                 self.rejects.append(row.rejected(str(problem)))
             else:
                 row.attributes[self.time_column] = row.time
                 yield row
 
 
-class _Malformed(Exception):
+class Malformed(Exception):
     """The row is not an event; the message is the reason."""
 
 
@@ -335,28 +335,28 @@ def _with_fitting_values(
             expected = wanted[row.type, name]
             if kind is not expected:
                 of = f" of `{shown(row.type)}`" if row.type else ""
-                reason = f"the attribute `{shown(name)}`{of} is a {expected.value}, not {_shown_value(value)}"
+                reason = f"the attribute `{shown(name)}`{of} is a {expected.value}, not {shown_value(value)}"
                 rejects.append(row.rejected(reason))
                 break
         else:
             yield row
 
 
-def _shown_value(value: object) -> str:
+def shown_value(value: object) -> str:
     return f"the {type_of(value).value} {shown(json.dumps(value, ensure_ascii=False, default=str))}"
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
 
 
-def _flatten(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+def flatten(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The attributes, nested objects by dotted names, and the names of those objects."""
     flat: dict[str, Any] = {}
     records: list[str] = []
 
     def visit(name: str, value: Any, depth: int) -> None:
         if depth > DEEPEST:
-            raise _Malformed(f"the attribute `{shown(name)}` is nested more than {DEEPEST} deep")
+            raise Malformed(f"the attribute `{shown(name)}` is nested more than {DEEPEST} deep")
         if isinstance(value, dict):
             records.append(name)
             for key, inner in value.items():
@@ -365,7 +365,7 @@ def _flatten(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]
         _require_plain(name, name, depth)
         _require_plain(name, value, depth)
         if name in flat:
-            raise _Malformed(f"the attribute `{shown(name)}` is given twice")
+            raise Malformed(f"the attribute `{shown(name)}` is given twice")
         flat[name] = value
 
     for key, value in values.items():
@@ -376,15 +376,15 @@ def _flatten(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]
 def _require_plain(name: str, value: Any, depth: int) -> None:
     """Numbers must be finite and text must be Unicode, or the row could not be written out again."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise _Malformed(f"the attribute `{shown(name)}` is not a finite number")
+        raise Malformed(f"the attribute `{shown(name)}` is not a finite number")
     if isinstance(value, str) and not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError as problem:
-            raise _Malformed(f"the attribute `{shown(name)}` holds half a character") from problem
+            raise Malformed(f"the attribute `{shown(name)}` holds half a character") from problem
     if isinstance(value, list | dict):
         if depth > DEEPEST:
-            raise _Malformed(f"the attribute `{shown(name)}` is nested more than {DEEPEST} deep")
+            raise Malformed(f"the attribute `{shown(name)}` is nested more than {DEEPEST} deep")
         for item in value.values() if isinstance(value, dict) else value:
             _require_plain(name, item, depth + 1)
 
@@ -400,23 +400,23 @@ _MICROSECOND = timedelta(microseconds=1)
 _LARGEST = 2**63 - 1
 
 
-def _time(values: Mapping[str, Any], column: str) -> tuple[_TimeKind, int]:
+def event_time(values: Mapping[str, Any], column: str) -> tuple[TimeKind, int]:
     value = values.get(column)
     if value is None:
         state = "null" if column in values else "missing"
-        raise _Malformed(f"no time: `{shown(column)}` is {state}")
+        raise Malformed(f"no time: `{shown(column)}` is {state}")
     if isinstance(value, str):
         ticks = timestamp(value)
         if ticks is None:
-            raise _Malformed(f"the time `{shown(value)}` is neither an integer nor an ISO 8601 timestamp")
-        return _TimeKind.TIMESTAMP, ticks
+            raise Malformed(f"the time `{shown(value)}` is neither an integer nor an ISO 8601 timestamp")
+        return TimeKind.TIMESTAMP, ticks
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _Malformed(f"the time is {_shown_value(value)}, neither an integer nor an ISO 8601 timestamp")
+        raise Malformed(f"the time is {shown_value(value)}, neither an integer nor an ISO 8601 timestamp")
     if abs(value) > _LARGEST:
-        raise _Malformed(f"the time {shown(str(value))} does not fit into 64 bits")
-    return _TimeKind.INTEGER, value
+        raise Malformed(f"the time {shown(str(value))} does not fit into 64 bits")
+    return TimeKind.INTEGER, value
 
 
 def timestamp(text: str) -> int | None:
@@ -488,8 +488,8 @@ def _lines(content: bytes) -> Iterator[tables.Given | tables.Broken]:
             yield tables.Broken(number, "not UTF-8 text", line.decode(errors="backslashreplace"))
             continue
         try:
-            value = _decode(text)
-        except _Malformed as problem:
+            value = decode_object(text)
+        except Malformed as problem:
             yield tables.Broken(number, str(problem), text)
         else:
             yield tables.Given(number, text, value)
@@ -499,22 +499,22 @@ def _array(content: bytes) -> list[Any] | None:
     """The items of a file that is one JSON array; None where it is not, so that its lines are looked at one by one."""
     try:
         whole = json.loads(content, object_pairs_hook=_object, parse_constant=_no_constant)
-    except (ValueError, RecursionError, _Malformed):
+    except (ValueError, RecursionError, Malformed):
         return None
     return whole if isinstance(whole, list) else None
 
 
-def _decode(text: str) -> dict[str, Any]:
+def decode_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
     except json.JSONDecodeError as problem:
-        raise _Malformed(f"broken JSON: {problem.msg} at column {problem.colno}") from problem
+        raise Malformed(f"broken JSON: {problem.msg} at column {problem.colno}") from problem
     except ValueError as problem:  # a number of thousands of digits
-        raise _Malformed("broken JSON: a number too long to read") from problem
+        raise Malformed("broken JSON: a number too long to read") from problem
     except RecursionError as problem:
-        raise _Malformed("broken JSON: nested too deep to read") from problem
+        raise Malformed("broken JSON: nested too deep to read") from problem
     if not isinstance(value, dict):
-        raise _Malformed("not a JSON object")
+        raise Malformed("not a JSON object")
     return value
 
 
@@ -523,9 +523,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        raise _Malformed(f"the key `{shown(twice)}` is given twice")
+        raise Malformed(f"the key `{shown(twice)}` is given twice")
     return value
 
 
 def _no_constant(name: str) -> Any:
-    raise _Malformed(f"broken JSON: {name} is not a JSON number")
+    raise Malformed(f"broken JSON: {name} is not a JSON number")
