@@ -1,13 +1,16 @@
 """Where runs live: the shared match buffer (SASE+ §5.1), the lists of runs, and how both are reclaimed.
 
-The buffer is a table of nodes. An *event node* is an event selected for a component, with the node selected before it
-(`prev`, EMPTY for a run's first event): runs that have a beginning in common share its nodes, and a match is read off
-by following `prev`. A *union node* has an `alt` besides: the runs that were merged into one (§5.2.2) are all those that
-lead back through `prev` or through `alt`. `start` is where the youngest run that leads back through a node began, so
-that members that have left the window are passed over without a look. A node is younger than those it leads to.
+Each table is one array of integers, and a row is known by the place where it begins: `node[n + PREV]` is a field of the
+node at n. Rows are short, so that all of one lies close together, and a kernel has few arrays to hand around.
 
-Runs wait in lists, one for each partition and component, whose heads lie in an *index*: a hash table in one array, each
-slot holding the parts of its key, the number of its runs (EMPTY if the slot is unused), for windows that count the
+The buffer is a table of nodes. An *event node* is an event selected for a component, with the node selected before it
+(PREV, EMPTY for a run's first event): runs that have a beginning in common share its nodes, and a match is read off by
+following PREV. A *union node* has an ALT besides: the runs that were merged into one (§5.2.2) are all those that lead
+back through PREV or through ALT. BEGAN is where the youngest run that leads back through a node began, so that members
+that have left the window are passed over without a look. A node is younger than those it leads to.
+
+Runs wait in lists, one for each partition and component, whose heads lie in an *index*: a hash table, each slot of
+which holds the parts of its key, the number of its runs (EMPTY if the slot is unused), for windows that count the
 partition's events the place reached so far, and the heads.
 """
 
@@ -18,9 +21,27 @@ import numpy as np
 from cepheid.kernels.arrays import EMPTY, grown
 from cepheid.kernels.jit import njit
 
+BEGAN = 0
+"""Where a run began in the window's measure; of nodes and runs alike."""
+ROW, PREV, ALT, STEP, DEPTH, NODE_SIZE = 1, 2, 3, 4, 5, 6
+"""A node: the event's position, the nodes it leads to, its component, and a bound on the nodes of a way back."""
+NEXT, NODE, RUN_SIZE = 1, 2, 3
+"""A run: the next one in its list, and where its events are. Its values follow."""
+BEFORE, LAST_ROW, LAST_STEP, FLOOR, FOUND_SIZE = 0, 1, 2, 3, 4
+"""A completed run: where its events but the last are, the last one, and the oldest start that fits the window."""
+
 ALWAYS = -(2**62)
 """Earlier than any start: without a window nothing expires."""
 UNREACHED = np.iinfo(np.int64).max
+
+
+@njit
+def as_float(bits: int) -> float:
+    """A float that is held among integers (see `float_key`)."""
+    return np.int64(bits).view(np.float64)
+
+
+# --- the index --------------------------------------------------------------------------------------------------------
 
 
 @njit
@@ -40,7 +61,7 @@ def slot_in(index: np.ndarray, stride: int, slots: int, key: int) -> int:
 
 
 @njit
-def hash_of(index: np.ndarray, at: int, parts: int) -> int:
+def _hash_of(index: np.ndarray, at: int, parts: int) -> int:
     hashed = index[at]
     for part in range(1, parts):
         hashed = (((hashed ^ (hashed >> 31)) & 0x7FFFFFFF) * 73244475) ^ index[at + part]
@@ -60,41 +81,46 @@ def rehashed_index(index: np.ndarray, stride: int, parts: int, room: int) -> tup
     new = np.full(slots * stride, EMPTY, index.dtype)
     for at in range(0, index.shape[0], stride):
         if index[at + parts] > 0:
-            slot = first_slot(hash_of(index, at, parts), slots)
+            slot = first_slot(_hash_of(index, at, parts), slots)
             while new[slot * stride + parts] != EMPTY:
                 slot = (slot + 1) & (slots - 1)
-            new[slot * stride : (slot + 1) * stride] = index[at : at + stride]
+            for field in range(stride):
+                new[slot * stride + field] = index[at + field]
     return new, slots, live
 
 
 @njit
-def release(index: np.ndarray, head: int, run_next: np.ndarray, free: int) -> tuple[int, int]:
+def met_before(meet: np.ndarray, runs: int) -> np.ndarray:
+    """A table to find equal runs in, twice as large as the table of runs: pairs of a stamp and a run. Stamps are never
+    used again, so nothing has to be removed."""
+    size = meet.shape[0]
+    while size < 4 * runs:
+        size *= 2
+    return meet if size == meet.shape[0] else np.full(size, EMPTY, np.int64)
+
+
+@njit
+def release(index: np.ndarray, head: int, run: np.ndarray, free: int) -> tuple[int, int]:
     """Empty a list into the list of free runs; its new head, and how many runs there were."""
-    run, released = index[head], 0
-    while run != EMPTY:
-        following = run_next[run]
-        run_next[run] = free
-        free = run
+    r, released = index[head], 0
+    while r != EMPTY:
+        following = run[r + NEXT]
+        run[r + NEXT] = free
+        free = r
         released += 1
-        run = following
+        r = following
     index[head] = EMPTY
     return free, released
 
 
+# --- reclaiming -------------------------------------------------------------------------------------------------------
+
+
 @njit
-def drop_expired(
-    index: np.ndarray,
-    stride: int,
-    parts: int,
-    heads: int,
-    floor: int,
-    limit: int,
-    run_next: np.ndarray,
-    run_start: np.ndarray,
-    free: int,
+def _drop_expired(
+    index: np.ndarray, stride: int, parts: int, heads: int, floor: int, limit: int, run: np.ndarray, free: int
 ) -> tuple[int, int]:
-    """Free the runs that have left the window: those that began before `floor`, or in an index whose slots know the
-    place their partition has reached (`heads` leaves room for it), more than `limit` before that place."""
+    """Free the runs that have left the window; the list of free runs, and how many were freed."""
     dropped = 0
     for at in range(0, index.shape[0], stride):
         if index[at + parts] <= 0:
@@ -102,210 +128,176 @@ def drop_expired(
         oldest = index[at + parts + 1] - limit if heads > parts + 1 else floor
         before = dropped
         for head in range(at + heads, at + stride):
-            previous, run = EMPTY, index[head]
-            while run != EMPTY:
-                following = run_next[run]
-                if run_start[run] < oldest:
+            previous, r = EMPTY, index[head]
+            while r != EMPTY:
+                following = run[r + NEXT]
+                if run[r + BEGAN] < oldest:
                     if previous == EMPTY:
                         index[head] = following
                     else:
-                        run_next[previous] = following
-                    run_next[run] = free
-                    free = run
+                        run[previous + NEXT] = following
+                    run[r + NEXT] = free
+                    free = r
                     dropped += 1
                 else:
-                    previous = run
-                run = following
+                    previous = r
+                r = following
         index[at + parts] -= dropped - before
     return free, dropped
 
 
 @njit
-def mark_reached(
-    index: np.ndarray,
-    stride: int,
-    parts: int,
-    heads: int,
-    floor: int,
-    limit: int,
-    run_next: np.ndarray,
-    run_node: np.ndarray,
-    marks: np.ndarray,
+def _mark_reached(
+    index: np.ndarray, stride: int, parts: int, heads: int, floor: int, limit: int, run: np.ndarray, marks: np.ndarray
 ) -> None:
     """Mark the nodes that runs point to with the oldest start that still matters to them."""
     for at in range(0, index.shape[0], stride):
         if index[at + parts] > 0:
             oldest = index[at + parts + 1] - limit if heads > parts + 1 else floor
             for head in range(at + heads, at + stride):
-                run = index[head]
-                while run != EMPTY:
-                    marks[run_node[run]] = oldest
-                    run = run_next[run]
+                r = index[head]
+                while r != EMPTY:
+                    marks[run[r + NODE] // NODE_SIZE] = oldest
+                    r = run[r + NEXT]
 
 
 @njit
-def forward_runs(
-    index: np.ndarray,
-    stride: int,
-    parts: int,
-    heads: int,
-    run_next: np.ndarray,
-    run_node: np.ndarray,
-    marks: np.ndarray,
-) -> None:
+def _forward(index: np.ndarray, stride: int, parts: int, heads: int, run: np.ndarray, marks: np.ndarray) -> None:
     """Point runs to the new places of their nodes."""
     for at in range(0, index.shape[0], stride):
         if index[at + parts] > 0:
             for head in range(at + heads, at + stride):
-                run = index[head]
-                while run != EMPTY:
-                    run_node[run] = marks[run_node[run]]
-                    run = run_next[run]
+                r = index[head]
+                while r != EMPTY:
+                    run[r + NODE] = marks[run[r + NODE] // NODE_SIZE]
+                    r = run[r + NEXT]
 
 
 @njit
-def compact_nodes(
-    marks: np.ndarray,
-    row: np.ndarray,
-    prev: np.ndarray,
-    alt: np.ndarray,
-    start: np.ndarray,
-    step: np.ndarray,
-    depth: np.ndarray,
-) -> int:
-    """Keep what the marked nodes lead to, within their windows, and leave in `marks` where each node went; the number
-    of nodes kept. A union of which one side has expired is its other side."""
-    for node in range(marks.shape[0] - 1, -1, -1):
-        floor = marks[node]
+def _compact(marks: np.ndarray, node: np.ndarray) -> int:
+    """Keep what the marked nodes lead to, within their windows, and leave in `marks` where each node went; where the
+    kept ones end. A union of which one side has expired is its other side."""
+    for i in range(marks.shape[0] - 1, -1, -1):
+        floor = marks[i]
         if floor != UNREACHED:
-            if prev[node] != EMPTY and start[prev[node]] >= floor:
-                marks[prev[node]] = floor
-            if alt[node] != EMPTY and start[alt[node]] >= floor:
-                marks[alt[node]] = floor
+            for child in (node[i * NODE_SIZE + PREV], node[i * NODE_SIZE + ALT]):
+                if child != EMPTY and node[child + BEGAN] >= floor:
+                    marks[child // NODE_SIZE] = floor
     kept = 0
-    for node in range(marks.shape[0]):
-        if marks[node] == UNREACHED:
+    for i in range(marks.shape[0]):
+        if marks[i] == UNREACHED:
             continue
-        left = EMPTY if prev[node] == EMPTY else marks[prev[node]]
-        right = EMPTY if alt[node] == EMPTY else marks[alt[node]]
+        n = i * NODE_SIZE
+        left = EMPTY if node[n + PREV] == EMPTY else marks[node[n + PREV] // NODE_SIZE]
+        right = EMPTY if node[n + ALT] == EMPTY else marks[node[n + ALT] // NODE_SIZE]
         if left == UNREACHED:
-            marks[node] = right
+            marks[i] = right
         elif right == UNREACHED:
-            marks[node] = left
+            marks[i] = left
         else:
-            row[kept] = row[node]
-            prev[kept] = left
-            alt[kept] = right
-            start[kept] = start[node]
-            step[kept] = step[node]
-            depth[kept] = 1
-            if left != EMPTY:
-                depth[kept] = 1 + depth[left] if right == EMPTY else 1 + max(depth[left], depth[right])
-            marks[node] = kept
-            kept += 1
+            marks[i] = kept
+            add_node(node, kept, node[n + ROW], node[n + STEP], left, node[n + BEGAN])
+            if right != EMPTY:
+                unite(node, kept, left, right)
+            kept += NODE_SIZE
     return kept
 
 
 @njit
-def add_node(
-    node: int,
-    at_row: int,
-    at_step: int,
-    before: int,
-    began: int,
-    row: np.ndarray,
-    prev: np.ndarray,
-    alt: np.ndarray,
-    start: np.ndarray,
-    step: np.ndarray,
-    depth: np.ndarray,
-) -> None:
+def reclaim(
+    index: np.ndarray,
+    stride: int,
+    parts: int,
+    heads: int,
+    floor: int,
+    limit: int,
+    run: np.ndarray,
+    free: int,
+    node: np.ndarray,
+    nodes: int,
+) -> tuple[int, int, int]:
+    """Free the runs that have left the window, and the nodes that no run leads to.
+
+    Those runs began before `floor`, or, in an index whose slots know the place their partition has reached (there is
+    room for it before the heads), more than `limit` before that place. Gives the list of free runs, how many were
+    freed, and where the nodes end now."""
+    free, dropped = _drop_expired(index, stride, parts, heads, floor, limit, run, free)
+    marks = np.full(nodes // NODE_SIZE, UNREACHED, np.int64)
+    _mark_reached(index, stride, parts, heads, floor, limit, run, marks)
+    nodes = _compact(marks, node)
+    _forward(index, stride, parts, heads, run, marks)
+    return free, dropped, nodes
+
+
+# --- the buffer -------------------------------------------------------------------------------------------------------
+
+
+@njit
+def add_node(node: np.ndarray, n: int, row: int, step: int, before: int, began: int) -> None:
     """Select an event for a component after the node `before` (EMPTY: as the first event of a run)."""
-    row[node] = at_row
-    prev[node] = before
-    alt[node] = EMPTY
-    start[node] = began
-    step[node] = at_step
-    depth[node] = 1 if before == EMPTY else depth[before] + 1
+    node[n + BEGAN] = began
+    node[n + ROW] = row
+    node[n + PREV] = before
+    node[n + ALT] = EMPTY
+    node[n + STEP] = step
+    node[n + DEPTH] = 1 if before == EMPTY else node[before + DEPTH] + 1
 
 
 @njit
-def unite(
-    node: int, one: int, other: int, prev: np.ndarray, alt: np.ndarray, start: np.ndarray, depth: np.ndarray
-) -> None:
+def unite(node: np.ndarray, n: int, one: int, other: int) -> None:
     """Make a node a union of two others."""
-    prev[node] = one
-    alt[node] = other
-    start[node] = max(start[one], start[other])
-    depth[node] = 1 + max(depth[one], depth[other])
+    node[n + BEGAN] = max(node[one + BEGAN], node[other + BEGAN])
+    node[n + PREV] = one
+    node[n + ALT] = other
+    node[n + DEPTH] = 1 + max(node[one + DEPTH], node[other + DEPTH])
 
 
 @njit
-def join(
-    event: int,
-    joining: int,
-    node: int,
-    row: np.ndarray,
-    prev: np.ndarray,
-    alt: np.ndarray,
-    start: np.ndarray,
-    step: np.ndarray,
-    depth: np.ndarray,
-) -> None:
+def join(node: np.ndarray, event: int, joining: int, n: int) -> None:
     """Let what leads to `joining` lead to an event node too. The event moves to the new node, so that it stays younger
     than the union, which takes its old place."""
-    unite(event, joining, prev[event], prev, alt, start, depth)
-    add_node(node, row[event], step[event], event, start[event], row, prev, alt, start, step, depth)
+    unite(node, event, joining, node[event + PREV])
+    add_node(node, n, node[event + ROW], node[event + STEP], event, node[event + BEGAN])
 
 
 @njit
 def write_matches(
-    found: int,
-    found_node: np.ndarray,
-    found_row: np.ndarray,
-    found_step: np.ndarray,
-    found_floor: np.ndarray,
+    found: np.ndarray,
+    count: int,
     width: int,
-    row: np.ndarray,
-    prev: np.ndarray,
-    alt: np.ndarray,
-    start: np.ndarray,
-    step: np.ndarray,
-    depth: np.ndarray,
+    node: np.ndarray,
     values: np.ndarray,
     bounds: np.ndarray,
     written: int,
     ends: int,
 ) -> tuple[np.ndarray, np.ndarray, int, int]:
-    """Match construction: follow every path from the completed runs back to their beginnings, and write the events.
+    """Match construction: follow every way from the completed runs back to their beginnings, and write the events.
 
     `written` and `ends` are how much of `values` and `bounds` is filled."""
-    rows = np.empty(64, np.int64)
-    steps = np.empty(64, np.int64)
-    later_node = np.empty(64, np.int64)
-    later_length = np.empty(64, np.int64)
-    for i in range(found):
-        node, floor, length, later = found_node[i], found_floor[i], 0, 0
-        if node != EMPTY and depth[node] > rows.shape[0]:
-            rows = np.empty(2 * depth[node], np.int64)
-            steps = np.empty(2 * depth[node], np.int64)
-            later_node = np.empty(2 * depth[node], np.int64)
-            later_length = np.empty(2 * depth[node], np.int64)
+    size = 64
+    rows, steps = np.empty(size, np.int64), np.empty(size, np.int64)
+    later_node, later_length = np.empty(size, np.int64), np.empty(size, np.int64)
+    for i in range(0, count, FOUND_SIZE):
+        n, floor, length, later = found[i + BEFORE], found[i + FLOOR], 0, 0
+        if n != EMPTY and node[n + DEPTH] > size:
+            size = 2 * node[n + DEPTH]
+            rows, steps = np.empty(size, np.int64), np.empty(size, np.int64)
+            later_node, later_length = np.empty(size, np.int64), np.empty(size, np.int64)
         while True:
-            while node != EMPTY:
-                if alt[node] == EMPTY:
-                    rows[length] = row[node]
-                    steps[length] = step[node]
+            while n != EMPTY:
+                if node[n + ALT] == EMPTY:
+                    rows[length] = node[n + ROW]
+                    steps[length] = node[n + STEP]
                     length += 1
-                    node = prev[node]
-                elif start[prev[node]] < floor:
-                    node = alt[node]
+                    n = node[n + PREV]
+                elif node[node[n + PREV] + BEGAN] < floor:
+                    n = node[n + ALT]
                 else:
-                    if start[alt[node]] >= floor:
-                        later_node[later] = alt[node]
+                    if node[node[n + ALT] + BEGAN] >= floor:
+                        later_node[later] = node[n + ALT]
                         later_length[later] = length
                         later += 1
-                    node = prev[node]
+                    n = node[n + PREV]
             values = grown(values, written + length + 1)
             bounds = grown(bounds, ends + width + 1)
             at = 0
@@ -315,10 +307,10 @@ def write_matches(
                     bounds[ends + at] = written
                 values[written] = rows[k]
                 written += 1
-            while at < found_step[i]:
+            while at < found[i + LAST_STEP]:
                 at += 1
                 bounds[ends + at] = written
-            values[written] = found_row[i]
+            values[written] = found[i + LAST_ROW]
             written += 1
             while at < width:
                 at += 1
@@ -327,5 +319,5 @@ def write_matches(
             if later == 0:
                 break
             later -= 1
-            node, length = later_node[later], later_length[later]
+            n, length = later_node[later], later_length[later]
     return values, bounds, written, ends

@@ -24,7 +24,7 @@ import numpy as np
 from cepheid.codegen.compile import compiled
 from cepheid.codegen.scalar import Constants
 from cepheid.codegen.writer import Writer
-from cepheid.kernels import BOUNDS, COUNTERS, FREE, OLDEST, VALUES, Kernel, State, StateArray
+from cepheid.kernels import BOUNDS, COUNTERS, FREE, OLDEST, VALUES, Kernel, State, StateArray, run_store
 from cepheid.kernels.run_values import NOWHERE, Computation, Source, Value
 from cepheid.pattern import Strategy, partition_attributes
 from cepheid.physical import Kind, Plan
@@ -34,16 +34,25 @@ DEFAULTS: Mapping[str, str] = {"algorithm": "basic", "merge": "on"}
 OWN_COUNTERS = ("merged", "visited")
 """Runs merged into others, and runs that an event looked at: the first registers after the common ones."""
 
-_IMPORTS = """from cepheid.kernels.run_store import (
-    ALWAYS, UNREACHED, add_node, compact_nodes, drop_expired, first_slot, forward_runs, join, mark_reached,
-    rehashed_index, release, slot_in, unite, write_matches,
+_HELPERS = (
+    run_store.add_node,
+    run_store.as_float,
+    run_store.first_slot,
+    run_store.join,
+    run_store.met_before,
+    run_store.reclaim,
+    run_store.rehashed_index,
+    run_store.release,
+    run_store.slot_in,
+    run_store.unite,
+    run_store.write_matches,
+)
+_IMPORTS = f"""from cepheid.kernels.run_store import (
+    ALWAYS, BEFORE, BEGAN, FLOOR, FOUND_SIZE, LAST_ROW, LAST_STEP, NEXT, NODE, NODE_SIZE, ROW,
+    {", ".join(helper.__name__ for helper in _HELPERS)},
 )
 
-
 """
-
-_NODE = ("row", "prev", "alt", "start", "step", "depth")
-_FOUND = ("node", "row", "step", "floor")
 
 
 def kernel(plan: Plan) -> Kernel:
@@ -116,8 +125,11 @@ class _Generator:
         self.run = Computation(self.plan, key, self.constants)
         self.states = [c.index for c in self.run.components if c.index < self.run.last or c.takes]
         self.index = _Index("index", key, tuple(self.states), self.plan.counts_events and bool(key))
+        self.most = len(self.states) + 1
+        """How many runs, at most, an event makes of one."""
         for name in self.compared:
             self.run.keep(Value("origin", NOWHERE, self.run.column[name]), self.run.last)
+        self.run_size = run_store.RUN_SIZE + len(self.run.all_values())
         self.merges = self.options["merge"] == "on"
 
     # --- the function -------------------------------------------------------------------------------------------------
@@ -143,16 +155,21 @@ class _Generator:
             out("limit = np.int64(numbers[0])")
             for number, name in self._numbered_registers():
                 out(f"{name} = reg[{number}]")
-            out("written = ends = found = start = 0", "work = 2")
+            out("written = ends = founds = start = 0", "work = 2")
             out.lines.extend("    " + line if line else "" for line in body.lines)
             out(f"matches += ends // {len(self.run.components)}")
             for number, name in self._numbered_registers():
                 out(f"reg[{number}] = {name}")
             out(f"reg[{VALUES}] = written", f"reg[{BOUNDS}] = ends")
             with out.block("if time.shape[0] > 0:"):
-                out(f"reg[{OLDEST}] = node_row[0] if nodes > 0 else first + time.shape[0]")
+                out(f"reg[{OLDEST}] = node[ROW] if nodes > 0 else first + time.shape[0]")
             out(f"return {', '.join([*names, 'values', 'bounds'])}")
-        return _IMPORTS + out.text()
+        return _IMPORTS + self._fields() + "\n\n" + out.text()
+
+    def _fields(self) -> str:
+        """Where a run's values lie, as constants of the generated module."""
+        lines = [f"{_field(value)} = {run_store.RUN_SIZE + i}" for i, value in enumerate(self.run.all_values())]
+        return "".join(f"{line}\n" for line in [*lines, f"RUN_SIZE = {self.run_size}"])
 
     def _numbered_registers(self) -> list[tuple[int, str]]:
         return [*enumerate(COUNTERS), *((FREE + i, name) for i, name in enumerate(self.registers))]
@@ -164,14 +181,13 @@ class _Generator:
 
     def _declare_arrays(self) -> None:
         arrays = [StateArray("reg", "int64", FREE + len(self.registers))]
-        arrays += [StateArray(f"node_{name}", "int64", 64) for name in _NODE]
-        arrays += [StateArray(f"found_{name}", "int64", 256) for name in _FOUND]
-        arrays += [StateArray(f"run_{name}", "int64", 16) for name in ("next", "start", "node")]
-        arrays += [StateArray(f"run_{v.name}", self.run.dtype(v), 16) for v in self.run.all_values()]
+        arrays.append(StateArray("node", "int64", 64 * run_store.NODE_SIZE))
+        arrays.append(StateArray("found", "int64", 256 * run_store.FOUND_SIZE))
+        arrays.append(StateArray("run", "int64", 16 * self.run_size))
         slots = 16 if self.index.key else 1
         arrays.append(StateArray(self.index.name, "int64", slots * self.index.stride, fill=-1))
         if self._hashed_merges():
-            arrays += [StateArray("meet_run", "int64", 32), StateArray("meet_stamp", "int64", 32, fill=-1)]
+            arrays.append(StateArray("meet", "int64", 64, fill=-1))
         self.arrays = arrays
 
     # --- between events -----------------------------------------------------------------------------------------------
@@ -179,57 +195,35 @@ class _Generator:
     def _make_room(self, w: Writer) -> None:
         """Everything that assigns arrays is here, outside the loop over events: an array that is assigned in a loop
         makes Numba count references at every turn. `work` bounds the runs that the next event can look at."""
-        index, most = self.index, len(self.states) + 1
-        nodes, free, live, _ = map(self._register, ("nodes", "free", "live", "top"))
-        width = len(self.run.components)
-        found = ", ".join(f"found_{name}" for name in _FOUND)
+        index = self.index
+        for register in ("nodes", "free", "live", "top"):
+            self._register(register)
         w("# write what was found, reclaim what no run needs, and make room for the next events")
-        w(f"values, bounds, written, ends = write_matches(found, {found}, {width}, {self._nodes()},")
-        w("                                               values, bounds, written, ends)")
-        w("found = 0")
-        with w.block(f"if {most} * work > found_node.shape[0]:"):
-            for name in _FOUND:
-                w(f"found_{name} = grown(found_{name}, {most} * work)")
-        with w.block(f"if start == 0 or {self._short_of_nodes()} or {self._short_of_runs()}:"):
-            w(f"peak_retained = max(peak_retained, {nodes})", "floor = ALWAYS")
+        w("values, bounds, written, ends = write_matches(")
+        w(f"    found, founds, {len(self.run.components)}, node, values, bounds, written, ends)")
+        w("founds = 0", f"found = grown(found, {self.most} * work * FOUND_SIZE)")
+        with w.block(f"if start == 0 or {self._short_of('node', 'nodes')} or {self._short_of('run', 'live')}:"):
+            w("peak_retained = max(peak_retained, nodes // NODE_SIZE)", "floor = ALWAYS")
             if self.plan.window is not None:
                 with w.block("if start < time.shape[0]:"):
                     w("floor = measure[start] - limit")
                 if not self.plan.counts_events:
                     with w.block("else:"):
                         w("floor = max(now, limit + ALWAYS) - limit")
-                w(f"{free}, dropped = drop_expired({index.layout}, floor, limit, run_next, run_start, {free})")
-                w(f"{live} -= dropped")
-            w(f"marks = np.full({nodes}, UNREACHED, np.int64)")
-            w(f"mark_reached({index.layout}, floor, limit, run_next, run_node, marks)")
-            w(f"{nodes} = compact_nodes(marks, {self._nodes()})")
-            w(f"forward_runs({index.layout}, run_next, run_node, marks)")
-            with w.block(f"if {self._short_of_nodes(2)}:"):
-                for name in _NODE:
-                    w(f"node_{name} = grown(node_{name}, 2 * {nodes} + {2 * most} * work)")
-            with w.block(f"if {self._short_of_runs(2)}:"):
-                for name in ("next", "start", "node", *(v.name for v in self.run.all_values())):
-                    w(f"run_{name} = grown(run_{name}, 2 * {live} + {most} * work)")
-                if self._hashed_merges():
-                    w("size = meet_run.shape[0]")
-                    with w.block("while size < 2 * run_next.shape[0]:"):
-                        w("size *= 2")
-                    w("meet_run, meet_stamp = np.empty(size, np.int64), np.full(size, EMPTY, np.int64)")
+            w(f"free, dropped, nodes = reclaim({index.layout}, floor, limit, run, free, node, nodes)")
+            w("live -= dropped * RUN_SIZE")
+            w(f"node = grown(node, 2 * nodes + {2 * self.most} * work * NODE_SIZE)")
+            w(f"run = grown(run, 2 * live + {self.most} * work * RUN_SIZE)")
+            if self._hashed_merges():
+                w("meet = met_before(meet, run.shape[0] // RUN_SIZE)")
         if index.key:
             w(f"slots = {index.name}.shape[0] // {index.stride}")
             with w.block(f"if 2 * ({self._register('used')} + 1) > slots:"):
                 w(f"{index.name}, slots, used = rehashed_index({index.name}, {index.stride}, {len(index.key)}, 8)")
 
-    def _nodes(self) -> str:
-        return ", ".join(f"node_{name}" for name in _NODE)
-
-    def _short_of_nodes(self, times: int = 1) -> str:
-        held = "nodes" if times == 1 else f"{times} * nodes"
-        return f"{held} + {2 * (len(self.states) + 1)} * work > node_row.shape[0]"
-
-    def _short_of_runs(self, times: int = 1) -> str:
-        held = "live" if times == 1 else f"{times} * live"
-        return f"{held} + {len(self.states) + 1} * work > run_next.shape[0]"
+    def _short_of(self, table: str, filled: str) -> str:
+        size, times = {"node": ("NODE_SIZE", 2), "run": ("RUN_SIZE", 1), "found": ("FOUND_SIZE", 1)}[table]
+        return f"{filled} + {times * self.most} * work * {size} > {table}.shape[0]"
 
     # --- one event ----------------------------------------------------------------------------------------------------
 
@@ -244,8 +238,7 @@ class _Generator:
         else:
             w("at = 0")
         w(f"work = {index.count()} + 2")
-        short = [self._short_of_nodes(), self._short_of_runs()]
-        short.append(f"found + {len(self.states) + 1} * work > found_node.shape[0]")
+        short = [self._short_of(*table) for table in (("node", "nodes"), ("run", "live"), ("found", "founds"))]
         if index.key:
             short.append("2 * (used + 1) > slots")
         with w.block(f"if {' or '.join(short)}:"):
@@ -299,7 +292,7 @@ class _Generator:
         with w.block("if True:" if self.compared else f"if bits & np.uint64({bits}):"):
             w(f"head = {self.index.head(s)}", f"previous, r = EMPTY, {self.index.name}[head]")
             with w.block("while r != EMPTY:"):
-                w("following = run_next[r]", "visited += 1")
+                w("following = run[r + NEXT]", "visited += 1")
                 self._visit(w, s, reachable)
                 with w.block("if keep:"):
                     w("previous = r")
@@ -307,26 +300,26 @@ class _Generator:
                     with w.block("if previous == EMPTY:"):
                         w(f"{self.index.name}[head] = following")
                     with w.block("else:"):
-                        w("run_next[previous] = following")
-                    w("run_next[r] = free", "free = r", "live -= 1", f"{self.index.count()} -= 1")
+                        w("run[previous + NEXT] = following")
+                    w("run[r + NEXT] = free", "free = r", "live -= RUN_SIZE", f"{self.index.count()} -= 1")
                 w("r = following")
         if self.contiguous and not self.compared:
             with w.block("else:"):
-                w(f"free, released = release({self.index.name}, {self.index.head(s)}, run_next, free)")
-                w("live -= released", f"{self.index.count()} -= released")
+                w(f"free, released = release({self.index.name}, {self.index.head(s)}, run, free)")
+                w("live -= released * RUN_SIZE", f"{self.index.count()} -= released")
 
     def _visit(self, w: Writer, s: int, reachable: list[tuple[int, list[str]]]) -> None:
         if self.plan.window is not None:
-            w("keep = m - run_start[r] <= limit")
+            w("keep = m - run[r + BEGAN] <= limit")
             with w.block("if keep:"):
                 self._edges(w, s, reachable)
         else:
             self._edges(w, s, reachable)
 
     def _edges(self, w: Writer, s: int, reachable: list[tuple[int, list[str]]]) -> None:
-        """Take, begin and ignore (§3.2): each that holds is a run of its own. The take comes last, as it changes `r`."""
+        """Take, begin and ignore (§3.2): each that holds is a run of its own. The take comes last, it changes `r`."""
         component = self.run.components[s]
-        full = f"{_of_run(Value('taken', s))} >= {component.high}" if component.high is not None else "False"
+        full = f"{self._of_run(Value('taken', s))} >= {component.high}" if component.high is not None else "False"
         if component.takes:
             self._decide(w, "takes", s, s)
             if component.high is not None and s < self.run.last:
@@ -334,7 +327,7 @@ class _Generator:
         for j, conditions in reachable:
             name = "begins" if j == s + 1 else "skips"
             self._decide(w, name, s, j)
-            with w.block(f"if {' and '.join([name, *self._proceeds(s, s, _of_run), *conditions])}:"):
+            with w.block(f"if {' and '.join([name, *self._proceeds(s, s, self._of_run), *conditions])}:"):
                 self._advance(w, s, j)
         self._ignore(w, s, full)
         if component.takes:
@@ -350,7 +343,7 @@ class _Generator:
         w(f"{name} = bits & np.uint64({1 << bit}) != 0")
         if tests:
             with w.block(f"if {name}:"):
-                w(f"predicates += {len(tests)}", f"{name} = {self.run.test(tests, at, event, _of_run)}")
+                w(f"predicates += {len(tests)}", f"{name} = {self.run.test(tests, at, event, self._of_run)}")
 
     def _ignore(self, w: Writer, s: int, full: str) -> None:
         component = self.run.components[s]
@@ -371,7 +364,7 @@ class _Generator:
         kinds = [self.plan.columns[name] for name in names]
         null = {Kind.INT: "{0} == NULL_INT", Kind.CODE: "{0} == NULL_CODE", Kind.FLOAT: "{0} != {0}"}
         of_event = [f"column{self.run.column[name]}[e]" for name in names]
-        of_run = [_of_run(Value("origin", NOWHERE, self.run.column[name])) for name in names]
+        of_run = [self._of_run(Value("origin", NOWHERE, self.run.column[name])) for name in names]
         here, there = (
             " or ".join(null[k].format(x) for k, x in zip(kinds, xs, strict=True)) for xs in (of_event, of_run)
         )
@@ -388,7 +381,7 @@ class _Generator:
             if not component.may_be_empty:
                 break
             if component.proceed:
-                conditions.append(self.run.test(component.proceed, at, None, _of_run))
+                conditions.append(self.run.test(component.proceed, at, None, self._of_run))
         return found
 
     def _proceeds(self, s: int, at: int, source: Source) -> list[str]:
@@ -409,7 +402,7 @@ class _Generator:
             component = self.run.components[j]
             tests = [*conditions]
             if component.begin:
-                tests.append(self.run.test(component.begin, NOWHERE, j, _of_run))
+                tests.append(self.run.test(component.begin, NOWHERE, j, self._of_run))
             with w.block(f"if bits & np.uint64({1 << component.step.begin}):  # may begin a run at component {j}"):
                 if tests:
                     with w.block(f"if {' and '.join(tests)}:"):
@@ -422,8 +415,8 @@ class _Generator:
         goes_on = to in self.states
         needed = self.run.live(to)
         for value in needed:
-            w(f"new_{value.name} = {self.run.begun(value, at, to, _of_run)}")
-        before = "EMPTY" if at == NOWHERE else "run_node[r]"
+            w(f"new_{value.name} = {self.run.begun(value, at, to, self._of_run)}")
+        before = "EMPTY" if at == NOWHERE else "run[r + NODE]"
         self._complete(w, to, before, _of_new)
         if goes_on:
             self._push(w, at, to)
@@ -440,8 +433,8 @@ class _Generator:
         floor = "ALWAYS" if self.plan.window is None else "m - limit"
 
         def record() -> None:
-            w(f"found_node[found] = {before}", "found_row[found] = row", f"found_step[found] = {j}")
-            w(f"found_floor[found] = {floor}", "found += 1")
+            w(f"found[founds + BEFORE] = {before}", "found[founds + LAST_ROW] = row")
+            w(f"found[founds + LAST_STEP] = {j}", f"found[founds + FLOOR] = {floor}", "founds += FOUND_SIZE")
 
         if conditions:
             with w.block(f"if {' and '.join(conditions)}:"):
@@ -456,15 +449,15 @@ class _Generator:
 
     def _add(self, w: Writer, at: int, to: int) -> None:
         index, head = self.index, self.index.head(to)
-        began, before = ("m", "EMPTY") if at == NOWHERE else ("run_start[r]", "run_node[r]")
+        began, before = ("m", "EMPTY") if at == NOWHERE else ("run[r + BEGAN]", "run[r + NODE]")
         with w.block("if live < top:"):
-            w("q = free", "free = run_next[q]")
+            w("q = free", "free = run[q + NEXT]")
         with w.block("else:"):
-            w("q = top", "top += 1")
-        w("live += 1", f"run_start[q] = {began}", "run_node[q] = nodes")
+            w("q = top", "top += RUN_SIZE")
+        w("live += RUN_SIZE", f"run[q + BEGAN] = {began}", "run[q + NODE] = nodes")
         for value in self.run.live(to):
-            w(f"run_{value.name}[q] = new_{value.name}")
-        w(f"add_node(nodes, row, {to}, {before}, {began}, {self._nodes()})", "nodes += 1")
+            self._set(w, "q", value)
+        w(f"add_node(node, nodes, row, {to}, {before}, {began})", "nodes += NODE_SIZE")
         if at == NOWHERE:
             with w.block(f"if {index.count()} == EMPTY:"):
                 for i in range(len(index.key)):
@@ -474,36 +467,36 @@ class _Generator:
                     w("used += 1")
             if index.knows_place:
                 w(f"{index.name}[at + {len(index.key) + 1}] = m")
-        w(f"run_next[q] = {index.name}[{head}]", f"{index.name}[{head}] = q", f"{index.count()} += 1")
+        w(f"run[q + NEXT] = {index.name}[{head}]", f"{index.name}[{head}] = q", f"{index.count()} += 1")
 
     def _take(self, w: Writer, s: int) -> None:
         """The run `r` takes the event: it stays in its list, changed, unless it is merged into another."""
         changed: dict[Value, str] = {}
         for value in self.run.live(s):
-            if value.component == s and (new := self.run.taken(value, _of_run(value))) is not None:
+            if value.component == s and (new := self.run.taken(value, self._of_run(value))) is not None:
                 changed[value] = new
         for value, new in changed.items():
             w(f"new_{value.name} = {new}")
 
         def source(value: Value) -> str:
-            return _of_new(value) if value in changed else _of_run(value)
+            return _of_new(value) if value in changed else self._of_run(value)
 
-        self._complete(w, s, "run_node[r]", source)
+        self._complete(w, s, "run[r + NODE]", source)
         w("partial_matches += 1")
 
         def change() -> None:
             if self.compared:  # the run may go on without the event too
                 for value in self.run.live(s):
                     if value not in changed:
-                        w(f"new_{value.name} = {_of_run(value)}")
+                        w(f"new_{value.name} = {self._of_run(value)}")
                 self._add(w, s, s)
                 with w.block("if previous == EMPTY:"):
                     w("previous = q")
                 return
             for value in changed:
-                w(f"run_{value.name}[r] = new_{value.name}")
-            w(f"add_node(nodes, row, {s}, run_node[r], run_start[r], {self._nodes()})")
-            w("run_node[r] = nodes", "nodes += 1", "keep = True")
+                self._set(w, "r", value)
+            w(f"add_node(node, nodes, row, {s}, run[r + NODE], run[r + BEGAN])")
+            w("run[r + NODE] = nodes", "nodes += NODE_SIZE", "keep = True")
 
         def go_on() -> None:
             self._merge_or(w, s, source, False, change, "q" if self.compared else "r")
@@ -542,45 +535,64 @@ class _Generator:
             self._look_for_equal(w, state, source)
         with w.block("if q != EMPTY:"):
             if starts:
-                w(f"add_node(nodes, row, {state}, EMPTY, m, {self._nodes()})")
-                w("unite(nodes + 1, nodes, run_node[q], node_prev, node_alt, node_start, node_depth)")
-                w("run_node[q] = nodes + 1", "run_start[q] = m", "nodes += 2")
+                w(f"add_node(node, nodes, row, {state}, EMPTY, m)")
+                w("unite(node, nodes + NODE_SIZE, nodes, run[q + NODE])", "nodes += NODE_SIZE")
             else:
-                w(f"join(run_node[q], run_node[r], nodes, {self._nodes()})")
-                w("run_node[q] = nodes", "run_start[q] = max(run_start[q], run_start[r])", "nodes += 1")
+                w("join(node, run[q + NODE], run[r + NODE], nodes)")
+            w("run[q + NODE] = nodes", "run[q + BEGAN] = node[nodes + BEGAN]", "nodes += NODE_SIZE")
             w("merged += 1")
         with w.block("else:"):
             otherwise()
             if self._merges_by_target(state):
                 w(f"target{state} = {run}")
             else:
-                w(f"meet_run[meet] = {run}", "meet_stamp[meet] = stamp")
+                w("meet[place] = stamp", f"meet[place + 1] = {run}")
 
     def _look_for_equal(self, w: Writer, state: int, source: Source) -> None:
-        """A run that the event has already brought into the state with the same values: `q`, if there is one; `meet` is
-        where it is remembered, or will be."""
+        """A run that the event has already brought into the state with the same values: `q`, if there is one; `place`
+        is where it is remembered, or will be."""
         differing = self._differing(state)
-        hashed = "0"
-        for value in differing:
-            part = f"float_key({source(value)})" if self.run.dtype(value) == "float64" else f"np.int64({source(value)})"
-            hashed = part if hashed == "0" else f"mixed_key({hashed}, {part})"
+        parts = [self._held(value, source(value)) for value in differing]
+        hashed = parts[0]
+        for part in parts[1:]:
+            hashed = f"mixed_key({hashed}, {part})"
         w(f"stamp = row * {len(self.states)} + {self.states.index(state)}", "q = EMPTY")
-        w(f"meet = first_slot({hashed}, meet_run.shape[0])")
-        with w.block("while q == EMPTY and meet_stamp[meet] == stamp:"):
-            with w.block(f"if {' and '.join(self._equal(v, source) for v in differing)}:"):
-                w("q = meet_run[meet]")
+        w(f"place = 2 * first_slot({hashed}, meet.shape[0] // 2)")
+        with w.block("while q == EMPTY and meet[place] == stamp:"):
+            equal = [f"run[meet[place + 1] + {_field(v)}] == {part}" for v, part in zip(differing, parts, strict=True)]
+            with w.block(f"if {' and '.join(equal)}:"):
+                w("q = meet[place + 1]")
             with w.block("else:"):
-                w("meet = (meet + 1) & (meet_run.shape[0] - 1)")
+                w("place = (place + 2) % meet.shape[0]")
 
-    def _equal(self, value: Value, source: Source) -> str:
-        there, here = f"run_{value.name}[meet_run[meet]]", source(value)
-        if self.run.dtype(value) != "float64":
-            return f"{there} == {here}"
-        return f"({there} == {here} or ({there} != {there} and {here} != {here}))"
+    # --- values of runs -----------------------------------------------------------------------------------------------
+
+    def _set(self, w: Writer, run: str, value: Value) -> None:
+        w(f"run[{run} + {_field(value)}] = {self._held(value, _of_new(value))}")
+
+    def _held(self, value: Value, source: str) -> str:
+        """How a value is held in the table of runs."""
+        match self.run.dtype(value):
+            case "float64":
+                return f"float_key({source})"
+            case "uint64":
+                return f"np.int64({source})"
+            case _:
+                return source
+
+    def _of_run(self, value: Value) -> str:
+        held = f"run[r + {_field(value)}]"
+        match self.run.dtype(value):
+            case "float64":
+                return f"as_float({held})"
+            case "uint64":
+                return f"np.uint64({held})"
+            case _:
+                return held
 
 
-def _of_run(value: Value) -> str:
-    return f"run_{value.name}[r]"
+def _field(value: Value) -> str:
+    return value.name.upper()
 
 
 def _of_new(value: Value) -> str:
