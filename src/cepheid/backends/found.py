@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +23,11 @@ class Found:
     end: Array
 
 
-def position_columns(positions: Positions, many: Collection[str]) -> dict[str, pa.Array]:
-    """The answer of a kernel as a column for each step."""
+def position_columns(
+    positions: Positions, many: Collection[str], never_empty: Collection[str] = ()
+) -> dict[str, pa.Array]:
+    """The answer of a kernel as a column for each step. A variable without events is that of a branch not taken, unless
+    it may bind many, and none of them (`never_empty` are those that may not)."""
     width = len(positions.steps)
     columns: dict[str, pa.Array] = {}
     for number, var in enumerate(positions.steps):
@@ -33,8 +35,15 @@ def position_columns(positions: Positions, many: Collection[str]) -> dict[str, p
             columns[var] = pa.array(np.ascontiguousarray(positions.values[number::width]))
             continue
         starts, ends = positions.bounds[number:-1:width], positions.bounds[number + 1 :: width]
+        empty = starts == ends
+        if var not in many:
+            values = positions.values[np.where(empty, 0, starts)] if len(positions.values) else positions.values
+            columns[var] = pa.array(values, mask=empty if empty.any() else None)
+            continue
         values = positions.values[_ranges(starts, ends - starts)]
-        columns[var] = _listed(values, ends - starts) if var in many else pa.array(values)
+        mask = pa.array(empty) if var in never_empty and empty.any() else None
+        offsets = pa.array(np.concatenate([[0], np.cumsum(ends - starts)]), pa.int32())
+        columns[var] = pa.ListArray.from_arrays(offsets, pa.array(values), mask=mask)
     return columns
 
 
@@ -42,11 +51,6 @@ def _ranges(starts: Array, lengths: Array) -> Array:
     """starts[0], starts[0]+1, ... for lengths[0] numbers, then the same for the next."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
-
-
-def _listed(values: Array, lengths: Array) -> pa.ListArray:
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(values))
 
 
 def first_and_last(positions: Positions) -> tuple[Array, Array]:
@@ -78,49 +82,14 @@ def _position(binding: Event | tuple[Event, ...] | None) -> int | list[int] | No
     return None if binding is None else binding.position
 
 
-def bindings_of(positions: Positions, many: Collection[str]) -> Iterator[dict[str, int | tuple[int, ...]]]:
+def bindings_of(
+    positions: Positions, many: Collection[str], never_empty: Collection[str] = ()
+) -> Iterator[dict[str, int | tuple[int, ...] | None]]:
     """The matches one by one, each variable with its position or positions."""
-    columns = {var: column.to_pylist() for var, column in position_columns(positions, many).items()}
+    columns = {var: column.to_pylist() for var, column in position_columns(positions, many, never_empty).items()}
     for number in range(len(positions)):
-        yield {var: tuple(values[number]) if var in many else values[number] for var, values in columns.items()}
-
-
-# --- LIMIT ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class FirstMatches:
-    """The matches that LIMIT keeps: ordered by end, then by start, then by the positions of their events. No more are
-    held than can still be among them."""
-
-    limit: int
-    steps: tuple[str, ...]
-    held: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]] = field(default_factory=list)
-    """End, start, positions of all events, and how many of them each step has."""
-
-    def add(self, positions: Positions, start: Array, end: Array) -> None:
-        width = len(self.steps)
-        if positions.bounds is None:
-            events = [tuple(row) for row in positions.values.reshape(-1, width).tolist()]
-            lengths = [(1,) * width] * len(events)
-        else:
-            bounds, values = positions.bounds.tolist(), positions.values.tolist()
-            edges = range(0, len(bounds) - 1, width)
-            events = [tuple(values[bounds[at] : bounds[at + width]]) for at in edges]
-            lengths = [tuple(bounds[at + s + 1] - bounds[at + s] for s in range(width)) for at in edges]
-        new = zip(end.tolist(), start.tolist(), events, lengths, strict=True)
-        self.held = heapq.nsmallest(self.limit, [*self.held, *new])
-
-    def settled(self, before: int) -> bool:
-        """Whether later matches, which end at `before` or after it, come too late."""
-        return len(self.held) >= self.limit and (not self.held or self.held[-1][0] < before)
-
-    def oldest(self) -> int | None:
-        return min((min(events) for _, _, events, _ in self.held), default=None)
-
-    def positions(self) -> tuple[Positions, Array, Array]:
-        values = [position for _, _, events, _ in self.held for position in events]
-        lengths = [length for *_, counts in self.held for length in counts]
-        bounds = np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))]).astype(np.int64)
-        start, end = (np.array([item[at] for item in self.held], np.int64) for at in (1, 0))
-        return Positions(self.steps, np.array(values, np.int64), bounds), start, end
+        bound: dict[str, int | tuple[int, ...] | None] = {}
+        for var, values in columns.items():
+            value = values[number]
+            bound[var] = tuple(value) if isinstance(value, list) else value
+        yield bound

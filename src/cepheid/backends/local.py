@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from cepheid import expr as ex
 from cepheid.backends.files import Loaded
-from cepheid.backends.found import FirstMatches, Found, first_and_last, from_matches, position_columns
+from cepheid.backends.found import Found, first_and_last, from_matches, position_columns
 from cepheid.backends.gather import Gatherer
 from cepheid.backends.layout import match_table
+from cepheid.backends.limit import FirstMatches, first_matches
 from cepheid.backends.prepare import NO_WISHES, Prepared, Wishes, prepare
 from cepheid.backends.rows import Rows, events_of
 from cepheid.backends.sources import (
@@ -32,17 +33,12 @@ from cepheid.checks import summarises
 from cepheid.codegen.columns import schema_kinds, types_of
 from cepheid.errors import NotAvailable
 from cepheid.events import Event
-from cepheid.kernels import END_OF_TIME, Positions
+from cepheid.kernels import Positions
 from cepheid.pattern import Query, SourceStream, roles
 from cepheid.semantics import Match, evaluate
 
 Progress = Callable[[int, int], None]
 """Told after each batch how many events have been read and how many matches found."""
-
-
-MOST_RIVALS = 200_000
-"""How many matches are looked at, beyond those that LIMIT keeps, for ones that come before them in order. One event may
-complete more matches than could ever be put in order."""
 
 
 def silent(events: int, matches: int) -> None:
@@ -100,7 +96,7 @@ class Run:
             return
         for positions in self._steps(Stepper.start(self.prepared.kernel, self.source.count), rows, None):
             if len(positions):
-                yield self._input_rows(position_columns(positions, self.prepared.many), rows)
+                yield self._input_rows(self._columns(positions), rows)
 
     @property
     def position_schema(self) -> pa.Schema:
@@ -136,23 +132,18 @@ class Run:
             if not len(positions):
                 continue
             first, last = first_and_last(positions)
-            variables = position_columns(positions, self.prepared.many)
+            variables = self._columns(positions)
             yield Found(variables, rows.ticks(first), rows.ticks(last))
+
+    def _columns(self, positions: Positions) -> dict[str, pa.Array]:
+        return position_columns(positions, self.prepared.many, self.prepared.never_empty)
 
     def _first_found(self, limit: int, stepper: Stepper, rows: Rows, kept: Sequence[str]) -> Found:
         """LIMIT: the first matches. No event is read once they are certain."""
         first = FirstMatches(limit, stepper.kernel.steps)
-        latest = -END_OF_TIME
-        seen = 0
-        for positions in self._steps(stepper, rows, kept, PIECE, first.oldest):
-            if len(positions):
-                start, end = (rows.ticks(at) for at in first_and_last(positions))
-                first.add(positions, start, end)
-                latest, seen = int(end[-1]), seen + len(positions)
-            if first.settled(stepper.later_matches_end_at(latest)) or (seen > limit + MOST_RIVALS and limit):
-                break
-        positions, start, end = first.positions()
-        return Found(position_columns(positions, self.prepared.many), start, end)
+        answers = self._steps(stepper, rows, kept, PIECE, first.oldest)
+        positions, start, end = first_matches(stepper, answers, limit, rows.ticks, first)
+        return Found(self._columns(positions), start, end)
 
     def _steps(
         self,

@@ -14,23 +14,25 @@ from cepheid import expr as ex
 from cepheid.backends import Answer
 from cepheid.backends.files import Loaded
 from cepheid.backends.found import bindings_of
+from cepheid.backends.limit import first_matches
 from cepheid.backends.prepare import Prepared, Wishes, prepare
 from cepheid.backends.sources import BATCH
-from cepheid.backends.stepping import TIME, TYPE, Stepper
+from cepheid.backends.stepping import PIECE, TIME, TYPE, Stepper
 from cepheid.checks import summarises
 from cepheid.codegen.columns import kind_of
 from cepheid.events import Event
-from cepheid.expr import Env
-from cepheid.kernels import Kernel
+from cepheid.expr import Binding, Env
+from cepheid.kernels import Kernel, Positions
 from cepheid.pattern import Query
 from cepheid.physical import Kind
 from cepheid.semantics import Match, evaluate, summary
+from cepheid.semantics.common import events_of
 
 _EXACT = 2**53
 """The whole numbers up to here are floats as well."""
 
-Bindings = Mapping[str, int | tuple[int, ...]]
-"""A match as positions: of the event of each variable, or of its events."""
+Bindings = Mapping[str, int | tuple[int, ...] | None]
+"""A match as positions: of the event of each variable, or of its events; none for a branch not taken."""
 
 
 def run(query: Query, loaded: Loaded, params: Mapping[str, Any]) -> Answer:
@@ -60,17 +62,25 @@ def complete_matches(prepared: Prepared, found: Iterable[Bindings], events: Sequ
 
 
 def _order(match: Match) -> tuple[int, int, list[int]]:
-    events = [e for b in match.bindings.values() for e in (b if isinstance(b, tuple) else (b,)) if e is not None]
-    return match.end, match.start, [event.position for event in events]
+    return match.end, match.start, [event.position for event in events_of(match.bindings)]
 
 
 def _bindings(prepared: Prepared, kernel: Kernel, events: Sequence[Event]) -> Iterator[Bindings]:
     stepper = Stepper.start(kernel, len(events))
-    whole = event_batch(prepared, events)
+    limit = None if summarises(prepared.query) else prepared.query.limit
+    answers = _answers(stepper, event_batch(prepared, events), None if limit is None else PIECE)
+    if limit is not None:
+        times = np.array([event.start for event in events], np.int64)
+        first, _, _ = first_matches(stepper, answers, limit, lambda at: times[at])
+        answers = iter([first])
+    for positions in answers:
+        yield from bindings_of(positions, prepared.many, prepared.never_empty)
+
+
+def _answers(stepper: Stepper, whole: pa.RecordBatch, piece: int | None) -> Iterator[Positions]:
     for start in range(0, whole.num_rows, BATCH):
-        for positions in stepper.step(whole.slice(start, BATCH)):
-            yield from bindings_of(positions, prepared.many)
-    yield from bindings_of(stepper.finish(), prepared.many)
+        yield from stepper.step(whole.slice(start, BATCH), piece)
+    yield from stepper.finish_lazily()
 
 
 def _match(prepared: Prepared, at: Bindings, events: Sequence[Event]) -> Match:
@@ -79,20 +89,23 @@ def _match(prepared: Prepared, at: Bindings, events: Sequence[Event]) -> Match:
     bound = {var: _events(at[var], events) for var in prepared.variables}
     env = Env(bound, {}, prepared.clock)
     columns = {c.name: ex.value_or_null(c.expr, env) for c in output or ()} if wants_columns else None
-    flat = [e for b in bound.values() for e in (b if isinstance(b, tuple) else (b,))]
+    flat = events_of(bound)
     return Match(bound, min(e.start for e in flat), max(e.end for e in flat), columns)
 
 
-def _events(at: int | tuple[int, ...], events: Sequence[Event]) -> Event | tuple[Event, ...]:
-    return tuple(events[position] for position in at) if isinstance(at, tuple) else events[at]
+def _events(at: int | tuple[int, ...] | None, events: Sequence[Event]) -> Binding:
+    if isinstance(at, tuple):
+        return tuple(events[position] for position in at)
+    return None if at is None else events[at]
 
 
 # --- events as columns ------------------------------------------------------------------------------------------------
 
 
 def _names(query: Query) -> list[str]:
-    """The attributes that the query's conditions name."""
-    nodes = [node for predicate in query.where for node in ex.walk(predicate)]
+    """The attributes that the query's conditions name, and what it returns about all matches."""
+    returned = [column.expr for column in query.output or ()] if summarises(query) else []
+    nodes = [node for expression in (*query.where, *returned) for node in ex.walk(expression)]
     names = [node.name for node in nodes if isinstance(node, ex.Attr | ex.Aggregate | ex.Same)]
     return [name for name in dict.fromkeys(names) if name is not None]
 

@@ -49,6 +49,12 @@ class Prepared:
     def many(self) -> frozenset[str]:
         return frozenset(var for var, role in self.variables.items() if role.binds_many)
 
+    @property
+    def never_empty(self) -> frozenset[str]:
+        """The variables that bind at least one event in every match that binds them."""
+        found = self.variables.items()
+        return frozenset(var for var, role in found if role.kleene is not None and role.kleene.low > 0)
+
 
 def prepare(
     query: Query, kinds: Mapping[str, Kind], schema: Schema, clock: Clock, wishes: Wishes = NO_WISHES

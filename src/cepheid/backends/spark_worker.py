@@ -11,13 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from cepheid.backends.files import Loaded
-from cepheid.backends.found import FirstMatches, Found, first_and_last, from_matches, position_columns
+from cepheid.backends.found import Found, first_and_last, from_matches, position_columns
 from cepheid.backends.gather import Gatherer
 from cepheid.backends.layout import match_table
+from cepheid.backends.limit import first_matches
 from cepheid.backends.prepare import Prepared
 from cepheid.backends.rows import WholeTable, events_of, one_batch
 from cepheid.backends.sources import BATCH, Columns, columns_read, plain_layout, readable, ticks_of, types_column
-from cepheid.backends.stepping import TIME, Stepper
+from cepheid.backends.stepping import PIECE, TIME, Stepper
 from cepheid.codegen.columns import MASK
 from cepheid.events import UNTYPED, Event
 from cepheid.kernels import Array, Positions
@@ -30,6 +31,11 @@ MASKS = "__cepheid_mask"
 SLICE = "__cepheid_slice"
 ORDER = "__cepheid_order"
 """What LIMIT goes by: the end and the start of a match, then the time and arrival of each of its events."""
+
+BUCKET, BASE, EVENTS = "bucket", "base", "events"
+PACKED = f"{BUCKET} int, {BASE} long, {EVENTS} binary"
+"""The rows that are shuffled where events travel packed: the partition that they belong to, where in the input they
+come from, and the events as an Arrow stream."""
 
 MOST_ROWS = 1 << 15
 """Rows of a batch of output: what one match shows may be long."""
@@ -44,6 +50,12 @@ class Slices:
     count: int
     before: int
     after: int
+
+    def covers(self, number: int, ticks: Array) -> Array:
+        """Which events a slice must see to find the matches that belong to it."""
+        start = self.origin + number * self.length
+        found: Array = (ticks >= start - self.before) & (ticks < start + self.length + self.after)
+        return found
 
     def owned(self, number: int, start: Array) -> Array:
         """Which matches, by their start, belong to a slice."""
@@ -61,6 +73,8 @@ class KernelTask:
     time_column: str
     gatherer: Gatherer | None
     slices: Slices | None = None
+    packed: bool = False
+    """Whether the events come packed, as `spark_parquet` packs them."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -74,7 +88,7 @@ class KernelTask:
         return shown.append(pa.field(ORDER, pa.list_(pa.int64()))) if is_cut else shown
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        table = together(batches)
+        table = (unpacked if self.packed else together)(batches)
         if table is not None:
             for output in self._outputs(table):
                 for start in range(0, output.num_rows, MOST_ROWS):
@@ -83,12 +97,12 @@ class KernelTask:
 
     def _outputs(self, table: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         plan = self.prepared.plan
-        ticks, arrivals = ticks_of(table.column(self.time_column), self.time_column), _numbers(table, POSITION)
-        order = in_order(ticks, arrivals)
+        ticks = ticks_of(table.column(self.time_column), self.time_column)
+        order = in_order(ticks, _numbers(table, POSITION) if POSITION in table.schema.names else None)
         times = ticks if order is None else ticks[order]
         rows = WholeTable(table, times, order)
         names = columns_read([*plan.columns, *plan.key], table.schema)
-        arrays = [*(readable(table.column(name)) for name in names), table.column(MASKS)]
+        arrays = [*(readable(table.column(name)) for name in names), table.column(MASKS).cast(pa.int64())]
         if order is not None:
             arrays = [array.take(pa.array(order)) for array in arrays]
         events = pa.RecordBatch.from_arrays([*arrays, pa.array(times)], names=[*names, MASK, TIME])
@@ -99,18 +113,16 @@ class KernelTask:
                 yield self._shown(found, rows)
 
     def _found(self, events: pa.RecordBatch, rows: WholeTable) -> Iterator[Found]:
-        stepper = Stepper.start(kernel_for(self.prepared.plan), events.num_rows)
-        limit, many = self.prepared.query.limit, self.prepared.many
-        first = None if limit is None else FirstMatches(limit, stepper.kernel.steps)
-        for positions in _answers(stepper, events):
-            start, end = (rows.ticks(at) for at in first_and_last(positions))
-            if first is None:
-                yield Found(position_columns(positions, many), start, end)
-            elif len(positions):
-                first.add(positions, start, end)
-        if first is not None:
-            positions, start, end = first.positions()
-            yield Found(position_columns(positions, many), start, end)
+        prepared = self.prepared
+        stepper = Stepper.start(kernel_for(prepared.plan), events.num_rows)
+        limit = prepared.query.limit
+        answers = _answers(stepper, events, BATCH if limit is None else PIECE)
+        if limit is not None:
+            answers = iter([first_matches(stepper, answers, limit, rows.ticks)[0]])
+        for positions in answers:
+            if len(positions):
+                start, end = (rows.ticks(at) for at in first_and_last(positions))
+                yield Found(position_columns(positions, prepared.many, prepared.never_empty), start, end)
 
     def _shown(self, found: Found, rows: WholeTable) -> pa.RecordBatch:
         arrivals = rows.table.column(POSITION)
@@ -169,9 +181,9 @@ class OracleTask:
         ]
 
 
-def _answers(stepper: Stepper, events: pa.RecordBatch) -> Iterator[Positions]:
-    yield from stepper.step(events, BATCH)
-    yield stepper.finish()
+def _answers(stepper: Stepper, events: pa.RecordBatch, piece: int) -> Iterator[Positions]:
+    yield from stepper.step(events, piece)
+    yield from stepper.finish_lazily()
 
 
 def together(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
@@ -180,13 +192,28 @@ def together(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
     return one_batch(pa.Table.from_batches(given)) if given else None
 
 
-def in_order(ticks: Array, arrivals: Array) -> Array | None:
-    """The rows by time, then by arrival; None where they are so already. Rows come out of a shuffle in long stretches
-    that are in order, which a stable sort merges; ties are looked at only where it left some in disorder."""
+def unpacked(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+    """The events of a partition that come in packs, in the order of arrival."""
+    packs: list[tuple[int, pa.Table]] = []
+    for batch in batches:
+        for bucket, base, events in zip(*(batch.column(name) for name in (BUCKET, BASE, EVENTS)), strict=True):
+            table = pa.ipc.open_stream(events.as_buffer()).read_all()
+            number = pa.scalar(bucket.as_py(), pa.int32())
+            packs.append((base.as_py(), table.append_column(SLICE, pa.repeat(number, table.num_rows))))
+    packs.sort(key=lambda pack: pack[0])
+    return one_batch(pa.concat_tables([table for _, table in packs])) if packs else None
+
+
+def in_order(ticks: Array, arrivals: Array | None) -> Array | None:
+    """The rows by time, then by arrival (None: they are in the order of arrival); None where they are so already. Rows
+    come out of a shuffle in long stretches that are in order, which a stable sort merges; ties are looked at only where
+    it left some in disorder."""
     order = None
     if np.any(ticks[:-1] > ticks[1:]):
         order = np.argsort(ticks, kind="stable")
-        ticks, arrivals = ticks[order], arrivals[order]
+        ticks, arrivals = ticks[order], None if arrivals is None else arrivals[order]
+    if arrivals is None:
+        return order
     tied = (ticks[:-1] == ticks[1:]) & (arrivals[:-1] > arrivals[1:])
     if np.any(tied):
         settled = np.lexsort((arrivals, ticks))

@@ -15,6 +15,8 @@ import pyarrow as pa
 from cepheid.codegen.columns import Encoder
 from cepheid.codegen.compile import interpreted
 from cepheid.kernels import END_OF_TIME, Kernel, Positions, State
+from cepheid.pattern import negatives
+from cepheid.physical import Plan
 
 TYPE, TIME = "\0type", "\0time"
 """The columns that every batch brings besides its attributes: the event's type, and its time in ticks. No attribute is
@@ -89,6 +91,14 @@ class Stepper:
         told in the order in which they end, but for those that wait for a trailing negation, which are told a window
         after they start."""
         plan = self.kernel.plan
-        if not plan.steps[-1].negated:
+        if not _ends_with_negation(plan):
             return max(self.now, latest)
         return -END_OF_TIME if plan.counts_events or plan.window is None else self.now - int(plan.window)
+
+
+def _ends_with_negation(plan: Plan) -> bool:
+    """Whether what does not happen after a match may decide it. Of a tree plan only the negations are looked at, not
+    where they stand."""
+    if plan.tree is None:
+        return plan.steps[-1].negated
+    return bool(negatives(plan.query.pattern))
