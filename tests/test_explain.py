@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from cepheid.errors import InputProblem
-from cepheid.explain import FORMATS, Explanation, Node, describe, explain, render_dot, render_html, render_mermaid
+from cepheid.explanation import FORMATS, Explanation, Node, describe, explain, render_dot, render_html, render_mermaid
 from cepheid.lang import parse
 from cepheid.nfa import Automaton, Edge, compile_automaton
 

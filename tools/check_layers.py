@@ -25,11 +25,11 @@ class Layer:
 LAYERS = (
     Layer(("errors", "events", "version"), ordered=True),
     Layer(("expr", "pattern", "checks", "core_language", "binding", "semantics"), ordered=True),
-    Layer(("lang", "physical", "nfa", "explain")),
+    Layer(("lang", "physical", "nfa", "explanation")),
     Layer(("optimize",)),
     Layer(("codegen", "kernels", "acquire", "deploy")),
     Layer(("backends",)),
-    Layer(("datasets", "report", "demo", "cli", "__main__", "studio")),
+    Layer(("datasets", "report", "demo", "cli_options", "cli_stream", "cli", "__main__", "studio")),
     Layer((TOP,)),
 )
 

@@ -6,7 +6,6 @@ Exit codes: 0, done; 1, a bug in Cepheid; 2, something for the user to put right
 from __future__ import annotations
 
 import io
-import json
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -32,10 +31,23 @@ from cepheid.backends.matches import (
     write_matches,
     write_rejects,
 )
-from cepheid.backends.tables import exists
 from cepheid.binding import bind, warnings_for
+from cepheid.cli_options import (
+    STANDARD,
+    Backend,
+    Dialect,
+    Inputs,
+    Params,
+    QueryArgument,
+    TimeColumn,
+    TimeUnit,
+    TypeColumn,
+    query_argument,
+    query_file,
+    read_params,
+)
 from cepheid.errors import CepheidError, InputProblem, shown
-from cepheid.explain import LANGUAGE_NAMES, explain
+from cepheid.explanation import LANGUAGE_NAMES, explain
 from cepheid.lang import to_text
 from cepheid.version import __version__
 
@@ -44,7 +56,6 @@ if TYPE_CHECKING:
 
 USER_ERROR = 2
 INTERNAL_ERROR = 1
-STANDARD = "-"
 
 
 class _Commands(TyperGroup):
@@ -86,66 +97,6 @@ def main() -> None:
     app(prog_name="cepheid")
 
 
-# --- options ----------------------------------------------------------------------------------------------------------
-
-Dialect = Annotated[str, typer.Option(help="The language: auto, sase, sase+, zstream, eql or ced.")]
-QueryArgument = Annotated[
-    str, typer.Argument(metavar="QUERY", help="A file that holds the query, or the query itself, or - for stdin.")
-]
-Inputs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--input",
-        "-i",
-        metavar="[TYPE=]PATH",
-        help="Events: a .parquet, .csv or .jsonl file, a directory of them, or a quoted glob; may be repeated. "
-        "With TYPE= every row is an event of that type.",
-    ),
-]
-Backend = Annotated[str, typer.Option(help="What runs the query: reference, local or spark.")]
-TypeColumn = Annotated[str, typer.Option(help="The column that holds an event's type.")]
-TimeColumn = Annotated[str, typer.Option(help="The column that holds an event's time: integers, or ISO 8601.")]
-TimeUnit = Annotated[
-    str, typer.Option(help="What an integer time column counts: us, ms, s, min, h, d or w. Timestamps need none.")
-]
-Params = Annotated[
-    list[str] | None,
-    typer.Option("--param", "-p", metavar="NAME=VALUE", help="A value for a parameter of the query; may be repeated."),
-]
-
-
-def _params(given: list[str] | None) -> dict[str, Any]:
-    """Numbers, true, false and null as in JSON; all else is a string, with or without double quotes."""
-    params: dict[str, Any] = {}
-    for text in given or ():
-        name, equals, value = text.partition("=")
-        if not equals or not name.isidentifier():
-            raise InputProblem(f"`{shown(text)}` gives no parameter a value", expected="NAME=VALUE")
-        try:
-            read = json.loads(value, parse_constant=str)
-        except (ValueError, RecursionError):
-            read = value
-        params[name] = read if isinstance(read, str | int | float | None) else value
-    return params
-
-
-def _query(argument: str, dialect: str) -> QueryText:
-    if argument == STANDARD or (exists(argument) and Path(argument).is_file()):
-        return _query_file(argument, dialect)
-    return QueryText(argument, "query", dialect)
-
-
-def _query_file(path: str, dialect: str) -> QueryText:
-    try:
-        content = sys.stdin.buffer.read() if path == STANDARD else Path(path).read_bytes()
-        return QueryText(content.decode("utf-8-sig"), "stdin" if path == STANDARD else path, dialect)
-    except UnicodeDecodeError as problem:
-        raise InputProblem(f"`{shown(path, 200)}` is not UTF-8 text (byte {problem.start})") from problem
-    except (OSError, ValueError) as problem:
-        reason = getattr(problem, "strerror", None) or str(problem)
-        raise InputProblem(f"cannot read the query file `{shown(path, 200)}`: {reason}") from problem
-
-
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 
@@ -178,11 +129,11 @@ def check_command(
 
     With --input it is also held against the types and attributes of the data.
     """
-    written = _query(query, dialect)
+    written = query_argument(query, dialect)
     parsed = written.parse()
     if input:
         settings = Settings(
-            type_column=type_column, time_column=time_column, time_unit=time_unit, params=_params(param)
+            type_column=type_column, time_column=time_column, time_unit=time_unit, params=read_params(param)
         )
         loaded = load(parsed, [Input.parse(text) for text in input], settings)
         with written.located_errors():
@@ -217,7 +168,7 @@ def explain_command(
     With --input the names are settled against the data first, and the plan is shown: which evaluator runs and why, what
     is decided for each event alone, and which columns travel.
     """
-    written = _query(query, dialect)
+    written = query_argument(query, dialect)
     parsed = written.parse()
     if not input:
         if code:
@@ -227,7 +178,9 @@ def explain_command(
     from cepheid.backends.local_events import prepare_events  # pyarrow and NumPy, which plain explanations do without
     from cepheid.backends.prepare import Wishes, code_of
 
-    settings = Settings(type_column=type_column, time_column=time_column, time_unit=time_unit, params=_params(param))
+    settings = Settings(
+        type_column=type_column, time_column=time_column, time_unit=time_unit, params=read_params(param)
+    )
     loaded = load(parsed, [Input.parse(text) for text in input], settings)
     with written.located_errors():
         prepared = prepare_events(parsed, loaded, Wishes(settings.params))
@@ -264,9 +217,9 @@ def run_command(
         raise InputProblem("there is no query" if query is None else "there are two queries", expected=_QUERY_OPTIONS)
     if not input:
         raise InputProblem("there are no events to look at", expected="--input [TYPE=]PATH, at least once")
-    written = QueryText(query, "query", dialect) if query is not None else _query_file(query_file or "", dialect)
+    written = QueryText(query, "query", dialect) if query is not None else query_file(query_file or "", dialect)
     inputs = [Input.parse(text) for text in input]
-    settings = Settings(backend, type_column, time_column, time_unit, _params(param))
+    settings = Settings(backend, type_column, time_column, time_unit, read_params(param))
     parsed = written.parse()
     if output != STANDARD:
         require_writable_name(output)
@@ -377,7 +330,7 @@ def batch_run_command(
     if not cases_dir.is_dir():
         raise InputProblem(f"there is no directory `{shown(str(cases_dir), 200)}`")
     make_directory(out_dir)
-    settings = Settings(backend, type_column, time_column, time_unit, _params(param))
+    settings = Settings(backend, type_column, time_column, time_unit, read_params(param))
     cases = sorted(case for case in cases_dir.iterdir() if case.is_dir() and not case.name.startswith("."))
     tally = {"done": 0, "refused": 0, "failed": 0}
     console = _errors()
@@ -419,8 +372,8 @@ def _run_case(case: Path, out_dir: Path, settings: Settings) -> str:
 
 def _execute_case(case: Path, settings: Settings) -> Outcome:
     dialect_file = case / "dialect.txt"
-    dialect = _query_file(str(dialect_file), "").text if dialect_file.exists() else "auto"
-    return execute(_query_file(str(case / "query.txt"), dialect), [Input(str(case / "events.jsonl"))], settings)
+    dialect = query_file(str(dialect_file), "").text if dialect_file.exists() else "auto"
+    return execute(query_file(str(case / "query.txt"), dialect), [Input(str(case / "events.jsonl"))], settings)
 
 
 @app.command("demo")

@@ -16,7 +16,7 @@ from cepheid import datasets, report
 from cepheid.backends.files import Input
 from cepheid.backends.job import QueryText, Settings, execute
 from cepheid.backends.matches import make_directory, replacing, write_matches
-from cepheid.explain import LANGUAGE_NAMES
+from cepheid.explanation import LANGUAGE_NAMES
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from cepheid.backends.local import Run, prepare_for
 from cepheid.backends.prepare import Prepared, Wishes, code_of
 from cepheid.backends.sources import Columns, Source
 from cepheid.errors import CepheidError, InputProblem, listing, shown
-from cepheid.explain import explain as explain_query
+from cepheid.explanation import explain as explain_query
 from cepheid.lang import parse
 from cepheid.pattern import EventClass, Query, walk
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,12 +13,14 @@ from cepheid.backends.prepare import Wishes, code_of
 from cepheid.backends.sources import Columns
 from cepheid.backends.spark_batch import SparkJob
 from cepheid.backends.spark_events import SparkEvents
+from cepheid.backends.spark_session import session as running_session
 from cepheid.errors import CepheidError, InputProblem, NotAvailable
-from cepheid.explain import explain as explain_query
+from cepheid.explanation import explain as explain_query
 from cepheid.lang import parse
 from cepheid.pattern import Query
 
-SparkInput = DataFrame | Mapping[str, DataFrame]
+SparkInput = DataFrame | Mapping[str, DataFrame] | str
+"""A DataFrame, one for each event type, or the path or table of Parquet files."""
 
 
 def spark_job(
@@ -40,8 +43,13 @@ def spark_job(
     parsed = parse(query, dialect) if isinstance(query, str) else query
     unit = None if time_unit is None else unit_of(time_unit)
     wishes = Wishes(params or {}, evaluator, options or {})
+    columns = Columns(type_column, time_column)
+    if isinstance(events, str | os.PathLike):
+        opened = SparkEvents.stored(os.fspath(events), session or running_session(), columns)
+    else:
+        opened = SparkEvents.of(events, columns)
     try:
-        return SparkJob.of(parsed, SparkEvents.of(events, Columns(type_column, time_column)), unit, wishes, partitions)
+        return SparkJob.of(parsed, opened, unit, wishes, partitions)
     except CepheidError as error:
         if isinstance(query, str):
             error.within(query)
