@@ -43,8 +43,8 @@ from cepheid.cli_options import (
     TimeUnit,
     TypeColumn,
     query_argument,
-    query_file,
     read_params,
+    read_query,
 )
 from cepheid.errors import CepheidError, InputProblem, shown
 from cepheid.explanation import LANGUAGE_NAMES, explain
@@ -217,7 +217,7 @@ def run_command(
         raise InputProblem("there is no query" if query is None else "there are two queries", expected=_QUERY_OPTIONS)
     if not input:
         raise InputProblem("there are no events to look at", expected="--input [TYPE=]PATH, at least once")
-    written = QueryText(query, "query", dialect) if query is not None else query_file(query_file or "", dialect)
+    written = QueryText(query, "query", dialect) if query is not None else read_query(query_file or "", dialect)
     inputs = [Input.parse(text) for text in input]
     settings = Settings(backend, type_column, time_column, time_unit, read_params(param))
     parsed = written.parse()
@@ -372,8 +372,8 @@ def _run_case(case: Path, out_dir: Path, settings: Settings) -> str:
 
 def _execute_case(case: Path, settings: Settings) -> Outcome:
     dialect_file = case / "dialect.txt"
-    dialect = query_file(str(dialect_file), "").text if dialect_file.exists() else "auto"
-    return execute(query_file(str(case / "query.txt"), dialect), [Input(str(case / "events.jsonl"))], settings)
+    dialect = read_query(str(dialect_file), "").text if dialect_file.exists() else "auto"
+    return execute(read_query(str(case / "query.txt"), dialect), [Input(str(case / "events.jsonl"))], settings)
 
 
 @app.command("demo")
