@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from cepheid.backends.files import Loaded
 from cepheid.backends.matches import END, INTERVAL, START, Presenter, column_names, dumps, presenter
 from cepheid.binding import with_declared
+from cepheid.errors import NotAvailable, shown
 from cepheid.events import Clock, Event, Schema, Type
 from cepheid.expr import Aggregate, Attr, Expr, Whole, infer
 from cepheid.pattern import Query, Role, SourceStream, roles
@@ -162,4 +163,11 @@ def arrow_value(value: Any, kind: pa.DataType, show: Presenter) -> Any:
         return value if isinstance(value, bool) else None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
-    return float(value) if pa.types.is_floating(kind) else int(value)
+    if pa.types.is_floating(kind):
+        return float(value)
+    if not -(2**63) <= value < 2**63:
+        raise NotAvailable(
+            f"{shown(str(int(value)))} does not fit into a column of whole numbers, which has 64 bits",
+            hint="ask `cepheid run` for JSON, or use a shorter window",
+        )
+    return int(value)
