@@ -17,7 +17,18 @@ from cepheid.backends.local import is_made_by_oracle
 from cepheid.backends.prepare import NO_WISHES, Prepared, Wishes, prepare
 from cepheid.backends.sources import columns_read, readable_schema
 from cepheid.backends.spark_events import SparkEvents
-from cepheid.backends.spark_worker import MASKS, ORDER, POSITION, SLICE, KernelTask, OracleTask, Slices
+from cepheid.backends.spark_parquet import ParquetFiles, ReadTask
+from cepheid.backends.spark_worker import (
+    BUCKET,
+    MASKS,
+    ORDER,
+    PACKED,
+    POSITION,
+    SLICE,
+    KernelTask,
+    OracleTask,
+    Slices,
+)
 from cepheid.codegen.columns import schema_kinds
 from cepheid.codegen.spark import EventColumns, column, ticks
 from cepheid.optimize.distribution import Distribution, Keyed, Sliced, Undivided, distribution, may_drop
@@ -31,7 +42,9 @@ _LARGEST_PARTITION = 128 << 20
 _WORTH_DIVIDING = 1 << 20
 """Bytes of input below which one task is done before several have started."""
 _LONGEST_RANGE = 1 << 62
-_SLICES_PER_CORE = 2
+_TASKS_PER_CORE = 2
+_SHARES_PER_CORE = 4
+"""Row groups are of unequal use: smaller shares even it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +109,42 @@ class SparkJob:
     # --- by kernels ---------------------------------------------------------------------------------------------------
 
     def _run(self, shown: Sequence[str], gatherer: Gatherer | None, position: Column | None = None) -> DataFrame:
-        plan = self.prepared.plan
-        time = self.events.columns.time
-        names = columns_read([*plan.columns, *plan.key, *shown], self.events.schema)
-        frame = self._relevant()
-        frame = frame.select(
-            *(column(name) for name in dict.fromkeys([*names, time])),
+        plan, time = self.prepared.plan, self.events.columns.time
+        names = columns_read([*plan.columns, *plan.key, *shown, time], self.events.schema)
+        if self.events.files is not None and position is None:
+            return self._read_and_run(self.events.files, names, gatherer)
+        frame = self._relevant().select(
+            *(column(name) for name in names),
             self._event_columns.mask(plan).alias(MASKS),
             (F.monotonically_increasing_id() if position is None else position).alias(POSITION),
         )
         frame, slices = self._divided(frame)
         task = KernelTask(self._shipped, time, gatherer, slices)
         return frame.mapInArrow(task, from_arrow_schema(task.schema))
+
+    def _read_and_run(self, files: ParquetFiles, names: Sequence[str], gatherer: Gatherer | None) -> DataFrame:
+        """The same, with the files read by the workers."""
+        session, count = self.events.frame.sparkSession, self._partitions()
+        slices = None
+        if isinstance(self.distribution, Sliced) and files.times is not None and count > 1:
+            slices = self._slices_of(*files.times, self.distribution, count)
+        count = slices.count if slices is not None else count if isinstance(self.distribution, Keyed) else 1
+        shares = files.shares(_SHARES_PER_CORE * session.sparkContext.defaultParallelism)
+        read = ReadTask(
+            plan=self.prepared.plan,
+            columns=self.events.columns,
+            schema=self.events.schema,
+            names=tuple(names),
+            files=files.paths,
+            shares=tuple(shares),
+            distribution=self.distribution,
+            partitions=count,
+            slices=slices,
+            numbered=self.prepared.query.limit is not None,
+        )
+        packed = session.range(0, len(shares), 1, max(len(shares), 1)).mapInArrow(read, PACKED)
+        task = KernelTask(self._shipped, self.events.columns.time, gatherer, slices, packed=True)
+        return packed.repartitionById(count, column(BUCKET)).mapInArrow(task, from_arrow_schema(task.schema))
 
     def _relevant(self) -> DataFrame:
         """The events that can be part of a match, as far as one event tells."""
@@ -129,29 +166,28 @@ class SparkJob:
         match self.distribution:
             case Keyed(attributes) if count > 1:
                 return frame.repartition(count, *(self._event_columns.value(name) for name in attributes)), None
-            case Sliced(before, after) if count > 1:
-                slices = self._slices(before, after, count)
+            case Sliced() as wanted if count > 1:
+                slices = self._slices(wanted, count)
                 if slices is not None:
                     return self._sliced(frame, slices), slices
         return together(frame, self._input_bytes()), None
 
     # --- slices of time -----------------------------------------------------------------------------------------------
 
-    def _slices(self, before: int, after: int, wanted: int) -> Slices | None:
-        """Slices of equal length, none shorter than the window; None where one is enough. LIMIT takes the first
-        matches, which one task finds without looking at the rest."""
-        if self.prepared.query.limit is not None:
-            return None
+    def _slices(self, wanted: Sliced, count: int) -> Slices | None:
         edges = self._relevant().agg(F.min(self._ticks).alias("first"), F.max(self._ticks).alias("last")).first()
         assert edges is not None
-        first, last = edges["first"], edges["last"]
-        if first is None:
-            return None
-        length = max(-(-(last - first + 1) // wanted), after, 1)
+        return None if edges["first"] is None else self._slices_of(edges["first"], edges["last"], wanted, count)
+
+    def _slices_of(self, first: int, last: int, wanted: Sliced, most: int) -> Slices | None:
+        """Slices of equal length, none shorter than the window; None where one is enough. LIMIT takes the first
+        matches, which one task finds without looking at the rest."""
+        length = max(-(-(last - first + 1) // most), wanted.after, 1)
         count = -(-(last - first + 1) // length)
-        if count < 2 or last - first + before + after >= _LONGEST_RANGE:
+        is_too_long = last - first + wanted.before + wanted.after >= _LONGEST_RANGE
+        if count < 2 or is_too_long or self.prepared.query.limit is not None:
             return None
-        return Slices(first, length, count, before, after)
+        return Slices(first, length, count, wanted.before, wanted.after)
 
     @property
     def _ticks(self) -> Column:
@@ -177,7 +213,7 @@ class SparkJob:
         session = self.events.frame.sparkSession
         most = max(int(session.conf.get("spark.sql.shuffle.partitions") or 200), 1)
         cores = session.sparkContext.defaultParallelism
-        return max(min(-(-size // _LARGEST_PARTITION), most), _SLICES_PER_CORE * cores)
+        return max(min(-(-size // _LARGEST_PARTITION), most), _TASKS_PER_CORE * cores)
 
     def _input_bytes(self) -> int:
         """What Spark thinks the input holds."""

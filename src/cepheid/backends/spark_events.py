@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from cepheid.backends.sources import Columns, attribute_types, require_time_column
+from cepheid.backends.spark_parquet import ParquetFiles
 from cepheid.codegen.spark import column
 from cepheid.errors import InputProblem, shown
 from cepheid.events import TIMESTAMP_CLOCK, UNTYPED, Clock, Schema
@@ -31,6 +32,8 @@ class SparkEvents:
     columns: Columns
     schema: pa.Schema
     of_type: Mapping[str, tuple[str, ...]] | None = None
+    files: ParquetFiles | None = None
+    """The files that the frame is, where workers can read them themselves."""
 
     @classmethod
     def of(cls, events: DataFrame | Mapping[str, DataFrame], columns: Columns) -> SparkEvents:
@@ -40,6 +43,13 @@ class SparkEvents:
             found = _united(events, columns)
         require_time_column(found.schema, columns)
         return found
+
+    @classmethod
+    def stored(cls, name: str, session: SparkSession, columns: Columns) -> SparkEvents:
+        """Parquet files at a path, or a table of them."""
+        is_path = "/" in name or name.lower().endswith(".parquet")
+        found = cls.of(session.read.parquet(name) if is_path else session.table(name), columns)
+        return replace(found, files=ParquetFiles.of(found.frame, columns.time))
 
     @property
     def clock_is_timestamp(self) -> bool:

@@ -125,8 +125,8 @@ class KernelTask:
                 yield Found(position_columns(positions, prepared.many, prepared.never_empty), start, end)
 
     def _shown(self, found: Found, rows: WholeTable) -> pa.RecordBatch:
-        arrivals = rows.table.column(POSITION)
         if self.gatherer is None:
+            arrivals = rows.table.column(POSITION)
             variables = [found.variables[var] for var in self.prepared.variables]
             arrays = [_with_values(column, rows.input_rows(_flat(column)), arrivals) for column in variables]
             return pa.RecordBatch.from_arrays(arrays, names=list(self.prepared.variables))

@@ -9,7 +9,7 @@ keeps tests in the plain form that Parquet readers understand.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_, or_
 
@@ -52,6 +52,8 @@ class EventColumns:
     schema: T.StructType
     type_column: str | None
     lacks: Mapping[str, tuple[str, ...]]
+    exact: bool = True
+    """Whether NaN is looked for. Without it tests are plain enough for files to decide, and let NaN pass."""
 
     def mask(self, plan: Plan) -> Column:
         """The number whose bits say which parts an event can play."""
@@ -64,17 +66,24 @@ class EventColumns:
         return reduce(lambda whole, part: whole.bitwiseOR(part), numbers)
 
     def matters(self, plan: Plan) -> Column | None:
-        """Whether an event can play any part; None where all can. Types come first and by themselves, so that they
-        reach the files even where the tests do not."""
+        """Whether an event can play any part; None where all can. Types come first and by themselves, and tests first
+        in their plain form, so that they reach the files."""
         bits = [bit for bit in plan.bits if bit.var]
         if any(not bit.types and not bit.tests for bit in bits):
             return None
         parts = dict.fromkeys((bit.types, tuple(map(_of_one_event, bit.tests))) for bit in bits)
-        tested = reduce(or_, (self._plays(Bit("", "", types, tests)) for types, tests in parts))
-        if not all(bit.types for bit in bits):
-            return tested
-        named = self._has_type(sorted({name for bit in bits for name in bit.types}))
-        return named & tested if any(bit.tests for bit in bits) else named
+        conditions: list[Column] = []
+        if all(bit.types for bit in bits):
+            conditions.append(self._has_type(sorted({name for bit in bits for name in bit.types})))
+        forms = [replace(self, exact=False), self] if self._looks_for_nan(parts) else [self]
+        if any(bit.tests for bit in bits):
+            for form in forms:
+                conditions.append(reduce(or_, (form._plays(Bit("", "", types, tests)) for types, tests in parts)))
+        return reduce(and_, conditions)
+
+    def _looks_for_nan(self, parts: Iterable[tuple[tuple[str, ...], tuple[Expr, ...]]]) -> bool:
+        nodes = [node for _, tests in parts for test in tests for node in ex.walk(test)]
+        return any(isinstance(node, ex.Compare) and self._guarded(node.op, node.left, node.right) for node in nodes)
 
     def value(self, name: str) -> Column:
         """An attribute that every event has, as it is."""
@@ -107,7 +116,7 @@ class EventColumns:
                 allowed = reduce(and_, (p[1] for p in parts))
                 return certain & allowed, allowed
             case ex.Not():
-                certain, allowed = self._truth(expr.item)
+                certain, allowed = replace(self, exact=True)._truth(expr.item)
                 return ~_settled(allowed), ~_settled(certain)
             case ex.Filter():
                 return self._truth(expr.item)
@@ -149,8 +158,16 @@ class EventColumns:
         test = _COMPARE[op](self._number(left), self._number(right))
         # Spark takes NaN for the largest number, and equal to itself. A test beside the comparison, rather than
         # around the column, lets the comparison itself be pushed down.
-        floats = [self._number(side) for side in (left, right) if self._may_be_nan(side)]
-        return reduce(and_, (~F.isnan(side) for side in floats), test)
+        guarded = self._guarded(op, left, right) if self.exact else []
+        return reduce(and_, (~F.isnan(self._number(side)) for side in guarded), test)
+
+    def _guarded(self, op: str, left: Expr, right: Expr) -> list[Expr]:
+        """The sides that must not be NaN, where the comparison by itself would let it pass."""
+        if (isinstance(right, ex.Const) and op in ("=", "<", "<=")) or (
+            isinstance(left, ex.Const) and op in ("=", ">", ">=")
+        ):
+            return []
+        return [side for side in (left, right) if self._may_be_nan(side)]
 
     def _kind(self, expr: Expr) -> str:
         match expr:
