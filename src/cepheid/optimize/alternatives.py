@@ -73,12 +73,12 @@ class Alternative:
         """The variables that the join tree binds."""
         return (*self.plain, *(group.var for group in self.groups if group.closing))
 
-    @property
-    def waiting(self) -> bool:
-        """Whether a match can only be told once its window has passed."""
-        return any(self.waits(absence) for absence in self.absences)
+    def follows_plain(self, group: Group) -> bool:
+        """Whether a plain class stands before the closure, so that its group does not lead."""
+        return _mentions(group.sides.before, self.plain)
 
     def waits(self, absence: Absence) -> bool:
+        """Whether a match can only be told once its window has passed."""
         after = (var for level in absence.sides.after for part in level for var in part)
         return not absence.in_sequence or not set(self.joined).intersection(after)
 

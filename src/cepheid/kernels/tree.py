@@ -1,0 +1,655 @@
+"""ZStream's tree plans (§4): joins over buffers in the order of end times, in any shape.
+
+A *round* takes a chunk of events into the leaf buffers. If none of them can end a match, the round is idle. Otherwise
+the earliest allowed time (EAT) follows from the first that can, what starts before it is dropped, and the operators run
+from the leaves to the root, each over the records that are new since its last round (§4.3):
+
+SEQ   for each new record on the right, the earlier records on the left (Algorithm 1)
+CON   the new records of both sides in the order of their ends, each with those of the other side before it
+DIS   the new records of both sides in the order of their ends
+NSEQ  narrows the search of a SEQ: what is on the left must not end before the latest event that negates the right
+KSEQ  narrows it too: between left and right there must be enough members of the closure
+
+Equalities are looked up in chains of equal keys. Groups of closures, and absences that cannot be pushed down, are
+settled for complete records (`tree_top`), and so are the matches that must wait for their window to pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cepheid import expr as ex
+from cepheid.codegen.compile import compiled
+from cepheid.codegen.scalar import condition
+from cepheid.codegen.writer import Writer
+from cepheid.errors import NotAvailable
+from cepheid.expr import At, Attr, Expr
+from cepheid.kernels import BOUNDS, COUNTERS, END_OF_TIME, FREE, OLDEST, VALUES, Kernel
+from cepheid.kernels.tree_buffers import NEVER, Buffer, Buffers, Chain, Place
+from cepheid.kernels.tree_top import Output, Top
+from cepheid.optimize.alternatives import Alternative, Group, alternatives
+from cepheid.pattern import Conj, Disj, EventClass, Kleene, Pattern, Seq, walk
+from cepheid.physical import (
+    ConNode,
+    DisNode,
+    GroupNode,
+    Kind,
+    KseqNode,
+    LeafBuffer,
+    NegNode,
+    NseqNode,
+    Plan,
+    SeqNode,
+    TreeNode,
+)
+
+_CHUNK = 1024
+"""How many events a round takes in."""
+
+
+def kernel(plan: Plan) -> Kernel:
+    generator = _Generator(plan)
+    source = generator.source()
+    arrays = tuple(generator.buffers.state_arrays())
+    column_types = tuple("float64" if kind is Kind.FLOAT else "int64" for kind in plan.columns.values())
+    arguments = ["int", "int", "int64", "int64", "uint64", "int64", "int64", "float64", *column_types]
+    arguments += [f"{array.dtype}!" for array in arrays] + ["int64!", "int64!"]
+    constants = generator.buffers.constants
+    return Kernel(
+        plan=plan,
+        source=source,
+        function=compiled(source, arguments),
+        arrays=arrays,
+        numbers=np.array(constants.numbers, np.float64),
+        steps=generator.output.variables,
+        column_types=column_types,
+        has_bounds=generator.output.bounded,
+        texts=tuple(constants.texts),
+        needs_ranks="ranks[" in source,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Operator:
+    """A join of two buffers into a third, or into the output if it has none of its own. By its chains one side is
+    looked up from the other; `tests` are the predicates that this does not settle."""
+
+    kind: str
+    left: Buffer
+    right: Buffer
+    out: Buffer | None
+    tests: tuple[Expr, ...] = ()
+    left_chain: Chain | None = None
+    right_chain: Chain | None = None
+    absent: tuple[tuple[str, Chain | None], ...] = ()
+    closure: Group | None = None
+
+
+class _Generator:
+    def __init__(self, plan: Plan) -> None:
+        if plan.tree is None:
+            raise NotAvailable("the plan does not say how to join")
+        self.plan = plan
+        self.buffers = Buffers(plan)
+        found = alternatives(plan.query.pattern)
+        bounded = len(found) > 1 or any(isinstance(node, Kleene | Disj) for node in walk(plan.query.pattern))
+        positive = tuple(step.var for step in plan.steps if not step.negated)
+        self.output = Output(self.buffers, positive, bounded)
+        self.branches = [
+            _Branch(self.buffers, self.output, number, alternative, tree)
+            for number, (alternative, tree) in enumerate(zip(found, plan.tree.trees, strict=True))
+        ]
+
+    # --- the function -------------------------------------------------------------------------------------------------
+
+    def source(self) -> str:
+        body = Writer()
+        body("stop = 0", "rounds = 1")
+        with body.block("while rounds > 0:"):
+            body("start = stop", f"stop = min(start + {_CHUNK}, time.shape[0])", "rounds = time.shape[0] - stop")
+            self._round(body)
+        columns = [f"column{i}" for i in range(len(self.plan.columns))]
+        names = [array.name for array in self.buffers.state_arrays()]
+        out = Writer()
+        parameters = ["now", "first", "time", "measure", "mask", "texts", "ranks", "numbers", *columns, *names]
+        with out.block(f"def step({', '.join([*parameters, 'values', 'bounds'])}):"):
+            out("limit = np.int64(numbers[0])", "written = 0", "limits = 0")
+            for counter, number in _COUNTED.items():
+                out(f"{counter} = reg[{number}]")
+            for number, register in enumerate(self.buffers.registers):
+                out(f"{register} = reg[{FREE + number}]")
+            out.lines.extend("    " + line if line else "" for line in body.lines)
+            self._write_oldest(out)
+            for counter, number in _COUNTED.items():
+                out(f"reg[{number}] = {counter}")
+            for number, register in enumerate(self.buffers.registers):
+                out(f"reg[{FREE + number}] = {register}")
+            out(f"reg[{VALUES}] = written", f"reg[{BOUNDS}] = limits")
+            out(f"return {', '.join([*names, 'values', 'bounds'])}")
+        return out.text()
+
+    def _round(self, w: Writer) -> None:
+        self._take_in(w)
+        waiting = any(branch.top.waiting for branch in self.branches)
+        if self.buffers.expires and not waiting:
+            with w.block("if final >= 0:"):
+                w(f"eat = measure[final] - {self._reach()}limit  # the earliest allowed time")
+                self.buffers.expire(w, "eat")
+        with w.block("if final >= 0:"):
+            for branch in self.branches:
+                branch.assemble(w)
+            w("pass")
+        for branch in self.branches:
+            if branch.top.needed:
+                branch.top.settle(w)
+        self._note_peak(w)
+        if self.buffers.expires:
+            with w.block(f"if now_place > {NEVER}:"):
+                w(f"oldest = now_place - {self._reach()}limit")
+                self.buffers.expire(w, "oldest")
+
+    def _reach(self) -> str:
+        """How many windows an event can matter. A leading group reaches back one window from its own end, if another
+        closure is only settled after it, and it is the whole group that must fit the match's window."""
+        windows = 1 + max(branch.top.early_groups for branch in self.branches)
+        return "" if windows == 1 else f"{windows} * "
+
+    def _take_in(self, w: Writer) -> None:
+        """Steps 1 and 2 of §4.3: events into leaf buffers, and whether one of them can end a match."""
+        buffers = self.buffers
+        for var, leaf in buffers.leaves.items():
+            bit = 1 << buffers.steps[var].begin
+            w(f"room = count_bit(mask, start, stop, np.uint64({bit}))")
+            buffers.make_room(w, leaf, "room")
+        finals = {var for branch in self.branches for var in _finals(branch.alternative.operands)}
+        final_bits = sum({1 << buffers.steps[var].begin for var in finals})
+        wanted = sum({1 << step.begin for step in self.plan.steps})
+        w("final = -1")
+        with w.block("for e in range(start, stop):"):
+            w("bits = mask[e]", "events += 1")
+            with w.block(f"if bits & np.uint64({wanted}) == 0:"):
+                w("dropped += 1", "continue")
+            with w.block(f"if final < 0 and bits & np.uint64({final_bits}):"):
+                w("final = e")
+            for var, leaf in buffers.leaves.items():
+                step = buffers.steps[var]
+                role = f"can be the component on bit {step.begin}{', negated' if step.negated else ''}"
+                with w.block(f"if bits & np.uint64({1 << step.begin}):  # {role}"):
+                    w(f"i = {leaf.at(leaf.following)}")
+                    w(f"{leaf.name}_row[i] = first + e", f"{leaf.name}_time[i] = time[e]")
+                    if self.plan.counts_events:
+                        w(f"{leaf.name}_measure[i] = measure[e]")
+                    for column in leaf.columns:
+                        w(f"{leaf.name}_{column}[i] = {'bits' if column == 'cmask' else f'column{column[1:]}[e]'}")
+                    w(f"{leaf.following} += 1")
+        with w.block("if stop > start:"):
+            w(f"now_place = {NEVER if buffers.in_partition else 'measure[stop - 1]'}")
+        with w.block("else:"):
+            w(f"now_place = now if now >= {END_OF_TIME} else {NEVER}" if self.plan.counts_events else "now_place = now")
+
+    def _note_peak(self, w: Writer) -> None:
+        held = [f"{buffer.following} - {buffer.base}" for buffer in self.buffers.all]
+        w(f"peak = max(peak, {' + '.join(held)})")
+
+    def _write_oldest(self, w: Writer) -> None:
+        w("oldest = first + time.shape[0]")
+        for leaf in (self.buffers.leaves[var] for var in self.output.variables):
+            with w.block(f"if {leaf.base} < {leaf.following}:"):
+                w(f"oldest = min(oldest, {leaf.name}_row[{leaf.at(leaf.base)}])")
+        w(f"reg[{OLDEST}] = oldest")
+
+
+class _Branch:
+    """One alternative of the pattern: its operators from the leaves to the root, and what is settled on top."""
+
+    def __init__(self, buffers: Buffers, output: Output, number: int, alternative: Alternative, tree: TreeNode) -> None:
+        self.buffers = buffers
+        self.output = output
+        self.alternative = alternative
+        self.operators: list[_Operator] = []
+        core = tree
+        while isinstance(core, NegNode | GroupNode):
+            core = core.item
+        pushed = {var for node in _nodes(core) if isinstance(node, NseqNode) for var in node.negated}
+        on_top = [a for a in alternative.absences if not pushed.issuperset(a.variables)]
+        about_nothing = any(ex.variables(p).intersection(alternative.empty) for p in buffers.plan.predicates)
+        needs_top = bool(alternative.groups or on_top or about_nothing)
+        joinable, self.at_root = self._tests()
+        root = self._build(core, joinable, is_root=True, emits=not needs_top)
+        alone = () if self.operators else (*joinable, *self.at_root)
+        self.leaf = None if needs_top or self.operators else root
+        self.leaf_tests = alone
+        self.top = Top(buffers, output, number, alternative, root if needs_top else None, tuple(on_top), alone)
+
+    # --- where predicates are tested ----------------------------------------------------------------------------------
+
+    def _tests(self) -> tuple[list[Expr], list[Expr]]:
+        """The predicates that joined events decide: those to be tested as soon as they can be, and those of the root.
+
+        A predicate on a closure's members is one on its closing event too."""
+        negated = {step.var for step in self.buffers.plan.steps if step.negated}
+        closures = {group.var: group for group in self.alternative.groups}
+        undecided = {*closures, *self.alternative.empty}
+        early: list[Expr] = []
+        late: list[Expr] = []
+        for predicate in self.buffers.plan.predicates:
+            names = ex.variables(predicate)
+            if names & negated:
+                continue
+            mentioned = names & undecided
+            if mentioned and not all(
+                var in closures and closures[var].closing and _only_members(predicate, var) for var in mentioned
+            ):
+                continue
+            settled = names & set(self.alternative.joined) and not _has_constant_part(predicate)
+            (early if settled else late).append(predicate)
+        return early, late
+
+    def _build(self, node: TreeNode, tests: Sequence[Expr], *, is_root: bool = False, emits: bool = False) -> Buffer:
+        """The buffer of a node; its operators are appended, operands first. A root that emits has no buffer, so that
+        of its left operand is given instead."""
+        match node:
+            case LeafBuffer():
+                return self.buffers.leaves[node.var]
+            case NseqNode():
+                return self._build(node.right, tests, is_root=is_root, emits=emits)
+            case SeqNode() | KseqNode() | ConNode() | DisNode():
+                pass
+            case _:
+                raise NotAvailable(f"a tree plan has no {type(node).__name__} inside")
+        below: list[Expr] = []
+        sides: list[Buffer] = []
+        for child in (node.left, node.right):
+            scopes = _scopes(child)
+            pushed = [t for t in tests if any(self._joined_in(t) <= scope for scope in scopes)]
+            below += pushed
+            sides.append(self._build(child, pushed))
+        left, right = sides
+        own = [t for t in tests if not any(t is other for other in below)]
+        if is_root:
+            own += self.at_root
+        out = None
+        if not emits:
+            both = (*left.variables, *right.variables)
+            sure = () if isinstance(node, DisNode) else (*left.sure, *right.sure)
+            out = self.buffers.node(both, sure)
+        self.operators.append(self._operator(node, left, right, out, own))
+        return left if out is None else out
+
+    def _operator(
+        self, node: TreeNode, left: Buffer, right: Buffer, out: Buffer | None, tests: list[Expr]
+    ) -> _Operator:
+        b = self.buffers
+        equal = b.equalities(tests, left.sure, right.sure)
+        chain = b.chain(left, equal, shared=not isinstance(node, ConNode)) if equal else None
+        rest = tuple(chain.unsettled(tests) if chain is not None else tests)
+        match node:
+            case ConNode():
+                other = b.chain(right, b.equalities(tests, right.sure, left.sure), shared=False) if equal else None
+                return _Operator("CON", left, right, out, rest, chain, other)
+            case SeqNode() | KseqNode():
+                absent = tuple((var, self._absence_chain(var, right)) for var in _pending_absences(node.right))
+                closure = None
+                if isinstance(node, KseqNode):
+                    (closure,) = (group for group in self.alternative.groups if group.var == node.closure)
+                return _Operator("SEQ", left, right, out, rest, chain, None, absent, closure)
+            case _:
+                return _Operator("DIS", left, right, out)
+
+    def _joined_in(self, test: Expr) -> frozenset[str]:
+        return ex.variables(test) & frozenset(self.alternative.joined)
+
+    # --- operators ----------------------------------------------------------------------------------------------------
+
+    def assemble(self, w: Writer) -> None:
+        for operator in self.operators:
+            name = operator.out.name if operator.out else "the output"
+            w(f"# {operator.kind} of {operator.left.name} and {operator.right.name} into {name}")
+            match operator.kind:
+                case "SEQ":
+                    self._seq(w, operator)
+                case "CON":
+                    self._con(w, operator)
+                case _:
+                    self._dis(w, operator)
+        if self.leaf is not None:
+            self._emit_leaf(w, self.leaf)
+
+    def _emit_leaf(self, w: Writer, leaf: Buffer) -> None:
+        done = self.buffers.register(f"{leaf.name}_told")
+        places = self.buffers.places(leaf, "j", "i")
+        w(f"{done} = max({done}, {leaf.base})")
+        self.output.make_room(w, f"{leaf.following} - {done}")
+        with w.block(f"for j in range({done}, {leaf.following}):"):
+            w(f"i = {leaf.at('j')}")
+            tests = self._conditions(self.leaf_tests, places)
+            if self.buffers.windowed:
+                tests.insert(0, "limit >= 0")
+            with w.block(f"if {_all(tests)}:"):
+                self.output.emit(w, places)
+        w(f"{done} = {leaf.following}")
+
+    def _conditions(self, tests: Iterable[Expr], places: dict[str, Place]) -> list[str]:
+        return [condition(t, self.buffers.reader(places), self.buffers.constants) for t in tests]
+
+    def _rows(self, w: Writer, operator: _Operator, following: str, room: str, body: Callable[[], None]) -> None:
+        """The body for as long as `following` says, letting the output grow between turns."""
+        out = operator.out
+        with w.block(f"while {following}:"):
+            if out is None:
+                self.output.make_room(w, room)
+                fits = self.output.fits(room)
+            else:
+                self.buffers.make_room(w, out, room)
+                fits = f"{out.live} + {room} <= {out.size}"
+            with w.block(f"while ({following}) and {fits}:"):
+                body()
+
+    def _cursor(self, w: Writer, operator: _Operator, side: Buffer) -> str:
+        number = self.operators.index(operator)
+        which = "l" if side is operator.left else "r"
+        cursor = self.buffers.register(f"a{self.top.number}_{number}{which}")
+        w(f"{cursor} = max({cursor}, {side.base})")
+        return cursor
+
+    def _seq(self, w: Writer, operator: _Operator) -> None:
+        """Algorithm 1, with the search on the left bounded from both sides."""
+        b, left, right = self.buffers, operator.left, operator.right
+        chain, tests = operator.left_chain, operator.tests
+        for made in (chain, *(c for _, c in operator.absent)):
+            if made is not None:
+                b.link_new(w, made)
+        cursor = self._cursor(w, operator, right)
+
+        def one_right() -> None:
+            w(f"r = {right.at(cursor)}", f"{cursor} += 1")
+            w(f"upto = {right.start('r')}")
+            there = b.places(right, f"({cursor} - 1)", "r")
+            if operator.closure is not None:
+                self._need_members(w, operator.closure, there, right)
+            w(f"since = {NEVER}")
+            for var, absent_chain in operator.absent:
+                self._latest_negating(w, var, absent_chain, there, right)
+            if b.expires:
+                w(f"oldest = {b.last_place(right, 'r')} - limit")
+            if chain is None:
+                w(f"j = last_before({left.end_array}, {left.base}, {left.following}, upto)")
+            else:
+                b.head(w, chain, there, "j")
+            with w.block(f"while j >= {left.base}:"):
+                w(f"i = {left.at('j')}")
+                stops = [f"{left.end('i')} < since"] if operator.absent else []
+                if b.expires:
+                    stops.append(f"{b.last_place(left, 'i')} < oldest")
+                if stops:
+                    with w.block(f"if {' or '.join(stops)}:"):
+                        w("break")
+                here = b.places(left, "j", "i")
+                checks = [f"{left.end('i')} < upto"] if chain is not None else []
+                checks += self._within(left, "i", right, "r") + self._conditions(tests, {**here, **there})
+                if tests:
+                    w(f"predicates += {len(tests)}")
+                self._combine(w, operator, checks, ("j", "i"), (f"({cursor} - 1)", "r"), "r")
+                w(f"j = {b.previous(chain, 'j', 'i')}")
+
+        self._rows(w, operator, f"{cursor} < {right.following}", f"({left.live})", one_right)
+        if not right.is_leaf:
+            w(f"{right.base} = {right.following}")
+
+    def _within(self, left: Buffer, i: str, right: Buffer, r: str) -> list[str]:
+        """That a pair fits the window; `oldest` follows from the one that ends last."""
+        b = self.buffers
+        if not b.windowed:
+            return []
+        if b.in_partition:
+            last = f"max({b.last_place(left, i)}, {b.last_place(right, r)})"
+            return [f"{last} - min({b.first_place(left, i)}, {b.first_place(right, r)}) <= limit"]
+        return [f"{b.first_place(left, i)} >= oldest"]
+
+    def _combine(
+        self,
+        w: Writer,
+        operator: _Operator,
+        checks: Sequence[str],
+        left_at: tuple[str, str],
+        right_at: tuple[str, str],
+        later: str,
+    ) -> None:
+        """The pair into the output if it passes the checks. `later` is the index of the record that ends it."""
+        b, out, left, right = self.buffers, operator.out, operator.left, operator.right
+        with w.block(f"if {_all(checks)}:"):
+            if out is None:
+                self.output.emit(w, {**b.places(left, *left_at), **b.places(right, *right_at)})
+                return
+            in_order = operator.kind == "SEQ"
+            w(f"k = {out.at(out.following)}")
+            starts = left.start(left_at[1]), right.start(right_at[1])
+            ends = left.end(left_at[1]), right.end(right_at[1])
+            w(f"{out.name}_start[k] = {starts[0] if in_order else f'min({starts[0]}, {starts[1]})'}")
+            w(f"{out.name}_end[k] = {ends[1] if in_order else f'max({ends[0]}, {ends[1]})'}")
+            if b.plan.counts_events:
+                lows = b.first_place(left, left_at[1]), b.first_place(right, right_at[1])
+                highs = b.last_place(left, left_at[1]), b.last_place(right, right_at[1])
+                w(f"{out.name}_low[k] = min({lows[0]}, {lows[1]})", f"{out.name}_high[k] = max({highs[0]}, {highs[1]})")
+            for side, at in ((left, left_at), (right, right_at)):
+                for var in side.variables:
+                    w(f"{out.name}_v{b.variable_number[var]}[k] = {b.number(side, var, *at)}")
+            w(f"{out.following} += 1", "partials += 1")
+
+    # --- narrowing a sequence -----------------------------------------------------------------------------------------
+
+    def _against(self, var: str) -> list[Expr]:
+        return [p for p in self.buffers.plan.predicates if var in ex.variables(p)]
+
+    def _absence_chain(self, var: str, right: Buffer) -> Chain | None:
+        equalities = self.buffers.equalities(self._against(var), [var], right.sure)
+        return self.buffers.chain(self.buffers.leaves[var], equalities) if equalities else None
+
+    def _latest_negating(
+        self, w: Writer, var: str, chain: Chain | None, there: dict[str, Place], right: Buffer
+    ) -> None:
+        """Algorithm 2: the latest negated event before the right record that its predicates hold for."""
+        b, leaf = self.buffers, self.buffers.leaves[var]
+        if chain is None:
+            w(f"q = last_before({leaf.name}_time, {leaf.base}, {leaf.following}, {right.start('r')})")
+        else:
+            b.head(w, chain, there, "q")
+        with w.block(f"while q >= {leaf.base}:"):
+            w(f"n = {leaf.at('q')}")
+            with w.block(f"if {leaf.name}_time[n] <= since:"):
+                w("break")
+            tests = self._against(var) if chain is None else chain.unsettled(self._against(var))
+            checks = [f"{leaf.name}_time[n] < {right.start('r')}"] if chain is not None else []
+            checks += self._conditions(tests, {**there, var: Place("n")})
+            with w.block(f"if {_all(checks)}:"):
+                w(f"since = {leaf.name}_time[n]", "break")
+            w(f"q = {b.previous(chain, 'q', 'n')}")
+
+    def _need_members(self, w: Writer, group: Group, there: dict[str, Place], right: Buffer) -> None:
+        """Algorithm 4: the left must end before the closure's first necessary member, counted from the right."""
+        leaf, low = self.buffers.leaves[group.var], group.closure.low
+        w(f"q = last_before({leaf.name}_time, {leaf.base}, {leaf.following}, upto)", f"needed = {low}")
+        with w.block(f"while q >= {leaf.base}:"):
+            w(f"n = {leaf.at('q')}")
+            checks = self._conditions(self._against(group.var), {**there, group.var: Place("n")})
+            with w.block(f"if {_all(checks)}:"):
+                w("needed -= 1")
+                with w.block("if needed == 0:"):
+                    w(f"upto = {leaf.name}_time[n]", "break")
+            w("q -= 1")
+        with w.block("if needed > 0:"):
+            w("continue")
+
+    # --- conjunction and disjunction ----------------------------------------------------------------------------------
+
+    def _con(self, w: Writer, operator: _Operator) -> None:
+        """Algorithm 3: in the order of ends, each new record with all records of the other side that ended before."""
+        b, left, right = self.buffers, operator.left, operator.right
+        cursors = self._cursor(w, operator, left), self._cursor(w, operator, right)
+        chains, tests = (operator.left_chain, operator.right_chain), operator.tests
+        for chain, cursor in zip(chains, cursors, strict=True):
+            if chain is not None:
+                b.chain_room(w, chain, f"{chain.buffer.following} - {cursor}")
+
+        def one(current: int) -> None:
+            sides, numbers = (left, right), ("l", "r")
+            mine, other = sides[current], sides[1 - current]
+            me, you = numbers[current], numbers[1 - current]
+            my_chain, other_chain = chains[current], chains[1 - current]
+            w(f"{me} = {mine.at(cursors[current])}")
+            here = b.places(mine, cursors[current], me)
+            if b.expires:
+                w(f"oldest = {b.last_place(mine, me)} - limit")
+            if other_chain is None:
+                w(f"j = {cursors[1 - current]} - 1")
+            else:
+                b.head(w, other_chain, here, "j")
+            with w.block(f"while j >= {other.base}:"):
+                w(f"{you} = {other.at('j')}")
+                if b.expires:
+                    with w.block(f"if {b.last_place(other, you)} < oldest:"):
+                        w("break")
+                there = b.places(other, "j", you)
+                checks = self._within(other, you, mine, me) + b.different(here, there)
+                checks += self._conditions(tests, {**here, **there})
+                if tests:
+                    w(f"predicates += {len(tests)}")
+                at = {me: (cursors[current], me), you: ("j", you)}
+                self._combine(w, operator, checks, at["l"], at["r"], me)
+                w(f"j = {b.previous(other_chain, 'j', you)}")
+            if my_chain is not None:
+                b.link(w, my_chain, cursors[current], me)
+            w(f"{cursors[current]} += 1")
+
+        def in_order() -> None:
+            with w.block(f"if {self._left_is_next(left, right, cursors)}:"):
+                one(0)
+            with w.block("else:"):
+                one(1)
+
+        more = f"{cursors[0]} < {left.following} or {cursors[1]} < {right.following}"
+        self._rows(w, operator, more, f"max({left.live}, {right.live})", in_order)
+
+    def _left_is_next(self, left: Buffer, right: Buffer, cursors: tuple[str, str]) -> str:
+        """Whether the left side's next record ends before the right side's."""
+        b = self.buffers
+        ends = b.last_place if b.expires else lambda side, index: side.end(index)
+        earlier = f"{ends(left, left.at(cursors[0]))} <= {ends(right, right.at(cursors[1]))}"
+        left_there = f"{cursors[0]} < {left.following}"
+        return f"{left_there} and ({cursors[1]} >= {right.following} or {earlier})"
+
+    def _dis(self, w: Writer, operator: _Operator) -> None:
+        b, left, right, out = self.buffers, operator.left, operator.right, operator.out
+        assert out is not None
+        cursors = self._cursor(w, operator, left), self._cursor(w, operator, right)
+
+        def copy(side: Buffer, cursor: str) -> None:
+            w(f"i = {side.at(cursor)}", f"k = {out.at(out.following)}")
+            w(f"{out.name}_start[k] = {side.start('i')}", f"{out.name}_end[k] = {side.end('i')}")
+            if b.plan.counts_events:
+                w(f"{out.name}_low[k] = {b.first_place(side, 'i')}", f"{out.name}_high[k] = {b.last_place(side, 'i')}")
+            for var in out.variables:
+                number = b.number(side, var, cursor, "i") if var in side.variables else "-1"
+                w(f"{out.name}_v{b.variable_number[var]}[k] = {number}")
+            w(f"{out.following} += 1", "partials += 1", f"{cursor} += 1")
+
+        def in_order() -> None:
+            with w.block(f"if {self._left_is_next(left, right, cursors)}:"):
+                copy(left, cursors[0])
+            with w.block("else:"):
+                copy(right, cursors[1])
+
+        more = f"{cursors[0]} < {left.following} or {cursors[1]} < {right.following}"
+        self._rows(w, operator, more, f"({left.live} + {right.live})", in_order)
+        for side in (left, right):
+            if not side.is_leaf:
+                w(f"{side.base} = {side.following}")
+
+
+_COUNTED = {
+    "events": COUNTERS.index("events"),
+    "dropped": COUNTERS.index("dropped_by_mask"),
+    "partials": COUNTERS.index("partial_matches"),
+    "predicates": COUNTERS.index("predicates"),
+    "matches": COUNTERS.index("matches"),
+    "peak": COUNTERS.index("peak_retained"),
+}
+
+
+def _all(conditions: Sequence[str]) -> str:
+    return " and ".join(conditions) or "True"
+
+
+def _finals(operands: Pattern) -> list[str]:
+    """The variables whose event can be the last of a match."""
+    match operands:
+        case Seq():
+            return _finals(operands.items[-1])
+        case Conj() | Disj():
+            return [var for item in operands.items for var in _finals(item)]
+        case _:
+            assert isinstance(operands, EventClass)
+            return [operands.var]
+
+
+def _nodes(node: TreeNode) -> Iterable[TreeNode]:
+    yield node
+    match node:
+        case SeqNode() | KseqNode() | ConNode() | DisNode():
+            yield from _nodes(node.left)
+            yield from _nodes(node.right)
+        case NseqNode():
+            yield from _nodes(node.right)
+
+
+def _variables(node: TreeNode) -> list[str]:
+    return [n.var for n in _nodes(node) if isinstance(n, LeafBuffer)]
+
+
+def _scopes(node: TreeNode) -> list[frozenset[str]]:
+    """The sets of variables whose predicates can be tested inside the node."""
+    match node:
+        case NseqNode():
+            return _scopes(node.right)
+        case DisNode():
+            return _scopes(node.left) + _scopes(node.right)
+        case SeqNode() | KseqNode() | ConNode():
+            return [frozenset(_variables(node))]
+        case _:
+            return []
+
+
+def _pending_absences(node: TreeNode) -> Iterable[str]:
+    """The negations pushed down to the first operand of a subtree, for which what is joined from the left counts."""
+    while True:
+        match node:
+            case NseqNode():
+                yield from node.negated
+                node = node.right
+            case SeqNode() | KseqNode():
+                node = node.left
+            case _:
+                return
+
+
+def _only_members(predicate: Expr, closure: str) -> bool:
+    """Whether the predicate speaks of the closure's members alone, and neither of its first or last nor of all."""
+    return all(
+        isinstance(node, Attr) and node.at is At.EVENT
+        for node in ex.walk(predicate)
+        if isinstance(node, Attr | ex.Aggregate) and node.var == closure
+    )
+
+
+def _has_constant_part(predicate: Expr) -> bool:
+    """Whether some part of the predicate that is true or false by itself names no variable at all."""
+    match predicate:
+        case ex.And() | ex.Or():
+            return any(_has_constant_part(item) for item in predicate.items)
+        case ex.Not() | ex.Filter():
+            return _has_constant_part(predicate.item)
+        case _:
+            return not ex.variables(predicate)
