@@ -19,7 +19,7 @@ Options, for the comparisons of SASE §5 (the defaults are what the optimiser wo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from cepheid.codegen.writer import Writer
 from cepheid.errors import NotAvailable
 from cepheid.expr import Attr, Compare, Expr
 from cepheid.kernels import BOUNDS, COUNTERS, END_OF_TIME, FREE, OLDEST, VALUES, Kernel, StateArray
+from cepheid.kernels.instance_stack import IMPORTS, Link, Stack
 from cepheid.physical import Kind, Plan, Step
 
 _CHUNK = 4096
@@ -59,37 +60,11 @@ def kernel(plan: Plan) -> Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Link:
-    """An equality between an attribute of one component and one of a later component: part of a chain's key."""
-
-    here: str
-    there: str
-    as_float: bool
-
-
-@dataclass(slots=True)
-class _Ring:
-    """A stack: the arrays it is made of, and its chains."""
-
-    name: str
-    step: Step
-    links: tuple[_Link, ...]
-    columns: tuple[str, ...]
-    pointers: list[str] = field(default_factory=list)
-    """Extra numbers kept with each instance: its RIP, and the latest negated event before it."""
-
-    @property
-    def arrays(self) -> list[str]:
-        chained = ["prev"] if self.links else []
-        return ["row", "time", "measure", *chained, *self.pointers, *(f"c{column}" for column in self.columns)]
-
-
-@dataclass(frozen=True, slots=True)
 class _Absence:
     """A negated component: `after` positive components stand before it, and `at` is the one whose instances remember
     the latest negated event."""
 
-    ring: _Ring
+    ring: Stack
     after: int
     at: int
     predicates: tuple[Expr, ...]
@@ -111,12 +86,12 @@ class _Generator:
         self.column_number = {name: i for i, name in enumerate(plan.columns)}
         negated = {step.var for step in plan.steps if step.negated}
         self.tests = [p for p in plan.predicates if not ex.variables(p) & negated]
-        self.rings: list[_Ring] = []
+        self.rings: list[Stack] = []
         self.used_links: set[Expr] = set()
         self.equal: dict[tuple[str, str], set[tuple[str, str]]] = {}
         for i, step in enumerate(self.positive[: self.last]):
             links = self._links(step.var, self.positive[i + 1].var, self.tests)
-            self.rings.append(_Ring(f"s{i}", step, links, self._kept(step.var)))
+            self.rings.append(self._stack(f"s{i}", step, links))
         for i, ring in enumerate(self.rings):
             if i > 0:
                 ring.pointers.append("rip")
@@ -125,28 +100,37 @@ class _Generator:
         for absence in self.absences:
             if absence not in self.trailing and absence.at < self.last:
                 self.rings[absence.at].pointers.append(absence.pointer)
+        for ring in [*self.rings, *(absence.ring for absence in self.absences)]:
+            ring.columns = self._kept(ring.step.var)
         self.registers: list[str] = []
         self.arrays: list[StateArray] = []
 
     # --- what is kept -------------------------------------------------------------------------------------------------
 
+    def _stack(self, name: str, step: Step, links: tuple[Link, ...], columns: tuple[str, ...] = ()) -> Stack:
+        floats = frozenset(str(i) for i, kind in enumerate(self.plan.columns.values()) if kind is Kind.FLOAT)
+        return Stack(name, step, links, self.plan.counts_events, columns, floats)
+
     def _kept(self, var: str) -> tuple[str, ...]:
-        """The attributes of a component that something between events reads."""
+        """The attributes of a component that are read again later. Most equalities are decided by the chains."""
         names = [
             node.name
             for predicate in self.plan.predicates
+            if self.options["algorithm"] == "basic" or not self._is_decided(predicate)
             for node in ex.walk(predicate)
             if isinstance(node, Attr) and node.var == var
         ]
+        if var == self.positive[self.last].var:
+            names += [link.there for absence in self.trailing for link in absence.ring.links]
         kept = [str(self.column_number[name]) for name in dict.fromkeys(names)]
         if any(name in self.plan.lacking for name in names):
             kept.append("mask")
         return tuple(kept)
 
-    def _links(self, here: str, there: str, predicates: Sequence[Expr]) -> tuple[_Link, ...]:
+    def _links(self, here: str, there: str, predicates: Sequence[Expr]) -> tuple[Link, ...]:
         if self.options["equalities"] == "none" or self.options["algorithm"] == "basic":
             return ()
-        links: list[tuple[_Link, Expr]] = []
+        links: list[tuple[Link, Expr]] = []
         for predicate in predicates:
             match predicate:
                 case Compare(op="=", left=Attr() as a, right=Attr() as b) if {a.var, b.var} == {here, there}:
@@ -156,7 +140,7 @@ class _Generator:
                     kinds = {self.plan.columns[mine.name], self.plan.columns[other.name]}
                     if Kind.CODE in kinds and len(kinds) > 1:
                         continue
-                    links.append((_Link(mine.name, other.name, Kind.FLOAT in kinds), predicate))
+                    links.append((Link(mine.name, other.name, Kind.FLOAT in kinds), predicate))
         if self.options["equalities"] == "first":
             links = links[:1]
         if len(links) == 1:
@@ -169,7 +153,7 @@ class _Generator:
         at = min(after, self.last)
         predicates = tuple(p for p in self.plan.predicates if step.var in ex.variables(p))
         links = self._links(step.var, self.positive[at].var, predicates)
-        return _Absence(_Ring(f"n{number}", step, links, self._kept(step.var)), after, at, predicates)
+        return _Absence(self._stack(f"n{number}", step, links), after, at, predicates)
 
     # --- the function -------------------------------------------------------------------------------------------------
 
@@ -190,15 +174,17 @@ class _Generator:
         self._declare_arrays()
         names = [array.name for array in self.arrays]
         out = Writer()
+        out(IMPORTS, "", "")
         parameters = ["now", "first", "time", "measure", "mask", "texts", "ranks", "numbers", *columns, *names]
         with out.block(f"def step({', '.join([*parameters, 'values', 'bounds'])}):"):
-            out("limit = np.int64(numbers[0])")
+            out("limit = np.int64(numbers[0])", *(ring.offsets for ring in self._all_rings()))
             for counter, number in _COUNTED.items():
                 out(f"{counter} = reg[{number}]")
-            out("written = 0")
+            out("written = 0", "wanted = 0")
             for number, register in enumerate(self.registers):
                 out(f"{register} = reg[{FREE + number}]")
             out.lines.extend("    " + line if line else "" for line in body.lines)
+            out(f"matches += written // {len(self.positive)}")
             for counter, number in _COUNTED.items():
                 out(f"reg[{number}] = {counter}")
             for number, register in enumerate(self.registers):
@@ -211,39 +197,36 @@ class _Generator:
     def _make_room(self, w: Writer) -> None:
         """Arrays grow here, between chunks of events, and not in the loop over events: an array that is assigned in a
         loop makes Numba count references at every turn, which costs more than all the rest."""
+        if not self.trailing:
+            with w.block("if wanted > values.shape[0]:"):
+                w("values = grown(values, wanted)")
         for ring in self._all_rings():
             name, base, following = ring.name, self._register(f"{ring.name}_base"), self._register(f"{ring.name}_next")
             if name == "cell":
                 w("room = stop - start")
             else:
                 w(f"room = count_bit(mask, max(start, 0), stop, np.uint64({1 << ring.step.begin}))")
-            with w.block(f"if {following} - {base} + room > {name}_row.shape[0]:"):
-                w(f"capacity = ring_capacity({name}_row, {following} - {base} + room)")
-                for array in ring.arrays:
-                    w(f"{name}_{array} = unrolled({name}_{array}, {base}, {following}, capacity)")
+            with w.block(f"if {ring.width} * ({following} - {base} + room) > {name}.shape[0]:"):
+                w(f"{name} = relaid({name}, {ring.width}, {base}, {following}, room)")
+            w(f"{name}_last = {name}.shape[0] // {ring.width} - 1")
             if ring.links:
                 used = self._register(f"{name}_used")
-                with w.block(f"if 2 * ({used} + room) > {name}_key.shape[0]:"):
-                    w(f"{name}_key, {name}_head = rehashed({name}_key, {name}_head, {base}, room)")
-                    w(f"{used} = used_slots({name}_head)")
+                with w.block(f"if 4 * ({used} + room) > {name}_chains.shape[0]:"):
+                    w(f"{name}_chains = rehashed_chains({name}_chains, {base}, room)")
+                    w(f"{used} = used_chains({name}_chains)")
 
-    def _all_rings(self) -> list[_Ring]:
+    def _all_rings(self) -> list[Stack]:
         if self.options["algorithm"] == "basic":
             columns = tuple(name.removeprefix("c") for name in self._cell_arrays() if name.startswith("c"))
-            return [_Ring("cell", self.positive[0], (), columns)]
+            return [self._stack("cell", self.positive[0], (), columns)]
         return [*self.rings, *(absence.ring for absence in self.absences)]
 
     def _declare_arrays(self) -> None:
-        rings = [*self.rings, *(absence.ring for absence in self.absences)]
         arrays: list[StateArray] = []
-        if self.options["algorithm"] == "basic":
-            arrays += [StateArray(f"cell_{name}", self._dtype(name), 1024) for name in self._cell_arrays()]
-        else:
-            for ring in rings:
-                arrays += [StateArray(f"{ring.name}_{name}", self._dtype(name), 16) for name in ring.arrays]
-                if ring.links:
-                    arrays += [StateArray(f"{ring.name}_key", "int64", 16)]
-                    arrays += [StateArray(f"{ring.name}_head", "int64", 16, fill=-1)]
+        for ring in self._all_rings():
+            arrays.append(StateArray(ring.name, "int64", 16 * ring.width))
+            if ring.links:
+                arrays.append(StateArray(f"{ring.name}_chains", "int64", 32, fill=-1))
         if self.trailing:
             arrays += [StateArray(name, self._dtype(name.rpartition("_")[2]), 16) for name in self._pending_arrays()]
         self.arrays = [StateArray("reg", "int64", FREE + len(self.registers)), *arrays]
@@ -303,7 +286,7 @@ class _Generator:
             return
         for ring in [*self.rings, *(absence.ring for absence in self.absences)]:
             base, following = self._register(f"{ring.name}_base"), self._register(f"{ring.name}_next")
-            oldest = f"{ring.name}_measure[{base} & ({ring.name}_row.shape[0] - 1)]"
+            oldest = ring.at("measure", ring.place(base))
             with w.block(f"while {base} < {following} and m - {oldest} > limit:"):
                 w(f"{base} += 1")
 
@@ -339,47 +322,50 @@ class _Generator:
         tests = [p for p in self.tests if ex.variables(p) == pair and p not in self.used_links]
         w("found = False", f"j = rip{i}")
         with w.block(f"while {self._alive(ring, 'j')}:"):
-            w(f"k = j & ({ring.name}_row.shape[0] - 1)")
+            w(f"k = {ring.place('j')}")
             read = self._reader({ring.step.var: ("ring", ring, "k"), self.positive[i].var: ("event", None, "")})
             self._count_predicates(w, len(tests))
             with w.block(f"if {' and '.join(condition(p, read, self.constants) for p in tests) or 'True'}:"):
                 w("found = True", "break")
             w(f"j = {self._previous(ring, 'j', 'k')}")
 
-    def _alive(self, ring: _Ring, number: str) -> str:
+    def _alive(self, ring: Stack, number: str) -> str:
         """Whether an instance exists and can still be in the window of the event at hand."""
         base = self._register(f"{ring.name}_base")
         alive = f"{number} >= {base}"
         if self._sorted_by_measure(ring):
-            alive += f" and m - {ring.name}_measure[{number} & ({ring.name}_row.shape[0] - 1)] <= limit"
+            alive += f" and m - {ring.at('measure', ring.place(number))} <= limit"
         return alive
 
-    def _sorted_by_measure(self, ring: _Ring) -> bool:
+    def _sorted_by_measure(self, ring: Stack) -> bool:
         """Whether the instances of a chain leave the window in order, so that a search can stop at the first outside.
         Places in a partition only compare within it."""
         if self.plan.window is None or self.options["window"] == "late":
             return False
         return not self._per_partition_measure() or {link.here for link in ring.links} >= set(self.plan.key)
 
-    def _find_head(self, w: Writer, ring: _Ring, target: str, read_event: Callable[[str], Term]) -> None:
+    def _find_head(self, w: Writer, ring: Stack, target: str, read_event: Callable[[str], Term]) -> None:
         """The most recent instance of a chain before the event at hand; at equal times events are not in sequence."""
         base, following = self._register(f"{ring.name}_base"), self._register(f"{ring.name}_next")
         if ring.links:
             w(f"{target} = EMPTY")
             key, valid = self._key([(link, read_event(link.there)) for link in ring.links])
             with w.block(f"if {valid}:"):
-                w(f"{target} = {ring.name}_head[slot_of({ring.name}_key, {ring.name}_head, {key})]")
+                w(f"{target} = {self._head(ring, key)}")
         else:
             w(f"{target} = {following} - 1")
         if not self.by_position:
-            size = f"({ring.name}_row.shape[0] - 1)"
-            with w.block(f"while {target} >= {base} and {ring.name}_time[{target} & {size}] >= t:"):
-                w(f"{target} = {self._previous(ring, target, f'{target} & {size}')}")
+            place = ring.place(target)
+            with w.block(f"while {target} >= {base} and {ring.at('time', place)} >= t:"):
+                w(f"{target} = {self._previous(ring, target, place)}")
 
-    def _previous(self, ring: _Ring, number: str, place: str) -> str:
-        return f"{ring.name}_prev[{place}]" if ring.links else f"{number} - 1"
+    def _head(self, ring: Stack, key: str) -> str:
+        return f"{ring.name}_chains[chain_of({ring.name}_chains, {key}) + 1]"
 
-    def _key(self, parts: list[tuple[_Link, Term]]) -> tuple[str, str]:
+    def _previous(self, ring: Stack, number: str, place: str) -> str:
+        return ring.at("prev", place) if ring.links else f"{number} - 1"
+
+    def _key(self, parts: list[tuple[Link, Term]]) -> tuple[str, str]:
         """Source of a chain's key, and of the condition that none of its parts is null."""
         keys: list[str] = []
         valid: list[str] = []
@@ -395,28 +381,29 @@ class _Generator:
             key = f"mixed_key({key}, {further})"
         return key, " and ".join(valid)
 
-    def _push(self, w: Writer, ring: _Ring, pointers: Mapping[str, str]) -> None:
+    def _push(self, w: Writer, ring: Stack, pointers: Mapping[str, str]) -> None:
         name = ring.name
         following = self._register(f"{name}_next")
 
         def store() -> None:
-            w(f"i = {following} & ({name}_row.shape[0] - 1)")
-            w(f"{name}_row[i] = first + e", f"{name}_time[i] = t", f"{name}_measure[i] = m")
+            w(f"i = {ring.place(following)}", ring.put("row", "i", "first + e"), ring.put("time", "i", "t"))
+            if ring.measured:
+                w(ring.put("measure", "i", "m"))
             for pointer in ring.pointers:
-                w(f"{name}_{pointer}[i] = {pointers[pointer]}")
+                w(ring.put(pointer, "i", pointers[pointer]))
             for column in ring.columns:
-                w(f"{name}_c{column}[i] = {'bits' if column == 'mask' else f'column{column}[e]'}")
+                w(ring.put(f"c{column}", "i", "bits" if column == "mask" else f"column{column}[e]"))
 
         if ring.links:
             key, valid = self._key([(link, self._event_term(link.here)) for link in ring.links])
             used = self._register(f"{name}_used")
             with w.block(f"if {valid}:"):
                 store()
-                w(f"key = {key}", f"slot = slot_of({name}_key, {name}_head, key)")
-                w(f"{name}_prev[i] = {name}_head[slot]")
-                with w.block(f"if {name}_head[slot] == EMPTY:"):
-                    w(f"{used} += 1", f"{name}_key[slot] = key")
-                w(f"{name}_head[slot] = {following}", f"{following} += 1", "partials += 1")
+                w(f"key = {key}", f"chain = chain_of({name}_chains, key)", f"head = {name}_chains[chain + 1]")
+                w(ring.put("prev", "i", "head"))
+                with w.block("if head == EMPTY:"):
+                    w(f"{used} += 1", f"{name}_chains[chain] = key")
+                w(f"{name}_chains[chain + 1] = {following}", f"{following} += 1", "partials += 1")
                 self._note_peak(w)
         else:
             store()
@@ -436,11 +423,24 @@ class _Generator:
     # --- construction -------------------------------------------------------------------------------------------------
 
     def _complete(self, w: Writer) -> None:
-        """Sequence construction from the event at hand, back to the first component."""
+        """Sequence construction from the event at hand, back to the first component. It changes nothing but the output,
+        so where that is too small, it is done again with enough room."""
+        if self.trailing:
+            self._construct(w)
+            return
+        w("before, tested = written, predicates")
+        self._construct(w)
+        self._repeat_if_full(w)
+
+    def _repeat_if_full(self, w: Writer) -> None:
+        with w.block("if written > values.shape[0]:"):
+            w("wanted, written, predicates = written, before, tested", "events -= 1", "stop = e", "break")
+
+    def _construct(self, w: Writer) -> None:
         for absence in self.absences:
             if absence.at == self.last and absence not in self.trailing:
                 self._find_head(w, absence.ring, f"latest_{absence.pointer}", self._event_term)
-        places: dict[str, tuple[str, _Ring | None, str]] = {self.positive[self.last].var: ("event", None, "")}
+        places: dict[str, tuple[str, Stack | None, str]] = {self.positive[self.last].var: ("event", None, "")}
         if self.last == 0:
             with w.block("if limit >= 0:" if self.plan.window is not None else "if True:"):
                 self._at_depth(w, 0, places)
@@ -448,16 +448,16 @@ class _Generator:
         self._find_head(w, self.rings[self.last - 1], f"j{self.last - 1}", self._event_term)
         self._search(w, self.last - 1, places)
 
-    def _search(self, w: Writer, depth: int, places: dict[str, tuple[str, _Ring | None, str]]) -> None:
+    def _search(self, w: Writer, depth: int, places: dict[str, tuple[str, Stack | None, str]]) -> None:
         ring = self.rings[depth]
         number, place = f"j{depth}", f"i{depth}"
         with w.block(f"while {self._alive(ring, number)}:"):
-            w(f"{place} = {number} & ({ring.name}_row.shape[0] - 1)")
+            w(f"{place} = {ring.place(number)}")
             inner = {**places, ring.step.var: ("ring", ring, place)}
             self._at_depth(w, depth, inner)
             w(f"{number} = {self._previous(ring, number, place)}")
 
-    def _at_depth(self, w: Writer, depth: int, places: dict[str, tuple[str, _Ring | None, str]]) -> None:
+    def _at_depth(self, w: Writer, depth: int, places: dict[str, tuple[str, Stack | None, str]]) -> None:
         """Test what can be tested now that the component at this depth is chosen, then go on to the one before it."""
         read = self._reader(places)
         ready = [p for p in self._residual() if self._depth_of(ex.variables(p)) == depth]
@@ -476,12 +476,16 @@ class _Generator:
             else:
                 if depth == self.last:
                     return
-                w(f"j{depth - 1} = {self.rings[depth].name}_rip[i{depth}]")
+                w(f"j{depth - 1} = {self.rings[depth].at('rip', f'i{depth}')}")
                 self._search(w, depth - 1, places)
 
         def then_absences(remaining: list[_Absence]) -> None:
             if not remaining:
                 go_on()
+                return
+            if remaining[0].after == depth + 1 and not self._tests_of(remaining[0]):
+                self._stop_before(w, remaining[0], places)
+                then_absences(remaining[1:])
                 return
             self._look_for(w, remaining[0], places)
             with w.block("if not spoiled:"):
@@ -494,9 +498,13 @@ class _Generator:
             then_absences(absences)
 
     def _residual(self) -> list[Expr]:
-        return [p for p in self.tests if p not in self.used_links and not self._is_implied(p)]
+        return [p for p in self.tests if not self._is_decided(p)]
 
-    def _note_equal(self, link: _Link, here: str, there: str) -> None:
+    def _is_decided(self, predicate: Expr) -> bool:
+        """Whether the chains decide it, by themselves or with others."""
+        return predicate in self.used_links or self._is_implied(predicate)
+
+    def _note_equal(self, link: Link, here: str, there: str) -> None:
         """Remember which attributes a chain of exact keys makes equal, to find the equalities that follow from it."""
         left, right = (here, link.here), (there, link.there)
         merged = self.equal.get(left, {left}) | self.equal.get(right, {right})
@@ -513,36 +521,51 @@ class _Generator:
         return min((self.index[var] for var in names if var in self.index), default=self.last)
 
     def _absence_depth(self, absence: _Absence) -> int:
-        names = frozenset(v for p in absence.predicates for v in ex.variables(p))
+        names = frozenset(v for p in self._tests_of(absence) for v in ex.variables(p))
         neighbour = max(absence.after - 1, 0)
         return min(self._depth_of(names), neighbour)
 
-    def _look_for(self, w: Writer, absence: _Absence, places: dict[str, tuple[str, _Ring | None, str]]) -> None:
+    def _look_for(self, w: Writer, absence: _Absence, places: dict[str, tuple[str, Stack | None, str]]) -> None:
         """Whether a negated event spoils the sequence: from the latest one before the next component, backwards."""
         ring = absence.ring
-        at = absence.at
-        pointer = f"latest_{absence.pointer}"
-        start = pointer if at == self.last else f"{self.rings[at].name}_{absence.pointer}[i{at}]"
-        w("spoiled = False", f"q = {start}")
+        w("spoiled = False", f"q = {self._latest(absence)}")
         with w.block(f"while q >= {self._register(f'{ring.name}_base')}:"):
-            w(f"k = q & ({ring.name}_row.shape[0] - 1)")
+            w(f"k = {ring.place('q')}")
             if absence.after == 0:
-                with w.block(f"if m - {ring.name}_measure[k] > limit:"):
+                with w.block(f"if m - {ring.at('measure', 'k')} > limit:"):
                     w("break")
             else:
-                before = absence.after - 1
-                if self.by_position:
-                    stop = f"{ring.name}_row[k] <= {self._value_of(places, before, 'row', 'first + e')}"
-                else:
-                    stop = f"{ring.name}_time[k] <= {self._value_of(places, before, 'time', 't')}"
-                with w.block(f"if {stop}:"):
+                with w.block(f"if not {self._comes_between(absence, places)}:"):
                     w("break")
             self._test_absence(w, absence, {**places, ring.step.var: ("ring", ring, "k")})
             w(f"q = {self._previous(ring, 'q', 'k')}")
 
-    def _test_absence(self, w: Writer, absence: _Absence, places: dict[str, tuple[str, _Ring | None, str]]) -> None:
+    def _stop_before(self, w: Writer, absence: _Absence, places: dict[str, tuple[str, Stack | None, str]]) -> None:
+        """A negated event that is tested for nothing else spoils all instances before it: the search ends there."""
+        w(f"q = {self._latest(absence)}")
+        with w.block(f"if q >= {self._register(f'{absence.ring.name}_base')}:"):
+            w(f"k = {absence.ring.place('q')}")
+            with w.block(f"if {self._comes_between(absence, places)}:"):
+                w("break")
+
+    def _latest(self, absence: _Absence) -> str:
+        """The latest negated event before the next component."""
+        if absence.at == self.last:
+            return f"latest_{absence.pointer}"
+        return self.rings[absence.at].at(absence.pointer, f"i{absence.at}")
+
+    def _comes_between(self, absence: _Absence, places: dict[str, tuple[str, Stack | None, str]]) -> str:
+        """Whether the negated event at place k comes after the component before it."""
+        name, of_event = ("row", "first + e") if self.by_position else ("time", "t")
+        return f"{absence.ring.at(name, 'k')} > {self._value_of(places, absence.after - 1, name, of_event)}"
+
+    def _tests_of(self, absence: _Absence) -> list[Expr]:
+        """What is left to test of a negated event that was found by its chain."""
+        return [p for p in absence.predicates if not self._is_decided(p)]
+
+    def _test_absence(self, w: Writer, absence: _Absence, places: dict[str, tuple[str, Stack | None, str]]) -> None:
         read = self._reader(places)
-        tests = [p for p in absence.predicates if p not in self.used_links and not self._is_implied(p)]
+        tests = self._tests_of(absence)
         self._count_predicates(w, len(tests))
         with w.block(f"if {' and '.join(condition(p, read, self.constants) for p in tests) or 'True'}:"):
             w("spoiled = True", "break")
@@ -551,7 +574,7 @@ class _Generator:
         if number:
             w(f"predicates += {number}")
 
-    def _found(self, w: Writer, places: dict[str, tuple[str, _Ring | None, str]]) -> None:
+    def _found(self, w: Writer, places: dict[str, tuple[str, Stack | None, str]]) -> None:
         rows = [self._value_of(places, i, "row", "first + e") for i in range(len(self.positive))]
         if self.trailing:
             self._postpone(w, places, rows)
@@ -559,15 +582,18 @@ class _Generator:
         self._emit(w, rows)
 
     def _emit(self, w: Writer, rows: Sequence[str]) -> None:
-        with w.block(f"if written + {len(rows)} > values.shape[0]:"):
-            w(f"values = grown(values, written + {len(rows)})")
-        for offset, row in enumerate(rows):
-            w(f"values[written + {offset}] = {row}")
-        w(f"written += {len(rows)}", "matches += 1")
+        """A match, if there is room for it; if not, it is counted."""
+        if self.trailing:
+            with w.block(f"if written + {len(rows)} > values.shape[0]:"):
+                w(f"values = grown(values, written + {len(rows)})")
+        with w.block(f"if written + {len(rows)} <= values.shape[0]:"):
+            for offset, row in enumerate(rows):
+                w(f"values[written + {offset}] = {row}")
+        w(f"written += {len(rows)}")
 
-    def _value_of(self, places: Mapping[str, tuple[str, _Ring | None, str]], i: int, array: str, of_event: str) -> str:
+    def _value_of(self, places: Mapping[str, tuple[str, Stack | None, str]], i: int, array: str, of_event: str) -> str:
         where, ring, place = places[self.positive[i].var]
-        return of_event if where == "event" or ring is None else f"{ring.name}_{array}[{place}]"
+        return of_event if where == "event" or ring is None else ring.at(array, place)
 
     # --- reading attributes -------------------------------------------------------------------------------------------
 
@@ -578,7 +604,7 @@ class _Generator:
         bit = self.plan.lacking.get(name)
         return None if bit is None else f"{mask} & np.uint64({1 << bit}) != 0"
 
-    def _reader(self, places: Mapping[str, tuple[str, _Ring | None, str]]) -> Callable[[ex.Attr | ex.Aggregate], Term]:
+    def _reader(self, places: Mapping[str, tuple[str, Stack | None, str]]) -> Callable[[ex.Attr | ex.Aggregate], Term]:
         def read(node: ex.Attr | ex.Aggregate) -> Term:
             assert isinstance(node, Attr)
             where, ring, place = places[node.var]
@@ -590,8 +616,7 @@ class _Generator:
                 source = f"pending_{self.index[node.var]}_c{number}[{place}]"
                 return Term(source, kind, self._missing(node.name, mask))
             assert ring is not None
-            mask = f"{ring.name}_cmask[{place}]"
-            return Term(f"{ring.name}_c{number}[{place}]", kind, self._missing(node.name, mask))
+            return Term(ring.at(f"c{number}", place), kind, self._missing(node.name, ring.at("cmask", place)))
 
         return read
 
@@ -604,7 +629,7 @@ class _Generator:
             names += [f"pending_{i}_row", *(f"pending_{i}_c{column}" for column in self._kept(step.var))]
         return names
 
-    def _postpone(self, w: Writer, places: Mapping[str, tuple[str, _Ring | None, str]], rows: Sequence[str]) -> None:
+    def _postpone(self, w: Writer, places: Mapping[str, tuple[str, Stack | None, str]], rows: Sequence[str]) -> None:
         """§3.3: a sequence with a trailing negation is decided when its window has passed."""
         size, made = self._register("pending_size"), self._register("pending_made")
         free = self._register("pending_freed")
@@ -628,7 +653,7 @@ class _Generator:
         with w.block(f"while {size} > 0 and m - pending_heap[0] > limit:"):
             w(f"p = heap_pop(pending_heap, pending_item, {size})", f"{size} -= 1")
             w(f"pending_free[{free}] = p", f"{free} += 1", "spoiled = False")
-            places: dict[str, tuple[str, _Ring | None, str]] = {
+            places: dict[str, tuple[str, Stack | None, str]] = {
                 step.var: ("pending", None, "p") for step in self.positive
             }
             for absence in self.trailing:
@@ -642,19 +667,19 @@ class _Generator:
                 base = self._register(f"{ring.name}_base")
                 if ring.links:
                     key, _ = self._key([(link, of_last(link.there)) for link in ring.links])
-                    w(f"q = {ring.name}_head[slot_of({ring.name}_key, {ring.name}_head, {key})]")
+                    w(f"q = {self._head(ring, key)}")
                 else:
                     w(f"q = {self._register(f'{ring.name}_next')} - 1")
                 with w.block(f"while not spoiled and q >= {base}:"):
-                    w(f"k = q & ({ring.name}_row.shape[0] - 1)")
+                    w(f"k = {ring.place('q')}")
                     stop = (
-                        f"{ring.name}_row[k] <= pending_{self.last}_row[p]"
+                        f"{ring.at('row', 'k')} <= pending_{self.last}_row[p]"
                         if self.by_position
-                        else f"{ring.name}_time[k] <= pending_time[p]"
+                        else f"{ring.at('time', 'k')} <= pending_time[p]"
                     )
                     with w.block(f"if {stop}:"):
                         w("break")
-                    with w.block(f"if {ring.name}_measure[k] - pending_measure[p] <= limit:"):
+                    with w.block(f"if {ring.at('measure', 'k')} - pending_measure[p] <= limit:"):
                         self._test_absence(w, absence, {**places, ring.step.var: ("ring", ring, "k")})
                     w(f"q = {self._previous(ring, 'q', 'k')}")
             with w.block("if not spoiled:"):
@@ -671,25 +696,26 @@ class _Generator:
         if self.absences:
             raise NotAvailable("the basic plan evaluates sequences without negation")
         (cells,) = self._all_rings()
-        self._read_cell(w)
+        self._read_cell(w, cells)
         with w.block(f"if bits & np.uint64({1 << self.positive[self.last].begin}):"):
-            places: dict[str, tuple[str, _Ring | None, str]] = {self.positive[self.last].var: ("event", None, "")}
-            w(f"j{self.last} = cell_next")
+            places: dict[str, tuple[str, Stack | None, str]] = {self.positive[self.last].var: ("event", None, "")}
+            w("before, tested = written, predicates", f"j{self.last} = cell_next")
             self._search_cells(w, cells, self.last - 1, places)
+            self._repeat_if_full(w)
         self._push(w, cells, {})
 
-    def _read_cell(self, w: Writer) -> None:
+    def _read_cell(self, w: Writer, cells: Stack) -> None:
         with w.block("if e < 0:"):
             w("continue")
         w("t = time[e]", "m = measure[e]", "bits = mask[e]", "events += 1")
         if self.plan.window is not None:
             base, following = self._register("cell_base"), self._register("cell_next")
-            oldest = f"cell_measure[{base} & (cell_row.shape[0] - 1)]"
+            oldest = cells.at("measure", cells.place(base))
             with w.block(f"while {base} < {following} and m - {oldest} > limit:"):
                 w(f"{base} += 1")
 
     def _search_cells(
-        self, w: Writer, cells: _Ring, depth: int, places: dict[str, tuple[str, _Ring | None, str]]
+        self, w: Writer, cells: Stack, depth: int, places: dict[str, tuple[str, Stack | None, str]]
     ) -> None:
         if depth < 0:
             read = self._reader(places)
@@ -700,9 +726,9 @@ class _Generator:
         later = self._value_of(places, depth + 1, "time", "t")
         w(f"j{depth} = j{depth + 1} - 1")
         with w.block(f"while j{depth} >= cell_base:"):
-            w(f"i{depth} = j{depth} & (cell_row.shape[0] - 1)")
-            chosen = f"cell_cmask[i{depth}] & np.uint64({1 << self.positive[depth].begin}) != 0"
-            before = "" if self.by_position else f" and cell_time[i{depth}] < {later}"
+            w(f"i{depth} = {cells.place(f'j{depth}')}")
+            chosen = f"{cells.at('cmask', f'i{depth}')} & np.uint64({1 << self.positive[depth].begin}) != 0"
+            before = "" if self.by_position else f" and {cells.at('time', f'i{depth}')} < {later}"
             with w.block(f"if {chosen}{before}:"):
                 inner = {**places, self.positive[depth].var: ("ring", cells, f"i{depth}")}
                 self._search_cells(w, cells, depth - 1, inner)
@@ -713,7 +739,7 @@ class _Generator:
         for ring in self.rings if self.options["algorithm"] == "ais" else self._all_rings():
             base, following = self._register(f"{ring.name}_base"), self._register(f"{ring.name}_next")
             with w.block(f"if {base} < {following}:"):
-                w(f"oldest = min(oldest, {ring.name}_row[{base} & ({ring.name}_row.shape[0] - 1)])")
+                w(f"oldest = min(oldest, {ring.at('row', ring.place(base))})")
         if self.trailing:
             with w.block(f"for p in range({self._register('pending_size')}):"):
                 w("oldest = min(oldest, pending_0_row[pending_item[p]])")

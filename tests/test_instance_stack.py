@@ -1,0 +1,48 @@
+"""The records and chains of the stacks evaluator, and what happens when its output is longer than expected."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernel_harness import bound, by_kernel, by_oracle, kernel_of, stream_of
+
+from cepheid.kernels.instance_stack import bits_of, chain_of, float_of, rehashed_chains, relaid, used_chains
+
+
+@pytest.mark.parametrize("value", [0.0, -1.5, 1e300, float("inf")])
+def test_floats_lie_among_integers(value: float) -> None:
+    cells = np.zeros(1, np.int64)
+    cells[0] = bits_of(value)
+    assert float_of(cells[0]) == value
+
+
+def test_instances_keep_their_numbers_in_a_larger_stack() -> None:
+    stack = np.zeros(2 * 4, np.int64)
+    for j in range(5, 9):
+        stack[2 * (j & 3)], stack[2 * (j & 3) + 1] = j, 10 * j
+    larger = relaid(stack, 2, 5, 9, 1)
+    assert len(larger) == 2 * 8
+    assert [tuple(larger[2 * (j & 7) : 2 * (j & 7) + 2]) for j in range(5, 9)] == [(j, 10 * j) for j in range(5, 9)]
+
+
+def test_chains_that_left_the_window_are_forgotten() -> None:
+    chains = np.full(32, -1, np.int64)
+    for key, head in [(7, 3), (23, 9), (-4, 12)]:
+        at = chain_of(chains, key)
+        chains[at], chains[at + 1] = key, head
+    assert used_chains(chains) == 3
+    larger = rehashed_chains(chains, 9, 20)
+    assert used_chains(larger) == 2
+    assert [larger[chain_of(larger, key) + 1] for key in (7, 23, -4)] == [-1, 9, 12]
+
+
+@pytest.mark.parametrize("options", [{}, {"algorithm": "basic"}, {"others": "late"}])
+def test_output_that_outgrows_its_room_is_made_again(options: dict[str, str | bool]) -> None:
+    """One event completes more matches than there is room for: each is given once, and the counters do not notice."""
+    rows = [{"type": "A" if i < 60 else "B", "ts": i, "v": i % 7} for i in range(100)]
+    stream = stream_of(rows)
+    query = bound("EVENT SEQ(A x, B y) WHERE x.v <= y.v WITHIN 200", stream)
+    found, counted = by_kernel(kernel_of(query, stream, options=options), stream)
+    assert sorted(found) == by_oracle(query, stream)
+    assert len(found) > 1024
+    assert (counted["events"], counted["matches"], counted["predicates"]) == (100, len(found), 60 * 40)
