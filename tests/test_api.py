@@ -1,0 +1,226 @@
+"""The Python API: what it imports, what it refuses, what it explains; and the how-to, which is run as it stands."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import cepheid
+from cepheid.errors import InputProblem, NameProblem, NotAvailable, SyntaxProblem
+from cepheid.lang.builder import event, same, sase
+
+ROOT = Path(__file__).resolve().parent.parent
+SHOP = pa.table(
+    {
+        "type": ["Shelf", "Shelf", "Register", "Exit", "Exit"],
+        "ts": [10, 20, 30, 40, 50],
+        "tag_id": [1, 2, 1, 1, 2],
+    }
+)
+PAIR = "EVENT SEQ(Shelf x, Exit z) WHERE [tag_id]"
+
+
+# --- imports ----------------------------------------------------------------------------------------------------------
+
+
+def imported_by(code: str) -> set[str]:
+    command = f"import sys\n{code}\nprint('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_import_loads_nothing_heavy() -> None:
+    loaded = imported_by("import cepheid")
+    assert not loaded & {"pandas", "polars", "numba", "pyspark", "pyarrow", "numpy", "lark"}
+
+
+def test_parsing_loads_neither_arrow_nor_numpy() -> None:
+    assert not imported_by(f"import cepheid; cepheid.parse({PAIR!r})") & {"pyarrow", "numpy", "numba", "pandas"}
+
+
+def test_matching_a_small_table_loads_no_compiler_and_no_other_library() -> None:
+    code = (
+        "import cepheid, pyarrow as pa\n"
+        "table = pa.table({'type': ['A', 'B'], 'ts': [1, 2], 'v': [1, 2]})\n"
+        "assert cepheid.match('EVENT SEQ(A x, B y) WHERE x.v < y.v', table).num_rows == 1"
+    )
+    loaded = imported_by(code)
+    assert "pyarrow" in loaded and not loaded & {"numba", "polars", "pyspark"}
+
+
+def test_the_package_tells_what_it_offers() -> None:
+    assert set(cepheid.__all__) <= set(dir(cepheid))
+    assert all(getattr(cepheid, name) is not None for name in ("match", "parse", "explain", "to_text", "CepheidError"))
+    with pytest.raises(AttributeError, match="mach"):
+        cepheid.mach  # noqa: B018
+
+
+def test_explain_stays_a_function_whatever_was_imported() -> None:
+    assert "function" in imported_by(
+        "import cepheid; cepheid.match; cepheid.cli if hasattr(cepheid, 'cli') else 0\n"
+        "import cepheid.cli\nprint(type(cepheid.explain).__name__)"
+    )
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "error", "part"),
+    [
+        ("EVENT SEQ(Shelf x, Exit z", {}, SyntaxProblem, "^"),
+        ("EVENT SEQ(Shelf x, Exit z) WHERE x.tag = z.tag", {}, NameProblem, "did you mean `tag_id`?"),
+        ("EVENT SEQ(Shelv x, Exit z)", {}, NameProblem, "did you mean `Shelf`?"),
+        ("EVENT SEQ(Shelf x, Exit z) WHERE x.tag_id > n", {}, NameProblem, "parameter"),
+        (PAIR, {"output": "rows"}, InputProblem, "one of `events`, `positions`"),
+        (PAIR, {"time_column": "tss"}, InputProblem, "did you mean `ts`?"),
+        (PAIR, {"time_column": "type"}, InputProblem, "holds string"),
+        (PAIR, {"time_unit": "fortnights"}, InputProblem, "not a unit of time"),
+        (PAIR, {"dialect": "cobol"}, InputProblem, "cobol"),
+        (PAIR, {"evaluator": "quantum"}, NotAvailable, "no evaluator `quantum`"),
+        (PAIR, {"evaluator": "runs"}, NotAvailable, "cannot evaluate this query"),
+        (PAIR + " WITHIN 1 minute", {}, InputProblem, "whose unit is not known"),
+    ],
+)
+def test_what_match_refuses(query: str, options: dict[str, Any], error: type[Exception], part: str) -> None:
+    with pytest.raises(error) as caught:
+        cepheid.match(query, SHOP, **options)
+    assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("events", [5, None, object(), [1, 2]])
+def test_what_is_no_table_is_refused(events: Any) -> None:
+    with pytest.raises(InputProblem):
+        list(cepheid.match(PAIR, events))
+
+
+def test_an_event_without_a_time_is_refused() -> None:
+    table = pa.table({"type": ["A", "B"], "ts": [1, None]})
+    with pytest.raises(InputProblem, match="row 1 has no time"):
+        cepheid.match("EVENT SEQ(A x, B y)", table)
+
+
+def test_a_time_that_is_no_whole_number_is_refused() -> None:
+    table = pa.table({"type": ["A", "B"], "ts": [1.0, 1.5]})
+    with pytest.raises(InputProblem, match="not a whole number"):
+        cepheid.match("EVENT SEQ(A x, B y)", table)
+
+
+def test_whole_numbers_held_as_floats_are_times() -> None:
+    table = pa.table({"type": ["A", "B"], "ts": [1.0, 2.0]})
+    assert cepheid.match("EVENT SEQ(A x, B y)", table).num_rows == 1
+
+
+def test_files_that_are_not_parquet_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputProblem, match="there is no file"):
+        cepheid.match(PAIR, tmp_path / "shop.parquet")
+    (tmp_path / "shop.parquet").write_text("not Parquet")
+    with pytest.raises(InputProblem, match="as Parquet"):
+        cepheid.match(PAIR, tmp_path / "shop.parquet")
+    (tmp_path / "shop.csv").write_text("type,ts\nShelf,1\n")
+    with pytest.raises(InputProblem, match="not a Parquet file"):
+        cepheid.match(PAIR, tmp_path / "shop.csv")
+
+
+def test_a_parquet_row_without_a_time_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"type": ["A", "B"], "ts": [1, None]}), tmp_path / "events.parquet")
+    with pytest.raises(InputProblem, match=r"row 2 of .* is no event: no time"):
+        cepheid.match("EVENT SEQ(A x, B y)", tmp_path / "events.parquet")
+
+
+def test_batches_out_of_order_are_refused() -> None:
+    batches = [SHOP.slice(2, 3).to_batches()[0], SHOP.slice(0, 2).to_batches()[0]]
+    with pytest.raises(InputProblem, match="earlier than the one before it"):
+        list(cepheid.match(PAIR, iter(batches)))
+
+
+def test_batches_with_other_columns_are_refused() -> None:
+    batches = [SHOP.to_batches()[0], pa.RecordBatch.from_pydict({"type": ["Exit"], "ts": [60]})]
+    with pytest.raises(InputProblem, match="those of the first batch"):
+        list(cepheid.match(PAIR, iter(batches)))
+
+
+def test_names_that_only_all_events_could_settle_are_refused_in_a_stream() -> None:
+    with pytest.raises(InputProblem, match="not known before all events") as caught:
+        cepheid.match("PATTERN Shelf;Exit WITHIN 50", iter(SHOP.to_batches()))
+    assert "^" in str(caught.value) and "`Shelf Shelf`" in str(caught.value)
+    found = list(cepheid.match("PATTERN Shelf x;Exit z WITHIN 50", iter(SHOP.to_batches())))
+    assert sum(batch.num_rows for batch in found) == 4
+
+
+def test_an_iterator_of_nothing_gives_nothing() -> None:
+    assert list(cepheid.match(PAIR, iter([]))) == []
+
+
+# --- queries and explanations -----------------------------------------------------------------------------------------
+
+
+def test_a_query_may_be_built_or_parsed() -> None:
+    built = sase().seq(event("Shelf", "x"), event("Exit", "z")).where(same("tag_id")).build()
+    assert cepheid.match(built, SHOP).equals(cepheid.match(PAIR, SHOP))
+
+
+def test_explain_needs_no_events_for_what_a_query_means() -> None:
+    assert "language: SASE" in cepheid.explain(PAIR) and "plan" not in cepheid.explain(PAIR)
+    assert cepheid.explain(PAIR, format="mermaid").startswith("flowchart")
+    with pytest.raises(InputProblem, match="depends on the events"):
+        cepheid.explain(PAIR, level="code")
+    with pytest.raises(InputProblem, match="no level"):
+        cepheid.explain(PAIR, SHOP, level="deep")
+
+
+def test_explain_shows_the_plan() -> None:
+    shown = cepheid.explain(PAIR + " AND x.tag_id > 1 WITHIN 30", SHOP)
+    for part in (
+        "evaluator: stacks, compiled",
+        "bit 0, x begin: type Shelf, x.tag_id > 1",
+        "z.tag_id = x.tag_id",
+        "columns that travel: tag_id (int64)",
+        "key: tag_id",
+        "window: last - first <= 29 ticks",
+    ):
+        assert part in shown
+
+
+def test_explain_says_why_the_oracle_runs() -> None:
+    shown = cepheid.explain("SELECT * FROM Shelf; Exit", SHOP)
+    assert "evaluator: reference" in shown and "no compiled evaluator for these operators of eql" in shown
+    with pytest.raises(NotAvailable, match="no code is generated"):
+        cepheid.explain("SELECT * FROM Shelf; Exit", SHOP, level="code")
+
+
+def test_explain_shows_the_code_without_text_of_the_query() -> None:
+    code = cepheid.explain(PAIR + " AND x.tag_id != z.tag_id + 77.25", SHOP, level="code")
+    assert "def step(" in code
+    assert not any(text in code for text in ("Shelf", "Exit", "tag_id", "77.25"))
+
+
+def test_a_forced_evaluator_finds_the_same() -> None:
+    found = cepheid.match(PAIR, SHOP, evaluator="reference")
+    assert found.equals(cepheid.match(PAIR, SHOP)) and found.num_rows == 2
+    assert found.equals(cepheid.match(PAIR, SHOP, options={"algorithm": "basic"}))
+
+
+# --- the how-to -------------------------------------------------------------------------------------------------------
+
+
+def test_the_how_to_works_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "how-to" / "python.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 8
+    names: dict[str, Any] = {}
+    for code, expected in blocks:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, "python.md", "exec"), names)
+        assert printed.getvalue() == expected, code
