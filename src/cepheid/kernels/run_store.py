@@ -182,7 +182,7 @@ def _compact(marks: np.ndarray, node: np.ndarray) -> int:
         if floor != UNREACHED:
             for child in (node[i * NODE_SIZE + PREV], node[i * NODE_SIZE + ALT]):
                 if child != EMPTY and node[child + BEGAN] >= floor:
-                    marks[child // NODE_SIZE] = floor
+                    marks[child // NODE_SIZE] = min(marks[child // NODE_SIZE], floor)
     kept = 0
     for i in range(marks.shape[0]):
         if marks[i] == UNREACHED:
@@ -215,8 +215,11 @@ def reclaim(
     free: int,
     node: np.ndarray,
     nodes: int,
+    waiting: np.ndarray,
+    items: np.ndarray,
+    waits: int,
 ) -> tuple[int, int, int]:
-    """Free the runs that have left the window, and the nodes that no run leads to.
+    """Free the runs that have left the window, and the nodes that lead to no run and to no match that waits.
 
     Those runs began before `floor`, or, in an index whose slots know the place their partition has reached (there is
     room for it before the heads), more than `limit` before that place. Gives the list of free runs, how many were
@@ -224,8 +227,16 @@ def reclaim(
     free, dropped = _drop_expired(index, stride, parts, heads, floor, limit, run, free)
     marks = np.full(nodes // NODE_SIZE, UNREACHED, np.int64)
     _mark_reached(index, stride, parts, heads, floor, limit, run, marks)
+    for i in range(waits):
+        before = waiting[items[i] + BEFORE]
+        if before != EMPTY:
+            marks[before // NODE_SIZE] = min(marks[before // NODE_SIZE], waiting[items[i] + FLOOR])
     nodes = _compact(marks, node)
     _forward(index, stride, parts, heads, run, marks)
+    for i in range(waits):
+        before = waiting[items[i] + BEFORE]
+        if before != EMPTY:
+            waiting[items[i] + BEFORE] = marks[before // NODE_SIZE]
     return free, dropped, nodes
 
 
@@ -246,6 +257,7 @@ def add_node(node: np.ndarray, n: int, row: int, step: int, before: int, began: 
 @njit
 def unite(node: np.ndarray, n: int, one: int, other: int) -> None:
     """Make a node a union of two others."""
+    node[n + ROW] = node[one + ROW]
     node[n + BEGAN] = max(node[one + BEGAN], node[other + BEGAN])
     node[n + PREV] = one
     node[n + ALT] = other
@@ -256,8 +268,34 @@ def unite(node: np.ndarray, n: int, one: int, other: int) -> None:
 def join(node: np.ndarray, event: int, joining: int, n: int) -> None:
     """Let what leads to `joining` lead to an event node too. The event moves to the new node, so that it stays younger
     than the union, which takes its old place."""
+    row = node[event + ROW]
     unite(node, event, joining, node[event + PREV])
-    add_node(node, n, node[event + ROW], node[event + STEP], event, node[event + BEGAN])
+    add_node(node, n, row, node[event + STEP], event, node[event + BEGAN])
+
+
+@njit
+def precedes(node: np.ndarray, found: np.ndarray, one: int, other: int) -> bool:
+    """Of two runs that were completed by the same event and that no merging has touched, whether the first comes first:
+    the one that started first, and of those the one whose events come earlier, or for an earlier component."""
+    size = 1 + max(
+        0 if found[one + BEFORE] == EMPTY else node[found[one + BEFORE] + DEPTH],
+        0 if found[other + BEFORE] == EMPTY else node[found[other + BEFORE] + DEPTH],
+    )
+    chosen = np.full((2, size, 2), EMPTY, np.int64)
+    for which in range(2):
+        i = other if which else one
+        n = found[i + BEFORE]
+        at = 0 if n == EMPTY else node[n + DEPTH]
+        chosen[which, at, 0], chosen[which, at, 1] = found[i + LAST_ROW], found[i + LAST_STEP]
+        while n != EMPTY:
+            at -= 1
+            chosen[which, at, 0], chosen[which, at, 1] = node[n + ROW], node[n + STEP]
+            n = node[n + PREV]
+    for at in range(size):
+        for part in range(2):
+            if chosen[0, at, part] != chosen[1, at, part]:
+                return bool(chosen[0, at, part] < chosen[1, at, part])
+    return False
 
 
 @njit

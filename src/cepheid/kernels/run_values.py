@@ -44,6 +44,11 @@ class Value:
         return f"{self.what}{max(self.component, 0)}" + (f"_{self.column}" if self.column >= 0 else "")
 
     @property
+    def field(self) -> str:
+        """Where it lies in a run, as a constant of the generated module."""
+        return self.name.upper()
+
+    @property
     def begins_later(self) -> bool:
         """Whether it only says something once the component is left."""
         return self.what == "bound"
@@ -134,13 +139,14 @@ class Computation:
         """Keep what a predicate reads in all states up to `until`; it is tested when the run is at, or begins, `at`."""
         for node in ex.walk(predicate):
             if isinstance(node, Attr | Aggregate) and node.var in self.index:
-                for value in self._read_by(node, at):
+                for value in self.read_by(node, at):
                     self.keep(value, until)
 
     def keep(self, value: Value, until: int) -> None:
         self.until[value] = max(self.until.get(value, NOWHERE), until)
 
-    def _read_by(self, node: Attr | Aggregate, at: int) -> Iterator[Value]:
+    def read_by(self, node: Attr | Aggregate, at: int) -> Iterator[Value]:
+        """The values that an identifier is computed from, when the run is at, or begins, component `at`."""
         c = self.index[node.var]
         if isinstance(node, Aggregate):
             yield from (Value(what, c, self._column(node.name)) for what in _AGGREGATED[node.fn, node.name is None])
@@ -175,6 +181,29 @@ class Computation:
         by_attribute = value.what in ("first", "last", "sum", "least", "most", "early", "late", "origin")
         return "float64" if by_attribute and self.kinds[value.column] is Kind.FLOAT else "int64"
 
+    def as_held(self, value: Value, source: str) -> str:
+        """How a value is held among the integers of a table."""
+        match self.dtype(value):
+            case "float64":
+                return f"float_key({source})"
+            case "uint64":
+                return f"np.int64({source})"
+            case _:
+                return source
+
+    def as_read(self, value: Value, held: str) -> str:
+        match self.dtype(value):
+            case "float64":
+                return f"as_float({held})"
+            case "uint64":
+                return f"np.uint64({held})"
+            case _:
+                return held
+
+    def of_run(self, value: Value) -> str:
+        """A value of the run at hand."""
+        return self.as_read(value, f"run[r + {value.field}]")
+
     def is_fresh(self, value: Value, state: int) -> bool:
         """Whether the event that brings a run into the state decides the value, whatever the run."""
         if value.component != state:
@@ -204,7 +233,7 @@ class Computation:
             case "count":
                 return f"np.int64(not {_null(x, self.kinds[value.column])})"
             case "seen":
-                return f"(1 if {self._lacks(value.column, 'bits')} else 2)"
+                return f"(1 if {self.lacks(value.column, 'bits')} else 2)"
             case "first_lacks" | "last_lacks":
                 return self._lack_bits()
             case _:
@@ -238,7 +267,7 @@ class Computation:
             case "count":
                 return f"{old} + np.int64(not {_null(x, kind)})"
             case "seen":
-                return f"max({old}, 1 if {self._lacks(value.column, 'bits')} else 2)"
+                return f"max({old}, 1 if {self.lacks(value.column, 'bits')} else 2)"
             case "early":
                 return f"({x} if {_null(old, kind)} else {old})"
             case "late":
@@ -252,7 +281,8 @@ class Computation:
     def _event_column(self, column: int) -> str:
         return f"column{column}[e]"
 
-    def _lacks(self, column: int, bits: str) -> str:
+    def lacks(self, column: int, bits: str) -> str:
+        """Whether an event with these bits has a type that lacks the attribute."""
         name = list(self.plan.columns)[column]
         return f"{bits} & np.uint64({1 << self.plan.lacking[name]}) != 0"
 
@@ -271,10 +301,17 @@ class Computation:
         return " and ".join(condition(p, read, self.constants) for p in predicates) or "True"
 
     def term(
-        self, node: Attr | Aggregate, at: int, event: int | None, source: Source, *, unbound: bool = False
+        self,
+        node: Attr | Aggregate,
+        at: int,
+        event: int | None,
+        source: Source,
+        *,
+        unbound: bool = False,
+        of_key: Callable[[int], str] | None = None,
     ) -> Term:
-        """What an identifier stands for. After the last event of a match, components that it does not have are not
-        `unbound`ed to nothing but have no binding at all, so that what speaks of them does not apply."""
+        """What an identifier stands for. Components after `at` are empty or, once a match is complete, `unbound`: then
+        what speaks of them does not apply. `of_key` reads the partition where there is no event at hand."""
         c = self.index[node.var]
         if isinstance(node, Aggregate):
             return self._aggregate(node, c, source) if c <= at else self._empty_aggregate(node, unbound)
@@ -288,15 +325,13 @@ class Computation:
         if self.components[c].may_be_empty and c < at:
             missing.append(f"{source(Value('bound', c))} == 0")
         if node.name in self.plan.lacking:
-            missing.append(self._lacks(self.column[node.name], source(Value(f"{which}_lacks", c))))
-        of_key = node.name in self.key
-        value = (
-            self._event_column(self.column[node.name]) if of_key else source(Value(which, c, self.column[node.name]))
-        )
+            missing.append(self.lacks(self.column[node.name], source(Value(f"{which}_lacks", c))))
+        column, read_key = self.column[node.name], of_key or self._event_column
+        value = read_key(column) if node.name in self.key else source(Value(which, c, column))
         return Term(value, kind, f"({' or '.join(missing)})" if missing else None)
 
     def event_term(self, name: str) -> Term:
-        missing = self._lacks(self.column[name], "bits") if name in self.plan.lacking else None
+        missing = self.lacks(self.column[name], "bits") if name in self.plan.lacking else None
         return Term(self._event_column(self.column[name]), self.plan.columns[name], missing)
 
     def _aggregate(self, node: Aggregate, c: int, source: Source) -> Term:

@@ -16,7 +16,7 @@ Options: `merge` on | off, `algorithm` basic | backtrack (§5.2.3, see `backtrac
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,19 @@ import numpy as np
 from cepheid.codegen.compile import compiled
 from cepheid.codegen.scalar import Constants
 from cepheid.codegen.writer import Writer
-from cepheid.kernels import BOUNDS, COUNTERS, FREE, OLDEST, VALUES, Kernel, State, StateArray, run_store
+from cepheid.kernels import (
+    BOUNDS,
+    COUNTERS,
+    FREE,
+    OLDEST,
+    VALUES,
+    Kernel,
+    State,
+    StateArray,
+    instance_stack,
+    run_store,
+)
+from cepheid.kernels.run_absences import Absences
 from cepheid.kernels.run_values import NOWHERE, Computation, Source, Value
 from cepheid.pattern import Strategy, partition_attributes
 from cepheid.physical import Kind, Plan
@@ -39,6 +51,7 @@ _HELPERS = (
     run_store.as_float,
     run_store.first_slot,
     run_store.join,
+    run_store.precedes,
     run_store.met_before,
     run_store.reclaim,
     run_store.rehashed_index,
@@ -51,7 +64,6 @@ _IMPORTS = f"""from cepheid.kernels.run_store import (
     ALWAYS, BEFORE, BEGAN, FLOOR, FOUND_SIZE, LAST_ROW, LAST_STEP, NEXT, NODE, NODE_SIZE, ROW,
     {", ".join(helper.__name__ for helper in _HELPERS)},
 )
-
 """
 
 
@@ -129,8 +141,12 @@ class _Generator:
         """How many runs, at most, an event makes of one."""
         for name in self.compared:
             self.run.keep(Value("origin", NOWHERE, self.run.column[name]), self.run.last)
+        self.absences = Absences(plan, self.run, self._register, self.most)
         self.run_size = run_store.RUN_SIZE + len(self.run.all_values())
-        self.merges = self.options["merge"] == "on"
+        self.exclusive = plan.query.non_overlapping
+        # A match that waits for its window to pass has a window of its own, and of matches that exclude each other one
+        # is chosen by its events: both have to know one run from another.
+        self.merges = options["merge"] == "on" and not self.absences.waits and not self.exclusive
 
     # --- the function -------------------------------------------------------------------------------------------------
 
@@ -146,30 +162,46 @@ class _Generator:
             body("stop = time.shape[0]")
             body.lines.extend("    " + line if line else "" for line in events.lines)
             body("start = stop")
-        self._declare_arrays()
+        # When a match that waits is decided there may be no events, and so nothing that says what strings mean.
+        remembers = self.absences.waits and any("ranks[" in line or "texts[" in line for line in body.lines)
+        self._declare_arrays(remembers)
         names = [array.name for array in self.arrays]
+        given = ["given_texts", "given_ranks"] if remembers else ["texts", "ranks"]
         columns = [f"column{i}" for i in range(len(self.plan.columns))]
-        parameters = ["now", "first", "time", "measure", "mask", "texts", "ranks", "numbers", *columns, *names]
+        parameters = ["now", "first", "time", "measure", "mask", *given, "numbers", *columns, *names]
         out = Writer()
         with out.block(f"def step({', '.join([*parameters, 'values', 'bounds'])}):"):
             out("limit = np.int64(numbers[0])")
             for number, name in self._numbered_registers():
                 out(f"{name} = reg[{number}]")
             out("written = ends = founds = start = 0", "work = 2")
+            if remembers:
+                with out.block("if time.shape[0] > 0:"):
+                    out("texts, ranks = given_texts.copy(), given_ranks.copy()")
+            self.absences.begin(out)
             out.lines.extend("    " + line if line else "" for line in body.lines)
             out(f"matches += ends // {len(self.run.components)}")
             for number, name in self._numbered_registers():
                 out(f"reg[{number}] = {name}")
             out(f"reg[{VALUES}] = written", f"reg[{BOUNDS}] = ends")
-            with out.block("if time.shape[0] > 0:"):
-                out(f"reg[{OLDEST}] = node[ROW] if nodes > 0 else first + time.shape[0]")
+            self._write_oldest(out)
             out(f"return {', '.join([*names, 'values', 'bounds'])}")
-        return _IMPORTS + self._fields() + "\n\n" + out.text()
+        imports = f"{_IMPORTS}{instance_stack.IMPORTS}\n\n" if self.absences.all else f"{_IMPORTS}\n"
+        return imports + self._fields() + "\n\n" + out.text()
+
+    def _write_oldest(self, w: Writer) -> None:
+        with w.block("if time.shape[0] > 0:"):
+            w("oldest = node[ROW] if nodes > 0 else first + time.shape[0]")
+            if self.absences.waits:
+                with w.block("for i in range(waits):"):
+                    w("oldest = min(oldest, waiting[due_item[i] + LAST_ROW])")
+            w(f"reg[{OLDEST}] = oldest")
 
     def _fields(self) -> str:
         """Where a run's values lie, as constants of the generated module."""
-        lines = [f"{_field(value)} = {run_store.RUN_SIZE + i}" for i, value in enumerate(self.run.all_values())]
-        return "".join(f"{line}\n" for line in [*lines, f"RUN_SIZE = {self.run_size}"])
+        lines = [f"{value.field} = {run_store.RUN_SIZE + i}" for i, value in enumerate(self.run.all_values())]
+        lines += [f"RUN_SIZE = {self.run_size}", *self.absences.offsets()]
+        return "".join(f"{line}\n" for line in lines)
 
     def _numbered_registers(self) -> list[tuple[int, str]]:
         return [*enumerate(COUNTERS), *((FREE + i, name) for i, name in enumerate(self.registers))]
@@ -179,7 +211,7 @@ class _Generator:
             self.registers.append(name)
         return name
 
-    def _declare_arrays(self) -> None:
+    def _declare_arrays(self, remembers: bool) -> None:
         arrays = [StateArray("reg", "int64", FREE + len(self.registers))]
         arrays.append(StateArray("node", "int64", 64 * run_store.NODE_SIZE))
         arrays.append(StateArray("found", "int64", 256 * run_store.FOUND_SIZE))
@@ -188,7 +220,9 @@ class _Generator:
         arrays.append(StateArray(self.index.name, "int64", slots * self.index.stride, fill=-1))
         if self._hashed_merges():
             arrays.append(StateArray("meet", "int64", 64, fill=-1))
-        self.arrays = arrays
+        if remembers:
+            arrays += [StateArray("texts", "int64", 0), StateArray("ranks", "int64", 0)]
+        self.arrays = [*arrays, *self.absences.arrays()]
 
     # --- between events -----------------------------------------------------------------------------------------------
 
@@ -199,23 +233,27 @@ class _Generator:
         for register in ("nodes", "free", "live", "top"):
             self._register(register)
         w("# write what was found, reclaim what no run needs, and make room for the next events")
+        if self.absences.waits:
+            self.absences.decide(w)
         w("values, bounds, written, ends = write_matches(")
         w(f"    found, founds, {len(self.run.components)}, node, values, bounds, written, ends)")
-        w("founds = 0", f"found = grown(found, {self.most} * work * FOUND_SIZE)")
+        w("founds = 0", f"found = grown(found, {self.most} * work * FOUND_SIZE)", "floor = ALWAYS")
+        if self.plan.window is not None:
+            with w.block("if start < time.shape[0]:"):
+                w("floor = measure[start] - limit")
+            if not self.plan.counts_events:
+                with w.block("elif time.shape[0] == 0:"):
+                    w("floor = max(now, limit + ALWAYS) - limit")
         with w.block(f"if start == 0 or {self._short_of('node', 'nodes')} or {self._short_of('run', 'live')}:"):
-            w("peak_retained = max(peak_retained, nodes // NODE_SIZE)", "floor = ALWAYS")
-            if self.plan.window is not None:
-                with w.block("if start < time.shape[0]:"):
-                    w("floor = measure[start] - limit")
-                if not self.plan.counts_events:
-                    with w.block("else:"):
-                        w("floor = max(now, limit + ALWAYS) - limit")
-            w(f"free, dropped, nodes = reclaim({index.layout}, floor, limit, run, free, node, nodes)")
+            w("peak_retained = max(peak_retained, nodes // NODE_SIZE)")
+            waiting = "waiting, due_item, waits" if self.absences.waits else "found, found, 0"
+            w(f"free, dropped, nodes = reclaim({index.layout}, floor, limit, run, free, node, nodes, {waiting})")
             w("live -= dropped * RUN_SIZE")
             w(f"node = grown(node, 2 * nodes + {2 * self.most} * work * NODE_SIZE)")
             w(f"run = grown(run, 2 * live + {self.most} * work * RUN_SIZE)")
             if self._hashed_merges():
                 w("meet = met_before(meet, run.shape[0] // RUN_SIZE)")
+        self.absences.make_room(w)
         if index.key:
             w(f"slots = {index.name}.shape[0] // {index.stride}")
             with w.block(f"if 2 * ({self._register('used')} + 1) > slots:"):
@@ -231,7 +269,7 @@ class _Generator:
         index = self.index
         w("bits = mask[e]")
         if not self.contiguous:
-            with w.block(f"if bits & np.uint64({self._bits_of(range(len(self.run.components)))}) == 0:"):
+            with w.block(f"if bits & np.uint64({self._relevant_bits()}) == 0:"):
                 w("events += 1", "dropped_by_mask += 1", "continue")
         if index.key:
             self._find_slot(w)
@@ -241,12 +279,16 @@ class _Generator:
         short = [self._short_of(*table) for table in (("node", "nodes"), ("run", "live"), ("found", "founds"))]
         if index.key:
             short.append("2 * (used + 1) > slots")
+        short += self.absences.short()
         with w.block(f"if {' or '.join(short)}:"):
             w("stop = e", "break")
         w("events += 1", "m = measure[e]", "row = first + e")
         for state in self.states:
             if self._merges_by_target(state):
                 w(f"target{state} = EMPTY")
+        if self.exclusive:
+            w("chosen = False")
+        self.absences.latest(w)
         if self.states:
             with w.block(f"if {index.count()} > 0:"):
                 if index.knows_place:
@@ -254,10 +296,12 @@ class _Generator:
                 for state in reversed(self.states):
                     self._state(w, state)
         self._start(w)
+        if self.exclusive:
+            self._exclude(w)
+        self.absences.push(w)
 
-    def _bits_of(self, components: Sequence[int] | range) -> int:
-        steps = [self.run.components[i].step for i in components]
-        return sum({1 << bit for step in steps for bit in (step.begin, step.take) if bit is not None})
+    def _relevant_bits(self) -> int:
+        return sum({1 << bit for step in self.plan.steps for bit in (step.begin, step.take) if bit is not None})
 
     def _find_slot(self, w: Writer) -> None:
         """The slot of the event's partition. An event with a null in its key is in none, and begins nothing."""
@@ -265,7 +309,9 @@ class _Generator:
         parts = [f"float_key({t.source})" if t.kind is Kind.FLOAT else t.source for t in terms]
         null = {Kind.INT: "{0} == NULL_INT", Kind.CODE: "{0} == NULL_CODE", Kind.FLOAT: "{0} != {0}"}
         with w.block(f"if {' or '.join(null[t.kind].format(t.source) for t in terms)}:"):
-            w("events += 1", "continue")
+            w("events += 1")
+            self.absences.push(w, outside_partitions=True)
+            w("continue")
         for i, part in enumerate(parts):
             w(f"key{i} = {part}")
         name, stride = self.index.name, self.index.stride
@@ -319,7 +365,7 @@ class _Generator:
     def _edges(self, w: Writer, s: int, reachable: list[tuple[int, list[str]]]) -> None:
         """Take, begin and ignore (§3.2): each that holds is a run of its own. The take comes last, it changes `r`."""
         component = self.run.components[s]
-        full = f"{self._of_run(Value('taken', s))} >= {component.high}" if component.high is not None else "False"
+        full = f"{self.run.of_run(Value('taken', s))} >= {component.high}" if component.high is not None else "False"
         if component.takes:
             self._decide(w, "takes", s, s)
             if component.high is not None and s < self.run.last:
@@ -327,7 +373,7 @@ class _Generator:
         for j, conditions in reachable:
             name = "begins" if j == s + 1 else "skips"
             self._decide(w, name, s, j)
-            with w.block(f"if {' and '.join([name, *self._proceeds(s, s, self._of_run), *conditions])}:"):
+            with w.block(f"if {' and '.join([name, *self._proceeds(s, s, self.run.of_run), *conditions])}:"):
                 self._advance(w, s, j)
         self._ignore(w, s, full)
         if component.takes:
@@ -343,7 +389,7 @@ class _Generator:
         w(f"{name} = bits & np.uint64({1 << bit}) != 0")
         if tests:
             with w.block(f"if {name}:"):
-                w(f"predicates += {len(tests)}", f"{name} = {self.run.test(tests, at, event, self._of_run)}")
+                w(f"predicates += {len(tests)}", f"{name} = {self.run.test(tests, at, event, self.run.of_run)}")
 
     def _ignore(self, w: Writer, s: int, full: str) -> None:
         component = self.run.components[s]
@@ -364,7 +410,7 @@ class _Generator:
         kinds = [self.plan.columns[name] for name in names]
         null = {Kind.INT: "{0} == NULL_INT", Kind.CODE: "{0} == NULL_CODE", Kind.FLOAT: "{0} != {0}"}
         of_event = [f"column{self.run.column[name]}[e]" for name in names]
-        of_run = [self._of_run(Value("origin", NOWHERE, self.run.column[name])) for name in names]
+        of_run = [self.run.of_run(Value("origin", NOWHERE, self.run.column[name])) for name in names]
         here, there = (
             " or ".join(null[k].format(x) for k, x in zip(kinds, xs, strict=True)) for xs in (of_event, of_run)
         )
@@ -381,7 +427,7 @@ class _Generator:
             if not component.may_be_empty:
                 break
             if component.proceed:
-                conditions.append(self.run.test(component.proceed, at, None, self._of_run))
+                conditions.append(self.run.test(component.proceed, at, None, self.run.of_run))
         return found
 
     def _proceeds(self, s: int, at: int, source: Source) -> list[str]:
@@ -402,7 +448,7 @@ class _Generator:
             component = self.run.components[j]
             tests = [*conditions]
             if component.begin:
-                tests.append(self.run.test(component.begin, NOWHERE, j, self._of_run))
+                tests.append(self.run.test(component.begin, NOWHERE, j, self.run.of_run))
             with w.block(f"if bits & np.uint64({1 << component.step.begin}):  # may begin a run at component {j}"):
                 if tests:
                     with w.block(f"if {' and '.join(tests)}:"):
@@ -412,29 +458,36 @@ class _Generator:
 
     def _advance(self, w: Writer, at: int, to: int) -> None:
         """The run `r` (none at all, if `at` is nowhere) goes on to begin another component on the event."""
-        goes_on = to in self.states
-        needed = self.run.live(to)
-        for value in needed:
-            w(f"new_{value.name} = {self.run.begun(value, at, to, self._of_run)}")
-        before = "EMPTY" if at == NOWHERE else "run[r + NODE]"
-        self._complete(w, to, before, _of_new)
-        if goes_on:
-            self._push(w, at, to)
-        else:
-            w("partial_matches += 1")
 
-    def _complete(self, w: Writer, j: int, before: str, source: Source) -> None:
-        """Record a match if the run may end at component `j` with the event at hand."""
-        rest = self.run.components[j + 1 :]
+        def go() -> None:
+            for value in self.run.live(to):
+                carried = self.absences.carried(value, at, to)
+                w(f"new_{value.name} = {carried or self.run.begun(value, at, to, self.run.of_run)}")
+            self._complete(w, at, to, _of_new)
+            w("partial_matches += 1")
+            if to in self.states:
+                self._merge_or(w, to, _of_new, at == NOWHERE, lambda: self._add(w, at, to))
+
+        if self.absences.test_at_once(w, at, to, self.run.of_run):
+            with w.block("if not spoiled:"):
+                go()
+        else:
+            go()
+
+    def _complete(self, w: Writer, at: int, to: int, source: Source) -> None:
+        """Record a match if the run that was at `at` may end at component `to` with the event at hand."""
+        rest = self.run.components[to + 1 :]
         if not all(component.may_be_empty for component in rest):
             return
-        conditions = self._proceeds(j, j, source)
-        conditions += [self.run.test(c.proceed, j, None, source) for c in rest if c.proceed]
-        floor = "ALWAYS" if self.plan.window is None else "m - limit"
+        conditions = self._proceeds(to, to, source)
+        conditions += [self.run.test(c.proceed, to, None, source) for c in rest if c.proceed]
 
         def record() -> None:
-            w(f"found[founds + BEFORE] = {before}", "found[founds + LAST_ROW] = row")
-            w(f"found[founds + LAST_STEP] = {j}", f"found[founds + FLOOR] = {floor}", "founds += FOUND_SIZE")
+            if self.absences.test_complete(w, to, source):
+                with w.block("if not spoiled:"):
+                    self._record(w, at, to, source)
+            else:
+                self._record(w, at, to, source)
 
         if conditions:
             with w.block(f"if {' and '.join(conditions)}:"):
@@ -442,10 +495,32 @@ class _Generator:
         else:
             record()
 
-    def _push(self, w: Writer, at: int, to: int) -> None:
-        """Let a new run wait at component `to`, with the values just computed."""
-        w("partial_matches += 1")
-        self._merge_or(w, to, _of_new, at == NOWHERE, lambda: self._add(w, at, to))
+    def _record(self, w: Writer, at: int, to: int, source: Source) -> None:
+        began, before = ("m", "EMPTY") if at == NOWHERE else ("run[r + BEGAN]", "run[r + NODE]")
+        if self.absences.trailing(to):
+            self.absences.postpone(w, to, before, began, source)
+            return
+        place = "founds"
+        if self.exclusive:
+            place = "candidate"
+            w("candidate = founds + FOUND_SIZE if chosen else founds")
+        w(f"found[{place} + BEFORE] = {before}", f"found[{place} + LAST_ROW] = row")
+        w(f"found[{place} + LAST_STEP] = {to}")
+        w(f"found[{place} + FLOOR] = {'ALWAYS' if self.plan.window is None else 'm - limit'}")
+        if not self.exclusive:
+            w("founds += FOUND_SIZE")
+            return
+        with w.block("if chosen and precedes(node, found, candidate, founds):"), w.block("for i in range(FOUND_SIZE):"):
+            w("found[founds + i] = found[candidate + i]")
+        w("chosen = True")
+
+    def _exclude(self, w: Writer) -> None:
+        """The first match to complete ends every run of its partition that overlaps it, which are all there are."""
+        with w.block("if chosen:"):
+            w("founds += FOUND_SIZE")
+            for state in self.states:
+                w(f"free, released = release({self.index.name}, {self.index.head(state)}, run, free)")
+                w("live -= released * RUN_SIZE", f"{self.index.count()} -= released")
 
     def _add(self, w: Writer, at: int, to: int) -> None:
         index, head = self.index, self.index.head(to)
@@ -473,22 +548,22 @@ class _Generator:
         """The run `r` takes the event: it stays in its list, changed, unless it is merged into another."""
         changed: dict[Value, str] = {}
         for value in self.run.live(s):
-            if value.component == s and (new := self.run.taken(value, self._of_run(value))) is not None:
+            if value.component == s and (new := self.run.taken(value, self.run.of_run(value))) is not None:
                 changed[value] = new
         for value, new in changed.items():
             w(f"new_{value.name} = {new}")
 
         def source(value: Value) -> str:
-            return _of_new(value) if value in changed else self._of_run(value)
+            return _of_new(value) if value in changed else self.run.of_run(value)
 
-        self._complete(w, s, "run[r + NODE]", source)
+        self._complete(w, s, s, source)
         w("partial_matches += 1")
 
         def change() -> None:
             if self.compared:  # the run may go on without the event too
                 for value in self.run.live(s):
                     if value not in changed:
-                        w(f"new_{value.name} = {self._of_run(value)}")
+                        w(f"new_{value.name} = {self.run.of_run(value)}")
                 self._add(w, s, s)
                 with w.block("if previous == EMPTY:"):
                     w("previous = q")
@@ -552,14 +627,14 @@ class _Generator:
         """A run that the event has already brought into the state with the same values: `q`, if there is one; `place`
         is where it is remembered, or will be."""
         differing = self._differing(state)
-        parts = [self._held(value, source(value)) for value in differing]
+        parts = [self.run.as_held(value, source(value)) for value in differing]
         hashed = parts[0]
         for part in parts[1:]:
             hashed = f"mixed_key({hashed}, {part})"
         w(f"stamp = row * {len(self.states)} + {self.states.index(state)}", "q = EMPTY")
         w(f"place = 2 * first_slot({hashed}, meet.shape[0] // 2)")
         with w.block("while q == EMPTY and meet[place] == stamp:"):
-            equal = [f"run[meet[place + 1] + {_field(v)}] == {part}" for v, part in zip(differing, parts, strict=True)]
+            equal = [f"run[meet[place + 1] + {v.field}] == {part}" for v, part in zip(differing, parts, strict=True)]
             with w.block(f"if {' and '.join(equal)}:"):
                 w("q = meet[place + 1]")
             with w.block("else:"):
@@ -568,31 +643,7 @@ class _Generator:
     # --- values of runs -----------------------------------------------------------------------------------------------
 
     def _set(self, w: Writer, run: str, value: Value) -> None:
-        w(f"run[{run} + {_field(value)}] = {self._held(value, _of_new(value))}")
-
-    def _held(self, value: Value, source: str) -> str:
-        """How a value is held in the table of runs."""
-        match self.run.dtype(value):
-            case "float64":
-                return f"float_key({source})"
-            case "uint64":
-                return f"np.int64({source})"
-            case _:
-                return source
-
-    def _of_run(self, value: Value) -> str:
-        held = f"run[r + {_field(value)}]"
-        match self.run.dtype(value):
-            case "float64":
-                return f"as_float({held})"
-            case "uint64":
-                return f"np.uint64({held})"
-            case _:
-                return held
-
-
-def _field(value: Value) -> str:
-    return value.name.upper()
+        w(f"run[{run} + {value.field}] = {self.run.as_held(value, _of_new(value))}")
 
 
 def _of_new(value: Value) -> str:
