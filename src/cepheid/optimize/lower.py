@@ -218,8 +218,10 @@ class _Lowering:
             reasons.append("negation in a window that counts the events of a partition")
         if counts and not whole_key:
             reasons.append("a window that counts the events of a partition that not all events of a match are in")
-        if self.query.non_overlapping and not whole_key:
+        if self.query.non_overlapping and not whole_key and self.query.strategy is not Strategy.STRICT:
             reasons.append("non-overlapping matches in partitions that not all events of a match are in")
+        if self.query.non_overlapping and self._may_wait():
+            reasons.append("non-overlapping matches that wait for their window to pass")
         if reasons:
             return [REFERENCE], reasons
         kleene = any(isinstance(node, Kleene) for node in walk(self.pattern))
@@ -238,6 +240,13 @@ class _Lowering:
             able = [name for name in able if name == "runs"]
         return [*able, REFERENCE], reasons
 
+    def _may_wait(self) -> bool:
+        """Whether a match can end with what must not follow it: a negation after which there is nothing, or nothing but
+        closures that may be empty."""
+        items = self.pattern.items if isinstance(self.pattern, Seq) else (self.pattern,)
+        needed = [i for i, item in enumerate(items) if not (isinstance(item, Neg) or _may_be_empty(item))]
+        return any(isinstance(item, Neg) and i > max(needed, default=-1) for i, item in enumerate(items))
+
     def _is_sequence(self) -> bool:
         items = self.pattern.items if isinstance(self.pattern, Seq) else (self.pattern,)
         closures = self.query.language is Language.SASE_PLUS
@@ -251,6 +260,10 @@ class _Lowering:
 
     def _never_there(self, name: str) -> bool:
         return all(name not in attributes for attributes in self.schema.types.values())
+
+
+def _may_be_empty(item: Pattern) -> bool:
+    return isinstance(item, Kleene) and item.low == 0
 
 
 def _attributes_in(predicates: Sequence[Expr]) -> dict[str, None]:
