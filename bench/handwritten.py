@@ -1,7 +1,7 @@
-"""The upper limit: W1 written by hand for this one query, over arrays that are ready to use.
+"""The upper limit: W1 written by hand for this one query.
 
-What a kernel has to do and this loop has not: find out the types, hash the key (here it is an index), read the window,
-the order and the number of components from a plan, go on after a batch, save its state.
+It begins where Cepheid begins, with Arrow columns, and ends with the positions of every match. What a kernel has to do
+and this loop has not: hash the key (here it is an index), go on after a batch, save its state, count its work.
 """
 
 from __future__ import annotations
@@ -18,16 +18,14 @@ from bench.measure import Found
 Array = np.ndarray
 
 
-def three_of_a_key(table: pa.Table, domain: int, window: int) -> Any:
-    """A run of SEQ(E1, E2, E3) WHERE [attr1], with its input made ready beforehand."""
-    types = np.array([int(name[1:]) for name in table["type"].to_pylist()], np.int8)
-    keys = table["attr1"].to_numpy()
-
-    def run() -> Found:
-        written, matches = _loop()(types, keys, domain, window)
-        return Found(matches, len(written))
-
-    return run
+def three_of_a_key(table: pa.Table, domain: int, window: int, matches: int) -> Found:
+    """SEQ(E1, E2, E3) WHERE [attr1]; how many matches there are is known beforehand, so the output has its size."""
+    column = table["type"].combine_chunks()
+    types = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
+    names = {name: code for code, name in enumerate(types.dictionary.to_pylist())}
+    codes = [names[f"E{i}"] for i in (1, 2, 3)]
+    found = _loop()(types.indices.to_numpy(), *codes, table["attr1"].to_numpy(), domain, window, matches)
+    return Found(len(found) // 3, len(found))
 
 
 @lru_cache(maxsize=1)
@@ -35,7 +33,16 @@ def _loop() -> Any:
     return numba.njit(_three_of_a_key)
 
 
-def _three_of_a_key(types: Array, keys: Array, domain: int, window: int) -> tuple[Array, int]:
+def _three_of_a_key(
+    types: Array,
+    first_type: int,
+    second_type: int,
+    third_type: int,
+    keys: Array,
+    domain: int,
+    window: int,
+    matches: int,
+) -> Array:
     """Instances of one key form a chain through `before`; the second ones remember the latest first one. Times are
     positions in these streams."""
     n = types.shape[0]
@@ -43,30 +50,29 @@ def _three_of_a_key(types: Array, keys: Array, domain: int, window: int) -> tupl
     latest_second = np.full(domain + 1, -1, np.int64)
     before = np.empty(n, np.int64)
     first_of = np.empty(n, np.int64)
-    found = np.empty(3 * n, np.int64)
+    found = np.empty(3 * matches, np.int64)
     written = 0
     for e in range(n):
         kind = types[e]
-        if kind > 3:
-            continue
-        key = keys[e]
-        if kind == 1:
-            before[e] = latest_first[key]
-            latest_first[key] = e
-        elif kind == 2:
-            if latest_first[key] >= 0 and e - latest_first[key] < window:
-                before[e] = latest_second[key]
-                first_of[e] = latest_first[key]
-                latest_second[key] = e
-        else:
-            second = latest_second[key]
+        if kind == first_type:
+            before[e] = latest_first[keys[e]]
+            latest_first[keys[e]] = e
+        elif kind == second_type:
+            first = latest_first[keys[e]]
+            if first >= 0 and e - first < window:
+                before[e] = latest_second[keys[e]]
+                first_of[e] = first
+                latest_second[keys[e]] = e
+        elif kind == third_type:
+            second = latest_second[keys[e]]
             while second >= 0 and e - second < window:
                 first = first_of[second]
                 while first >= 0 and e - first < window:
-                    found[written] = first
-                    found[written + 1] = second
-                    found[written + 2] = e
+                    if written < found.shape[0]:
+                        found[written] = first
+                        found[written + 1] = second
+                        found[written + 2] = e
                     written += 3
                     first = before[first]
                 second = before[second]
-    return found[:written], written // 3
+    return found[:written]
