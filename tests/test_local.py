@@ -23,6 +23,8 @@ from typer.testing import CliRunner
 import cepheid
 from cepheid import cli
 from cepheid.backends import stepping
+from cepheid.backends.local import prepare_for
+from cepheid.backends.sources import Columns, TableSource
 from cepheid.binding import bind
 from cepheid.checks import summarises
 from cepheid.errors import CepheidError
@@ -394,6 +396,15 @@ def test_a_run_that_takes_long_goes_on_compiled(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(stepping, "PIECE", 10)
     rows = stream(200, seed=5)
     assert of_table(cepheid.match(SEQUENCE, pa.Table.from_pylist(rows))) == by_rows(oracle(SEQUENCE, rows))
+
+
+def test_a_query_that_is_run_again_and_again_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    query = SEQUENCE + " RETURN x.v, y.v"
+    kernel = prepare_for(parse(query), TableSource.of(pa.Table.from_pylist(ROWS), Columns()), None).kernel
+    assert kernel is not None and stepping.Stepper.start(kernel, 10).interpreting
+    monkeypatch.setattr(stepping, "_spent", {kernel.source: stepping.PATIENCE + 1})
+    assert not stepping.Stepper.start(kernel, 10).interpreting
+    assert of_table(cepheid.match(query, pa.Table.from_pylist(ROWS))) == by_rows(oracle(query, ROWS))
 
 
 def test_much_data_is_compiled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,10 +24,16 @@ called so, since text with a NUL is no query."""
 
 LITTLE = 20_000
 """The number of events below which a kernel is interpreted at first: about a tenth of a second."""
-PATIENCE = 0.5
-"""Seconds of interpreting after which compiling pays."""
+PATIENCE = 2.0
+"""Seconds of interpreting one kernel after which it is compiled: about as long as that takes, so that nobody waits much
+more than twice as long as would have been best."""
 PIECE = 1_000
 """How many events are interpreted between two looks at the clock."""
+
+
+_spent: dict[str, float] = {}
+"""The seconds that this process has interpreted each kernel's source: a query that is run again and again is worth
+compiling too."""
 
 
 @dataclass(slots=True)
@@ -45,9 +51,10 @@ class Stepper:
     def start(cls, kernel: Kernel, expected: int | None) -> Stepper:
         """`expected` is the number of events, where it is known."""
         encoder = Encoder(kernel.plan, TYPE, TIME, kernel.texts, kernel.needs_ranks)
-        interpreting = expected is None or expected < LITTLE
+        spent = _spent.get(kernel.source, 0.0)
+        interpreting = (expected is None or expected < LITTLE) and spent <= PATIENCE
         first = replace(kernel, function=interpreted(kernel.source)) if interpreting else kernel
-        return cls(first, kernel.initial(), encoder, kernel, interpreting)
+        return cls(first, kernel.initial(), encoder, kernel, interpreting, spent)
 
     def step(self, batch: pa.RecordBatch, piece: int | None = None) -> Iterator[Positions]:
         """The matches of a batch, for `piece` events at a time (None: as many as there are), and of a kernel that has
@@ -58,7 +65,9 @@ class Stepper:
             size = PIECE if self.interpreting else piece or len(encoded)
             began = time.perf_counter()
             self.state, parts = self.kernel.step_lazily(self.state, encoded.cut(at, at + size))
-            self.spent += time.perf_counter() - began
+            if self.interpreting:
+                self.spent += time.perf_counter() - began
+                _spent[self.kernel.source] = self.spent
             at += size
             # The time moves on with the last part: matches of the others may end before it.
             last = next(parts, None)
