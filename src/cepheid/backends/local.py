@@ -29,6 +29,7 @@ from cepheid.backends.sources import (
     schema_of,
 )
 from cepheid.backends.stepping import PIECE, TIME, TYPE, Stepper
+from cepheid.backends.summaries import summary_of, sums_up
 from cepheid.checks import summarises
 from cepheid.codegen.columns import schema_kinds, types_of
 from cepheid.errors import NotAvailable
@@ -52,7 +53,8 @@ def prepare_for(query: Query, source: Source, unit: str | None, wishes: Wishes =
 
 
 def is_made_by_oracle(query: Query) -> bool:
-    """Whether the output is not rows of the input: a summary of all matches, or events that other queries made."""
+    """Whether the output is not rows of the input: a summary of all matches, or events that other queries made. All but
+    the summaries that a kernel makes come from the oracle."""
     return summarises(query) or any(not isinstance(item, SourceStream) for item in query.inputs)
 
 
@@ -68,12 +70,12 @@ class Run:
 
     @property
     def schema(self) -> pa.Schema:
-        return self._oracle_table([]).schema if is_made_by_oracle(self.prepared.query) else self._gatherer().schema
+        return self._made([]).schema if is_made_by_oracle(self.prepared.query) else self._gatherer().schema
 
     def events(self) -> Iterator[pa.RecordBatch]:
         """One row for each match: the events that it binds, or the columns that the query returns."""
         if is_made_by_oracle(self.prepared.query):
-            yield from self._oracle_table(self._oracle_events()).to_batches()
+            yield from self._made(self._made_matches()).to_batches()
             return
         gatherer = self._gatherer()
         kept = gatherer.needed()
@@ -196,9 +198,18 @@ class Run:
             self.progress(len(events), 0)
         return events
 
-    def _oracle_table(self, events: list[Event]) -> pa.Table:
+    # --- what is not rows of the input --------------------------------------------------------------------------------
+
+    def _made_matches(self) -> list[Match]:
+        query, kernel = self.prepared.query, self.prepared.kernel
+        if kernel is None or not sums_up(self.prepared):
+            return evaluate(query, self._oracle_events(), self.prepared.clock)
+        stepper = Stepper.start(kernel, self.source.count)
+        for _ in self._steps(stepper, self.source.rows([]), None):
+            """The kernel sums up as it goes."""
+        return [summary_of(self.prepared, stepper)][: query.limit]
+
+    def _made(self, matches: list[Match]) -> pa.Table:
         query, schema, clock = self.prepared.query, self.prepared.schema, self.prepared.clock
-        matches: list[Match] = evaluate(query, events, clock) if events else []
-        loaded = Loaded(events, schema, clock, time_column=self.source.columns.time)
-        layout = dict.fromkeys(schema.types, plain_layout(self.source.schema))
-        return match_table(query, matches, loaded, layout)
+        loaded = Loaded([], schema, clock, time_column=self.source.columns.time)
+        return match_table(query, matches, loaded, dict.fromkeys(schema.types, plain_layout(self.source.schema)))

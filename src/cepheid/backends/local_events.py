@@ -18,6 +18,7 @@ from cepheid.backends.limit import first_matches
 from cepheid.backends.prepare import Prepared, Wishes, prepare
 from cepheid.backends.sources import BATCH
 from cepheid.backends.stepping import PIECE, TIME, TYPE, Stepper
+from cepheid.backends.summaries import summary_of, sums_up
 from cepheid.checks import summarises
 from cepheid.codegen.columns import kind_of
 from cepheid.events import Event
@@ -50,6 +51,11 @@ def matches_of(prepared: Prepared, loaded: Loaded) -> list[Match]:
     """In the order in which they are complete, as the oracle gives them."""
     if prepared.kernel is None:
         return evaluate(prepared.query, loaded.events, prepared.clock)
+    if sums_up(prepared):
+        stepper = Stepper.start(prepared.kernel, len(loaded.events))
+        for _ in _answers(stepper, event_batch(prepared, loaded.events), None):
+            """The kernel sums up as it goes."""
+        return [summary_of(prepared, stepper)][: prepared.query.limit]
     return complete_matches(prepared, _bindings(prepared, prepared.kernel, loaded.events), loaded.events)
 
 

@@ -19,6 +19,7 @@ from cepheid.backends.matches import cell, dumps
 from cepheid.backends.parquet import ParquetSource, scan
 from cepheid.backends.prepare import Prepared, Wishes, prepare
 from cepheid.backends.sources import Columns, attribute_types, clock_of, readable_schema
+from cepheid.backends.summaries import sums_up
 from cepheid.backends.tables import plain
 from cepheid.binding import warnings_for
 from cepheid.codegen.columns import schema_kinds
@@ -79,7 +80,7 @@ def parquet_job(written: QueryText, query: Query, inputs: Sequence[Input], setti
     schema = Schema({name: {a: t for a, t in known.items() if _has(has, a)} for name, has in source.attributes.items()})
     with written.located_errors():
         prepared = prepare(query, kinds, schema, clock_of(source, unit), Wishes(settings.params))
-    if prepared.kernel is None or is_made_by_oracle(prepared.query):
+    if prepared.kernel is None or (is_made_by_oracle(prepared.query) and not sums_up(prepared)):
         return None
     return ParquetJob(source, prepared, warnings_for(prepared.query, schema))
 
