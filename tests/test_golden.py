@@ -23,7 +23,7 @@ def _id(case: Case) -> str:
 
 
 def test_there_are_cases() -> None:
-    assert len(CASES) >= 50
+    assert len(CASES) >= 300
     assert {case.language for case in CASES} >= {"sase", "sase_plus", "zstream", "eql", "ced", "composition", "errors"}
 
 
