@@ -365,6 +365,33 @@ def test_nan_is_null() -> None:
     assert len(cepheid.match("EVENT SEQ(A x, B y) WHERE [id]", frame)) == 0
 
 
+STREAMED = [
+    SEQUENCE + " RETURN x, y.name, z.v - x.v AS rise",
+    "EVENT SEQ(!(A x), B y, C z) WHERE [id] WITHIN 4",
+    "EVENT SEQ(A x, B y, !(C z)) WHERE [id] WITHIN 5",
+    "EVENT SEQ(A x, B y, C z) WHERE [id] WITHIN 6 events",
+    "PATTERN SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) { [id] AND a[i].v >= a[i-1].v } WITHIN 9",
+    "PATTERN SEQ(A a, B+ b[], C c) WHERE partition_contiguity(a, b[], c) { [id] } WITHIN 9",
+    "PATTERN SEQ(A+ a[], C c) WHERE skip_till_any_match(a[], c) { [name] } WITHIN 7",
+    "PATTERN A a; (B b | C c) WHERE a.id = b.id AND a.id = c.id WITHIN 6",
+    "PATTERN A a; B b+; C c WHERE a.id = c.id WITHIN 8 RETURN a, b, c, sum(b.v)",
+]
+
+
+@pytest.mark.parametrize("query", STREAMED)
+@pytest.mark.parametrize("size", [1, 4, 33])
+def test_a_stream_in_any_cut_gives_what_the_table_gives(query: str, size: int) -> None:
+    """Whatever is still needed of earlier batches is still there."""
+    table = pa.Table.from_pylist(ROWS)
+    whole = cepheid.match(query, table)
+    parts = cepheid.match(query, iter(table.to_batches(max_chunksize=size)))
+    assert of_table(pa.Table.from_batches(parts, whole.schema)) == of_table(whole) == by_rows(oracle(query, ROWS))
+    rows = cepheid.match(query, table, output="positions")
+    parts = cepheid.match(query, iter(table.to_batches(max_chunksize=size)), output="positions")
+    streamed = pa.Table.from_batches(parts, rows.schema)
+    assert Counter(map(str, streamed.to_pylist())) == Counter(map(str, rows.to_pylist()))
+
+
 # --- LIMIT and the end of the stream ----------------------------------------------------------------------------------
 
 
