@@ -19,7 +19,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as RichProgress
 from typer.core import TyperGroup
 
-from cepheid import report
+from cepheid import cli_stream, report
 from cepheid.backends.files import Input, Reject, format_of
 from cepheid.backends.job import Outcome, QueryText, Settings, execute, load, require_distinct
 from cepheid.backends.matches import (
@@ -374,6 +374,10 @@ def _execute_case(case: Path, settings: Settings) -> Outcome:
     dialect_file = case / "dialect.txt"
     dialect = read_query(str(dialect_file), "").text if dialect_file.exists() else "auto"
     return execute(read_query(str(case / "query.txt"), dialect), [Input(str(case / "events.jsonl"))], settings)
+
+
+app.command("stream")(cli_stream.stream_command)
+app.command("state")(cli_stream.state_command)
 
 
 @app.command("demo")

@@ -56,12 +56,12 @@ class Checkpoint:
             raise InputProblem(f"`{OWN_DIRECTORY}/{_STREAM}` does not describe a stream")
         return found
 
-    def settle(self, description: Mapping[str, Any], input: Mapping[str, Any]) -> None:
-        """Makes the checkpoint that of this stream, or refuses it if it is another's. `input` is kept with it, so that
-        the shape of the input stays what it was at the first start."""
+    def settle(self, description: Mapping[str, Any], more: Mapping[str, Any]) -> None:
+        """Makes the checkpoint that of this stream, or refuses it if it is another's. `more` is kept with it from the
+        first start on."""
         known = self.description()
         if known is None:
-            made = {"cepheid": __version__, "stream": description, "input": input}
+            made = {"cepheid": __version__, "stream": description, **more}
             self.own.write(_STREAM, json.dumps(made, indent=1).encode())
             return
         changes = list(_changes(known["stream"], json.loads(json.dumps(description))))

@@ -8,6 +8,7 @@ event vanishes.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,9 +24,11 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from cepheid.backends.checkpoint import Checkpoint, Ownership
+from cepheid.backends.stream_metrics import Metrics, MetricsListener, Tally
 from cepheid.backends.stream_output import END_OF_TIME_NAME, Sink, batch_name
-from cepheid.backends.stream_pack import REJECT_SCHEMA, from_bytes
+from cepheid.backends.stream_pack import from_bytes
 from cepheid.backends.stream_plan import StreamPlan
+from cepheid.backends.stream_reader import REJECTS as REJECT_SCHEMA
 from cepheid.backends.stream_worker import (
     GIVEN,
     LATE,
@@ -33,6 +36,7 @@ from cepheid.backends.stream_worker import (
     PACKED,
     REJECTS,
     STATE,
+    STATES,
     Drain,
     Pack,
     Step,
@@ -69,24 +73,6 @@ class Outputs:
     writers: Mapping[str, Sequence[Writer]] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Tally:
-    """What has come out since the start of this run."""
-
-    batches: int = 0
-    matches: dict[str, int] = field(default_factory=dict)
-    late: int = 0
-    rejects: int = 0
-    failure: CepheidError | None = None
-
-    def add(self, counted: Mapping[str, int], late: int, rejects: int) -> None:
-        self.batches += 1
-        self.late += late
-        self.rejects += rejects
-        for name, number in counted.items():
-            self.matches[name] = self.matches.get(name, 0) + number
-
-
 @dataclass(frozen=True, slots=True)
 class SparkStream:
     """A planned stream over a streaming DataFrame, ready to start."""
@@ -102,34 +88,46 @@ class SparkStream:
     def session(self) -> SparkSession:
         return self.frame.sparkSession
 
-    def start(self, input: Mapping[str, Any], trigger: Mapping[str, Any]) -> RunningStream:
-        """`input` describes the input for the next start on this checkpoint; `trigger` is Spark's."""
+    def start(
+        self,
+        input: Mapping[str, Any],
+        trigger: Mapping[str, Any],
+        tell: Callable[[Metrics], None] | None = None,
+        before: Callable[[], None] | None = None,
+    ) -> RunningStream:
+        """`input` describes the input for the next start on this checkpoint; `trigger` is Spark's; `tell` is told how
+        the stream fares, after every batch; `before` is what to do once the checkpoint is ours."""
         ownership = self.checkpoint.take()
         try:
-            self.checkpoint.settle(self.plan.description(), input)
+            self.checkpoint.settle(self.plan.description(), {"input": input, **self.plan.for_inspection()})
+            if before is not None:
+                before()
             self._forget_end_of_time()
             tally = Tally(matches={query.name: 0 for query in self.plan.queries})
+            listener = MetricsListener(tally, tell)
+            deliver_batch = _Deliver(self, ownership, tally)
             with self._settings():
                 query = (
                     self.given()
                     .writeStream.outputMode("append")
                     .option("checkpointLocation", self.checkpoint_path)
-                    .foreachBatch(_Deliver(self, ownership, tally))
+                    .foreachBatch(deliver_batch)
                     .trigger(**trigger)
                     .start()
                 )
         except BaseException:
             ownership.release()
             raise
-        return RunningStream(self, query, tally, ownership)
+        listener.run_id = str(query.runId)
+        self.session.streams.addListener(listener)
+        return RunningStream(self, query, deliver_batch, ownership, listener)
 
     # --- the pipeline -------------------------------------------------------------------------------------------------
 
     def given(self) -> DataFrame:
         """What the buckets give, as rows of (kind, query, number, block)."""
         plan = self.plan
-        columns = [F.col(f"`{name.replace('`', '``')}`") for name in plan.schema.names]
-        packed = self.frame.select(*columns).mapInArrow(Pack(plan), PACKED)
+        packed = self.frame.selectExpr(*plan.reader.selected()).mapInArrow(Pack(plan), PACKED)
         marked = packed.withWatermark("at", f"{plan.delay} milliseconds")
         # Spark would drop blocks whose latest event is late. Without a time none is, and Spark still lets time pass.
         unseen = F.when(F.lit(False), F.col("at")).alias("at", metadata={WATERMARK_DELAY: plan.delay})
@@ -185,8 +183,16 @@ class RunningStream:
 
     stream: SparkStream
     query: StreamingQuery
-    tally: Tally
+    delivery: _Deliver
     ownership: Ownership
+    listener: MetricsListener
+
+    @property
+    def tally(self) -> Tally:
+        return self.delivery.tally
+
+    def metrics(self) -> Metrics:
+        return self.listener.metrics()
 
     def wait(self, timeout: int | None = None) -> bool:
         """Until it ends, or for some seconds; tells whether it has ended. What made it fail is raised as an error that
@@ -194,10 +200,10 @@ class RunningStream:
         try:
             ended = self.query.awaitTermination() if timeout is None else self.query.awaitTermination(timeout)
         except PySparkException as problem:
-            self.ownership.release()
+            self._close()
             raise self._failure(problem) from problem
         if ended is not False:
-            self.ownership.release()
+            self._close()
         return ended is not False
 
     def process_all(self) -> None:
@@ -205,11 +211,15 @@ class RunningStream:
         try:
             self.query.processAllAvailable()
         except PySparkException as problem:
-            self.ownership.release()
+            self._close()
             raise self._failure(problem) from problem
 
     def stop(self) -> None:
         self.query.stop()
+        self._close()
+
+    def _close(self) -> None:
+        self.stream.session.streams.removeListener(self.listener)
         self.ownership.release()
 
     def end_time(self) -> dict[str, int]:
@@ -217,8 +227,8 @@ class RunningStream:
         return self.stream.end_time()
 
     def _failure(self, problem: PySparkException) -> CepheidError:
-        if self.tally.failure is not None:
-            return self.tally.failure
+        if self.delivery.failure is not None:
+            return self.delivery.failure
         return InputProblem(
             f"the stream stopped: {_first_cause(str(problem))}",
             hint="put that right and start again with the same checkpoint: the stream goes on where it stopped",
@@ -238,13 +248,14 @@ class _Deliver:
     def __init__(self, stream: SparkStream, ownership: Ownership, tally: Tally) -> None:
         self.stream, self.ownership, self.tally = stream, ownership, tally
         self.lock = threading.Lock()
+        self.failure: CepheidError | None = None
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         with self.lock:
             try:
                 self._deliver(frame, batch_id)
             except CepheidError as error:
-                self.tally.failure = error
+                self.failure = error
                 raise
 
     def _deliver(self, frame: DataFrame, batch_id: int) -> None:
@@ -252,7 +263,7 @@ class _Deliver:
         if not written:
             rows = frame.collect()
             self.ownership.require()
-            self.tally.add(*deliver(self.stream, batch_name(batch_id), rows))
+            self._count(rows, *deliver(self.stream, batch_name(batch_id), rows))
             return
         # Blocks of matches stay where they are; each use of an unkept frame would run the whole batch again.
         kept = frame.persist()
@@ -265,9 +276,23 @@ class _Deliver:
             sums = kept.filter(F.col("kind") == MATCHES).groupBy("query").agg(F.sum("number").alias("n")).collect()
             for row in sums:
                 counted[self.stream.plan.queries[row["query"]].name] = row["n"]
-            self.tally.add(counted, late, rejects)
+            self._count(rows, counted, late, rejects)
         finally:
             kept.unpersist()
+
+    def _count(self, rows: Sequence[Row], counted: Mapping[str, int], late: int, rejects: int) -> None:
+        tally = self.tally
+        tally.batches += 1
+        tally.late += late
+        tally.rejects += rejects
+        for name, number in counted.items():
+            tally.matches[name] = tally.matches.get(name, 0) + number
+        for row in rows:
+            if row["kind"] == STATES:
+                tally.states[row["query"]] = row["number"]
+                told = json.loads(row["block"])
+                tally.events += told["events"]
+                tally.watermark = told["watermark"]
 
     def _call_writers(self, kept: DataFrame, batch_id: int) -> None:
         for number, query in enumerate(self.stream.plan.queries):
@@ -288,7 +313,7 @@ def deliver(stream: SparkStream, batch: str, rows: Sequence[Row]) -> tuple[dict[
         for sink in outputs.matches.get(query.name, ()):
             sink.write(batch, table)
     late = _table([row["block"] for row in rows if row["kind"] == LATE], stream.plan.packed_schema())
-    late = late.select(stream.plan.schema.names)
+    late = late.select(stream.plan.shown_names)
     rejects = _table([row["block"] for row in rows if row["kind"] == REJECTS], REJECT_SCHEMA)
     for sink in outputs.late:
         sink.write(batch, late)

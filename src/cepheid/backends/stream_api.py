@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from cepheid.backends.checkpoint import Checkpoint
@@ -17,6 +18,7 @@ from cepheid.backends.spark_events import SparkEvents, types_named
 from cepheid.backends.spark_stream import Outputs, RunningStream, SparkStream, Writer
 from cepheid.backends.stream_output import HookSink, Sink, file_sink
 from cepheid.backends.stream_plan import Shape, plan_stream
+from cepheid.backends.stream_reader import RowReader
 from cepheid.errors import CepheidError, InputProblem
 from cepheid.events import UNTYPED, Schema
 from cepheid.lang import parse
@@ -95,7 +97,11 @@ def shape_of(events: SparkEvents, unit: str | None, types: Sequence[str] | None)
         named = types if types is not None else types_named(query)
         return Schema(dict.fromkeys([*named, UNTYPED], attribute_types(events.schema)))
 
-    return Shape(events.schema, events.columns, events.clock(unit), attributes_for, events.shown_by)
+    schema = events.schema
+    if events.columns.type not in schema.names and events.type_column is not None:
+        # The type of an event is the DataFrame that it comes from.
+        schema = schema.append(pa.field(events.columns.type, pa.string()))
+    return Shape(RowReader(schema, events.columns), events.clock(unit), attributes_for, events.shown_by)
 
 
 def require_settled_classes(query: Query) -> None:

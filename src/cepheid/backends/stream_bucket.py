@@ -17,12 +17,11 @@ import pyarrow.compute as pc
 
 from cepheid.backends import stream_state
 from cepheid.backends.found import Found, first_and_last, from_matches, position_columns
-from cepheid.backends.rows import one_batch
 from cepheid.backends.sources import readable
-from cepheid.backends.spark_worker import OracleTask
 from cepheid.backends.stepping import LITTLE, PATIENCE, TIME, TYPE, Stepper
-from cepheid.backends.stream_pack import as_json, from_bytes, joined, to_bytes
+from cepheid.backends.stream_pack import from_bytes, joined, to_bytes
 from cepheid.backends.stream_plan import StreamPlan, StreamQuery, mask_column
+from cepheid.backends.stream_reader import as_json
 from cepheid.codegen.columns import MASK, Encoder
 from cepheid.codegen.compile import interpreted
 from cepheid.kernels import END_OF_TIME, Array, Kernel, Positions
@@ -241,9 +240,10 @@ class Bucket:
     def _by_oracle(self, number: int, query: StreamQuery, watermark: int) -> tuple[list[pa.RecordBatch], int]:
         """The oracle looks at all that is kept, every time; a match is given when the watermark passes its end (and the
         time in which it may be taken back)."""
-        task = OracleTask(query.prepared, self.plan.columns, self.plan.schema, query.gatherer)
+        reader = self.plan.reader
         ticks = np.asarray(self.rows.table.column(TIME))
-        events = [replace(e, position=e.position + self.rows.first) for e in task.events(self.rows.table, ticks)]
+        found = reader.oracle_events(query.prepared, self.rows.table, ticks)
+        events = [replace(e, position=e.position + self.rows.first) for e in found]
         unlimited = replace(query.prepared.query, limit=None)
         matches = [
             match
@@ -252,10 +252,10 @@ class Bucket:
         ]
         outputs: list[pa.RecordBatch] = []
         if matches and query.gatherer is None:
-            outputs.extend(self._limited(number, query, one_batch(task.table(matches))))
+            outputs.extend(self._limited(number, query, reader.shown(query.prepared, matches)))
         elif matches:
-            found = from_matches(matches, list(query.prepared.variables), query.prepared.many)
-            outputs.extend(self._shown(number, query, found))
+            bound = from_matches(matches, list(query.prepared.variables), query.prepared.many)
+            outputs.extend(self._shown(number, query, bound))
         if query.horizon is None:
             return outputs, self.rows.first
         gone = int(np.searchsorted(ticks, watermark - query.horizon)) if watermark != END_OF_TIME else len(ticks)

@@ -1,7 +1,7 @@
 """Where a stream's matches, late events and rejects go.
 
 A batch that is run again after a crash gives the same rows, and its files have the same names: it replaces what it
-wrote before, so nothing is ever there twice. A file is there whole or not at all, so whoever reads a directory of output
+wrote before, so nothing is ever there twice. A file is there whole or not at all: whoever reads a directory of output
 reads only what is certain.
 """
 
@@ -24,6 +24,8 @@ FORMATS = ("parquet", "jsonl")
 END_OF_TIME_NAME = "end-of-time"
 RAW = "\0raw"
 """A column that holds an event as the line of JSON that it was."""
+LINE = "\0line"
+"""A column that holds a whole match as a line of JSON."""
 
 
 class Sink(Protocol):
@@ -89,6 +91,8 @@ def as_parquet(rows: pa.Table) -> bytes:
 
 
 def as_json_lines(rows: pa.Table) -> bytes:
+    if rows.schema.names == [LINE]:
+        return b"".join(line.encode() + b"\n" for line in rows.column(LINE).to_pylist())
     return b"".join(json.dumps(_shown(row), ensure_ascii=False).encode() + b"\n" for row in rows.to_pylist())
 
 

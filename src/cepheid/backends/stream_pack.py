@@ -1,11 +1,7 @@
-"""Events on their way to their buckets: one block of Arrow bytes for each bucket, instead of one row for each event.
-
-Rows without a usable time are no events: they become rejects, with the reason.
-"""
+"""Events on their way to their buckets: one block of Arrow bytes for each bucket, instead of one row for each event."""
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,20 +9,14 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cepheid.backends.rows import one_batch
 from cepheid.backends.sources import readable, types_column, with_type_and_time
 from cepheid.backends.stepping import TIME, TYPE
 from cepheid.backends.stream_plan import StreamPlan
-from cepheid.backends.tables import plain
 from cepheid.codegen.columns import attribute
 from cepheid.codegen.masks import masks
-from cepheid.errors import shown
 from cepheid.kernels import Array
-
-REJECT_SCHEMA = pa.schema([("reason", pa.string()), ("raw", pa.string())])
-"""A row that is not an event: why, and what it was, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +31,10 @@ class Packet:
 
 def packets(plan: StreamPlan, given: pa.RecordBatch) -> Iterator[Packet]:
     """The rows of a batch by bucket; an event that several keys spread goes to a bucket of each."""
-    events, ticks, rejects = _timed(plan, given)
-    if rejects.num_rows:
-        yield Packet(0, True, rejects, None)
+    read = plan.reader.read(given, *plan.time.range)
+    events, ticks = read.events, read.ticks
+    if read.rejects.num_rows:
+        yield Packet(0, True, read.rejects, None)
     if not events.num_rows:
         return
     whole = _with_masks(plan, events, ticks)
@@ -69,44 +60,6 @@ def _with_masks(plan: StreamPlan, events: pa.RecordBatch, ticks: Array) -> pa.Re
 
 def _readable(events: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([readable(column) for column in events.columns], names=events.schema.names)
-
-
-# --- rows that are no events ------------------------------------------------------------------------------------------
-
-
-def _timed(plan: StreamPlan, given: pa.RecordBatch) -> tuple[pa.RecordBatch, Array, pa.RecordBatch]:
-    """The events, their times in ticks, and the rejects."""
-    name = plan.columns.time
-    column = given.column(name)
-    if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-        column = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
-    if pa.types.is_floating(column.type):
-        whole = pc.equal(column, pc.round(column))
-        column = pc.if_else(whole.fill_null(False), column, None).cast(pa.int64(), safe=False)
-    low, high = plan.time.range
-    fits = pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high)).fill_null(False)
-    good = np.asarray(fits)
-    if good.all():
-        return given, np.asarray(column.cast(pa.int64())), _none()
-    bad = given.filter(pc.invert(fits))
-    reasons = [_reason(name, value) for value in bad.column(name).to_pylist()]
-    raw = [as_json(row) for row in bad.to_pylist()]
-    rejects = pa.RecordBatch.from_arrays([pa.array(reasons), pa.array(raw)], schema=REJECT_SCHEMA)
-    return given.filter(fits), np.asarray(column.filter(fits).cast(pa.int64())), rejects
-
-
-def _none() -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([], REJECT_SCHEMA)
-
-
-def _reason(name: str, value: object) -> str:
-    if value is None:
-        return f"no time: `{shown(name)}` is null"
-    return f"the time `{shown(str(value))}` is not one that a stream can hold"
-
-
-def as_json(row: dict[str, object]) -> str:
-    return json.dumps({name: plain(value) for name, value in row.items()}, ensure_ascii=False)
 
 
 # --- buckets ----------------------------------------------------------------------------------------------------------

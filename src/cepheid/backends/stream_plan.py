@@ -7,6 +7,7 @@ events and travels to the workers.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,8 +20,8 @@ from cepheid.backends.gather import Gatherer
 from cepheid.backends.local import is_made_by_oracle
 from cepheid.backends.prepare import NO_WISHES, Prepared, Wishes, prepare
 from cepheid.backends.sources import Columns, columns_read, readable_schema
-from cepheid.backends.spark_worker import OracleTask
 from cepheid.backends.stepping import TIME
+from cepheid.backends.stream_reader import Reader
 from cepheid.backends.stream_time import EventTime
 from cepheid.checks import summarises
 from cepheid.codegen.columns import MASK, schema_kinds
@@ -87,7 +88,7 @@ class StreamQuery:
     def output_schema(self, plan: StreamPlan) -> pa.Schema:
         if self.gatherer is not None:
             return self.gatherer.schema
-        return OracleTask(self.prepared, plan.columns, plan.schema, None).table([]).schema
+        return plan.reader.shown(self.prepared, []).schema
 
     def read_by_kernel(self, schema: pa.Schema) -> list[str]:
         plan = self.prepared.plan
@@ -100,13 +101,22 @@ class StreamPlan:
     without any, all columns do, so that the order never depends on how the stream was cut into batches."""
 
     queries: tuple[StreamQuery, ...]
-    columns: Columns
-    schema: pa.Schema
-    """The columns that travel."""
+    reader: Reader
     time: EventTime
     delay: int
     order: tuple[str, ...] = ()
     buckets: int = BUCKETS
+    shown_names: tuple[str, ...] = ()
+    """The columns that a late event is shown with."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that travel."""
+        return self.reader.schema
+
+    @property
+    def columns(self) -> Columns:
+        return self.reader.columns
 
     @property
     def keys(self) -> tuple[tuple[str, ...], ...]:
@@ -120,7 +130,9 @@ class StreamPlan:
 
     def kept(self) -> list[str]:
         """The columns that events keep while they wait and while they may be part of a match."""
-        names: dict[str, None] = {self.columns.time: None, **dict.fromkeys(self.order)}
+        names: dict[str, None] = {self.columns.time: None}
+        if any(query.ties_matter for query in self.queries):
+            names.update(dict.fromkeys(self.order or self.schema.names))
         for query in self.queries:
             names.update(dict.fromkeys(columns_read(query.key, self.schema)))
             names.update(dict.fromkeys(query.read_by_kernel(self.schema)))
@@ -160,6 +172,11 @@ class StreamPlan:
             "order": list(self.order),
         }
 
+    def for_inspection(self) -> dict[str, Any]:
+        """What is needed to look into a state without the queries."""
+        kept = base64.b64encode(self.kept_schema().serialize().to_pybytes()).decode()
+        return {"kept": kept, "timestamps": self.time.clock.is_timestamp}
+
     def fingerprint(self) -> str:
         text = json.dumps(self.description(), sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
@@ -185,12 +202,13 @@ class Shape:
     """What is known of a stream before its first event: its columns, and the attributes of the types that queries
     name."""
 
-    schema: pa.Schema
-    columns: Columns
+    reader: Reader
     clock: Clock
     attributes_for: Callable[[Query], Schema]
     shown_by: Callable[[Iterable[str]], tuple[str, ...]]
     """The columns that an event of some types shows."""
+    lines: bool = False
+    """Whether matches that the oracle finds are shown as lines of JSON."""
 
 
 def plan_stream(
@@ -204,28 +222,34 @@ def plan_stream(
 ) -> StreamPlan:
     require_names(list(queries))
     for name in order:
-        if name not in shape.schema.names:
+        if name not in shape.reader.schema.names:
             raise InputProblem(
                 f"there is no column `{shown(name)}` to order events of the same time by",
-                expected=f"some of {listing(shape.schema.names)}",
-                hint=did_you_mean(name, shape.schema.names),
+                expected=f"some of {listing(shape.reader.schema.names)}",
+                hint=did_you_mean(name, shape.reader.schema.names),
             )
-    kinds = schema_kinds(readable_schema(shape.schema))
+    kinds = schema_kinds(readable_schema(shape.reader.schema))
     planned = []
     for name, query in queries.items():
         prepared = prepare(query, kinds, shape.attributes_for(query), shape.clock, wishes)
         planned.append(stream_query(name, prepared, _gatherer(prepared, shape)))
     time = EventTime(shape.clock)
     return StreamPlan(
-        tuple(planned), shape.columns, shape.schema, time, time.delay(watermark), tuple(order), buckets or BUCKETS
+        tuple(planned),
+        shape.reader,
+        time,
+        time.delay(watermark),
+        tuple(order),
+        buckets or BUCKETS,
+        shape.shown_by(()),
     )
 
 
 def _gatherer(prepared: Prepared, shape: Shape) -> Gatherer | None:
-    if is_made_by_oracle(prepared.query):
+    if is_made_by_oracle(prepared.query) or (shape.lines and prepared.plan.evaluator == REFERENCE):
         return None
     attributes = {var: shape.shown_by(role.event_class.types) for var, role in prepared.variables.items()}
-    return Gatherer.of(prepared, shape.schema, shape.columns.time, attributes)
+    return Gatherer.of(prepared, shape.reader.schema, shape.reader.columns.time, attributes)
 
 
 def stream_query(name: str, prepared: Prepared, gatherer: Gatherer | None) -> StreamQuery:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ PACKED = "bucket int, rejected boolean, block binary, at timestamp"
 GIVEN = "kind string, query int, number long, block binary"
 STATE = "s binary"
 """One flat column, in lower case: the only kind of schema that Spark lets a state keep for ever."""
-MATCHES, LATE, REJECTS = "matches", "late", "rejects"
+MATCHES, LATE, REJECTS, STATES = "matches", "late", "rejects", "states"
 
 _PACKED_ARROW = pa.schema(
     [
@@ -84,7 +85,9 @@ class Step:
         bucket = Bucket.new(workshop, int(key[0])) if before is None else Bucket.load(workshop, before)
         time = self.plan.time
         watermark = time.watermark(state.getCurrentWatermarkMs())
-        given = bucket.step([from_bytes(block, workshop.packed) for block in blocks], watermark)
+        arrived = [from_bytes(block, workshop.packed) for block in blocks]
+        given = bucket.step(arrived, watermark)
+        after = b""
         if not bucket.is_empty:
             after = bucket.save()
             if after != before:
@@ -94,9 +97,12 @@ class Step:
                 state.setTimeoutTimestamp(time.wake_at(wake, watermark))
         elif before is not None:
             state.remove()
+        # An event that several keys spread is counted once.
+        events = sum(batch.num_rows for batch in arrived) if bucket.number < self.plan.buckets else 0
+        told = {"watermark": watermark if watermark > -END_OF_TIME else None, "events": events}
         rows = [*given_rows(given), *((REJECTS, 0, 0, block) for block in rejects)]
-        if rows:
-            yield pd.DataFrame(rows, columns=["kind", "query", "number", "block"])
+        rows.append((STATES, bucket.number, len(after), json.dumps(told).encode()))
+        yield pd.DataFrame(rows, columns=["kind", "query", "number", "block"])
 
 
 @dataclass(frozen=True, slots=True)
