@@ -18,14 +18,14 @@ import pyarrow.compute as pc
 from cepheid.backends import stream_state
 from cepheid.backends.found import Found, first_and_last, from_matches, position_columns
 from cepheid.backends.sources import readable
-from cepheid.backends.stepping import LITTLE, PATIENCE, TIME, TYPE, Stepper
+from cepheid.backends.stepping import TIME, Stepper
 from cepheid.backends.stream_pack import from_bytes, joined, to_bytes
 from cepheid.backends.stream_plan import StreamPlan, StreamQuery, mask_column
 from cepheid.backends.stream_reader import as_json
-from cepheid.codegen.columns import MASK, Encoder
-from cepheid.codegen.compile import interpreted
+from cepheid.codegen.columns import MASK
 from cepheid.kernels import END_OF_TIME, Array, Kernel, Positions
 from cepheid.kernels.registry import kernel_for
+from cepheid.pattern import negatives
 from cepheid.semantics import evaluate
 
 
@@ -71,8 +71,7 @@ class Given:
 
 
 class Workshop:
-    """What a worker makes once for a plan: its kernels, and for how long they were interpreted: at
-    first they are, since compiling takes longer than a small batch."""
+    """What a worker makes once for a plan: its kernels, and the layouts of its rows."""
 
     def __init__(self, plan: StreamPlan) -> None:
         self.plan = plan
@@ -80,23 +79,11 @@ class Workshop:
         self.kept = plan.kept_schema()
         self.packed = plan.packed_schema()
         self.kernels: dict[int, Kernel] = {}
-        self.spent: dict[int, float] = {}
 
     def kernel(self, number: int) -> Kernel:
         if number not in self.kernels:
             self.kernels[number] = kernel_for(self.plan.queries[number].prepared.plan)
         return self.kernels[number]
-
-    def stepper(self, number: int, rows: int) -> Stepper:
-        kernel = self.kernel(number)
-        spent = self.spent.get(number, 0.0)
-        encoder = Encoder(kernel.plan, TYPE, TIME, kernel.texts, kernel.needs_ranks)
-        interpreting = spent <= PATIENCE and rows < LITTLE
-        first = replace(kernel, function=interpreted(kernel.source)) if interpreting else kernel
-        return Stepper(first, kernel.initial(), encoder, kernel, interpreting, spent)
-
-    def return_stepper(self, number: int, stepper: Stepper) -> None:
-        self.spent[number] = stepper.spent
 
 
 @dataclass(slots=True)
@@ -191,7 +178,7 @@ class Bucket:
         """What a query gives, and the position of the first row that it still needs."""
         if query.by_oracle:
             return self._by_oracle(number, query, watermark)
-        stepper = self.workshop.stepper(number, released.num_rows)
+        stepper = Stepper.start(self.workshop.kernel(number), released.num_rows)
         if number in self.memory:
             arrays, encoder = self.memory[number]
             stepper.state = stream_state.read_arrays(arrays, stepper.compiled.arrays)
@@ -210,7 +197,6 @@ class Bucket:
             oldest = self.rows.end
         else:
             self.memory[number] = stream_state.write_arrays(stepper.state), stepper.encoder.save()
-        self.workshop.return_stepper(number, stepper)
         return outputs, oldest
 
     def _answers(
@@ -222,10 +208,10 @@ class Bucket:
             masks = released.column(mask_column(number))
             yield from stepper.step(pa.RecordBatch.from_arrays([*arrays, masks], names=[*names, TIME, MASK]))
         if watermark == END_OF_TIME:
-            yield stepper.finish()
+            yield from stepper.finish_lazily()
         elif watermark > self.watermark and not query.prepared.plan.counts_events:
-            stepper.state, positions = stepper.kernel.advance(stepper.state, watermark - 1)
-            yield positions
+            stepper.state, parts = stepper.kernel.advance_lazily(stepper.state, watermark - 1)
+            yield from parts
 
     def _is_over(self, query: StreamQuery, oldest: int, watermark: int) -> bool:
         """Whether nothing that was seen can matter any more. A negated event is in no match, so only time tells that it
@@ -235,7 +221,7 @@ class Bucket:
         window = query.window
         if window is not None and watermark - 1 - self.last > window:
             return True
-        return oldest >= self.rows.end and not any(step.negated for step in query.prepared.plan.steps)
+        return oldest >= self.rows.end and not negatives(query.prepared.query.pattern)
 
     def _by_oracle(self, number: int, query: StreamQuery, watermark: int) -> tuple[list[pa.RecordBatch], int]:
         """The oracle looks at all that is kept, every time; a match is given when the watermark passes its end (and the

@@ -29,8 +29,8 @@ from cepheid.errors import InputProblem, NotAvailable, did_you_mean, listing, sh
 from cepheid.events import Clock, Duration, Schema
 from cepheid.lang import to_text
 from cepheid.optimize.distribution import Keyed, distribution, may_drop
-from cepheid.pattern import Conj, Kleene, Language, Neg, Pattern, Query, Seq, Timer, walk
-from cepheid.physical import REFERENCE
+from cepheid.pattern import Conj, Kleene, Language, Neg, Pattern, Query, Seq, Timer, negatives, walk
+from cepheid.physical import REFERENCE, Plan
 from cepheid.semantics.combinations import normal_form
 
 STATE_FORMAT = 1
@@ -75,7 +75,7 @@ class StreamQuery:
         """Whether time alone, without an event, can complete a match."""
         if self.by_oracle:
             return self.lag > 0 or any(isinstance(node, Timer) for node in _everything(self.prepared.query))
-        return self.prepared.plan.steps[-1].negated and not self.prepared.plan.counts_events
+        return _ends_with_negation(self.prepared.plan) and not self.prepared.plan.counts_events
 
     @property
     def ties_matter(self) -> bool:
@@ -262,7 +262,7 @@ def stream_query(name: str, prepared: Prepared, gatherer: Gatherer | None) -> St
         )
     by_oracle = prepared.plan.evaluator == REFERENCE
     lag = _lag(query, prepared) if by_oracle else 0
-    waits = lag > 0 or (not by_oracle and prepared.plan.steps[-1].negated)
+    waits = lag > 0 or (not by_oracle and _ends_with_negation(prepared.plan))
     if query.limit is not None and waits:
         raise NotAvailable(
             "LIMIT takes the matches that end first, which is not known in a stream while others wait for a negation",
@@ -276,6 +276,12 @@ def stream_query(name: str, prepared: Prepared, gatherer: Gatherer | None) -> St
     shipped = replace(prepared, kernel=None)
     own_gatherer = None if gatherer is None else replace(gatherer, prepared=shipped)
     return StreamQuery(name, shipped, own_gatherer, key, lag, horizon, arrays)
+
+
+def _ends_with_negation(plan: Plan) -> bool:
+    """Whether what does not happen after a match may decide it. Of a tree plan only the negations are looked at, not
+    where they stand."""
+    return plan.steps[-1].negated if plan.tree is None else bool(negatives(plan.query.pattern))
 
 
 def mask_column(number: int) -> str:

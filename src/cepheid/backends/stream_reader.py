@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from cepheid.backends.oracle_rows import oracle_events, oracle_rows
 from cepheid.backends.prepare import Prepared
 from cepheid.backends.rows import one_batch
 from cepheid.backends.sources import Columns
-from cepheid.backends.spark_worker import OracleTask
 from cepheid.backends.stream_spool import path_on
 from cepheid.backends.tables import plain
 from cepheid.errors import InputProblem, shown
@@ -107,13 +107,10 @@ class RowReader(Reader):
         return f"the time `{shown(str(value))}` is not one that a stream can hold"
 
     def oracle_events(self, prepared: Prepared, rows: pa.RecordBatch, ticks: Array) -> list[Event]:
-        return self._task(prepared).events(rows, ticks)
+        return oracle_events(prepared, self.columns, _of_input(self.schema).names, rows, ticks)
 
     def shown(self, prepared: Prepared, matches: Sequence[Match]) -> pa.RecordBatch:
-        return one_batch(self._task(prepared).table(matches))
-
-    def _task(self, prepared: Prepared) -> OracleTask:
-        return OracleTask(prepared, self.columns, self.schema, None)
+        return oracle_rows(prepared, self.columns, _of_input(self.schema), matches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +175,11 @@ class ParquetReader(Reader):
 def paths_on(slips: pa.RecordBatch) -> list[str]:
     """The files that slips name, in order."""
     return sorted(path_on(slip) for slip in slips.column(SLIP).to_pylist() if slip.strip())
+
+
+def _of_input(schema: pa.Schema) -> pa.Schema:
+    """Without the columns that say where a row stood."""
+    return pa.schema([field for field in schema if field.name not in (FILE, NUMBER)])
 
 
 def _ticks(column: pa.Array) -> pa.Array:
