@@ -155,10 +155,8 @@ class Absences:
             conditions.append(f"{self.register(f'{name}_next')} - {self.register(f'{name}_base')} > {name}_last")
             if absence.stack.links:
                 conditions.append(f"4 * ({self.register(f'{name}_used')} + 1) > {name}_chains.shape[0]")
-        if self.waits:
-            conditions.append(f"waits + {self.most} * work > due.shape[0]")
-            if self.plan.window is not None:
-                conditions.append("(waits > 0 and measure[e] - due[0] > limit)")
+        if self.waits and self.plan.window is not None:
+            conditions.append("(waits > 0 and measure[e] - due[0] > limit)")
         return conditions
 
     def make_room(self, w: Writer) -> None:

@@ -117,10 +117,12 @@ def release(index: np.ndarray, head: int, run: np.ndarray, free: int) -> tuple[i
 
 
 @njit
-def _drop_expired(
+def drop_expired(
     index: np.ndarray, stride: int, parts: int, heads: int, floor: int, limit: int, run: np.ndarray, free: int
 ) -> tuple[int, int]:
-    """Free the runs that have left the window; the list of free runs, and how many were freed."""
+    """Free the runs that have left the window: those that began before `floor` or, in an index whose slots know the
+    place their partition has reached (there is room for it before the heads), more than `limit` before that place.
+    Gives the list of free runs, and how many were freed."""
     dropped = 0
     for at in range(0, index.shape[0], stride):
         if index[at + parts] <= 0:
@@ -147,7 +149,7 @@ def _drop_expired(
 
 
 @njit
-def _mark_reached(
+def mark_runs(
     index: np.ndarray, stride: int, parts: int, heads: int, floor: int, limit: int, run: np.ndarray, marks: np.ndarray
 ) -> None:
     """Mark the nodes that runs point to with the oldest start that still matters to them."""
@@ -162,7 +164,7 @@ def _mark_reached(
 
 
 @njit
-def _forward(index: np.ndarray, stride: int, parts: int, heads: int, run: np.ndarray, marks: np.ndarray) -> None:
+def forward_runs(index: np.ndarray, stride: int, parts: int, heads: int, run: np.ndarray, marks: np.ndarray) -> None:
     """Point runs to the new places of their nodes."""
     for at in range(0, index.shape[0], stride):
         if index[at + parts] > 0:
@@ -174,7 +176,7 @@ def _forward(index: np.ndarray, stride: int, parts: int, heads: int, run: np.nda
 
 
 @njit
-def _compact(marks: np.ndarray, node: np.ndarray) -> int:
+def compact(node: np.ndarray, marks: np.ndarray) -> int:
     """Keep what the marked nodes lead to, within their windows, and leave in `marks` where each node went; where the
     kept ones end. A union of which one side has expired is its other side."""
     for i in range(marks.shape[0] - 1, -1, -1):
@@ -204,40 +206,20 @@ def _compact(marks: np.ndarray, node: np.ndarray) -> int:
 
 
 @njit
-def reclaim(
-    index: np.ndarray,
-    stride: int,
-    parts: int,
-    heads: int,
-    floor: int,
-    limit: int,
-    run: np.ndarray,
-    free: int,
-    node: np.ndarray,
-    nodes: int,
-    waiting: np.ndarray,
-    items: np.ndarray,
-    waits: int,
-) -> tuple[int, int, int]:
-    """Free the runs that have left the window, and the nodes that lead to no run and to no match that waits.
-
-    Those runs began before `floor`, or, in an index whose slots know the place their partition has reached (there is
-    room for it before the heads), more than `limit` before that place. Gives the list of free runs, how many were
-    freed, and where the nodes end now."""
-    free, dropped = _drop_expired(index, stride, parts, heads, floor, limit, run, free)
-    marks = np.full(nodes // NODE_SIZE, UNREACHED, np.int64)
-    _mark_reached(index, stride, parts, heads, floor, limit, run, marks)
+def mark_waiting(waiting: np.ndarray, items: np.ndarray, waits: int, marks: np.ndarray) -> None:
+    """Mark the nodes that matches lead to which are complete but not yet certain."""
     for i in range(waits):
         before = waiting[items[i] + BEFORE]
         if before != EMPTY:
             marks[before // NODE_SIZE] = min(marks[before // NODE_SIZE], waiting[items[i] + FLOOR])
-    nodes = _compact(marks, node)
-    _forward(index, stride, parts, heads, run, marks)
+
+
+@njit
+def forward_waiting(waiting: np.ndarray, items: np.ndarray, waits: int, marks: np.ndarray) -> None:
     for i in range(waits):
         before = waiting[items[i] + BEFORE]
         if before != EMPTY:
             waiting[items[i] + BEFORE] = marks[before // NODE_SIZE]
-    return free, dropped, nodes
 
 
 # --- the buffer -------------------------------------------------------------------------------------------------------

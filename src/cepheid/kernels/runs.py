@@ -17,12 +17,11 @@ Options: `merge` on | off, `algorithm` basic | backtrack (§5.2.3, see `backtrac
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from cepheid.codegen.compile import compiled
-from cepheid.codegen.scalar import Constants
+from cepheid.codegen.scalar import Constants, Term
 from cepheid.codegen.writer import Writer
 from cepheid.kernels import (
     BOUNDS,
@@ -37,6 +36,7 @@ from cepheid.kernels import (
     run_store,
 )
 from cepheid.kernels.run_absences import Absences
+from cepheid.kernels.run_index import Awaited, RunIndex, awaited_by
 from cepheid.kernels.run_values import NOWHERE, Computation, Source, Value
 from cepheid.pattern import Strategy, partition_attributes
 from cepheid.physical import Kind, Plan
@@ -49,11 +49,16 @@ OWN_COUNTERS = ("merged", "visited")
 _HELPERS = (
     run_store.add_node,
     run_store.as_float,
+    run_store.compact,
+    run_store.drop_expired,
     run_store.first_slot,
+    run_store.forward_runs,
+    run_store.forward_waiting,
     run_store.join,
-    run_store.precedes,
+    run_store.mark_runs,
+    run_store.mark_waiting,
     run_store.met_before,
-    run_store.reclaim,
+    run_store.precedes,
     run_store.rehashed_index,
     run_store.release,
     run_store.slot_in,
@@ -61,7 +66,7 @@ _HELPERS = (
     run_store.write_matches,
 )
 _IMPORTS = f"""from cepheid.kernels.run_store import (
-    ALWAYS, BEFORE, BEGAN, FLOOR, FOUND_SIZE, LAST_ROW, LAST_STEP, NEXT, NODE, NODE_SIZE, ROW,
+    ALWAYS, BEFORE, BEGAN, FLOOR, FOUND_SIZE, LAST_ROW, LAST_STEP, NEXT, NODE, NODE_SIZE, ROW, UNREACHED,
     {", ".join(helper.__name__ for helper in _HELPERS)},
 )
 """
@@ -91,36 +96,6 @@ def own_counters(state: State) -> dict[str, int]:
     return {name: int(state[0][FREE + i]) for i, name in enumerate(OWN_COUNTERS)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Index:
-    """An index of run lists: by the attributes of its key, with one list for each of its components."""
-
-    name: str
-    key: tuple[str, ...]
-    states: tuple[int, ...]
-    knows_place: bool
-
-    @property
-    def heads(self) -> int:
-        """Where the heads begin in a slot, after the key, the number of runs and the place reached."""
-        return len(self.key) + 1 + self.knows_place
-
-    @property
-    def stride(self) -> int:
-        return self.heads + len(self.states)
-
-    @property
-    def layout(self) -> str:
-        """The arguments by which helpers find their way in it."""
-        return f"{self.name}, {self.stride}, {len(self.key)}, {self.heads}"
-
-    def count(self) -> str:
-        return f"{self.name}[at + {len(self.key)}]"
-
-    def head(self, state: int) -> str:
-        return f"at + {self.heads + self.states.index(state)}"
-
-
 class _Generator:
     def __init__(self, plan: Plan, options: Mapping[str, str]) -> None:
         self.plan = plan
@@ -136,17 +111,33 @@ class _Generator:
         key = () if strategy is Strategy.STRICT or self.compared else tuple(n for n in plan.key if n in plan.columns)
         self.run = Computation(self.plan, key, self.constants)
         self.states = [c.index for c in self.run.components if c.index < self.run.last or c.takes]
-        self.index = _Index("index", key, tuple(self.states), self.plan.counts_events and bool(key))
         self.most = len(self.states) + 1
         """How many runs, at most, an event makes of one."""
         for name in self.compared:
             self.run.keep(Value("origin", NOWHERE, self.run.column[name]), self.run.last)
         self.absences = Absences(plan, self.run, self._register, self.most)
-        self.run_size = run_store.RUN_SIZE + len(self.run.all_values())
         self.exclusive = plan.query.non_overlapping
+        self.indexes = self._indexes(key)
+        self.run_size = run_store.RUN_SIZE + len(self.run.all_values())
         # A match that waits for its window to pass has a window of its own, and of matches that exclude each other one
         # is chosen by its events: both have to know one run from another.
         self.merges = options["merge"] == "on" and not self.absences.waits and not self.exclusive
+
+    def _indexes(self, key: tuple[str, ...]) -> list[RunIndex]:
+        """The main index, and those of the states that wait for a value. Where an event concerns all runs of its
+        partition, these are all in the main one."""
+        knows_place = self.plan.counts_events and bool(key)
+        awaited: dict[int, Awaited] = {}
+        if not (self.contiguous or self.exclusive or knows_place):
+            for s in self.states:
+                if (found := awaited_by(self.run, s, [j for j, _ in self._reachable(s)])) is not None:
+                    awaited[s] = found
+        main = RunIndex(0, key, None, tuple(s for s in self.states if s not in awaited), knows_place)
+        others = [RunIndex(i, key, value, (s,), False) for i, (s, value) in enumerate(awaited.items(), 1)]
+        return [main, *others]
+
+    def _index_of(self, state: int) -> RunIndex:
+        return next(index for index in self.indexes if state in index.states)
 
     # --- the function -------------------------------------------------------------------------------------------------
 
@@ -216,8 +207,9 @@ class _Generator:
         arrays.append(StateArray("node", "int64", 64 * run_store.NODE_SIZE))
         arrays.append(StateArray("found", "int64", 256 * run_store.FOUND_SIZE))
         arrays.append(StateArray("run", "int64", 16 * self.run_size))
-        slots = 16 if self.index.key else 1
-        arrays.append(StateArray(self.index.name, "int64", slots * self.index.stride, fill=-1))
+        for index in self.indexes:
+            slots = 16 if index.parts else 1
+            arrays.append(StateArray(index.name, "int64", slots * index.stride, fill=-1))
         if self._hashed_merges():
             arrays.append(StateArray("meet", "int64", 64, fill=-1))
         if remembers:
@@ -229,7 +221,6 @@ class _Generator:
     def _make_room(self, w: Writer) -> None:
         """Everything that assigns arrays is here, outside the loop over events: an array that is assigned in a loop
         makes Numba count references at every turn. `work` bounds the runs that the next event can look at."""
-        index = self.index
         for register in ("nodes", "free", "live", "top"):
             self._register(register)
         w("# write what was found, reclaim what no run needs, and make room for the next events")
@@ -245,19 +236,39 @@ class _Generator:
                 with w.block("elif time.shape[0] == 0:"):
                     w("floor = max(now, limit + ALWAYS) - limit")
         with w.block(f"if start == 0 or {self._short_of('node', 'nodes')} or {self._short_of('run', 'live')}:"):
-            w("peak_retained = max(peak_retained, nodes // NODE_SIZE)")
-            waiting = "waiting, due_item, waits" if self.absences.waits else "found, found, 0"
-            w(f"free, dropped, nodes = reclaim({index.layout}, floor, limit, run, free, node, nodes, {waiting})")
-            w("live -= dropped * RUN_SIZE")
+            self._reclaim(w)
             w(f"node = grown(node, 2 * nodes + {2 * self.most} * work * NODE_SIZE)")
             w(f"run = grown(run, 2 * live + {self.most} * work * RUN_SIZE)")
             if self._hashed_merges():
                 w("meet = met_before(meet, run.shape[0] // RUN_SIZE)")
         self.absences.make_room(w)
-        if index.key:
-            w(f"slots = {index.name}.shape[0] // {index.stride}")
-            with w.block(f"if 2 * ({self._register('used')} + 1) > slots:"):
-                w(f"{index.name}, slots, used = rehashed_index({index.name}, {index.stride}, {len(index.key)}, 8)")
+        for index in self.indexes:
+            if index.parts:
+                self._register(f"used{index.suffix}")
+            index.make_room(w, self._inserts(index))
+
+    def _inserts(self, index: RunIndex) -> str:
+        """How many keys an event can add to an index: its own, or one for each run that it makes."""
+        return "1" if index.awaited is None else f"{self.most} * work"
+
+    def _reclaim(self, w: Writer) -> None:
+        w("peak_retained = max(peak_retained, nodes // NODE_SIZE)")
+        if self.plan.window is not None:
+            for index in self.indexes:
+                w(
+                    f"free, dropped = drop_expired({index.layout}, floor, limit, run, free)",
+                    "live -= dropped * RUN_SIZE",
+                )
+        w("marks = np.full(nodes // NODE_SIZE, UNREACHED, np.int64)")
+        for index in self.indexes:
+            w(f"mark_runs({index.layout}, floor, limit, run, marks)")
+        if self.absences.waits:
+            w("mark_waiting(waiting, due_item, waits, marks)")
+        w("nodes = compact(node, marks)")
+        for index in self.indexes:
+            w(f"forward_runs({index.layout}, run, marks)")
+        if self.absences.waits:
+            w("forward_waiting(waiting, due_item, waits, marks)")
 
     def _short_of(self, table: str, filled: str) -> str:
         size, times = {"node": ("NODE_SIZE", 2), "run": ("RUN_SIZE", 1), "found": ("FOUND_SIZE", 1)}[table]
@@ -266,20 +277,20 @@ class _Generator:
     # --- one event ----------------------------------------------------------------------------------------------------
 
     def _event(self, w: Writer) -> None:
-        index = self.index
         w("bits = mask[e]")
         if not self.contiguous:
             with w.block(f"if bits & np.uint64({self._relevant_bits()}) == 0:"):
                 w("events += 1", "dropped_by_mask += 1", "continue")
-        if index.key:
-            self._find_slot(w)
-        else:
-            w("at = 0")
-        w(f"work = {index.count()} + 2")
+        if self.absences.all:
+            with w.block(f"if {' or '.join(self.absences.short())}:"):
+                w("stop = e", "break")
+        for index in self.indexes:
+            self._find_slot(w, index)
+        w(f"work = {' + '.join(index.count() for index in self.indexes)} + {2 * len(self.indexes)}")
         short = [self._short_of(*table) for table in (("node", "nodes"), ("run", "live"), ("found", "founds"))]
-        if index.key:
-            short.append("2 * (used + 1) > slots")
-        short += self.absences.short()
+        short += [index.short(self._inserts(index)) for index in self.indexes if index.parts]
+        if self.absences.waits:
+            short.append(f"waits + {self.most} * work > due.shape[0]")
         with w.block(f"if {' or '.join(short)}:"):
             w("stop = e", "break")
         w("events += 1", "m = measure[e]", "row = first + e")
@@ -289,12 +300,11 @@ class _Generator:
         if self.exclusive:
             w("chosen = False")
         self.absences.latest(w)
-        if self.states:
-            with w.block(f"if {index.count()} > 0:"):
-                if index.knows_place:
-                    w(f"{index.name}[at + {len(index.key) + 1}] = m")
-                for state in reversed(self.states):
-                    self._state(w, state)
+        if self.indexes[0].knows_place:
+            with w.block(f"if {self.indexes[0].count()} > 0:"):
+                w(f"{self.indexes[0].place()} = m")
+        for state in reversed(self.states):
+            self._state(w, state)
         self._start(w)
         if self.exclusive:
             self._exclude(w)
@@ -303,28 +313,26 @@ class _Generator:
     def _relevant_bits(self) -> int:
         return sum({1 << bit for step in self.plan.steps for bit in (step.begin, step.take) if bit is not None})
 
-    def _find_slot(self, w: Writer) -> None:
-        """The slot of the event's partition. An event with a null in its key is in none, and begins nothing."""
-        terms = [self.run.event_term(name) for name in self.index.key]
-        parts = [f"float_key({t.source})" if t.kind is Kind.FLOAT else t.source for t in terms]
-        null = {Kind.INT: "{0} == NULL_INT", Kind.CODE: "{0} == NULL_CODE", Kind.FLOAT: "{0} != {0}"}
-        with w.block(f"if {' or '.join(null[t.kind].format(t.source) for t in terms)}:"):
-            w("events += 1")
-            self.absences.push(w, outside_partitions=True)
-            w("continue")
-        for i, part in enumerate(parts):
-            w(f"key{i} = {part}")
-        name, stride = self.index.name, self.index.stride
-        if len(parts) == 1:
-            w(f"at = slot_in({name}, {stride}, slots, key0)")
+    def _find_slot(self, w: Writer, index: RunIndex) -> None:
+        """The slot of the event's partition (an event with a null in its key is in none, and begins nothing), and those
+        of the runs that wait for one of its values."""
+        if index.awaited is not None:
+            term = self.run.event_term(index.awaited.attribute)
+            w(f"wanted{index.suffix} = {_key_part(term, index.awaited.as_float)}")
+            index.find(w, index.at, self._parts(index, f"wanted{index.suffix}"))
             return
-        hashed = "key0"
-        for i in range(1, len(parts)):
-            hashed = f"mixed_key({hashed}, key{i})"
-        same = " and ".join(f"{name}[at + {i}] == key{i}" for i in range(len(parts)))
-        w(f"at = first_slot({hashed}, slots) * {stride}")
-        with w.block(f"while {self.index.count()} != EMPTY and not ({same}):"):
-            w(f"at = (at + {stride}) % {name}.shape[0]")
+        terms = [self.run.event_term(name) for name in index.key]
+        if terms:
+            with w.block(f"if {' or '.join(_is_null(term) for term in terms)}:"):
+                w("events += 1")
+                self.absences.push(w, outside_partitions=True)
+                w("continue")
+        for i, term in enumerate(terms):
+            w(f"key{i} = {_key_part(term, False)}")
+        index.find(w, index.at, self._parts(index))
+
+    def _parts(self, index: RunIndex, wanted: str | None = None) -> list[str]:
+        return [f"key{i}" for i in range(len(index.key))] + ([wanted] if wanted is not None else [])
 
     # --- the runs of one component ------------------------------------------------------------------------------------
 
@@ -334,9 +342,12 @@ class _Generator:
         bits = sum({1 << self.run.components[j].step.begin for j, _ in reachable})
         if component.takes and component.step.take is not None:
             bits |= 1 << component.step.take
-        w(f"# runs at component {s}")
-        with w.block("if True:" if self.compared else f"if bits & np.uint64({bits}):"):
-            w(f"head = {self.index.head(s)}", f"previous, r = EMPTY, {self.index.name}[head]")
+        index = self._index_of(s)
+        conditions = [f"{index.count()} > 0"]
+        if not self.compared:
+            conditions.append(f"bits & np.uint64({bits}) != 0")
+        with w.block(f"if {' and '.join(conditions)}:  # runs at component {s}"):
+            w(f"head = {index.head(s)}", f"previous, r = EMPTY, {index.name}[head]")
             with w.block("while r != EMPTY:"):
                 w("following = run[r + NEXT]", "visited += 1")
                 self._visit(w, s, reachable)
@@ -344,15 +355,19 @@ class _Generator:
                     w("previous = r")
                 with w.block("else:"):
                     with w.block("if previous == EMPTY:"):
-                        w(f"{self.index.name}[head] = following")
+                        w(f"{index.name}[head] = following")
                     with w.block("else:"):
                         w("run[previous + NEXT] = following")
-                    w("run[r + NEXT] = free", "free = r", "live -= RUN_SIZE", f"{self.index.count()} -= 1")
+                    w("run[r + NEXT] = free", "free = r", "live -= RUN_SIZE", f"{index.count()} -= 1")
                 w("r = following")
         if self.contiguous and not self.compared:
-            with w.block("else:"):
-                w(f"free, released = release({self.index.name}, {self.index.head(s)}, run, free)")
-                w("live -= released * RUN_SIZE", f"{self.index.count()} -= released")
+            with w.block(f"elif {index.count()} > 0:"):
+                self._release(w, s)
+
+    def _release(self, w: Writer, s: int) -> None:
+        index = self._index_of(s)
+        w(f"free, released = release({index.name}, {index.head(s)}, run, free)")
+        w("live -= released * RUN_SIZE", f"{index.count()} -= released")
 
     def _visit(self, w: Writer, s: int, reachable: list[tuple[int, list[str]]]) -> None:
         if self.plan.window is not None:
@@ -407,14 +422,11 @@ class _Generator:
     def _same_partition(self) -> str:
         """Whether the event is in the partition of the run's first event; those with a null are in one of their own."""
         names = self.compared
-        kinds = [self.plan.columns[name] for name in names]
-        null = {Kind.INT: "{0} == NULL_INT", Kind.CODE: "{0} == NULL_CODE", Kind.FLOAT: "{0} != {0}"}
-        of_event = [f"column{self.run.column[name]}[e]" for name in names]
-        of_run = [self.run.of_run(Value("origin", NOWHERE, self.run.column[name])) for name in names]
-        here, there = (
-            " or ".join(null[k].format(x) for k, x in zip(kinds, xs, strict=True)) for xs in (of_event, of_run)
-        )
-        equal = " and ".join(f"{a} == {b}" for a, b in zip(of_event, of_run, strict=True))
+        of_event = [self.run.event_term(name) for name in names]
+        origins = [Value("origin", NOWHERE, self.run.column[name]) for name in names]
+        of_run = [Term(self.run.of_run(value), self.run.kinds[value.column]) for value in origins]
+        here, there = (" or ".join(map(_is_null, terms)) for terms in (of_event, of_run))
+        equal = " and ".join(f"{a.source} == {b.source}" for a, b in zip(of_event, of_run, strict=True))
         return f"(({here}) and ({there})) or ({equal} and not ({here}))"
 
     def _reachable(self, at: int) -> list[tuple[int, list[str]]]:
@@ -465,7 +477,13 @@ class _Generator:
                 w(f"new_{value.name} = {carried or self.run.begun(value, at, to, self.run.of_run)}")
             self._complete(w, at, to, _of_new)
             w("partial_matches += 1")
-            if to in self.states:
+            if to not in self.states:
+                return
+            awaited = self._index_of(to).awaited
+            if awaited is None:
+                self._merge_or(w, to, _of_new, at == NOWHERE, lambda: self._add(w, at, to))
+                return
+            with w.block(f"if not ({_is_null(self._wanted(awaited))}):  # what equals null never comes"):
                 self._merge_or(w, to, _of_new, at == NOWHERE, lambda: self._add(w, at, to))
 
         if self.absences.test_at_once(w, at, to, self.run.of_run):
@@ -519,11 +537,12 @@ class _Generator:
         with w.block("if chosen:"):
             w("founds += FOUND_SIZE")
             for state in self.states:
-                w(f"free, released = release({self.index.name}, {self.index.head(state)}, run, free)")
-                w("live -= released * RUN_SIZE", f"{self.index.count()} -= released")
+                with w.block(f"if {self.indexes[0].count()} > 0:"):
+                    self._release(w, state)
 
     def _add(self, w: Writer, at: int, to: int) -> None:
-        index, head = self.index, self.index.head(to)
+        """A new run `q` at component `to`, with the values just computed."""
+        index = self._index_of(to)
         began, before = ("m", "EMPTY") if at == NOWHERE else ("run[r + BEGAN]", "run[r + NODE]")
         with w.block("if live < top:"):
             w("q = free", "free = run[q + NEXT]")
@@ -533,16 +552,22 @@ class _Generator:
         for value in self.run.live(to):
             self._set(w, "q", value)
         w(f"add_node(node, nodes, row, {to}, {before}, {began})", "nodes += NODE_SIZE")
-        if at == NOWHERE:
-            with w.block(f"if {index.count()} == EMPTY:"):
-                for i in range(len(index.key)):
-                    w(f"{index.name}[at + {i}] = key{i}")
-                w(f"{index.count()} = 0")
-                if index.key:
-                    w("used += 1")
+        slot = index.at
+        if index.awaited is not None:
+            slot = "to"
+            wanted = _key_part(self._wanted(index.awaited), index.awaited.as_float)
+            index.find(w, slot, self._parts(index, wanted))
+            index.occupy(w, slot, self._parts(index, wanted))
+        elif at == NOWHERE or self._index_of(at) is not index:
+            index.occupy(w, slot, self._parts(index))
             if index.knows_place:
-                w(f"{index.name}[at + {len(index.key) + 1}] = m")
-        w(f"run[q + NEXT] = {index.name}[{head}]", f"{index.name}[{head}] = q", f"{index.count()} += 1")
+                w(f"{index.place()} = m")
+        head = index.head(to, slot)
+        w(f"run[q + NEXT] = {index.name}[{head}]", f"{index.name}[{head}] = q", f"{index.count(slot)} += 1")
+
+    def _wanted(self, awaited: Awaited) -> Term:
+        """The value that a new run waits for."""
+        return Term(_of_new(awaited.value), self.run.kinds[awaited.value.column])
 
     def _take(self, w: Writer, s: int) -> None:
         """The run `r` takes the event: it stays in its list, changed, unless it is merged into another."""
@@ -559,13 +584,21 @@ class _Generator:
         self._complete(w, s, s, source)
         w("partial_matches += 1")
 
+        awaited = self._index_of(s).awaited
+        # The run may go on without the event too, or wait for another value, in another list.
+        moves = bool(self.compared) or (awaited is not None and awaited.value in changed)
+
         def change() -> None:
-            if self.compared:  # the run may go on without the event too
+            if moves:
                 for value in self.run.live(s):
                     if value not in changed:
                         w(f"new_{value.name} = {self.run.of_run(value)}")
                 self._add(w, s, s)
-                with w.block("if previous == EMPTY:"):
+                with w.block(
+                    "if previous == EMPTY:"
+                    if awaited is None
+                    else f"if previous == EMPTY and to == {self._index_of(s).at}:"
+                ):
                     w("previous = q")
                 return
             for value in changed:
@@ -574,7 +607,11 @@ class _Generator:
             w("run[r + NODE] = nodes", "nodes += NODE_SIZE", "keep = True")
 
         def go_on() -> None:
-            self._merge_or(w, s, source, False, change, "q" if self.compared else "r")
+            if moves and awaited is not None:
+                with w.block(f"if not ({_is_null(self._wanted(awaited))}):  # what equals null never comes"):
+                    self._merge_or(w, s, source, False, change)
+            else:
+                self._merge_or(w, s, source, False, change, "q" if moves else "r")
 
         high = self.run.components[s].high
         if s == self.run.last and high is not None:
@@ -644,6 +681,23 @@ class _Generator:
 
     def _set(self, w: Writer, run: str, value: Value) -> None:
         w(f"run[{run} + {value.field}] = {self.run.as_held(value, _of_new(value))}")
+
+
+def _is_null(term: Term) -> str:
+    match term.kind:
+        case Kind.INT:
+            return f"{term.source} == NULL_INT"
+        case Kind.CODE:
+            return f"{term.source} == NULL_CODE"
+        case _:
+            return f"{term.source} != {term.source}"
+
+
+def _key_part(term: Term, as_float: bool) -> str:
+    """A value as part of a key; as floats, integers equal floats."""
+    if term.kind is Kind.FLOAT:
+        return f"float_key({term.source})"
+    return f"float_key(null_to_nan({term.source}))" if as_float else term.source
 
 
 def _of_new(value: Value) -> str:
