@@ -20,6 +20,7 @@ from cepheid.codegen.scalar import is_compilable
 from cepheid.events import Clock, Schema, in_order, primitive
 from cepheid.kernels import END_OF_TIME, Kernel, counters
 from cepheid.kernels.registry import kernel_for
+from cepheid.kernels.runs import own_counters
 from cepheid.lang import parse
 from cepheid.optimize.lower import lower
 from cepheid.semantics import evaluate
@@ -102,7 +103,7 @@ class Prepared:
             matches += len(positions)
             length += len(positions.values)
         state, positions = kernel.advance(state, END_OF_TIME)
-        counted = counters(state)
+        counted = counters(state) | (own_counters(state) if kernel.plan.evaluator == "runs" else {})
         return Found(matches + len(positions), length + len(positions.values), counted)
 
 
