@@ -163,7 +163,7 @@ class _Look:
             found = pc.unique(types.indices).to_pylist()
             names = types.dictionary.to_pylist()
             for code in found:
-                chosen = batch if len(found) == 1 else batch.filter(pc.equal(types.indices, code))
+                chosen = batch if len(found) == 1 or not sparse else batch.filter(pc.equal(types.indices, code))
                 has = {n for n in sparse if chosen.column(n).null_count < chosen.num_rows}
                 self.filled.setdefault(names[code], set()).update(has)
                 seen.add(names[code])
