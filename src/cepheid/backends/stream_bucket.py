@@ -7,7 +7,7 @@ by columns they carry, matches do not depend on how the stream was cut into batc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,16 +17,18 @@ import pyarrow.compute as pc
 
 from cepheid.backends import stream_state
 from cepheid.backends.found import Found, first_and_last, from_matches, position_columns
+from cepheid.backends.local_events import complete_matches
 from cepheid.backends.sources import readable
 from cepheid.backends.stepping import TIME, Stepper
 from cepheid.backends.stream_pack import from_bytes, joined, to_bytes
 from cepheid.backends.stream_plan import StreamPlan, StreamQuery, mask_column
 from cepheid.backends.stream_reader import as_json
+from cepheid.backends.summaries import summary_of
 from cepheid.codegen.columns import MASK
 from cepheid.kernels import END_OF_TIME, Array, Kernel, Positions
 from cepheid.kernels.registry import kernel_for
 from cepheid.pattern import negatives
-from cepheid.semantics import evaluate
+from cepheid.semantics import Match, evaluate
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +191,11 @@ class Bucket:
         for positions in self._answers(number, query, stepper, released, watermark):
             if len(positions):
                 start, end = (self.rows.ticks(at) for at in first_and_last(positions))
-                found = Found(position_columns(positions, query.prepared.many), start, end)
+                found = Found(_columns(positions, query), start, end)
                 outputs.extend(self._shown(number, query, found))
+        if query.sums_up and watermark == END_OF_TIME:
+            row = summary_of(replace(query.prepared, kernel=stepper.compiled), stepper)
+            outputs.append(self.plan.reader.shown(query.prepared, [row]))
         oldest = min(stepper.oldest, self.rows.end)
         if self._is_over(query, oldest, watermark):
             self.memory.pop(number, None)
@@ -218,6 +223,8 @@ class Bucket:
         has ceased to matter."""
         if watermark == END_OF_TIME:
             return True
+        if query.sums_up:
+            return False
         window = query.window
         if window is not None and watermark - 1 - self.last > window:
             return True
@@ -227,6 +234,8 @@ class Bucket:
         """The oracle looks at all that is kept, every time; a match is given when the watermark passes its end (and the
         time in which it may be taken back)."""
         reader = self.plan.reader
+        if query.sums_up and watermark < END_OF_TIME:
+            return [], self.rows.first
         ticks = np.asarray(self.rows.table.column(TIME))
         found = reader.oracle_events(query.prepared, self.rows.table, ticks)
         events = [replace(e, position=e.position + self.rows.first) for e in found]
@@ -234,7 +243,7 @@ class Bucket:
         matches = [
             match
             for match in evaluate(unlimited, events, query.prepared.clock)
-            if self.watermark <= match.end + query.lag < watermark
+            if query.sums_up or self.watermark <= match.end + query.lag < watermark
         ]
         outputs: list[pa.RecordBatch] = []
         if matches and query.gatherer is None:
@@ -248,12 +257,33 @@ class Bucket:
         return outputs, self.rows.first + gone
 
     def _shown(self, number: int, query: StreamQuery, found: Found) -> Iterator[pa.RecordBatch]:
-        assert query.gatherer is not None
         limit = query.prepared.query.limit
         if limit is not None:
             found = _first(found, limit - self.given.get(number, 0))
-        if len(found.start):
+        if not len(found.start):
+            return
+        if query.gatherer is not None:
             yield from self._limited(number, query, query.gatherer.table(found, self.rows))
+        else:
+            matches = self._matches(query, found)
+            yield from self._limited(number, query, self.plan.reader.shown(query.prepared, matches))
+
+    def _matches(self, query: StreamQuery, found: Found) -> list[Match]:
+        """The matches with their events, as the oracle would give them."""
+        flat = [c.flatten() if pa.types.is_list(c.type) else c for c in found.variables.values()]
+        positions = np.unique(np.asarray(pc.drop_null(pa.concat_arrays(flat))))
+        rows = self.rows.table.take(pa.array(positions - self.rows.first))
+        prepared = query.prepared
+        given = self.plan.reader.oracle_events(prepared, rows, np.asarray(rows.column(TIME)))
+        events = [replace(event, position=int(at)) for event, at in zip(given, positions, strict=True)]
+        place = {int(at): number for number, at in enumerate(positions)}
+        columns = {var: column.to_pylist() for var, column in found.variables.items()}
+        bindings = [
+            {var: _placed(values[number], place) for var, values in columns.items()}
+            for number in range(len(found.start))
+        ]
+        unlimited = replace(prepared, query=replace(prepared.query, limit=None))
+        return complete_matches(unlimited, bindings, events)
 
     def _limited(self, number: int, query: StreamQuery, output: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         limit = query.prepared.query.limit
@@ -268,7 +298,8 @@ class Bucket:
     @property
     def is_empty(self) -> bool:
         """Whether a new bucket would do as well."""
-        return not (self.waiting.num_rows or self.rows.table.num_rows or self.memory or self.given)
+        sums_up = any(query.sums_up for _, query in self.queries)
+        return not (self.waiting.num_rows or self.rows.table.num_rows or self.memory or self.given or sums_up)
 
     def wake_at(self) -> int | None:
         """The time after which there is something to do even if no event comes."""
@@ -350,6 +381,16 @@ def _sortable(column: pa.Array) -> pa.Array:
     if pa.types.is_nested(column.type) or pa.types.is_null(column.type):
         return pa.array([None if value is None else as_json({"": value}) for value in column.to_pylist()], pa.string())
     return column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
+
+
+def _columns(positions: Positions, query: StreamQuery) -> dict[str, pa.Array]:
+    return position_columns(positions, query.prepared.many, query.prepared.never_empty)
+
+
+def _placed(at: int | list[int] | None, place: Mapping[int, int]) -> int | tuple[int, ...] | None:
+    if isinstance(at, list):
+        return tuple(place[position] for position in at)
+    return None if at is None else place[at]
 
 
 def _first(found: Found, count: int) -> Found:

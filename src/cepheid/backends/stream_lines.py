@@ -25,13 +25,18 @@ from cepheid.events import UNTYPED, Clock, Event, Schema, Type, complete, type_o
 from cepheid.kernels import Array
 from cepheid.semantics import Match
 
+MIXED = pa.binary()
+"""Values that no kernel can hold, because they are of several types or not plain, as JSON."""
+
 
 def line_schema(loaded: Loaded, columns: Columns) -> pa.Schema:
-    """A column for each attribute, in the type that all its values have; values of several types are JSON text."""
+    """A column for each attribute, in the type that all its values have."""
     found: dict[str, set[pa.DataType]] = {}
-    for attributes in layout_of(loaded).values():
-        for name, kind in attributes.items():
-            found.setdefault(name, set()).add(kind)
+    for kind, attributes in layout_of(loaded).items():
+        for name, arrow_type in attributes.items():
+            is_text = loaded.schema.types[kind].get(name) is Type.STRING
+            plain = not pa.types.is_string(arrow_type) or is_text
+            found.setdefault(name, set()).add(arrow_type if plain else MIXED)
     fields = [(name, _one_type(kinds)) for name, kinds in found.items() if name not in (columns.type, columns.time)]
     time = pa.timestamp("us", "UTC") if loaded.clock.is_timestamp else pa.int64()
     own = [(RAW, pa.string()), (FILE, pa.string()), (NUMBER, pa.int64())]
@@ -41,7 +46,7 @@ def line_schema(loaded: Loaded, columns: Columns) -> pa.Schema:
 def _one_type(kinds: set[pa.DataType]) -> pa.DataType:
     if kinds == {pa.int64(), pa.float64()}:
         return pa.float64()
-    return next(iter(kinds)) if len(kinds) == 1 else pa.string()
+    return next(iter(kinds)) if len(kinds) == 1 else MIXED
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +137,9 @@ class LineReader(Reader):
 
     # --- the oracle ---------------------------------------------------------------------------------------------------
 
+    def shown_from(self) -> Sequence[str]:
+        return [self.columns.type, self.columns.time, RAW]
+
     def oracle_events(self, prepared: Prepared, rows: pa.RecordBatch, ticks: Array) -> list[Event]:
         return complete(list(self._given(rows, ticks)), prepared.schema)
 
@@ -160,8 +168,8 @@ def _value(value: Any, kind: pa.DataType) -> Any:
     """The value in the form that the column's type takes."""
     if value is None:
         return None
-    if pa.types.is_string(kind):
-        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if kind == MIXED:
+        return json.dumps(value, ensure_ascii=False).encode()
     if pa.types.is_floating(kind):
         return float(value)
     if pa.types.is_list(kind):

@@ -47,7 +47,7 @@ class StreamQuery:
     name: str
     prepared: Prepared
     gatherer: Gatherer | None
-    """None where the output is not made of rows of the input (a query over what other queries derive)."""
+    """None where the output is not made of rows of the input: lines of JSON, or what other queries derive."""
     key: tuple[str, ...]
     lag: int
     """Ticks after its end at which a match that the oracle finds is certain."""
@@ -59,6 +59,11 @@ class StreamQuery:
     @property
     def by_oracle(self) -> bool:
         return self.prepared.plan.evaluator == REFERENCE
+
+    @property
+    def sums_up(self) -> bool:
+        """Whether the output is one row about all matches, which comes with the end of time only."""
+        return summarises(self.prepared.query)
 
     @property
     def window(self) -> int | None:
@@ -137,7 +142,7 @@ class StreamPlan:
             names.update(dict.fromkeys(columns_read(query.key, self.schema)))
             names.update(dict.fromkeys(query.read_by_kernel(self.schema)))
             if query.gatherer is None or query.by_oracle:
-                names.update(dict.fromkeys(self.schema.names))
+                names.update(dict.fromkeys(self.reader.shown_from()))
             else:
                 names.update(dict.fromkeys(query.gatherer.needed()))
         return [name for name in self.schema.names if name in names]
@@ -192,6 +197,8 @@ class StreamPlan:
                     distribution(query.prepared.plan), "reason", "there is no key that all components share"
                 )
                 lines.append(f"{query.name}: in one bucket, one task: {reason}")
+            if query.sums_up:
+                lines.append(f"{query.name}: the row about all matches comes with the end of time only")
             if query.window is None and (not query.by_oracle or query.horizon is None):
                 lines.append(f"{query.name}: without a window of time, state is never released as time passes")
         return lines
@@ -208,7 +215,7 @@ class Shape:
     shown_by: Callable[[Iterable[str]], tuple[str, ...]]
     """The columns that an event of some types shows."""
     lines: bool = False
-    """Whether matches that the oracle finds are shown as lines of JSON."""
+    """Whether matches are shown as lines of JSON."""
 
 
 def plan_stream(
@@ -246,7 +253,7 @@ def plan_stream(
 
 
 def _gatherer(prepared: Prepared, shape: Shape) -> Gatherer | None:
-    if is_made_by_oracle(prepared.query) or (shape.lines and prepared.plan.evaluator == REFERENCE):
+    if shape.lines or is_made_by_oracle(prepared.query):
         return None
     attributes = {var: shape.shown_by(role.event_class.types) for var, role in prepared.variables.items()}
     return Gatherer.of(prepared, shape.reader.schema, shape.reader.columns.time, attributes)
@@ -255,13 +262,8 @@ def _gatherer(prepared: Prepared, shape: Shape) -> Gatherer | None:
 def stream_query(name: str, prepared: Prepared, gatherer: Gatherer | None) -> StreamQuery:
     """The query as a stream can run it; refuses what has no answer before the end of time."""
     query = prepared.query
-    if summarises(query):
-        raise NotAvailable(
-            "a stream has no end, so there is no row about all its matches",
-            hint="return columns of each match and aggregate the output, or run the query in batch",
-        )
     by_oracle = prepared.plan.evaluator == REFERENCE
-    lag = _lag(query, prepared) if by_oracle else 0
+    lag = _lag(query, prepared) if by_oracle and not summarises(query) else 0
     waits = lag > 0 or (not by_oracle and _ends_with_negation(prepared.plan))
     if query.limit is not None and waits:
         raise NotAvailable(
@@ -272,7 +274,7 @@ def stream_query(name: str, prepared: Prepared, gatherer: Gatherer | None) -> St
     key = spread.attributes if isinstance(spread, Keyed) and query.limit is None else ONE_BUCKET
     kernel = prepared.kernel
     arrays = () if kernel is None else tuple(f"{array.name} {array.dtype}" for array in kernel.arrays)
-    horizon = _horizon(query, prepared, lag) if by_oracle else None
+    horizon = _horizon(query, prepared, lag) if by_oracle and not summarises(query) else None
     shipped = replace(prepared, kernel=None)
     own_gatherer = None if gatherer is None else replace(gatherer, prepared=shipped)
     return StreamQuery(name, shipped, own_gatherer, key, lag, horizon, arrays)

@@ -59,6 +59,10 @@ class Reader(ABC):
     def read(self, given: pa.RecordBatch, earliest: int, latest: int) -> Read:
         """The events of some rows; times outside of the bounds are ones that a stream cannot hold."""
 
+    def shown_from(self) -> Sequence[str]:
+        """The columns that the oracle's events are made from."""
+        return self.schema.names
+
     @abstractmethod
     def oracle_events(self, prepared: Prepared, rows: pa.RecordBatch, ticks: Array) -> list[Event]: ...
 
