@@ -26,11 +26,13 @@ from cepheid.codegen.compile import compiled
 from cepheid.codegen.scalar import condition
 from cepheid.codegen.writer import Writer
 from cepheid.errors import NotAvailable
-from cepheid.expr import At, Attr, Expr
+from cepheid.expr import Expr
 from cepheid.kernels import BOUNDS, COUNTERS, END_OF_TIME, FREE, OLDEST, VALUES, Kernel
 from cepheid.kernels.tree_buffers import NEVER, Buffer, Buffers, Chain, Place
 from cepheid.kernels.tree_top import Output, Top
 from cepheid.optimize.alternatives import Alternative, Group, alternatives
+from cepheid.optimize.cost import first_nodes
+from cepheid.optimize.placement import join_tests, nodes, placed
 from cepheid.pattern import Conj, Disj, EventClass, Kleene, Pattern, Seq, walk
 from cepheid.physical import (
     ConNode,
@@ -213,40 +215,17 @@ class _Branch:
         core = tree
         while isinstance(core, NegNode | GroupNode):
             core = core.item
-        pushed = {var for node in _nodes(core) if isinstance(node, NseqNode) for var in node.negated}
+        pushed = {var for node in nodes(core) if isinstance(node, NseqNode) for var in node.negated}
         on_top = [a for a in alternative.absences if not pushed.issuperset(a.variables)]
         about_nothing = any(ex.variables(p).intersection(alternative.empty) for p in buffers.plan.predicates)
         needs_top = bool(alternative.groups or on_top or about_nothing)
-        joinable, self.at_root = self._tests()
+        negated = [step.var for step in buffers.plan.steps if step.negated]
+        joinable, self.at_root = join_tests(alternative, buffers.plan.predicates, negated)
         root = self._build(core, joinable, is_root=True, emits=not needs_top)
         alone = () if self.operators else (*joinable, *self.at_root)
         self.leaf = None if needs_top or self.operators else root
         self.leaf_tests = alone
         self.top = Top(buffers, output, number, alternative, root if needs_top else None, tuple(on_top), alone)
-
-    # --- where predicates are tested ----------------------------------------------------------------------------------
-
-    def _tests(self) -> tuple[list[Expr], list[Expr]]:
-        """The predicates that joined events decide: those to be tested as soon as they can be, and those of the root.
-
-        A predicate on a closure's members is one on its closing event too."""
-        negated = {step.var for step in self.buffers.plan.steps if step.negated}
-        closures = {group.var: group for group in self.alternative.groups}
-        undecided = {*closures, *self.alternative.empty}
-        early: list[Expr] = []
-        late: list[Expr] = []
-        for predicate in self.buffers.plan.predicates:
-            names = ex.variables(predicate)
-            if names & negated:
-                continue
-            mentioned = names & undecided
-            if mentioned and not all(
-                var in closures and closures[var].closing and _only_members(predicate, var) for var in mentioned
-            ):
-                continue
-            settled = names & set(self.alternative.joined) and not _has_constant_part(predicate)
-            (early if settled else late).append(predicate)
-        return early, late
 
     def _build(self, node: TreeNode, tests: Sequence[Expr], *, is_root: bool = False, emits: bool = False) -> Buffer:
         """The buffer of a node; its operators are appended, operands first. A root that emits has no buffer, so that
@@ -260,17 +239,9 @@ class _Branch:
                 pass
             case _:
                 raise NotAvailable(f"a tree plan has no {type(node).__name__} inside")
-        below: list[Expr] = []
-        sides: list[Buffer] = []
-        for child in (node.left, node.right):
-            scopes = _scopes(child)
-            pushed = [t for t in tests if any(self._joined_in(t) <= scope for scope in scopes)]
-            below += pushed
-            sides.append(self._build(child, pushed))
-        left, right = sides
-        own = [t for t in tests if not any(t is other for other in below)]
-        if is_root:
-            own += self.at_root
+        parts = placed(node, tests, self.alternative.joined)
+        left, right = self._build(node.left, parts.left), self._build(node.right, parts.right)
+        own = [*parts.own, *(self.at_root if is_root else [])]
         out = None
         if not emits:
             both = (*left.variables, *right.variables)
@@ -291,16 +262,15 @@ class _Branch:
                 other = b.chain(right, b.equalities(tests, right.sure, left.sure), shared=False) if equal else None
                 return _Operator("CON", left, right, out, rest, chain, other)
             case SeqNode() | KseqNode():
-                absent = tuple((var, self._absence_chain(var, right)) for var in _pending_absences(node.right))
+                absent = tuple(
+                    (var, self._absence_chain(var, right)) for n in first_nodes(node.right) for var in n.negated
+                )
                 closure = None
                 if isinstance(node, KseqNode):
                     (closure,) = (group for group in self.alternative.groups if group.var == node.closure)
                 return _Operator("SEQ", left, right, out, rest, chain, None, absent, closure)
             case _:
                 return _Operator("DIS", left, right, out)
-
-    def _joined_in(self, test: Expr) -> frozenset[str]:
-        return ex.variables(test) & frozenset(self.alternative.joined)
 
     # --- operators ----------------------------------------------------------------------------------------------------
 
@@ -593,63 +563,3 @@ def _finals(operands: Pattern) -> list[str]:
         case _:
             assert isinstance(operands, EventClass)
             return [operands.var]
-
-
-def _nodes(node: TreeNode) -> Iterable[TreeNode]:
-    yield node
-    match node:
-        case SeqNode() | KseqNode() | ConNode() | DisNode():
-            yield from _nodes(node.left)
-            yield from _nodes(node.right)
-        case NseqNode():
-            yield from _nodes(node.right)
-
-
-def _variables(node: TreeNode) -> list[str]:
-    return [n.var for n in _nodes(node) if isinstance(n, LeafBuffer)]
-
-
-def _scopes(node: TreeNode) -> list[frozenset[str]]:
-    """The sets of variables whose predicates can be tested inside the node."""
-    match node:
-        case NseqNode():
-            return _scopes(node.right)
-        case DisNode():
-            return _scopes(node.left) + _scopes(node.right)
-        case SeqNode() | KseqNode() | ConNode():
-            return [frozenset(_variables(node))]
-        case _:
-            return []
-
-
-def _pending_absences(node: TreeNode) -> Iterable[str]:
-    """The negations pushed down to the first operand of a subtree, for which what is joined from the left counts."""
-    while True:
-        match node:
-            case NseqNode():
-                yield from node.negated
-                node = node.right
-            case SeqNode() | KseqNode():
-                node = node.left
-            case _:
-                return
-
-
-def _only_members(predicate: Expr, closure: str) -> bool:
-    """Whether the predicate speaks of the closure's members alone, and neither of its first or last nor of all."""
-    return all(
-        isinstance(node, Attr) and node.at is At.EVENT
-        for node in ex.walk(predicate)
-        if isinstance(node, Attr | ex.Aggregate) and node.var == closure
-    )
-
-
-def _has_constant_part(predicate: Expr) -> bool:
-    """Whether some part of the predicate that is true or false by itself names no variable at all."""
-    match predicate:
-        case ex.And() | ex.Or():
-            return any(_has_constant_part(item) for item in predicate.items)
-        case ex.Not() | ex.Filter():
-            return _has_constant_part(predicate.item)
-        case _:
-            return not ex.variables(predicate)

@@ -12,7 +12,8 @@ from cepheid.checks import summarises
 from cepheid.errors import NotAvailable
 from cepheid.events import Clock, Schema
 from cepheid.expr import At, Attr, Expr
-from cepheid.optimize.search import tree_plan
+from cepheid.optimize.search import Situation, tree_plan
+from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import (
     Disj,
     EventClass,
@@ -27,7 +28,7 @@ from cepheid.pattern import (
     roles,
     walk,
 )
-from cepheid.physical import REFERENCE, Bit, Kind, Plan, Step
+from cepheid.physical import REFERENCE, Bit, Kind, Plan, Step, TreePlan
 from cepheid.semantics.combinations import normal_form
 from cepheid.semantics.common import expanded
 
@@ -45,12 +46,14 @@ def lower(
     *,
     evaluator: str | None = None,
     options: Mapping[str, str | bool] = _NO_OPTIONS,
+    stats: Stats = NO_STATS,
     is_compilable: Callable[[Expr], bool] = lambda _: True,
     is_vectorisable: Callable[[Expr], bool] = lambda _: True,
 ) -> Plan:
     """The plan of a bound query over an input with these columns.
 
-    `is_compilable` and `is_vectorisable` say which predicates the code generators below can turn into code."""
+    `stats` is what is known about the stream, for the choice between tree plans. `is_compilable` and `is_vectorisable`
+    say which predicates the code generators below can turn into code."""
     lowering = _Lowering(query, kinds, schema)
     able, reasons = lowering.evaluators(is_compilable, is_vectorisable)
     chosen = evaluator or able[0]
@@ -80,7 +83,7 @@ def lower(
         counts_events=query.window is not None and query.window.counts_events,
         options=options,
         reasons=tuple(reasons),
-        tree=tree_plan(query, lowering.between) if chosen == TREE else None,
+        tree=lowering.tree(window, stats, options) if chosen == TREE else None,
     )
 
 
@@ -158,6 +161,10 @@ class _Lowering:
                 steps.append(Step(var, bit, bit, role.kleene.low, role.kleene.high))
         self._lacking_bits()
         return tuple(steps)
+
+    def tree(self, window: int | float | None, stats: Stats, options: Mapping[str, str | bool]) -> TreePlan:
+        wishes = {name: str(options[name]) for name in ("shape", "negation") if name in options}
+        return tree_plan(Situation(self.query, tuple(self.between), self.alone, window, stats), **wishes)
 
     def _lacking_bits(self) -> None:
         for name in _attributes_in(self.between):

@@ -1,13 +1,27 @@
-"""Which tree plan is best."""
+"""The search for the best tree plan (ZStream §5.2.3, Algorithm 5).
+
+Bottom up over ever longer stretches of a sequence, the best place to split each stretch: O(n^3), bushy plans included.
+A conjunction's operands have no order, so every way to part them is looked at where there are few of them. A nested
+operator is an operand with the cost and cardinality of its own best plan (theorem 5.1).
+
+Negations are pushed down (NSEQ) where their predicates allow it, or kept on top (NEG), whichever is cheaper.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from cepheid import expr as ex
-from cepheid.expr import At, Attr, Expr
+from cepheid.errors import InputProblem
+from cepheid.expr import Expr
 from cepheid.optimize.alternatives import Absence, Alternative, Group, alternatives
-from cepheid.pattern import Conj, Disj, EventClass, Pattern, Query, Seq, positives, roles
+from cepheid.optimize.cost import Model, operator_cost, total_cost
+from cepheid.optimize.placement import Gap, Narrowing, class_names
+from cepheid.optimize.shapes import SHAPES, parse_shape, shaped
+from cepheid.optimize.stats import NO_STATS, Stats
+from cepheid.pattern import Conj, Disj, EventClass, Pattern, Query, Seq, roles
 from cepheid.physical import (
     ConNode,
     DisNode,
@@ -21,17 +35,375 @@ from cepheid.physical import (
     TreePlan,
 )
 
+_FEW = 6
+"""Up to how many operands of a conjunction every way to part them is looked at."""
+_RUNNERS_UP = 3
 
-def tree_plan(query: Query, predicates: Sequence[Expr]) -> TreePlan:
-    return TreePlan(tuple(_left_deep(a.operands) for a in alternatives(query.pattern)))
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a tree plan is chosen for: a query, its predicates (single-class ones by variable, the others), its window
+    in ticks or events, and what is known of the stream."""
+
+    query: Query
+    predicates: tuple[Expr, ...]
+    single: Mapping[str, Sequence[Expr]]
+    window: float | None = None
+    stats: Stats = NO_STATS
+
+    def model(self, alternative: Alternative) -> Model:
+        found = roles(self.query.pattern)
+        return Model(
+            alternative,
+            self.predicates,
+            self.single,
+            frozenset(var for var, role in found.items() if role.negated),
+            self.stats,
+            self.window,
+            self.query.window is not None and self.query.window.counts_events,
+        )
+
+    def narrowing(self, alternative: Alternative) -> Narrowing:
+        types = {var: role.event_class.types for var, role in roles(self.query.pattern).items()}
+        return Narrowing(alternative, self.predicates, types)
 
 
-def _left_deep(pattern: Pattern) -> TreeNode:
-    if isinstance(pattern, EventClass):
-        return LeafBuffer(pattern.var)
-    assert isinstance(pattern, Seq | Conj | Disj)
-    made = {Seq: SeqNode, Conj: ConNode, Disj: DisNode}[type(pattern)]
-    node = _left_deep(pattern.items[0])
-    for item in pattern.items[1:]:
-        node = made(node, _left_deep(item))
-    return node
+def tree_plan(situation: Situation, shape: str | None = None, negation: str | None = None) -> TreePlan:
+    """The cheapest plan, or the one that the user asks for: `shape` is left-deep, right-deep, bushy, or written out
+    (`[[IBM;Sun];[Oracle;Google]]`); `negation` is `top` or `pushed`."""
+    if negation not in (None, "top", "pushed"):
+        raise InputProblem(f"no way to negate `{negation}`", expected="`top` or `pushed`")
+    chosen: list[_Candidate] = []
+    others: list[tuple[int, _Candidate]] = []
+    found = alternatives(situation.query.pattern)
+    for number, alternative in enumerate(found):
+        candidates = _candidates(situation, alternative, shape if len(found) == 1 or shape in SHAPES else None)
+        wanted = [c for c in candidates if negation is None or c.negation in (None, negation)]
+        ranked = sorted(wanted, key=lambda c: c.cost)
+        chosen.append(ranked[0])
+        others += [(number, c) for c in sorted(candidates, key=lambda c: c.cost) if c is not ranked[0]]
+    trees = tuple(c.tree for c in chosen)
+    cost = sum(c.cost for c in chosen)
+    runners_up = []
+    for number, candidate in sorted(others, key=lambda item: item[1].cost - chosen[item[0]].cost)[:_RUNNERS_UP]:
+        whole = (*trees[:number], candidate.tree, *trees[number + 1 :])
+        reason = _why_it_lost(candidate, chosen[number])
+        runners_up.append((whole, cost - chosen[number].cost + candidate.cost, reason))
+    return TreePlan(trees, cost, tuple(runners_up))
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    tree: TreeNode
+    cost: float
+    negation: str | None
+
+
+def _candidates(situation: Situation, alternative: Alternative, shape: str | None) -> list[_Candidate]:
+    """The best plan for each place of the root's split, with negations pushed down and on top."""
+    model, narrowing = situation.model(alternative), situation.narrowing(alternative)
+    absences = [(a, gap) for a in alternative.absences if (gap := narrowing.absence(a)) is not None]
+    closures = [(g, gap) for g in alternative.groups if (gap := narrowing.closure(g)) is not None]
+    found: dict[TreeNode, _Candidate] = {}
+    for pushed in [absences, []] if absences else [[]]:
+        search = Search(model, alternative, pushed, closures)
+        if shape is None:
+            trees = [solved.tree for solved in search.by_root_split()]
+        elif shape in SHAPES:
+            trees = [shaped(alternative.operands, shape)]
+        else:
+            trees = [parse_shape(shape, alternative.operands)]
+        for tree in trees:
+            annotated = model.annotated(search.complete(tree))
+            negation = None if not absences else "pushed" if pushed else "top"
+            found.setdefault(annotated, _Candidate(annotated, total_cost(annotated), negation))
+    return list(found.values())
+
+
+def _why_it_lost(candidate: _Candidate, best: _Candidate) -> str:
+    """What makes the loser expensive: its most costly operator."""
+    ratio = candidate.cost / best.cost if best.cost else math.inf
+    worst = max(_operators(candidate.tree), key=lambda node: node.cost)
+    more = f"{ratio:.2f} times the cost" if ratio < 10 else f"{ratio:.0f} times the cost"
+    return f"{more}: {label(worst)} alone costs {worst.cost:.4g} and makes {worst.cardinality:.4g} records"
+
+
+def _operators(node: TreeNode) -> list[TreeNode]:
+    match node:
+        case NegNode() | GroupNode():
+            return [node, *_operators(node.item)]
+        case NseqNode():
+            return [node, *_operators(node.right)]
+        case SeqNode() | KseqNode() | ConNode() | DisNode():
+            return [node, *_operators(node.left), *_operators(node.right)]
+        case _:
+            return [node]
+
+
+def label(node: TreeNode) -> str:
+    """A plan on one line, as §6.2 writes it.
+
+    >>> label(SeqNode(LeafBuffer("IBM"), NseqNode(("Sun",), LeafBuffer("Oracle"))))
+    '[IBM; NSEQ(!Sun, Oracle)]'
+    """
+    match node:
+        case LeafBuffer():
+            return node.var
+        case SeqNode():
+            return f"[{label(node.left)}; {label(node.right)}]"
+        case KseqNode():
+            return f"KSEQ({label(node.left)}, {node.closure}, {label(node.right)})"
+        case ConNode():
+            return f"[{label(node.left)} & {label(node.right)}]"
+        case DisNode():
+            return f"[{label(node.left)} | {label(node.right)}]"
+        case NseqNode():
+            return f"NSEQ({', '.join(f'!{var}' for var in node.negated)}, {label(node.right)})"
+        case NegNode():
+            return f"NEG({label(node.item)}, {', '.join(f'!{var}' for var in node.negated)})"
+        case GroupNode():
+            return f"GROUPS({label(node.item)}, {', '.join(node.closures)})"
+        case _:
+            raise TypeError(f"no text for {type(node).__name__}")
+
+
+# --- Algorithm 5 ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """The best plan of a sub-pattern, without estimates in its nodes."""
+
+    tree: TreeNode
+    cardinality: float
+    cost: float
+
+
+class Search:
+    """The search over one alternative, with these negations and closures pushed down."""
+
+    def __init__(
+        self,
+        model: Model,
+        alternative: Alternative,
+        absences: Sequence[tuple[Absence, Gap]],
+        closures: Sequence[tuple[Group, Gap]],
+    ) -> None:
+        self.model = model
+        self.alternative = alternative
+        self.absences = absences
+        self.closures = closures
+
+    def best(self) -> Solved:
+        return self._solve(self.alternative.operands)
+
+    def by_root_split(self) -> list[Solved]:
+        """The best plan for each way to split the whole pattern."""
+        operands = self.alternative.operands
+        return self._sequence(operands).splits() if isinstance(operands, Seq) else [self._solve(operands)]
+
+    def complete(self, tree: TreeNode) -> TreeNode:
+        """The plan with what narrows its joins, and what is settled on top."""
+        core = self._narrowed(tree)
+        pushed = {var for absence, _ in self.absences for var in absence.variables}
+        if self.alternative.groups:
+            core = GroupNode(core, tuple(group.var for group in self.alternative.groups))
+        on_top = tuple(v for a in self.alternative.absences for v in a.variables if v not in pushed)
+        return NegNode(core, on_top) if on_top else core
+
+    def _narrowed(self, node: TreeNode) -> TreeNode:
+        """NSEQ around the operand after a pushed negation, and KSEQ where a closure lies in the gap."""
+        match node:
+            case SeqNode():
+                left, right = self._narrowed(node.left), self._narrowed(node.right)
+                first, last = _edge_names(node.right, first=True), _edge_names(node.left, first=False)
+                for group, gap in self.closures:
+                    items = gap.sequence.items
+                    if class_names(items[gap.index]) == first and class_names(items[gap.index - 1]) == last:
+                        return KseqNode(left, group.var, self._negated(right, first))
+                return SeqNode(left, self._negated(right, first))
+            case ConNode() | DisNode():
+                return replace(node, left=self._narrowed(node.left), right=self._narrowed(node.right))
+            case _:
+                return node
+
+    def _negated(self, node: TreeNode, first: frozenset[str]) -> TreeNode:
+        negated = tuple(
+            var
+            for absence, gap in self.absences
+            if class_names(gap.sequence.items[gap.index]) == first
+            for var in absence.variables
+        )
+        return _wrap_first(node, negated) if negated else node
+
+    def _solve(self, pattern: Pattern) -> Solved:
+        match pattern:
+            case EventClass():
+                return Solved(LeafBuffer(pattern.var), self.model.cardinality(pattern.var), 0.0)
+            case Seq():
+                return self._sequence(pattern).best()
+            case Conj():
+                return self._conjunction(pattern)
+            case Disj():
+                return self._disjunction(pattern)
+            case _:
+                raise AssertionError("not an operand")
+
+    def _sequence(self, pattern: Seq) -> _Stretches:
+        items = [self._solve(item) for item in pattern.items]
+        names = [class_names(item) for item in pattern.items]
+        steps = [_Step(1.0)]
+        for index in range(1, len(items)):
+            tried = self.model.order(sorted(names[index - 1]), sorted(names[index]))
+            absences = [a for a, gap in self.absences if gap == Gap(pattern, index)]
+            closures = [g for g, gap in self.closures if gap == Gap(pattern, index)]
+            if absences:
+                nseq = operator_cost(items[index].cardinality, 0, items[index].cardinality)
+                items[index] = replace(items[index], cost=items[index].cost + nseq)
+            tried *= math.prod(map(self.model.survival, absences)) * math.prod(map(self.model.enough_between, closures))
+            steps.append(_Step(tried, right_cost=float(len(closures))))
+        return _Stretches(self.model, items, steps, _crossing(self.model, names), SeqNode)
+
+    def _conjunction(self, pattern: Conj) -> Solved:
+        items = [self._solve(item) for item in pattern.items]
+        names = [class_names(item) for item in pattern.items]
+        if len(items) > _FEW:
+            steps = [_Step(1.0)] * len(items)
+            return _Stretches(self.model, items, steps, _crossing(self.model, names), ConNode).best()
+        return self._parted(items, names)
+
+    def _parted(self, items: Sequence[Solved], names: Sequence[frozenset[str]]) -> Solved:
+        """Every way to part the operands of a conjunction in two."""
+        best: dict[int, Solved] = {1 << i: item for i, item in enumerate(items)}
+        tests = _crossing(self.model, names)
+        for chosen in range(1, 1 << len(items)):
+            if chosen in best:
+                continue
+            part = (chosen - 1) & chosen
+            while part > chosen - part:
+                rest = chosen - part
+                one, other = (best[part], best[rest]) if rest & -rest > part & -part else (best[rest], best[part])
+                between = [t for t in tests if t.spans & part and t.spans & rest and not t.spans & ~chosen]
+                made, cost = self.model.join(
+                    one.cardinality * other.cardinality,
+                    one.cardinality + other.cardinality,
+                    [t.selectivity for t in between if t.equality],
+                    [t.selectivity for t in between if not t.equality],
+                )
+                cost += one.cost + other.cost
+                if chosen not in best or cost < best[chosen].cost:
+                    best[chosen] = Solved(ConNode(one.tree, other.tree), made, cost)
+                part = (part - 1) & chosen
+        return best[(1 << len(items)) - 1]
+
+    def _disjunction(self, pattern: Disj) -> Solved:
+        first, *rest = [self._solve(item) for item in pattern.items]
+        for item in rest:
+            made = first.cardinality + item.cardinality
+            cost = first.cost + item.cost + operator_cost(made, 0, made)
+            first = Solved(DisNode(first.tree, item.tree), made, cost)
+        return first
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What a split at one place of a sequence means: the share of pairs tried, and a cost for each right record."""
+
+    tried: float
+    right_cost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Crossing:
+    """A test between operands: the first and the last it names, and all of them as bits."""
+
+    low: int
+    high: int
+    spans: int
+    selectivity: float
+    equality: bool
+
+
+def _crossing(model: Model, names: Sequence[frozenset[str]]) -> list[_Crossing]:
+    here = frozenset().union(*names)
+    found = []
+    for test in model.tests:
+        mentioned = ex.variables(test) & frozenset(model.alternative.joined)
+        places = [i for i, part in enumerate(names) if part & mentioned]
+        if mentioned <= here and len(places) > 1:
+            spans = sum(1 << i for i in places)
+            found.append(_Crossing(places[0], places[-1], spans, model.selectivity(test), model.is_equality(test)))
+    return found
+
+
+class _Stretches:
+    """Algorithm 5 over the operands of one sequence. The tests that a split at r of the stretch i..j makes are those
+    whose first operand lies in i..r and whose last in r..j."""
+
+    def __init__(
+        self,
+        model: Model,
+        items: Sequence[Solved],
+        steps: Sequence[_Step],
+        tests: Sequence[_Crossing],
+        node: type[SeqNode] | type[ConNode],
+    ) -> None:
+        self.model = model
+        self.items = items
+        self.steps = steps
+        self.node = node
+        n = len(items)
+        self.crossed_at = [[t for t in tests if t.low < r <= t.high] for r in range(n)]
+        self.cardinality = [[0.0] * (n + 1) for _ in range(n + 1)]
+        self.cost = [[math.inf] * (n + 1) for _ in range(n + 1)]
+        self.root = [[0] * (n + 1) for _ in range(n + 1)]
+        for i, item in enumerate(items):
+            self.cardinality[i][i + 1], self.cost[i][i + 1] = item.cardinality, item.cost
+        for size in range(2, n + 1):
+            for i in range(n - size + 1):
+                j = i + size
+                for r in range(i + 1, j):
+                    made, cost = self._split(i, r, j)
+                    if cost < self.cost[i][j]:
+                        self.cost[i][j], self.root[i][j] = cost, r
+                self.cardinality[i][j] = made
+
+    def _split(self, i: int, r: int, j: int) -> tuple[float, float]:
+        left, right, step = self.cardinality[i][r], self.cardinality[r][j], self.steps[r]
+        tried = left * right * step.tried
+        equal: list[float] = []
+        others: list[float] = []
+        for test in self.crossed_at[r]:
+            if i <= test.low and test.high < j:
+                (equal if test.equality else others).append(test.selectivity)
+        looked_at = right if self.node is SeqNode else left + right
+        made, cost = self.model.join(tried, looked_at, equal, others)
+        return made, cost + self.cost[i][r] + self.cost[r][j] + step.right_cost * right
+
+    def _tree(self, i: int, j: int, root: int | None = None) -> TreeNode:
+        if j == i + 1:
+            return self.items[i].tree
+        r = root or self.root[i][j]
+        return self.node(self._tree(i, r), self._tree(r, j))
+
+    def best(self) -> Solved:
+        n = len(self.items)
+        return Solved(self._tree(0, n), self.cardinality[0][n], self.cost[0][n])
+
+    def splits(self) -> list[Solved]:
+        n = len(self.items)
+        found = [(self._split(0, r, n), r) for r in range(1, n)]
+        return [Solved(self._tree(0, n, r), made, cost) for (made, cost), r in found]
+
+
+def _edge_names(node: TreeNode, *, first: bool) -> frozenset[str]:
+    """The variables of the first (or last) operand of a subtree."""
+    while isinstance(node, SeqNode):
+        node = node.left if first else node.right
+    return frozenset(n.var for n in _operators(node) if isinstance(n, LeafBuffer))
+
+
+def _wrap_first(node: TreeNode, negated: tuple[str, ...]) -> TreeNode:
+    if isinstance(node, SeqNode | KseqNode):
+        return replace(node, left=_wrap_first(node.left, negated))
+    return NseqNode(negated, node)

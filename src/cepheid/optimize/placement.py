@@ -1,0 +1,190 @@
+"""Where a tree plan tests what: each predicate at the lowest join that binds what it names, and which negations and
+closures can narrow a join (NSEQ and KSEQ) rather than be settled on top."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from cepheid import expr as ex
+from cepheid.expr import At, Attr, Expr
+from cepheid.optimize.alternatives import Absence, Alternative, Group, Level, Sides
+from cepheid.pattern import EventClass, Pattern, Seq, walk
+from cepheid.physical import ConNode, DisNode, KseqNode, LeafBuffer, NseqNode, SeqNode, TreeNode
+
+# --- predicates -------------------------------------------------------------------------------------------------------
+
+
+def join_tests(
+    alternative: Alternative, predicates: Sequence[Expr], negated: Collection[str]
+) -> tuple[list[Expr], list[Expr]]:
+    """The predicates that joined events decide: those to be tested as soon as they can be, and those of the root.
+
+    A predicate on a closure's members is one on its closing event too."""
+    closures = {group.var: group for group in alternative.groups}
+    undecided = {*closures, *alternative.empty}
+    early: list[Expr] = []
+    late: list[Expr] = []
+    for predicate in predicates:
+        names = ex.variables(predicate)
+        if names.intersection(negated):
+            continue
+        mentioned = names & undecided
+        if mentioned and not all(
+            var in closures and closures[var].closing and only_members(predicate, var) for var in mentioned
+        ):
+            continue
+        settled = names & set(alternative.joined) and not _has_constant_part(predicate)
+        (early if settled else late).append(predicate)
+    return early, late
+
+
+def only_members(predicate: Expr, closure: str) -> bool:
+    """Whether the predicate speaks of the closure's members alone, and neither of its first or last nor of all."""
+    return all(
+        isinstance(node, Attr) and node.at is At.EVENT
+        for node in ex.walk(predicate)
+        if isinstance(node, Attr | ex.Aggregate) and node.var == closure
+    )
+
+
+def _has_constant_part(predicate: Expr) -> bool:
+    """Whether some part of the predicate that is true or false by itself names no variable at all."""
+    match predicate:
+        case ex.And() | ex.Or():
+            return any(_has_constant_part(item) for item in predicate.items)
+        case ex.Not() | ex.Filter():
+            return _has_constant_part(predicate.item)
+        case _:
+            return not ex.variables(predicate)
+
+
+# --- trees ------------------------------------------------------------------------------------------------------------
+
+
+def nodes(node: TreeNode) -> Iterator[TreeNode]:
+    """The node and those under it, without what is settled on top."""
+    yield node
+    match node:
+        case SeqNode() | KseqNode() | ConNode() | DisNode():
+            yield from nodes(node.left)
+            yield from nodes(node.right)
+        case NseqNode():
+            yield from nodes(node.right)
+
+
+def variables(node: TreeNode) -> list[str]:
+    return [n.var for n in nodes(node) if isinstance(n, LeafBuffer)]
+
+
+def _scopes(node: TreeNode) -> list[frozenset[str]]:
+    """The sets of variables whose predicates can be tested inside the node."""
+    match node:
+        case NseqNode():
+            return _scopes(node.right)
+        case DisNode():
+            return _scopes(node.left) + _scopes(node.right)
+        case SeqNode() | KseqNode() | ConNode():
+            return [frozenset(variables(node))]
+        case _:
+            return []
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The tests of a join itself, and those that its operands make."""
+
+    own: list[Expr]
+    left: list[Expr]
+    right: list[Expr]
+
+
+def placed(node: SeqNode | KseqNode | ConNode | DisNode, tests: Sequence[Expr], joined: Collection[str]) -> Placed:
+    """`joined` are all variables that the tree binds: what a test names besides them does not count."""
+
+    def inside(child: TreeNode) -> list[Expr]:
+        scopes = _scopes(child)
+        return [t for t in tests if any(ex.variables(t).intersection(joined) <= scope for scope in scopes)]
+
+    left, right = inside(node.left), inside(node.right)
+    below = [*left, *right]
+    return Placed([t for t in tests if not any(t is other for other in below)], left, right)
+
+
+# --- what can be pushed down ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The place in a sequence of operands where a negation or closure stands: before the operand `index`."""
+
+    sequence: Seq
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """Decides for one alternative which negations and closures can narrow a join. `types` are those of each variable's
+    class (none: all)."""
+
+    alternative: Alternative
+    predicates: Sequence[Expr]
+    types: Mapping[str, tuple[str, ...]]
+
+    def absence(self, absence: Absence) -> Gap | None:
+        """Where a negation can be an NSEQ: between two operands, its predicates all on the one after it (§4.4.2)."""
+        if not absence.in_sequence or self.alternative.waits(absence):
+            return None
+        gap = self._gap(absence.sides)
+        return (
+            gap if gap and all(self._depends_on_right(var, gap, absence.sides) for var in absence.variables) else None
+        )
+
+    def closure(self, group: Group) -> Gap | None:
+        """Where a closure can be a KSEQ: between two operands, its members' predicates all on the one after it."""
+        if group.closing or group.closure.low == 0:
+            return None
+        gap = self._gap(group.sides)
+        if gap is None or not self._depends_on_right(group.var, gap, group.sides):
+            return None
+        about = [p for p in self.predicates if group.var in ex.variables(p)]
+        return gap if all(only_members(p, group.var) for p in about) else None
+
+    def _gap(self, sides: Sides) -> Gap | None:
+        """The two neighbours must be known by their own events: no group reaches beyond them into the gap."""
+        if not sides.before or not sides.after:
+            return None
+        left, right = _nearest(sides.before[0]), _nearest(sides.after[0])
+        if not left or not right or not set(right) <= set(self.alternative.plain):
+            return None
+        if not set(left) <= set(self.alternative.joined):
+            return None
+        for sequence in walk(self.alternative.operands):
+            if isinstance(sequence, Seq):
+                for index in range(1, len(sequence.items)):
+                    before, after = class_names(sequence.items[index - 1]), class_names(sequence.items[index])
+                    if before <= set(left) and after <= set(right):
+                        return Gap(sequence, index)
+        return None
+
+    def _depends_on_right(self, var: str, gap: Gap, sides: Sides) -> bool:
+        right = class_names(gap.sequence.items[gap.index])
+        own = {*self.alternative.joined, *(group.var for group in self.alternative.groups)}
+        for predicate in self.predicates:
+            names = ex.variables(predicate) - {var}
+            if var in ex.variables(predicate) and (not names & own <= right or names & set(self.alternative.empty)):
+                return False
+        around = {v for level in (sides.before[0], sides.after[0]) for part in level for v in part}
+        return not any(self._may_be_one(var, other) for other in own - around - {var})
+
+    def _may_be_one(self, var: str, other: str) -> bool:
+        mine, theirs = self.types[var], self.types[other]
+        return not mine or not theirs or bool(set(mine) & set(theirs))
+
+
+def _nearest(level: Level) -> tuple[str, ...]:
+    return next((part for part in level if part), ())
+
+
+def class_names(pattern: Pattern) -> frozenset[str]:
+    return frozenset(node.var for node in walk(pattern) if isinstance(node, EventClass))

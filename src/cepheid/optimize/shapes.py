@@ -1,0 +1,119 @@
+"""Tree plans of a given shape: left-deep, right-deep, bushy, or written out as in ZStream §6.2; and all there are."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+
+from cepheid.errors import InputProblem, shown
+from cepheid.pattern import Conj, Disj, EventClass, Pattern, Seq
+from cepheid.physical import ConNode, DisNode, LeafBuffer, SeqNode, TreeNode
+from cepheid.semantics.combinations import normal_form
+
+SHAPES = ("left-deep", "right-deep", "bushy")
+_NODES: dict[type[Pattern], type[SeqNode] | type[ConNode] | type[DisNode]] = {
+    Seq: SeqNode,
+    Conj: ConNode,
+    Disj: DisNode,
+}
+_SIGNS = {";": Seq, "&": Conj, "|": Disj}
+_DEEPEST = 64
+
+
+def shaped(operands: Pattern, shape: str) -> TreeNode:
+    """The plan of a shape for a pattern of classes.
+
+    >>> from cepheid.lang import parse
+    >>> pattern = parse("PATTERN A;B;C").pattern
+    >>> shaped(pattern, "right-deep") == SeqNode(LeafBuffer("A"), SeqNode(LeafBuffer("B"), LeafBuffer("C")))
+    True
+    """
+    if isinstance(operands, EventClass):
+        return LeafBuffer(operands.var)
+    assert isinstance(operands, Seq | Conj | Disj)
+    node = _NODES[type(operands)]
+    items = [shaped(item, shape) for item in operands.items]
+
+    def over(start: int, stop: int) -> TreeNode:
+        if stop == start + 1:
+            return items[start]
+        split = {"left-deep": stop - 1, "right-deep": start + 1}.get(shape, (start + stop) // 2)
+        return node(over(start, split), over(split, stop))
+
+    return over(0, len(items))
+
+
+def all_shapes(operands: Pattern) -> Iterator[TreeNode]:
+    """Every plan for a pattern of classes, with conjunctions in the order written; there are very many."""
+    if isinstance(operands, EventClass):
+        yield LeafBuffer(operands.var)
+        return
+    assert isinstance(operands, Seq | Conj | Disj)
+    node = _NODES[type(operands)]
+
+    def over(items: tuple[TreeNode, ...]) -> Iterator[TreeNode]:
+        if len(items) == 1:
+            yield items[0]
+        for split in range(1, len(items)):
+            for left, right in itertools.product(list(over(items[:split])), list(over(items[split:]))):
+                yield node(left, right)
+
+    for items in itertools.product(*(list(all_shapes(item)) for item in operands.items)):
+        yield from over(items)
+
+
+def parse_shape(text: str, operands: Pattern) -> TreeNode:
+    """A plan written out, `[[IBM;Sun];[Oracle;Google]]`, which must be one of the pattern.
+
+    >>> from cepheid.lang import parse
+    >>> parse_shape("[A; [B; C]]", parse("PATTERN A;B;C").pattern).left.var
+    'A'
+    """
+    tokens = re.findall(r"[\[\]();&|]|[^\s\[\]();&|]+", text)
+    position = 0
+
+    def refuse(what: str) -> InputProblem:
+        return InputProblem(
+            f"the plan `{shown(text)}` {what}",
+            expected=f"one of {', '.join(SHAPES)}, or a plan such as `[[A;B];C]` of the pattern's operands",
+        )
+
+    def read(depth: int) -> tuple[TreeNode, Pattern]:
+        nonlocal position
+        if position >= len(tokens) or depth > _DEEPEST:
+            raise refuse("does not end" if depth <= _DEEPEST else "is too deep")
+        token = tokens[position]
+        position += 1
+        if token not in "[(":
+            return LeafBuffer(token), EventClass(token)
+        left, left_pattern = read(depth + 1)
+        if position >= len(tokens) or tokens[position] not in _SIGNS:
+            raise refuse("has a bracket without an operator")
+        kind = _SIGNS[tokens[position]]
+        position += 1
+        right, right_pattern = read(depth + 1)
+        if position >= len(tokens) or tokens[position] not in "])":
+            raise refuse("joins more than two in one bracket")
+        position += 1
+        return _NODES[kind](left, right), kind((left_pattern, right_pattern))
+
+    tree, pattern = read(0)
+    if position < len(tokens):
+        raise refuse("goes on after its end")
+    if _unordered(normal_form(pattern)) != _unordered(normal_form(operands)):
+        raise refuse("is not one of this pattern")
+    return tree
+
+
+def _unordered(pattern: Pattern) -> object:
+    """The pattern's structure, in which the order counts in sequences alone."""
+    match pattern:
+        case EventClass():
+            return pattern.var
+        case Seq():
+            return "seq", tuple(_unordered(item) for item in pattern.items)
+        case Conj() | Disj():
+            return type(pattern).__name__, frozenset(_unordered(item) for item in pattern.items)
+        case _:
+            raise AssertionError("not an operand")

@@ -1,0 +1,262 @@
+"""What is known about a stream, for the cost model (ZStream table 1): the rate of each class, and the selectivity of
+single-class predicates, of multi-class predicates, and of the order that a sequence asks for.
+
+Statistics come from a sample of events, from a file, or from the running stream, where they are averaged over the last
+observations (§5.3). What nobody knows has a default.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from cepheid import expr as ex
+from cepheid.errors import InputProblem, listing
+from cepheid.events import UNTYPED, Clock, Event, complete, in_order, infer_schema, primitive
+from cepheid.expr import At, Attr, Env, Expr
+from cepheid.pattern import Query, roles
+from cepheid.semantics.common import accepts, expanded
+
+K = TypeVar("K")
+
+DEFAULT_ORDER = 0.5
+"""Pt where nothing is known (table 1)."""
+_DEFAULT_SELECTIVITY = {"=": 0.1, "!=": 0.9}
+_OTHER_SELECTIVITY = 0.33
+_PAIRS = 1_000
+"""How many combinations of events a selectivity is estimated from."""
+_LEAST = 1e-6
+"""No selectivity is taken to be lower: a sample that shows none says little."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """`rates` are the events of each variable's class per tick (R_E), `passing` the share of them that its
+    single-class predicates let through (P_E); `selectivities` goes by the predicate's text, `orders` by two variables
+    (Pt: how often, of two events in a window, the first comes before the second). `total_rate` is of all events."""
+
+    rates: Mapping[str, float] = field(default_factory=dict)
+    passing: Mapping[str, float] = field(default_factory=dict)
+    selectivities: Mapping[str, float] = field(default_factory=dict)
+    orders: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    total_rate: float | None = None
+
+    def selectivity(self, predicate: Expr) -> float:
+        known = self.selectivities.get(ex.to_text(predicate))
+        if known is not None:
+            return max(known, _LEAST)
+        if isinstance(predicate, ex.Compare):
+            return _DEFAULT_SELECTIVITY.get(predicate.op, _OTHER_SELECTIVITY)
+        return _OTHER_SELECTIVITY
+
+    def order(self, earlier: Iterable[str], later: Iterable[str]) -> float:
+        """Pt between the neighbouring classes of two operands."""
+        known = [self.orders[pair] for a in earlier for b in later if (pair := (a, b)) in self.orders]
+        return max(sum(known) / len(known), _LEAST) if known else DEFAULT_ORDER
+
+
+NO_STATS = Stats()
+
+
+# --- from a file ------------------------------------------------------------------------------------------------------
+
+_SECTIONS = ("rates", "passing", "selectivities", "orders", "total_rate")
+
+
+def from_json(text: str, source: str = "the statistics") -> Stats:
+    """Statistics as a user writes them.
+
+    >>> stats = from_json('{"rates": {"IBM": 0.5}, "selectivities": {"IBM.price > Sun.price": 0.03}}')
+    >>> stats.rates["IBM"], stats.order(["IBM"], ["Sun"])
+    (0.5, 0.5)
+    """
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as problem:
+        raise InputProblem(f"{source} is not JSON: {problem.msg} in line {problem.lineno}") from None
+    if not isinstance(found, dict) or set(found) - set(_SECTIONS):
+        raise InputProblem(f"{source} has other parts than statistics", expected=f"an object with {listing(_SECTIONS)}")
+    for section in _SECTIONS[:-1]:
+        _require_numbers(found.get(section, {}), section, source)
+    total = found.get("total_rate")
+    if total is not None and not _is_amount(total):
+        raise InputProblem(f"`total_rate` of {source} is no rate", expected="a number of events per tick")
+    orders = {}
+    for pair, share in found.get("orders", {}).items():
+        earlier, separator, later = pair.partition(";")
+        if not separator:
+            raise InputProblem(f"`orders` of {source} has `{pair}`", expected="two variables, `A;B`")
+        orders[earlier.strip(), later.strip()] = float(share)
+    return Stats(found.get("rates", {}), found.get("passing", {}), found.get("selectivities", {}), orders, total)
+
+
+def to_json(stats: Stats) -> str:
+    parts: dict[str, Any] = {
+        "rates": dict(stats.rates),
+        "passing": dict(stats.passing),
+        "selectivities": dict(stats.selectivities),
+        "orders": {f"{a};{b}": share for (a, b), share in stats.orders.items()},
+        "total_rate": stats.total_rate,
+    }
+    return json.dumps({name: part for name, part in parts.items() if part}, indent=2)
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+
+
+def _require_numbers(section: object, name: str, source: str) -> None:
+    if not isinstance(section, dict) or not all(_is_amount(value) for value in section.values()):
+        raise InputProblem(f"`{name}` of {source} is not a table of numbers", expected="an object of name: number")
+
+
+# --- from a sample ----------------------------------------------------------------------------------------------------
+
+
+def from_arrow(
+    query: Query, table: pa.Table | pa.RecordBatch, clock: Clock, type_column: str = "type", time_column: str = "ts"
+) -> Stats:
+    """The statistics of a bound query on a sample of consecutive events, with times as integers."""
+    events = [
+        primitive(str(row.get(type_column) or UNTYPED), int(row[time_column]), position, row)
+        for position, row in enumerate(table.to_pylist())
+    ]
+    ordered = in_order(events)
+    return from_sample(query, complete(ordered, infer_schema(ordered)), clock)
+
+
+def from_sample(query: Query, events: Sequence[Event], clock: Clock) -> Stats:
+    """The statistics of a bound query on consecutive events in their order."""
+    if not events:
+        return NO_STATS
+    return _Sample(query, events, clock).stats()
+
+
+class _Sample:
+    def __init__(self, query: Query, events: Sequence[Event], clock: Clock) -> None:
+        self.query = query
+        self.events = events
+        self.clock = clock
+        self.chance = random.Random(len(events))
+        self.duration = max(events[-1].end - events[0].start + 1, 1)
+        window = None if query.window is None else clock.ticks(query.window)
+        self.by_position = query.window is not None and query.window.counts_events
+        self.window = window if window is not None else (len(events) if self.by_position else self.duration)
+        self.predicates = expanded(query)
+        self.roles = roles(query.pattern)
+        self.classes: dict[str, list[Event]] = {}
+        self.passing: dict[str, float] = {}
+        self.rates: dict[str, float] = {}
+        for var, role in self.roles.items():
+            found = [event for event in events if accepts(role.event_class, event)]
+            tests = [p for p in self.predicates if ex.variables(p) == {var} and is_single(p)]
+            kept = [e for e in found if all(ex.holds(p, Env({}, {var: e}, clock)) for p in tests)]
+            self.classes[var] = kept
+            self.passing[var] = len(kept) / len(found) if found else 1.0
+            self.rates[var] = len(found) / self.duration
+
+    def stats(self) -> Stats:
+        selectivities = {}
+        for predicate in self.predicates:
+            if len(ex.variables(predicate)) > 1 and is_single(predicate):
+                share = self._selectivity(predicate)
+                if share is not None:
+                    selectivities[ex.to_text(predicate)] = share
+        names = list(self.roles)
+        orders = {(a, b): share for a in names for b in names if a != b and (share := self._order(a, b)) is not None}
+        return Stats(self.rates, self.passing, selectivities, orders, len(self.events) / self.duration)
+
+    def _measure(self, event: Event) -> int:
+        return event.position if self.by_position else event.start
+
+    def _near(self, event: Event, var: str) -> Event | None:
+        """An event of a class that could be in one match with the given one."""
+        others = self.classes[var]
+        place = self._measure(event)
+        low = bisect.bisect_left(others, place - self.window, key=self._measure)
+        high = bisect.bisect_right(others, place + self.window, key=self._measure)
+        return others[self.chance.randrange(low, high)] if low < high else None
+
+    def _selectivity(self, predicate: Expr) -> float | None:
+        names = sorted(ex.variables(predicate))
+        if not self.classes[names[0]]:
+            return None
+        tried = held = 0
+        for _ in range(_PAIRS):
+            first = self.chance.choice(self.classes[names[0]])
+            chosen = {names[0]: first, **{var: self._near(first, var) for var in names[1:]}}
+            if any(event is None for event in chosen.values()):
+                continue
+            tried += 1
+            held += ex.holds(predicate, Env({}, {v: e for v, e in chosen.items() if e is not None}, self.clock))
+        return held / tried if tried else None
+
+    def _order(self, earlier: str, later: str) -> float | None:
+        if not self.classes[earlier]:
+            return None
+        tried = before = 0
+        for _ in range(_PAIRS // 4):
+            first = self.chance.choice(self.classes[earlier])
+            second = self._near(first, later)
+            if second is not None:
+                tried += 1
+                before += first.end < second.start
+        return before / tried if tried else None
+
+
+def is_single(predicate: Expr) -> bool:
+    """Whether a predicate speaks of one event for each of its variables, and not of groups."""
+    nodes = [node for node in ex.walk(predicate) if isinstance(node, Attr | ex.Aggregate)]
+    return all(isinstance(node, Attr) and node.at is At.EVENT for node in nodes)
+
+
+# --- from the running stream ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RunningStats:
+    """Averages over the last `length` observations (§5.3)."""
+
+    length: int = 8
+    observations: tuple[Stats, ...] = ()
+
+    def observed(self, stats: Stats) -> RunningStats:
+        return RunningStats(self.length, (*self.observations, stats)[-self.length :])
+
+    @property
+    def average(self) -> Stats:
+        seen = self.observations
+        totals = [s.total_rate for s in seen if s.total_rate is not None]
+        return Stats(
+            _averaged([s.rates for s in seen]),
+            _averaged([s.passing for s in seen]),
+            _averaged([s.selectivities for s in seen]),
+            _averaged([s.orders for s in seen]),
+            sum(totals) / len(totals) if totals else None,
+        )
+
+
+def _averaged(tables: Sequence[Mapping[K, float]]) -> dict[K, float]:
+    names = dict.fromkeys(name for table in tables for name in table)
+    known = {name: [table[name] for table in tables if name in table] for name in names}
+    return {name: sum(values) / len(values) for name, values in known.items()}
+
+
+def drift(before: Stats, after: Stats) -> tuple[float, str]:
+    """The largest relative change of a statistic, and which one it is."""
+    largest, name = 0.0, ""
+    for part in ("rates", "passing", "selectivities", "orders"):
+        old, new = getattr(before, part), getattr(after, part)
+        for key in new:
+            if key in old:
+                change = abs(new[key] - old[key]) / max(abs(old[key]), _LEAST)
+                if change > largest:
+                    label = ";".join(key) if isinstance(key, tuple) else key
+                    largest, name = change, f"{part} of {label}"
+    return largest, name
