@@ -21,14 +21,17 @@ from cepheid.backends.spark_parquet import ParquetFiles, ReadTask
 from cepheid.backends.spark_worker import (
     BUCKET,
     MASKS,
+    NO_EVENT,
     ORDER,
     PACKED,
     POSITION,
     SLICE,
     KernelTask,
-    OracleTask,
     Slices,
+    WholeTask,
 )
+from cepheid.backends.summaries import sums_up
+from cepheid.checks import summarises
 from cepheid.codegen.columns import schema_kinds
 from cepheid.codegen.spark import EventColumns, column, ticks
 from cepheid.optimize.distribution import Distribution, Keyed, Sliced, Undivided, distribution, may_drop
@@ -75,8 +78,8 @@ class SparkJob:
 
     def matches(self) -> DataFrame:
         """One row for each match, in any order."""
-        if self._by_oracle:
-            return self._oracle_matches()
+        if self._as_a_whole:
+            return self._whole_matches()
         gatherer = self._gatherer()
         frame = self._run(gatherer.needed(), gatherer)
         limit = self.prepared.query.limit
@@ -103,7 +106,7 @@ class SparkJob:
             case Undivided(reason):
                 divided = f"one task sees all events: {reason}"
         dropped = "events that can play no part are dropped before that" if may_drop(self.prepared.plan) else None
-        oracle = "the reference evaluator runs inside that task" if self._by_oracle else None
+        oracle = "the reference evaluator runs inside that task" if self._runs_oracle else None
         return [note for note in (divided, dropped, oracle) if note is not None]
 
     # --- by kernels ---------------------------------------------------------------------------------------------------
@@ -219,19 +222,25 @@ class SparkJob:
         """What Spark thinks the input holds."""
         return int(str(self.events.frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
 
-    # --- by the oracle ------------------------------------------------------------------------------------------------
+    # --- in one task ------------------------------------------------------------------------------------------------
 
     @property
-    def _by_oracle(self) -> bool:
-        return self.prepared.plan.evaluator == REFERENCE or is_made_by_oracle(self.prepared.query)
+    def _runs_oracle(self) -> bool:
+        made = is_made_by_oracle(self.prepared.query) and not sums_up(self.prepared)
+        return made or self.prepared.plan.evaluator == REFERENCE
 
-    def _oracle_matches(self) -> DataFrame:
+    @property
+    def _as_a_whole(self) -> bool:
+        return self._runs_oracle or is_made_by_oracle(self.prepared.query)
+
+    def _whole_matches(self) -> DataFrame:
         gatherer = None if is_made_by_oracle(self.prepared.query) else self._gatherer()
-        task = OracleTask(self._shipped, self.events.columns, self.events.schema, gatherer)
-        schema = task.table([]).schema if gatherer is None else gatherer.schema
+        task = WholeTask(self._shipped, self.events.columns, self.events.schema, gatherer)
         frame = self.events.frame.filter(column(self.events.columns.time).isNotNull())
         frame = frame.withColumn(POSITION, F.monotonically_increasing_id())
-        return together(frame, self._input_bytes()).mapInArrow(task, from_arrow_schema(schema))
+        if summarises(self.prepared.query):
+            frame = frame.unionByName(_no_event(frame))
+        return together(frame, self._input_bytes()).mapInArrow(task, from_arrow_schema(task.schema))
 
     @property
     def _shipped(self) -> Prepared:
@@ -241,6 +250,12 @@ class SparkJob:
     def _gatherer(self) -> Gatherer:
         shown = {var: self.events.shown_by(role.event_class.types) for var, role in self.prepared.variables.items()}
         return Gatherer.of(self._shipped, self.events.schema, self.events.columns.time, shown)
+
+
+def _no_event(frame: DataFrame) -> DataFrame:
+    """A row that is no event: there is one row about all matches even where Spark has no partition to make it in."""
+    nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in frame.schema if field.name != POSITION]
+    return frame.sparkSession.range(1).select(*nulls, F.lit(NO_EVENT).cast("long").alias(POSITION))
 
 
 def together(frame: DataFrame, size: int) -> DataFrame:

@@ -4,13 +4,14 @@ matches are made of the very events that were read, so that they are shown as th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from cepheid.backends import Answer
+from cepheid.backends import Answer, local_events
 from cepheid.backends.files import Loaded
 from cepheid.backends.local_events import Bindings, complete_matches, event_batch, prepare_events
 from cepheid.backends.prepare import Prepared, Wishes
@@ -20,45 +21,50 @@ from cepheid.backends.spark_events import TYPES, SparkEvents
 from cepheid.backends.spark_session import session
 from cepheid.backends.spark_worker import POSITION
 from cepheid.backends.stepping import TIME, TYPE
+from cepheid.checks import summarises
 from cepheid.codegen.spark import column
-from cepheid.events import Clock, Event
+from cepheid.events import Event
+from cepheid.kernels.registry import kernel_for
 from cepheid.optimize.distribution import distribution
 from cepheid.pattern import Query
-from cepheid.semantics import Match, evaluate
+from cepheid.physical import REFERENCE
+from cepheid.semantics import Match
 
 TIMES = "__cepheid_time"
 
 
+_FOR_SMALL_JOBS = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+"""Events that were read one by one are few, and the JVM's optimising compiler costs more than it gains."""
+
+
 def run(query: Query, loaded: Loaded, params: Mapping[str, Any]) -> Answer:
     prepared = prepare_events(query, loaded, Wishes(params))
-    return Answer(matches_of(prepared, loaded.events, session()), prepared.plan)
+    return Answer(matches_of(prepared, loaded, session(settings=_FOR_SMALL_JOBS)), prepared.plan)
 
 
-def matches_of(
-    prepared: Prepared, events: Sequence[Event], spark: SparkSession, partitions: int | None = None
-) -> list[Match]:
+def matches_of(prepared: Prepared, loaded: Loaded, spark: SparkSession, partitions: int | None = None) -> list[Match]:
     """In the order in which they are complete, as the oracle gives them."""
-    if prepared.kernel is None:
-        return _by_oracle(prepared, events, spark)
-    if not events:
-        return complete_matches(prepared, [], events)
-    table = _columns(prepared, events)
+    if prepared.kernel is None or summarises(prepared.query) or not loaded.events:
+        return _in_one_task(prepared, loaded, spark)
+    table = _columns(prepared, loaded.events)
     shown = table.drop_columns([POSITION, TYPES]).schema
     source = SparkEvents(spark.createDataFrame(table), Columns(TYPES, TIMES), shown)
     job = SparkJob(prepared, source, distribution(prepared.plan), partitions)
     found = job.positions(column(POSITION)).toArrow()
-    return complete_matches(prepared, _bindings(found), events)
+    return complete_matches(prepared, _bindings(found), loaded.events)
 
 
-def _by_oracle(prepared: Prepared, events: Sequence[Event], spark: SparkSession) -> list[Match]:
-    """The oracle in one task: its matches may hold events that no row of the input is."""
-    work = spark.sparkContext.parallelize([(prepared.query, list(events), prepared.clock)], 1)
-    (matches,) = work.map(_evaluated).collect()
+def _in_one_task(prepared: Prepared, loaded: Loaded, spark: SparkSession) -> list[Match]:
+    """What is not a matter of positions: a row about all matches, or matches of events that no row of the input is."""
+    work = spark.sparkContext.parallelize([(replace(prepared, kernel=None), replace(loaded, rejects=[]))], 1)
+    (matches,) = work.map(_found_in_task).collect()
     return matches
 
 
-def _evaluated(work: tuple[Query, list[Event], Clock]) -> list[Match]:
-    return evaluate(*work)
+def _found_in_task(work: tuple[Prepared, Loaded]) -> list[Match]:
+    prepared, loaded = work
+    kernel = None if prepared.plan.evaluator == REFERENCE else kernel_for(prepared.plan)
+    return local_events.matches_of(replace(prepared, kernel=kernel), loaded)
 
 
 def _columns(prepared: Prepared, events: Sequence[Event]) -> pa.Table:

@@ -4,29 +4,40 @@ come out as matches. One call does all keys of a partition."""
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from cepheid.backends.files import Loaded
 from cepheid.backends.found import Found, first_and_last, from_matches, position_columns
 from cepheid.backends.gather import Gatherer
-from cepheid.backends.layout import match_table
 from cepheid.backends.limit import first_matches
+from cepheid.backends.local import Run
+from cepheid.backends.oracle_rows import oracle_events, oracle_rows
 from cepheid.backends.prepare import Prepared
-from cepheid.backends.rows import WholeTable, events_of, one_batch
-from cepheid.backends.sources import BATCH, Columns, columns_read, plain_layout, readable, ticks_of, types_column
+from cepheid.backends.rows import WholeTable, one_batch
+from cepheid.backends.sources import (
+    BATCH,
+    Columns,
+    TableSource,
+    columns_read,
+    readable,
+    ticks_of,
+)
 from cepheid.backends.stepping import PIECE, TIME, Stepper
+from cepheid.backends.summaries import sums_up
 from cepheid.codegen.columns import MASK
-from cepheid.events import UNTYPED, Event
 from cepheid.kernels import Array, Positions
 from cepheid.kernels.registry import kernel_for
-from cepheid.semantics import Match, evaluate
+from cepheid.physical import REFERENCE
+from cepheid.semantics import evaluate
 
 POSITION = "__cepheid_position"
 """The order of arrival, which decides between events of the same time."""
+NO_EVENT = -1
+"""The position of a row that only makes sure that there is a partition."""
 MASKS = "__cepheid_mask"
 SLICE = "__cepheid_slice"
 ORDER = "__cepheid_order"
@@ -135,8 +146,8 @@ class KernelTask:
 
 
 @dataclass(frozen=True, slots=True)
-class OracleTask:
-    """Evaluates a query by the oracle, in the one task that has all events."""
+class WholeTask:
+    """Evaluates a query in the one task that has all events: by the oracle, or by a kernel that sums up all matches."""
 
     prepared: Prepared
     columns: Columns
@@ -147,38 +158,36 @@ class OracleTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = together(batches)
         if table is None:
-            table = pa.RecordBatch.from_pylist([], self.input.append(pa.field(POSITION, pa.int64())))
+            return
+        table = table.filter(pc.not_equal(table.column(POSITION), NO_EVENT))
         ticks = ticks_of(table.column(self.columns.time), self.columns.time)
         order = in_order(ticks, _numbers(table, POSITION))
         if order is not None:
             table, ticks = table.take(pa.array(order)), ticks[order]
-        query, clock = self.prepared.query, self.prepared.clock
-        matches = evaluate(query, self.events(table, ticks), clock)
-        if self.gatherer is not None:
-            found = from_matches(matches, list(self.prepared.variables), self.prepared.many)
-            yield self.gatherer.table(found, WholeTable(table, ticks))
+        prepared = _with_kernel(self.prepared)
+        if sums_up(prepared):
+            source = TableSource.of(pa.Table.from_batches([table]), self.columns)
+            yield from Run(prepared, source).events()
             return
-        yield one_batch(self.table(matches))
+        events = oracle_events(prepared, self.columns, self.input.names, table, ticks)
+        matches = evaluate(prepared.query, events, prepared.clock)
+        if self.gatherer is not None:
+            found = from_matches(matches, list(prepared.variables), prepared.many)
+            yield self.gatherer.table(found, WholeTable(table, ticks))
+        else:
+            yield oracle_rows(prepared, self.columns, self.input, matches)
 
-    def table(self, matches: Sequence[Match]) -> pa.Table:
-        """Matches that are more than rows of the input, in a layout that does not depend on them."""
-        schema = self.prepared.schema
-        loaded = Loaded([], schema, self.prepared.clock, time_column=self.columns.time)
-        return match_table(self.prepared.query, matches, loaded, dict.fromkeys(schema.types, plain_layout(self.input)))
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that come out, whatever is found."""
+        if self.gatherer is not None:
+            return self.gatherer.schema
+        return oracle_rows(self.prepared, self.columns, self.input, []).schema
 
-    def events(self, table: pa.RecordBatch, ticks: Array) -> list[Event]:
-        """The events, each with the attributes that its type has."""
-        types = types_column(table, self.columns)
-        kinds = [UNTYPED if kind is None else kind for kind in types.to_pylist()]
-        given = table.select(self.input.names)
-        events = events_of(given, kinds, ticks.tolist(), range(len(ticks)), self.columns.time)
-        known = self.prepared.schema.types
-        return [
-            replace(event, attributes={n: v for n, v in event.attributes.items() if n in known[event.type]})
-            if event.type in known
-            else event
-            for event in events
-        ]
+
+def _with_kernel(prepared: Prepared) -> Prepared:
+    is_compiled = prepared.plan.evaluator != REFERENCE
+    return replace(prepared, kernel=kernel_for(prepared.plan)) if is_compiled else prepared
 
 
 def _answers(stepper: Stepper, events: pa.RecordBatch, piece: int) -> Iterator[Positions]:
