@@ -139,8 +139,8 @@ def _by_keyword(clauses: list[Clause]) -> dict[str, Any]:
 _PARSER = LanguageParser(_GRAMMAR, _Builder(), _WORDS, prepare=mark_hyphens)
 _AFTER_WHERE = re.compile(r"\bwhere\s+([\w-]+)", re.IGNORECASE)
 _START = re.compile(r"\s*PATTERN\b", re.IGNORECASE)
-_SEQUENCE = re.compile(r"\s*(?:SEQ\s*\(|\((?:[^;&|,()]|\((?:[^()]|\([^()]*+\))*+\))*+,)", re.IGNORECASE)
-"""Components with a comma between them; the comma inside an ANY(...) is no sign, because ZStream has that too."""
+_SEQUENCE = re.compile(r"\s*(?:SEQ\s*\(|\((?:[^;&|,(){}]|\{[^{}]*+\}|\((?:[^()]|\([^()]*+\))*+\))*+,)", re.IGNORECASE)
+"""Components with a comma between them; a comma inside ANY(...) or {2,} is no sign, because ZStream has those too."""
 _LIST_OR_STRATEGY = re.compile(
     r"\[(?:\s|\\ )*\]|\b(?:skip[_-]till[_-]|strict[_-]contiguity|partition[_-]contiguity)", re.IGNORECASE
 )
