@@ -13,7 +13,7 @@ from cepheid.errors import Span, SyntaxProblem, shown
 
 MAX_TEXT = 1_000_000
 MAX_CODE = 200_000
-MAX_TOKENS = 40_000
+MAX_TOKENS = 20_000
 MAX_NESTING = 100
 
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ue000]")
