@@ -1,7 +1,7 @@
 """Every golden case: the query parses, prints back, and the oracle finds what the case says (or refuses, as it says).
 
-Expected results are derived by hand from the papers and the rulings, never from a run. `check(case, evaluate)` holds any
-other evaluator to the same cases.
+Expected results are derived by hand from the papers and the rulings, never from a run. `check(case, evaluate)` holds
+any other evaluator to the same cases.
 """
 
 from __future__ import annotations
