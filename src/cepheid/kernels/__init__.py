@@ -116,7 +116,8 @@ class Kernel:
         """Say that no event before or at `time` is still to come."""
         none = np.empty(0, np.int64)
         columns = tuple(np.empty(0, dtype) for dtype in self.column_types)
-        batch = Batch(0, none, none, np.empty(0, np.uint64), columns, none, none)
+        # No event comes, so none that comes is the oldest that a match may contain.
+        batch = Batch(END_OF_TIME, none, none, np.empty(0, np.uint64), columns, none, none)
         return self._call(state, batch, min(time + 1, END_OF_TIME))
 
     def step_lazily(self, state: State, batch: Batch) -> tuple[State, Iterator[Positions]]:
