@@ -21,7 +21,6 @@ matches in a table of their own until the window has passed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -29,12 +28,14 @@ from cepheid import expr as ex
 from cepheid.codegen.compile import compiled
 from cepheid.codegen.scalar import Constants, Term, condition
 from cepheid.codegen.writer import Writer
-from cepheid.expr import Aggregate, At, Attr, Compare, Expr, Over, Same
+from cepheid.errors import NotAvailable
+from cepheid.expr import Attr
 from cepheid.kernels import COUNTERS, END_OF_TIME, StateArray
+from cepheid.kernels.any_automaton import Automaton, Entry, Route, Table
 from cepheid.kernels.compact_store import NODE_VALUES, REGISTERS, WORDS
 from cepheid.kernels.lazy_matches import LazyKernel
 from cepheid.kernels.match_summary import Summary
-from cepheid.kernels.state_vector import Edge, Layout, Moves, Negation, Scope, Slot
+from cepheid.kernels.state_vector import Edge, Negation, Scope, Slot
 from cepheid.kernels.state_vector import Words as ReadWord
 from cepheid.physical import Kind, Plan
 
@@ -51,8 +52,20 @@ from cepheid.kernels.state_vector import (
 """
 
 
+_BITS = 64
+_MOST_EDGES = 256
+"""More would be too much source to compile: components that may be empty have an edge to every later one."""
+
+
 def kernel(plan: Plan) -> LazyKernel:
     generator = _Generator(plan)
+    edges = len(generator.automaton.routes)
+    if len(plan.bits) > _BITS or edges > _MOST_EDGES:
+        raise NotAvailable(
+            f"an automaton of {edges} edges, whose formulas need {len(plan.bits)} bits of an event's mask",
+            expected=f"at most {_MOST_EDGES} edges and {_BITS} bits",
+            hint="split the query into queries that feed one another",
+        )
     source = generator.source()
     column_types = tuple("float64" if kind is Kind.FLOAT else "int64" for kind in plan.columns.values())
     arguments = ["int", "int", "int64", "int64", "uint64", "int64", "int64", "float64", *column_types]
@@ -63,9 +76,9 @@ def kernel(plan: Plan) -> LazyKernel:
         function=compiled(source, arguments),
         arrays=tuple(generator.arrays),
         numbers=np.array(generator.constants.numbers, np.float64),
-        steps=tuple(step.var for step in generator.components),
+        steps=tuple(step.var for step in generator.layout.components),
         column_types=column_types,
-        has_bounds=any(step.kleene for step in generator.components),
+        has_bounds=any(step.kleene for step in generator.layout.components),
         texts=tuple(generator.constants.texts),
         needs_ranks="ranks[" in source or ", ranks)" in source or generator.summary.compares_texts,
         summary=generator.summary,
@@ -78,241 +91,31 @@ def kernel(plan: Plan) -> LazyKernel:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """What a run must satisfy to get into a table: predicates on its past, and bounds on its closure's events."""
-
-    predicates: tuple[Expr, ...] = ()
-    least: int = 0
-    fewer_than: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """The groups that may go along an edge; `indexed` slots are those that an event's values must equal."""
-
-    at: int
-    entry: _Entry
-    indexed: tuple[Slot, ...]
-    others: tuple[Slot, ...]
-    spoilt_by: tuple[int, ...]
-    waits: bool
-    """Complete matches that wait for a trailing negation."""
-
-    @property
-    def slots(self) -> tuple[Slot, ...]:
-        return self.indexed + self.others
-
-
-@dataclass(slots=True)
-class _Route:
-    """An edge with its formula, and what has to hold for a run to come before it."""
-
-    edge: Edge
-    bit: int
-    tests: tuple[Expr, ...]
-    entry: _Entry
-    spoilt_by: tuple[int, ...]
-    needs: set[Slot] = field(default_factory=set)
-    waits: bool = False
-
-
 class _Generator:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.layout = Layout.of(plan)
-        self.components = self.layout.components
-        self.end = len(self.components)
+        self.automaton = automaton = Automaton(plan)
+        self.layout = automaton.layout
+        self.keys = automaton.keys
+        self.states = automaton.states
+        self.tables = automaton.tables
         self.constants = Constants([float(plan.window or 0)])
-        self.keys = _keys(plan)
         self.summary = Summary.of(plan, self.layout)
         self.node_stride = NODE_VALUES + len(self.summary.columns)
-        negated = {step.var for step in plan.steps if step.negated}
-        self.predicates = [p for p in plan.predicates if not ex.variables(p) & negated and not self._same_key(p)]
-        self.against = {
-            var: [p for p in plan.predicates if var in ex.variables(p) and not self._same_key(p)] for var in negated
-        }
-        self.negations = self._negations()
-        self.moves = Moves(self.layout, self.negations)
-        self.routes = self._routes()
-        self.accepting = [i for i in range(self.end) if self._all_optional(i + 1, self.end)]
-        self.states: list[list[Slot]] = [[] for _ in self.components]
-        self._find_needs()
-        self.tables: list[_Table] = []
-        self.table_of: dict[int, int] = {}
-        self._assign_tables()
         self.group_stride = WORDS + 1 + max([len(table.slots) for table in self.tables] + [len(self.keys)], default=0)
         self.queue_stride = 2 + max(len(state) for state in self.states)
-        self.ring = {n.number: self._ring_columns(n) for n in self.negations}
+        self.ring = {n.number: self._ring_columns(n) for n in automaton.negations}
         self.negative_stride = 3 + max((len(columns) for columns in self.ring.values()), default=0)
         self.waiting = [number for number, table in enumerate(self.tables) if table.waits]
-        self.late = [n for n in self.negations if n.inner_late or n.leading_late]
-        self.leading = [n for n in self.negations if self._all_optional(0, n.after) and not n.leading_late]
         self.arrays = self._arrays()
 
-    # --- what the query asks ------------------------------------------------------------------------------------------
-
-    def _same_key(self, predicate: Expr) -> bool:
-        """Whether a predicate follows from all events being of one partition."""
-        match predicate:
-            case Compare(op="=", left=Attr() as a, right=Attr() as b):
-                return a.name == b.name and a.name in self.keys
-        return False
-
-    def _all_optional(self, start: int, end: int) -> bool:
-        return all(step.low == 0 for step in self.components[start:end])
-
-    def _negations(self) -> tuple[Negation, ...]:
-        found: list[Negation] = []
-        for place, step in enumerate(self.plan.steps):
-            if step.negated:
-                after = sum(not s.negated for s in self.plan.steps[:place])
-                named = {self.layout.index(v) for p in self.against[step.var] for v in ex.variables(p)} - {-1}
-                inner_late = any(component >= after for component in named)
-                leading_late = bool(named) and self._all_optional(0, after)
-                found.append(Negation(len(found), step, after, inner_late, leading_late))
-        return tuple(found)
-
-    def _placed(self, component: int, edge: str) -> tuple[Expr, ...]:
-        """The predicates on one edge of a component (SASE+ §3.2, step 2)."""
-        return tuple(p for p in self.predicates if _last_instantiated(p, self.layout) == (component, edge))
-
-    def _routes(self) -> list[_Route]:
-        routes: list[_Route] = []
-        for target, step in enumerate(self.components):
-            for source in range(-1, target):
-                if self._all_optional(source + 1, target):
-                    edge = Edge(source, target)
-                    spoilt_by = tuple(
-                        n.number for n in self.negations if edge.crosses(n.after) and not n.inner_late and source >= 0
-                    )
-                    routes.append(
-                        _Route(
-                            edge, step.begin, self._placed(target, "begin"), self._leaving(source, target), spoilt_by
-                        )
-                    )
-            if step.take is not None and (step.high is None or step.high > 1):
-                entry = _Entry(fewer_than=step.high)
-                routes.append(_Route(Edge(target, target), step.take, self._placed(target, "take"), entry, ()))
-        for source in range(self.end):
-            if self._all_optional(source + 1, self.end) and self._waits(source):
-                spoilt_by = tuple(n.number for n in self.negations if n.after > source)
-                entry = self._leaving(source, self.end)
-                routes.append(_Route(Edge(source, self.end), -1, (), entry, spoilt_by, waits=True))
-        return routes
-
-    def _waits(self, at: int) -> bool:
-        """Whether a match whose last event is of this component has to wait for a trailing negation."""
-        return any(n.after > at for n in self.negations)
-
-    def _leaving(self, source: int, target: int) -> _Entry:
-        """What a run must satisfy to proceed from a component past those between it and the target."""
-        predicates = [p for i in range(max(source, 0), target) for p in self._placed(i, "proceed")]
-        if source < 0:
-            return _Entry(tuple(predicates))
-        step = self.components[source]
-        return _Entry(tuple(predicates), step.low if step.low > 1 else 0)
-
-    # --- slots --------------------------------------------------------------------------------------------------------
-
-    def _reads(
-        self, expressions: Sequence[Expr], at: int, *, event: int | None = None, negative: bool = False
-    ) -> set[Slot]:
-        needed: set[Slot] = set()
-
-        def note(slot: Slot) -> str:
-            needed.add(slot)
-            return "0"
-
-        reader = (lambda name: Term("0", self.layout.kind(name))) if negative else None
-        scope = Scope(self.layout, at, note, event, negative=reader)
-        for expression in expressions:
-            condition(expression, scope.read, Constants())
-        return needed
-
-    def _find_needs(self) -> None:
-        """The slots that each table and each component needs: what is read there, and what must be carried on."""
-        changed = True
-        while changed:
-            changed = False
-            for route in self.routes:
-                edge = route.edge
-                if edge.starts:
-                    continue
-                needs = {Slot("key", name=name, kind=self.layout.kind(name)) for name in self.keys}
-                needs |= self._reads(route.tests, edge.source, event=edge.target)
-                for number in route.spoilt_by:
-                    needs |= self._reads(self.against[self.negations[number].step.var], edge.source, negative=True)
-                if route.waits and self.plan.window is not None:
-                    needs.add(Slot("start"))
-                if not route.waits:
-                    for slot in self.states[edge.target]:
-                        self.moves.word(slot, edge, lambda old, needs=needs: (needs.add(old), "0")[1])  # type: ignore[misc]
-                if needs != route.needs:
-                    route.needs, changed = needs, True
-            for at in range(self.end):
-                wanted = set().union(*(self._entry_reads(r) | r.needs for r in self.routes if r.edge.source == at))
-                if at in self.accepting:
-                    wanted |= self._accept_reads(at)
-                if wanted != set(self.states[at]):
-                    self.states[at], changed = sorted(wanted, key=_slot_order), True
-
-    def _entry_reads(self, route: _Route) -> set[Slot]:
-        at = route.edge.source
-        needed = self._reads(route.entry.predicates, at)
-        if route.entry.least or route.entry.fewer_than is not None:
-            needed.add(Slot("count", at))
-        return needed
-
-    def _accept_reads(self, at: int) -> set[Slot]:
-        needed = self._reads(self._leaving(at, self.end).predicates, at)
-        if self._leaving(at, self.end).least:
-            needed.add(Slot("count", at))
-        for n in self.negations:
-            if n.after > at:
-                continue
-            if n.inner_late or n.leading_late:
-                needed |= {Slot("after", n.number), Slot("until", n.number)}
-                needed |= self._reads(self.against[n.step.var], at, negative=True)
-            if self._all_optional(0, n.after) and not n.leading_late:
-                needed.add(Slot("lead", n.number))
-        return needed
-
-    def _assign_tables(self) -> None:
-        for number, route in enumerate(self.routes):
-            if route.edge.starts:
-                continue
-            indexed = tuple(dict.fromkeys(slot for slot, _ in self._equalities(route)))
-            others = tuple(sorted(route.needs - set(indexed), key=_slot_order))
-            table = _Table(route.edge.source, route.entry, indexed, others, route.spoilt_by, route.waits)
-            if table not in self.tables:
-                self.tables.append(table)
-            self.table_of[number] = self.tables.index(table)
-
-    def _equalities(self, route: _Route) -> list[tuple[Slot, str]]:
-        """The slots that an event's attributes must equal: those that groups are found by."""
-        found = [(Slot("key", name=name, kind=self.layout.kind(name)), name) for name in self.keys]
-        return found + [pair for test in route.tests if (pair := self._equality(test, route.edge)) is not None]
-
-    def _equality(self, test: Expr, edge: Edge) -> tuple[Slot, str] | None:
-        if not isinstance(test, Compare) or test.op != "=":
-            return None
-        for here, there in ((test.left, test.right), (test.right, test.left)):
-            if isinstance(here, Attr) and isinstance(there, Attr) and not self._of_event(there, edge):
-                slots = self._reads([Compare("=", there, there)], edge.source, event=edge.target)
-                plain = len(slots) == 1 and self._of_event(here, edge) and here.name not in self.plan.lacking
-                if plain and self.layout.kind(here.name) is self.layout.kind(there.name):
-                    return next(iter(slots)), here.name
-        return None
-
-    def _of_event(self, attr: Attr, edge: Edge) -> bool:
-        return self.layout.index(attr.var) == edge.target and (not edge.takes or attr.at is At.CURRENT)
+    # --- what is kept -------------------------------------------------------------------------------------------------
 
     def _ring_columns(self, negation: Negation) -> list[str]:
         """The attributes of negative events that are looked at when a match is complete."""
         names = [
             node.name
-            for p in self.against[negation.step.var]
+            for p in self.automaton.against[negation.step.var]
             for node in ex.walk(p)
             if isinstance(node, Attr) and node.var == negation.step.var
         ]
@@ -326,10 +129,11 @@ class _Generator:
             StateArray("nodes", "int64", 64 * self.node_stride),
             StateArray("groups", "int64", 16 * self.group_stride),
             StateArray("heads", "int64", 64, fill=-1),
-            StateArray("negatives", "int64", self.negative_stride if self.late else 1),
+            StateArray("negatives", "int64", self.negative_stride if self.automaton.late else 1),
             StateArray("pending_times", "int64", 1),
             StateArray("pending_items", "int64", 1),
-            StateArray("totals", "int64", self.summary.initial_length),
+            StateArray("totals", "int64", 1),
+            StateArray("order", "int64", 1),
         ]
         return arrays
 
@@ -367,19 +171,19 @@ class _Generator:
                 w("continue")
         w("row = first + e", "queued = 0")
         self._read(w)
-        for negation in self.negations:
+        for negation in self.automaton.negations:
             self._negative_event(w, negation)
         self._write(w)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def _read(self, w: Writer) -> None:
-        for target in range(self.end):
+        for target in range(self.automaton.end):
             # Whatever is put into a set before something that starts later costs one node: so takes come first.
             for takes in (True, False):
                 routes = [
                     (number, route)
-                    for number, route in enumerate(self.routes)
+                    for number, route in enumerate(self.automaton.routes)
                     if route.edge.target == target and route.edge.takes == takes and not route.waits
                 ]
                 if not routes:
@@ -389,14 +193,14 @@ class _Generator:
                         if route.edge.starts:
                             self._start(w, route)
                         else:
-                            self._extend(w, route, self.table_of[number])
+                            self._extend(w, route, self.automaton.table_of[number])
 
-    def _start(self, w: Writer, route: _Route) -> None:
+    def _start(self, w: Writer, route: Route) -> None:
         read = self._scope(-1, _no_words, event=route.edge.target).read
         tests = [condition(p, read, self.constants) for p in (*route.entry.predicates, *route.tests)]
 
         def go() -> None:
-            for negation in self.leading:
+            for negation in self.automaton.leading:
                 if route.edge.crosses(negation.after):
                     self._find_lead(w, negation)
             self._enqueue(w, route.edge, "EMPTY", _no_words)
@@ -413,13 +217,17 @@ class _Generator:
     def _lead_number(self, negation: Negation) -> int:
         return len(self.tables) + negation.number
 
-    def _extend(self, w: Writer, route: _Route, number: int) -> None:
+    def _extend(self, w: Writer, route: Route, number: int) -> None:
         """Queue what the groups of an edge's table become with the event."""
         table = self.tables[number]
         stride = self.group_stride
-        equal = dict(self._equalities(route))
+        equal = dict(self.automaton.equalities(route))
         # A slot that several attributes must equal is looked up by one of them and compared with the others.
-        tests = [p for p in route.tests if (pair := self._equality(p, route.edge)) is None or equal[pair[0]] != pair[1]]
+        tests = [
+            p
+            for p in route.tests
+            if (pair := self.automaton.equality(p, route.edge)) is None or equal[pair[0]] != pair[1]
+        ]
         known = [self.layout.event_is_known(name) for slot, name in equal.items() if slot.what != "key"]
 
         def words(slot: Slot) -> str:
@@ -458,7 +266,7 @@ class _Generator:
         w(f"queue = grown(queue, (queued + 1) * {stride})", f"q = queued * {stride}")
         w(f"queue[q] = {edge.target}", f"queue[q + 1] = {before}", "queued += 1")
         for place, slot in enumerate(self.states[edge.target]):
-            w(f"queue[q + {2 + place}] = {self.moves.word(slot, edge, old)}")
+            w(f"queue[q + {2 + place}] = {self.automaton.moves.word(slot, edge, old)}")
 
     # --- negation -----------------------------------------------------------------------------------------------------
 
@@ -467,19 +275,21 @@ class _Generator:
         with w.block(f"if bits & np.uint64({1 << negation.step.begin}):  # negated, on bit {negation.step.begin}"):
             for number in tables:
                 self._spoil(w, negation, number)
-            if negation in self.leading:
+            if negation in self.automaton.leading:
                 self._fill_words(w, self._lead_number(negation), [self.layout.event_word(name) for name in self.keys])
                 width = 1 + len(self.keys)
                 w(f"groups, heads, g = group_of(groups, heads, reg, {self.group_stride}, words, {width}, 0)")
                 w(f"groups[g * {self.group_stride} + SET] = MARK", f"groups[g * {self.group_stride} + LATEST] = m")
-            if negation in self.late:
+            if negation in self.automaton.late:
                 w(f"k = reg[NEGATIVES] * {self.negative_stride}", "reg[NEGATIVES] += 1")
                 w(f"negatives = grown(negatives, k + {self.negative_stride})")
                 w(f"negatives[k] = {negation.number}", "negatives[k + 1] = row", "negatives[k + 2] = m")
                 for place, name in enumerate(self.ring[negation.number]):
                     lacks = self.layout.lacks(name.removeprefix(_LACKS), "bits") if name.startswith(_LACKS) else None
                     w(f"negatives[k + {3 + place}] = {f'int({lacks})' if lacks else self.layout.event_word(name)}")
-            w("pass") if not tables and negation not in self.leading and negation not in self.late else None
+            w(
+                "pass"
+            ) if not tables and negation not in self.automaton.leading and negation not in self.automaton.late else None
 
     def _spoil(self, w: Writer, negation: Negation, number: int) -> None:
         """Empty the groups whose next gap the event is in."""
@@ -491,7 +301,7 @@ class _Generator:
             return f"groups[at + {WORDS + 1 + table.slots.index(slot)}]"
 
         scope = self._scope(table.at, words, bound_only=table.waits, negative=self.layout.event_term)
-        conditions = [condition(p, scope.read, self.constants) for p in self.against[negation.step.var]]
+        conditions = [condition(p, scope.read, self.constants) for p in self.automaton.against[negation.step.var]]
         if not keyed:
             conditions = [
                 f"groups[at + {WORDS}] == {number}",
@@ -535,7 +345,7 @@ class _Generator:
         conditions += [
             f"negatives[k + {3 + columns.index(name)}] == {self.layout.event_word(name)}" for name in self.keys
         ]
-        conditions += [condition(p, scope.read, self.constants) for p in self.against[negation.step.var]]
+        conditions += [condition(p, scope.read, self.constants) for p in self.automaton.against[negation.step.var]]
         after = words(Slot("after", negation.number))
         w(f"k = (reg[NEGATIVES] - 1) * {self.negative_stride}")
         with w.block(
@@ -580,7 +390,7 @@ class _Generator:
         with w.block(f"for q in range(0, queued * {self.queue_stride}, {self.queue_stride}):"):
             w("before = queue[q + 1]", "item[STEP] = queue[q]", "item[BEFORE] = before")
             w(f"item[START] = m if before == EMPTY else nodes[before * {self.node_stride} + START]")
-            for at in range(self.end):
+            for at in range(self.automaton.end):
                 with w.block(f"{'if' if at == 0 else 'elif'} queue[q] == {at}:"):
                     self._arrive(w, at)
 
@@ -593,12 +403,12 @@ class _Generator:
             if table.at == at:
                 conditions = self._entry_conditions(table.entry, at, words)
                 _guarded(w, conditions, lambda number=number, table=table: self._put(w, number, table, words))  # type: ignore[misc]
-        if at in self.accepting and not self._waits(at):
+        if at in self.automaton.accepting and not self.automaton.waits_at(at):
             self._accept(w, at, words)
         if len(w.lines) == before:
             w("pass")
 
-    def _entry_conditions(self, entry: _Entry, at: int, words: ReadWord) -> list[str]:
+    def _entry_conditions(self, entry: Entry, at: int, words: ReadWord) -> list[str]:
         read = self._scope(at, words).read
         conditions = [condition(p, read, self.constants) for p in entry.predicates]
         if entry.least:
@@ -607,11 +417,11 @@ class _Generator:
             conditions.append(f"{words(Slot('count', at))} < {entry.fewer_than}")
         return conditions
 
-    def _put(self, w: Writer, number: int, table: _Table, words: ReadWord) -> None:
+    def _put(self, w: Writer, number: int, table: Table, words: ReadWord) -> None:
         accepts = self._late_conditions(table.at, words, lambda: self._put_into(w, number, table, words), w)
         accepts() if table.waits else self._put_into(w, number, table, words)
 
-    def _put_into(self, w: Writer, number: int, table: _Table, words: ReadWord) -> None:
+    def _put_into(self, w: Writer, number: int, table: Table, words: ReadWord) -> None:
         stride, width = self.group_stride, 1 + len(table.slots)
         indexed = 1 + len(table.indexed) if table.others else 0
         self._fill_words(w, number, [words(slot) for slot in table.slots])
@@ -630,13 +440,13 @@ class _Generator:
         def tell() -> None:
             w("nodes, roots = told(nodes, reg, roots, item, floor)")
 
-        conditions = self._entry_conditions(self._leaving(at, self.end), at, words)
+        conditions = self._entry_conditions(self.automaton.leaving(at, self.automaton.end), at, words)
         _guarded(w, conditions, self._late_conditions(at, words, tell, w))
 
     def _late_conditions(self, at: int, words: ReadWord, then: Callable[[], None], w: Writer) -> Callable[[], None]:
         """`then`, where nothing forbids the match that can only be decided now that it is complete."""
-        leads = [f"{words(Slot('lead', n.number))} < floor" for n in self.leading if n.after <= at]
-        late = [n for n in self.late if n.after <= at]
+        leads = [f"{words(Slot('lead', n.number))} < floor" for n in self.automaton.leading if n.after <= at]
+        late = [n for n in self.automaton.late if n.after <= at]
 
         def look() -> None:
             if not late:
@@ -662,36 +472,6 @@ class _Generator:
         return Scope(self.layout, at, words, event, bound_only, negative)
 
 
-# --- reading predicates -----------------------------------------------------------------------------------------------
-
-
-def _keys(plan: Plan) -> tuple[str, ...]:
-    """The attributes that all events of a match share, none of them null, and the negative events with them."""
-    tested = {p.name for p in plan.query.where if isinstance(p, Same) and p.value is None}
-    negates = any(step.negated for step in plan.steps)
-    return tuple(name for name in plan.key if name in plan.columns and (name in tested or not negates))
-
-
-def _last_instantiated(predicate: Expr, layout: Layout) -> tuple[int, str]:
-    """The component and the edge where a conjunct can be tested, as `semantics.runs` says."""
-    identifiers = [
-        (layout.index(node.var), _edge_of(node)) for node in ex.walk(predicate) if isinstance(node, Attr | Aggregate)
-    ]
-    last = max(component for component, _ in identifiers)
-    edges = {edge for component, edge in identifiers if component == last}
-    return last, next((edge for edge in ("take", "proceed") if edge in edges), "begin")
-
-
-def _edge_of(identifier: Attr | Aggregate) -> str:
-    match identifier:
-        case Attr(at=At.EVENT | At.FIRST):
-            return "begin"
-        case Attr(at=At.CURRENT | At.PREVIOUS) | Aggregate(over=Over.BEFORE):
-            return "take"
-        case _:
-            return "proceed"
-
-
 # --- writing source ---------------------------------------------------------------------------------------------------
 
 
@@ -705,10 +485,6 @@ def _guarded(w: Writer, conditions: Sequence[str], body: Callable[[], None]) -> 
 
 def _no_words(slot: Slot) -> str:
     raise AssertionError(f"a run that begins has no {slot.what} yet")
-
-
-def _slot_order(slot: Slot) -> tuple[str, int, str]:
-    return slot.what, slot.of, slot.name
 
 
 def _named(component: int, takes: bool) -> str:

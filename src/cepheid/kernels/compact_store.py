@@ -346,8 +346,8 @@ def note_oldest(registers: Array, following: int) -> None:
 
 # --- enumeration ------------------------------------------------------------------------------------------------------
 
-CURSOR_ROOT, CURSOR_STACK, CURSOR_VISITED, CURSOR_LENGTH = range(4)
-"""Where an enumeration stands: the next root, how much is on the stack, nodes visited, and the longest match's."""
+CURSOR_ROOT, CURSOR_STACK, CURSOR_VISITED, CURSOR_FIELDS = range(4)
+"""Where an enumeration stands: the next root, how much is on the stack, and how many nodes were visited."""
 
 
 @njit

@@ -16,6 +16,7 @@ import numpy as np
 
 from cepheid.kernels import COUNTERS, END_OF_TIME, VALUES, Array, Batch, Kernel, Positions, State
 from cepheid.kernels.compact_store import (
+    CURSOR_FIELDS,
     ENDED_EARLIER,
     ENDED_LAST,
     FIRST_ROW,
@@ -44,7 +45,7 @@ from cepheid.kernels.match_summary import NO_SUMMARY, Summary, SummaryRow
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-SLICE = 1 << 16
+SLICE = 1 << 14
 """How many events are dealt with between two occasions to forget what has left the window."""
 CHUNK = 1 << 16
 """The most matches in a chunk."""
@@ -52,7 +53,9 @@ _SMALL_CHUNK = 64
 _FEW = 2_000
 """How many nodes, or matches, are dealt with as well by plain Python as by compiling something first."""
 _MATCHES, _PEAK = COUNTERS.index("matches"), COUNTERS.index("peak_retained")
-_NODES_ARRAY, _GROUPS_ARRAY, _HEADS_ARRAY, _NEGATIVES_ARRAY, _TIMES_ARRAY, _ITEMS_ARRAY, _TOTALS_ARRAY = range(1, 8)
+_NODES_ARRAY, _GROUPS_ARRAY, _HEADS_ARRAY, _NEGATIVES_ARRAY = range(1, 5)
+_TIMES_ARRAY, _ITEMS_ARRAY, _TOTALS_ARRAY, _ORDER_ARRAY = range(5, 9)
+"""The arrays of the state, after the registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +70,8 @@ class Compressed:
 
     def decompressed(self, chunk: int = CHUNK) -> Iterator[Positions]:
         """The matches, chunk by chunk."""
-        visited = np.zeros(4, np.int64)
         stride = self.nodes.shape[1]
-        yield from _enumerated(
-            self.nodes.ravel(), stride, self.roots.ravel(), self.steps, self.has_bounds, chunk, visited
-        )
+        yield from _enumerated(self.nodes.ravel(), stride, self.roots.ravel(), self.steps, self.has_bounds, chunk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +149,11 @@ class LazyKernel(Kernel):
         )
         nodes, roots = arrays[_NODES_ARRAY][: registers[NODES] * self.node_stride], roots[: registers[VALUES]]
         registers[_PEAK] = max(registers[_PEAK], registers[NODES])
+        if self.summary.compares_texts and len(batch):
+            arrays[_ORDER_ARRAY] = batch.ranks.copy()
         if self.summary.asked and len(roots):
-            totals = arrays[_TOTALS_ARRAY]
-            arrays[_TOTALS_ARRAY] = self.summary.added(totals, nodes, self.node_stride, roots, batch.ranks)
+            totals, order = arrays[_TOTALS_ARRAY], arrays[_ORDER_ARRAY]
+            arrays[_TOTALS_ARRAY] = self.summary.added(totals, nodes, self.node_stride, roots, order)
         if len(batch):
             self._tidy(arrays, int(batch.measure[-1]))
             note_oldest(registers, batch.first + len(batch))
@@ -194,9 +196,9 @@ class LazyKernel(Kernel):
         if self.plan.query.limit is not None:
             yield from self._first(parts, registers, self.plan.query.limit)
             return
-        visited = np.zeros(4, np.int64)
         for nodes, roots in parts:
-            for positions in _enumerated(nodes, self.node_stride, roots, self.steps, self.has_bounds, chunk, visited):
+            already = int(registers[_MATCHES])
+            for positions in _enumerated(nodes, self.node_stride, roots, self.steps, self.has_bounds, chunk, already):
                 registers[_MATCHES] += len(positions)
                 yield positions
 
@@ -240,21 +242,21 @@ class LazyKernel(Kernel):
 
 
 def _enumerated(
-    nodes: Array, stride: int, roots: Array, steps: tuple[str, ...], has_bounds: bool, chunk: int, cursor: Array
+    nodes: Array, stride: int, roots: Array, steps: tuple[str, ...], has_bounds: bool, chunk: int, already: int = 0
 ) -> Iterator[Positions]:
-    stack, path = np.empty(96, np.int64), np.empty(32, np.int64)
-    cursor[:2] = 0
+    """The matches of some roots, in chunks that grow; `already` matches were enumerated before."""
+    width = len(steps)
+    cursor, stack, path = np.zeros(CURSOR_FIELDS, np.int64), np.empty(96, np.int64), np.empty(32, np.int64)
     size = min(max(_SMALL_CHUNK, len(roots)), chunk)
-    total = 0
     while True:
-        values, bounds = np.empty(8 * size * len(steps), np.int64), np.zeros(size * len(steps) + 1, np.int64)
-        stack, path, values, matches, written = _fast(enumerate_some, total)(
-            nodes, stride, roots, len(steps), cursor, stack, path, values, bounds
+        values, bounds = np.empty(8 * size * width, np.int64), np.zeros(size * width + 1, np.int64)
+        stack, path, values, matches, written = _fast(enumerate_some, already)(
+            nodes, stride, roots, width, cursor, stack, path, values, bounds
         )
         if matches == 0:
             return
-        yield Positions(steps, values[:written], bounds[: matches * len(steps) + 1] if has_bounds else None)
-        total += matches
+        yield Positions(steps, values[:written], bounds[: matches * width + 1] if has_bounds else None)
+        already += matches
         size = min(4 * size, chunk)
 
 

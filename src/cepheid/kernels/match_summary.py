@@ -109,11 +109,6 @@ class Summary:
     def compares_texts(self) -> bool:
         return any(quantity.kind is Kind.CODE for quantity in self.quantities)
 
-    @property
-    def initial_length(self) -> int:
-        """The words of totals over nothing, all of them zero: see `packed`."""
-        return 1
-
     def row(self, packed_totals: Array) -> SummaryRow:
         totals = self.unpacked(packed_totals)
         values = {column.name: self._value(column, quantity, totals) for column, quantity in self.asked}
@@ -139,6 +134,7 @@ class Summary:
     # --- totals as words ----------------------------------------------------------------------------------------------
 
     def unpacked(self, words: Array) -> Totals:
+        """The totals; at first the words are a single zero."""
         count = len(self.quantities)
         if not words[0]:
             return Totals(0, 0, 0, [0] * count, [0] * count, [None] * count, [None] * count)
@@ -174,11 +170,14 @@ class Summary:
         table = nodes.reshape(-1, stride)
         fast = jit_enabled() and len(table) >= WORTH_COMPILING
         weights = _Weights.of(self.quantities, table, ranks, exact=not fast)
+        exact: _Weights | None = None
         for root, floor in roots.reshape(-1, 2).tolist():
-            if not weights.weigh(nodes, stride, root, floor):
-                weights = _Weights.of(self.quantities, table, ranks, exact=True)
-                weights.weigh(nodes, stride, root, floor)
-            weights.add_to(totals, root)
+            if weights.weigh(nodes, stride, root, floor):
+                weights.add_to(totals, root)
+            else:
+                exact = exact or _Weights.of(self.quantities, table, ranks, exact=True)
+                exact.weigh(nodes, stride, root, floor)
+                exact.add_to(totals, root)
         return self.packed(totals)
 
 
@@ -217,12 +216,12 @@ class _Weights:
     ordered: list[Array]
     """The words of the values, in that order."""
     fits: float
-    """How many matches there may be for machine numbers to be exact."""
+    """How many events the matches may have for machine numbers to be exact."""
     floors: Array
     """The window for which a node is known."""
     counts: Array
     shadow: Array
-    """The counts as floats, which tell whether the integers still fit."""
+    """As floats, which tell whether integers still fit, the number of matches and of their events."""
     times: Array
     known: Array
     sums: Array
@@ -261,10 +260,10 @@ class _Weights:
             amounts,
             places,
             ordered,
-            math.inf if exact else (_FITS_WHOLE if whole else _FITS_REAL) / (_largest(amounts) * used),
+            math.inf if exact else (_FITS_WHOLE if whole else _FITS_REAL) / _largest(amounts),
             np.full(used, LOWEST - 1, np.int64),
             np.zeros(used, number),
-            np.zeros(used, np.float64),
+            np.zeros((used, 2), np.float64),
             np.zeros((used, 2), np.int64),
             np.zeros((used, count), number),
             np.zeros((used, count), amounts.dtype),
@@ -291,7 +290,7 @@ class _Weights:
             self.sums,
             self.extremes,
         )
-        return bool(self.shadow[root] < self.fits)
+        return bool(self.shadow[root, 1] < self.fits)
 
     def add_to(self, totals: Totals, root: int) -> None:
         start, end = (int(time) for time in self.times[root])
@@ -374,7 +373,8 @@ def weigh(
         before = nodes[at + BEFORE]
         first = before == EMPTY
         counts[node] = 1 if first else counts[before]
-        shadow[node] = 1.0 if first else shadow[before]
+        shadow[node, 0] = 1.0 if first else shadow[before, 0]
+        shadow[node, 1] = 1.0 if first else min(shadow[before, 1] + shadow[before, 0], _MANY)
         times[node, 0] = nodes[at + TIME] if first else times[before, 0]
         times[node, 1] = nodes[at + TIME]
         for q in range(components.shape[0]):
@@ -397,7 +397,8 @@ def weigh(
                     known[node, q] += known[child, q]
                     sums[node, q] += sums[child, q]
                 counts[node] += counts[child]
-                shadow[node] = min(shadow[node] + shadow[child], _MANY)
+                shadow[node, 0] = min(shadow[node, 0] + shadow[child, 0], _MANY)
+                shadow[node, 1] = min(shadow[node, 1] + shadow[child, 1], _MANY)
                 times[node, 0] = min(times[node, 0], times[child, 0])
                 times[node, 1] = max(times[node, 1], times[child, 1])
 
