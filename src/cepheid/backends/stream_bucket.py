@@ -201,6 +201,8 @@ class Bucket:
             self.memory.pop(number, None)
             oldest = self.rows.end
         else:
+            if query.window is not None and not stepper.compiled.needs_ranks:
+                stepper.encoder.forget_strings(self.last, query.window)
             self.memory[number] = stream_state.write_arrays(stepper.state), stepper.encoder.save()
         return outputs, oldest
 

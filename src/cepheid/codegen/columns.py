@@ -39,12 +39,26 @@ def kind_of(arrow_type: pa.DataType) -> Kind | None:
 
 @dataclass(slots=True)
 class Dictionary:
-    """The strings of a stream and the code of each, which never changes."""
+    """The strings of a stream and the code of each, which never changes and never comes to mean another string."""
 
     codes: dict[str, int] = field(default_factory=dict)
+    following: int = 0
+    """The code that the next new string gets."""
+    recent: set[str] = field(default_factory=set)
+    """The strings that were seen since `forget`."""
 
     def code(self, text: str) -> int:
-        return self.codes.setdefault(text, len(self.codes))
+        self.recent.add(text)
+        found = self.codes.get(text)
+        if found is None:
+            found = self.codes[text] = self.following
+            self.following += 1
+        return found
+
+    def forget(self) -> None:
+        """Without the strings that were not seen since the last time."""
+        self.codes = {text: code for text, code in self.codes.items() if text in self.recent}
+        self.recent = set()
 
     def encode(self, column: pa.Array) -> Array:
         encoded = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
@@ -58,7 +72,7 @@ class Dictionary:
     def ranks(self) -> Array:
         """The place of each code in the order of the strings, so that codes can be compared as strings are."""
         order = sorted(self.codes, key=lambda text: text)
-        ranks = np.empty(len(order), np.int64)
+        ranks = np.zeros(self.following, np.int64)
         for rank, text in enumerate(order):
             ranks[self.codes[text]] = rank
         return ranks
@@ -77,6 +91,16 @@ class Encoder:
     places: dict[tuple[Any, ...], int] = field(default_factory=dict)
     rows: int = 0
     last_time: int | None = None
+    forgot_at: int | None = None
+
+    def forget_strings(self, now: int, window: int) -> None:
+        """Forget the strings of events that lie so far back that no window reaches them. A stream of ever new strings
+        then needs no more memory than its window."""
+        if self.forgot_at is None:
+            self.forgot_at = now
+        elif now - self.forgot_at > window:
+            self.dictionary.forget()
+            self.forgot_at = now
 
     def encode(self, table: pa.RecordBatch) -> Batch:
         from cepheid.codegen.masks import masks
@@ -133,15 +157,27 @@ class Encoder:
         return places
 
     def save(self) -> bytes:
-        places = [[list(key), count] for key, count in self.places.items()]
-        memory = {"strings": list(self.dictionary.codes), "places": places, "rows": self.rows, "last": self.last_time}
+        known = self.dictionary
+        memory = {
+            "strings": [[text, code, text in known.recent] for text, code in known.codes.items()],
+            "following": known.following,
+            "places": [[list(key), count] for key, count in self.places.items()],
+            "rows": self.rows,
+            "last": self.last_time,
+            "forgot_at": self.forgot_at,
+        }
         return json.dumps(memory).encode()
 
     def restore(self, data: bytes) -> None:
         memory = json.loads(data)
-        self.dictionary = Dictionary({text: code for code, text in enumerate(memory["strings"])})
+        strings = memory["strings"]
+        self.dictionary = Dictionary(
+            {text: code for text, code, _ in strings},
+            memory["following"],
+            {text for text, _, recent in strings if recent},
+        )
         self.places = {tuple(key): count for key, count in memory["places"]}
-        self.rows, self.last_time = memory["rows"], memory["last"]
+        self.rows, self.last_time, self.forgot_at = memory["rows"], memory["last"], memory["forgot_at"]
 
 
 _WORTH_COMPILING = 10_000
