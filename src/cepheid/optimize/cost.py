@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from cepheid import expr as ex
 from cepheid.expr import At, Attr, Compare, Expr
 from cepheid.optimize.alternatives import Absence, Alternative, Group
-from cepheid.optimize.placement import join_tests, placed, variables
+from cepheid.optimize.placement import join_tests, names_of, placed, variables
 from cepheid.optimize.stats import DEFAULT_ORDER, NO_STATS, Stats
 from cepheid.physical import (
     ConNode,
@@ -212,7 +212,7 @@ class Model:
             tried = disjunction_tried(a, b)
             return tried, operator_cost(tried, 0, tried)
         sides = set(variables(left)), set(variables(right))
-        between = [p for p in own if all(ex.variables(p) & side for side in sides)]
+        between = [p for p in own if all(names_of(p) & side for side in sides)]
         equal = [self.selectivity(p) for p in between if self.is_equality(p)]
         others = [self.selectivity(p) for p in between if not self.is_equality(p)]
         if isinstance(node, ConNode):

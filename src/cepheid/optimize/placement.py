@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cepheid import expr as ex
 from cepheid.expr import At, Attr, Expr
@@ -59,6 +60,12 @@ def _has_constant_part(predicate: Expr) -> bool:
             return not ex.variables(predicate)
 
 
+@lru_cache(maxsize=1024)
+def names_of(predicate: Expr) -> frozenset[str]:
+    """The variables that a predicate names; the search asks again and again."""
+    return ex.variables(predicate)
+
+
 # --- trees ------------------------------------------------------------------------------------------------------------
 
 
@@ -104,7 +111,7 @@ def placed(node: SeqNode | KseqNode | ConNode | DisNode, tests: Sequence[Expr], 
 
     def inside(child: TreeNode) -> list[Expr]:
         scopes = _scopes(child)
-        return [t for t in tests if any(ex.variables(t).intersection(joined) <= scope for scope in scopes)]
+        return [t for t in tests if any(names_of(t).intersection(joined) <= scope for scope in scopes)]
 
     left, right = inside(node.left), inside(node.right)
     below = [*left, *right]

@@ -100,7 +100,7 @@ class _Candidate:
 
 
 def _candidates(situation: Situation, alternative: Alternative, shape: str | None) -> list[_Candidate]:
-    """The best plan for each place of the root's split, with negations pushed down and on top."""
+    """The best plans, each with the root's split in another place, with negations pushed down and on top."""
     model, narrowing = situation.model(alternative), situation.narrowing(alternative)
     absences = [(a, gap) for a in alternative.absences if (gap := narrowing.absence(a)) is not None]
     closures = [(g, gap) for g in alternative.groups if (gap := narrowing.closure(g)) is not None]
@@ -108,7 +108,8 @@ def _candidates(situation: Situation, alternative: Alternative, shape: str | Non
     for pushed in [absences, []] if absences else [[]]:
         search = Search(model, alternative, pushed, closures)
         if shape is None:
-            trees = [solved.tree for solved in search.by_root_split()]
+            ranked = sorted(search.by_root_split(), key=lambda solved: solved.cost)
+            trees = [solved.tree for solved in ranked[: 1 + _RUNNERS_UP]]
         elif shape in SHAPES:
             trees = [shaped(alternative.operands, shape)]
         else:
