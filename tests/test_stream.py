@@ -185,6 +185,22 @@ def golden_files(case: Case, directory: Path, rng: random.Random) -> list[Path]:
     return files
 
 
+def test_verify_tells_whether_the_stream_is_the_batch() -> None:
+    rows = random_rows(random.Random(9))
+    found = cepheid.verify(QUERIES[3], pa.Table.from_pylist(rows, SCHEMA), streams=4)
+    assert found.agrees and found.streams == 4 and "4 gave the" in str(found)
+    moments = SCHEMA.set(1, pa.field("ts", pa.timestamp("us", "UTC")))
+    table = pa.Table.from_pylist([{**row, "ts": row["ts"] * 977} for row in rows], moments)
+    assert cepheid.verify("EVENT SEQ(A x, B y) WHERE [id] WITHIN 5 ms", table, streams=4).agrees
+
+
+def test_verify_shows_a_stream_that_is_not_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Simulation, "run", lambda self, batches: Simulated({"query": []}, [], []))
+    rows = [event("A", 1), event("B", 2)]
+    found = cepheid.verify("EVENT SEQ(A x, B y) WITHIN 5", pa.Table.from_pylist(rows, SCHEMA), streams=1)
+    assert not found.agrees and "1 missing, 0 too many" in str(found)
+
+
 # --- late events and rejects ------------------------------------------------------------------------------------------
 
 

@@ -9,17 +9,38 @@ if TYPE_CHECKING:
     from cepheid.backends.api import match as match
     from cepheid.backends.spark_api import matches as matches
     from cepheid.backends.spark_session import session as session
+    from cepheid.backends.stream_api import stream as stream
+    from cepheid.backends.stream_output import read_output as read_output
+    from cepheid.backends.verify import Verification as Verification
+    from cepheid.backends.verify import verify as verify
     from cepheid.errors import CepheidError as CepheidError
     from cepheid.lang import parse as parse
     from cepheid.lang import to_text as to_text
 
-__all__ = ["CepheidError", "__version__", "explain", "match", "matches", "parse", "session", "to_text"]
+__all__ = [
+    "CepheidError",
+    "Verification",
+    "__version__",
+    "explain",
+    "match",
+    "matches",
+    "parse",
+    "read_output",
+    "session",
+    "stream",
+    "to_text",
+    "verify",
+]
 
 _HOMES = {
     "match": "cepheid.backends.api",
     "explain": "cepheid.backends.api",
     "matches": "cepheid.backends.spark_api",
     "session": "cepheid.backends.spark_session",
+    "stream": "cepheid.backends.stream_api",
+    "read_output": "cepheid.backends.stream_output",
+    "verify": "cepheid.backends.verify",
+    "Verification": "cepheid.backends.verify",
     "parse": "cepheid.lang",
     "to_text": "cepheid.lang",
     "CepheidError": "cepheid.errors",

@@ -1,0 +1,333 @@
+"""Streams on Spark: exactly once from source to sink, over stops, restarts and kills. What buckets compute is tested in
+tests/test_stream.py; here is what Spark, the checkpoint and the sinks add."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from typer.testing import CliRunner
+
+import cepheid
+from cepheid.backends.spark_stream import WATERMARK_DELAY, RunningStream
+from cepheid.backends.stream_inspect import read_state
+from cepheid.cli import app
+from cepheid.errors import InputProblem
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = "type string, ts long, id long, v double"
+SCHEMA = pa.schema([("type", pa.string()), ("ts", pa.int64()), ("id", pa.int64()), ("v", pa.float64())])
+NEGATION = "EVENT SEQ(A x, B y, !(C z)) WHERE [id] WITHIN 60"
+CLOSURE = "PATTERN SEQ(A a, B+ b[], C c) WHERE skip_till_next_match(a, b[], c) {[id]} WITHIN 40"
+DISORDER = 15
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    # Without the optimising compiler, which costs small jobs more than it gains.
+    session = cepheid.session("local[2]", {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
+    yield session
+    session.stop()
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+def events(seed: int, count: int, keys: int = 20) -> list[dict[str, Any]]:
+    rng = random.Random(seed)
+    return [
+        {"type": rng.choice("ABCD"), "ts": number // 2, "id": rng.randint(1, keys), "v": rng.random()}
+        for number in range(count)
+    ]
+
+
+def disordered(rows: Sequence[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
+    rng = random.Random(seed)
+    return sorted(rows, key=lambda row: row["ts"] + rng.randint(0, DISORDER))
+
+
+def write(directory: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """A file appears whole."""
+    directory.mkdir(parents=True, exist_ok=True)
+    hidden = directory / f".{name}"
+    if name.endswith(".parquet"):
+        pq.write_table(pa.Table.from_pylist(list(rows), SCHEMA), hidden)
+    else:
+        hidden.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    hidden.rename(directory / name)
+
+
+def write_parts(directory: Path, rows: Sequence[dict[str, Any]], parts: int, ending: str = "parquet") -> None:
+    size = -(-len(rows) // parts)
+    for number in range(parts):
+        write(directory, f"part-{number:03d}.{ending}", rows[number * size : (number + 1) * size])
+
+
+def frame(spark: SparkSession, directory: Path) -> DataFrame:
+    directory.mkdir(parents=True, exist_ok=True)
+    return spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).parquet(str(directory))
+
+
+def multiset(table: pa.Table) -> Counter[str]:
+    return Counter(json.dumps(row, sort_keys=True) for row in table.to_pylist())
+
+
+def expected(query: str, rows: Sequence[dict[str, Any]]) -> Counter[str]:
+    return multiset(cepheid.match(query, pa.Table.from_pylist(list(rows), SCHEMA)))
+
+
+class Places:
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        self.source, self.checkpoint, self.output, self.late, self.rejects = (
+            base / name for name in ("in", "checkpoint", "out", "late", "rejects")
+        )
+
+    def options(self) -> dict[str, Any]:
+        return {
+            "checkpoint": str(self.checkpoint),
+            "output": str(self.output),
+            "late_output": str(self.late),
+            "reject_output": str(self.rejects),
+        }
+
+    def matches(self, name: str | None = None) -> Counter[str]:
+        directory = self.output if name is None else self.output / name
+        return multiset(cepheid.read_output(str(directory)))
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    return Places(tmp_path)
+
+
+def run(query: Any, source: DataFrame, places: Places, **more: Any) -> RunningStream:
+    """All that is there, to the end."""
+    running = cepheid.stream(query, source, watermark=DISORDER, available_now=True, **places.options(), **more)
+    running.wait()
+    return running
+
+
+# --- one pass ---------------------------------------------------------------------------------------------------------
+
+
+def test_two_queries_in_one_pass_with_restarts_give_the_batch_result(spark: SparkSession, places: Places) -> None:
+    """Late events, rows without a time, hooks and metrics on the way."""
+    rows = events(1, 900)
+    arriving = disordered(rows, 2)
+    queries = {"negation": NEGATION, "closure": CLOSURE}
+    source = frame(spark, places.source)
+    heard: list[tuple[Any, str]] = []
+    late = {"type": "A", "ts": 3, "id": 1, "v": 0.5}
+    for part in range(3):
+        more = [{**late, "ts": None}] if part == 0 else [late, {**late, "type": "D"}] if part == 2 else []
+        write(places.source, f"part-{part}.parquet", [*arriving[part * 300 : (part + 1) * 300], *more])
+        running = run(queries, source, places, on_match={"closure": lambda row, name: heard.append((row, name))})
+    assert running.tally.late == 2 and running.tally.events == 302
+    assert running.metrics().watermark == rows[-1]["ts"] - DISORDER
+    assert running.metrics().state_bytes > 0
+    before = places.matches("negation")
+    rest = running.end_time()
+    for name, query in queries.items():
+        assert places.matches(name) == expected(query, rows)
+    assert sum(before.values()) + rest["negation"] == sum(expected(NEGATION, rows).values())
+    assert len(heard) == len(list(places.matches("closure").elements()))
+    assert cepheid.read_output(str(places.late)).to_pylist() == [late, {**late, "type": "D"}]
+    (reject,) = cepheid.read_output(str(places.rejects)).to_pylist()
+    assert reject["reason"] == "no time: `ts` is null" and json.loads(reject["raw"])["type"] == "A"
+
+
+def test_a_spark_writer_gets_each_batch_under_its_number(spark: SparkSession, places: Places) -> None:
+    rows = events(3, 400)
+    write_parts(places.source, rows, 2)
+    tables: dict[int, list[Any]] = {}
+
+    def writer(matches: DataFrame, batch: int) -> None:
+        tables[batch] = [row.asDict(recursive=True) for row in matches.withColumn("n", F.lit(1)).drop("n").collect()]
+
+    running = cepheid.stream(
+        CLOSURE,
+        frame(spark, places.source),
+        watermark=0,
+        checkpoint=str(places.checkpoint),
+        writer=writer,
+        available_now=True,
+    )
+    running.wait()
+    written = Counter(json.dumps(row, sort_keys=True) for found in tables.values() for row in found)
+    assert written and not written - expected(CLOSURE, rows)
+    assert running.tally.matches["query"] == sum(written.values())
+
+
+def test_time_passes_without_events_and_idle_keys_are_released(spark: SparkSession, places: Places) -> None:
+    """The watermark reaches buckets for which no event comes: Spark knows the column of time by its metadata."""
+    assert WATERMARK_DELAY == "spark.watermarkDelayMs"
+    write(places.source, "a.parquet", [{"type": "A", "ts": 1, "id": 7}, {"type": "B", "ts": 2, "id": 7}])
+    source = frame(spark, places.source)
+    run(NEGATION, source, places)
+    with pytest.raises(InputProblem, match="no output"):
+        places.matches()
+    state = read_state(str(places.checkpoint), spark)
+    assert [(bucket.waiting, bucket.oldest) for bucket in state.buckets] == [(2, 1)]
+    assert [(key.key, key.events) for bucket in state.buckets for key in bucket.keys] == [((7,), 2)]
+    write(places.source, "b.parquet", [{"type": "D", "ts": 1_000, "id": 1}])
+    run(NEGATION, source, places)
+    assert [json.loads(line)["y"]["ts"] for line in places.matches()] == [2]
+    assert read_state(str(places.checkpoint), spark).buckets == ()
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_refuses_another_query_and_a_second_driver(spark: SparkSession, places: Places) -> None:
+    write(places.source, "a.parquet", events(1, 10))
+    source = frame(spark, places.source)
+    running = cepheid.stream(NEGATION, source, watermark=DISORDER, **places.options())
+    running.process_all()
+    with pytest.raises(InputProblem, match="is in use by"):
+        run(NEGATION, source, places)
+    running.stop()
+    with pytest.raises(InputProblem, match=r"belongs to another stream: queries of `query`.*WITHIN 60.*WITHIN 61"):
+        run(NEGATION.replace("60", "61"), source, places)
+    with pytest.raises(InputProblem, match="order: "):
+        run(NEGATION, source, places, order_by=["v"])
+
+
+def test_a_full_disk_stops_the_stream_and_it_goes_on_after_repair(spark: SparkSession, places: Places) -> None:
+    rows = events(4, 300)
+    write_parts(places.source, rows, 3)
+    places.output.write_text("in the way, as a full disk would be")
+    source = frame(spark, places.source)
+    with pytest.raises(InputProblem, match=r"cannot write (.|\n)* put that right and start again"):
+        run(CLOSURE, source, places)
+    places.output.unlink()
+    run(CLOSURE, source, places).end_time()
+    assert places.matches() == expected(CLOSURE, rows)
+
+
+def test_names_that_may_be_types_need_the_types(spark: SparkSession, places: Places) -> None:
+    with pytest.raises(InputProblem, match="types="):
+        run("PATTERN A;B WITHIN 5", frame(spark, places.source), places)
+
+
+def test_several_streams_of_different_types(spark: SparkSession, places: Places) -> None:
+    rows = [row for row in events(6, 300) if row["type"] in "AB"]
+    sources = {}
+    for kind in "AB":
+        write(places.source / kind, "part.parquet", [row for row in rows if row["type"] == kind])
+        sources[kind] = frame(spark, places.source / kind).drop("type")
+    query = "EVENT SEQ(A x, B y) WHERE [id] WITHIN 10"
+    run(query, sources, places).end_time()
+    found = cepheid.read_output(str(places.output)).to_pylist()
+    wanted = [json.loads(line) for line in expected(query, rows).elements()]
+    assert Counter((m["x"]["v"], m["y"]["v"]) for m in found) == Counter((m["x"]["v"], m["y"]["v"]) for m in wanted)
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+
+def command(places: Places, query: Path, *more: str) -> list[str]:
+    named = {"input": "source", "checkpoint": "checkpoint", "output": "output", "late-output": "late"}
+    options = [word for name, at in named.items() for word in (f"--{name}", str(getattr(places, at)))]
+    files = ["--files-per-batch", "1", "--watermark", str(DISORDER), "--available-now"]
+    return ["stream", "--query-file", str(query), *options, *files, *more]
+
+
+def test_json_lines_from_files_to_files(spark: SparkSession, places: Places, tmp_path: Path) -> None:
+    """The lines that the stream writes are those that batch writes; what is there at the end of time is taken back."""
+    rows = disordered(events(7, 200), 8)
+    query = tmp_path / "q.txt"
+    query.write_text(NEGATION)
+    write_parts(places.source, rows[:150], 3, "jsonl")
+    (places.source / "broken.jsonl").write_text("nonsense\n")
+    first = CliRunner().invoke(app, command(places, query))
+    assert first.exit_code == 0, first.output
+    write(places.source, "more.jsonl", rows[150:])
+    second = CliRunner().invoke(app, command(places, query))
+    assert second.exit_code == 0, second.output
+    batch = tmp_path / "batch.jsonl"
+    arguments = ["run", "--query-file", str(query), "--input", str(places.source), "--output", str(batch)]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    lines = [line for file in sorted(places.output.iterdir()) for line in file.read_text().splitlines()]
+    assert Counter(lines) == Counter(batch.read_text().splitlines())
+    (reject,) = cepheid.read_output(f"{places.output}.rejects").to_pylist()
+    assert (reject["line"], reject["raw"]) == (1, "nonsense") and reject["reason"].startswith("broken JSON")
+    shown = CliRunner().invoke(app, ["state", str(places.checkpoint)])
+    assert shown.exit_code == 0 and "oldest event" in shown.output
+
+
+# --- kill -9 ----------------------------------------------------------------------------------------------------------
+
+
+def killed_and_restarted(places: Places, kills: int, seed: int) -> None:
+    """Kills the driver (at times with all its children) at random moments, starts it again, and lets it finish once."""
+    rng = random.Random(seed)
+    rows = events(seed, 1500)
+    parts = max(2 * kills, 10)
+    write_parts(places.source, disordered(rows, seed), parts)
+    query = places.base / "q.txt"
+    query.write_text(CLOSURE)
+    done = 0
+    while done < kills:
+        with driver(command(places, query)) as process:
+            first = len(list(places.output.glob("*.parquet")))
+            while process.poll() is None and len(list(places.output.glob("*.parquet"))) == first:
+                time.sleep(0.02)
+            time.sleep(rng.uniform(0, 1.5))
+            if process.poll() is not None:
+                break
+            if rng.random() < 0.5:
+                process.kill()
+            else:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            done += 1
+    with driver(command(places, query)) as process:
+        assert process.wait(timeout=600) == 0, process.stderr and process.stderr.read()
+    assert places.matches() == expected(CLOSURE, rows)
+    assert not places.late.exists()
+    assert done >= min(kills, 2), "the stream ended before it could be killed often enough"
+
+
+@contextlib.contextmanager
+def driver(arguments: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cepheid", *arguments, "--master", "local[2]"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        if process.stderr is not None:
+            process.stderr.close()
+
+
+def test_three_kills_lose_nothing_and_double_nothing(places: Places) -> None:
+    killed_and_restarted(places, 3, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2])
+def test_twenty_kills_lose_nothing_and_double_nothing(places: Places, seed: int) -> None:
+    killed_and_restarted(places, 20, seed)
