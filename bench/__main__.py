@@ -24,7 +24,7 @@ def main(
         list[str] | None, typer.Argument(help="Which to run, or the start of their names; all if none is given.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small streams: to see that it works, not how fast.")] = False,
-    output: Annotated[Path, typer.Option("--output", help="Where the pictures go.")] = Path("build/bench"),
+    output: Annotated[Path, typer.Option("--output", help="Where pictures and tables go.")] = Path("build/bench"),
     show: Annotated[bool, typer.Option("--list", help="Only list the benchmarks.")] = False,
 ) -> None:
     """The papers' experiments and the speed targets, as tables and pictures."""
@@ -41,6 +41,7 @@ def main(
     for benchmark in chosen:
         report = benchmark.run(quick)
         console.print(report.table())
+        (output / f"{report.name}.md").write_text(report.markdown(), encoding="utf-8")
         console.print(f"picture: {draw(report, output)}\n", highlight=False, soft_wrap=True)
 
 

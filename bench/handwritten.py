@@ -6,14 +6,11 @@ and this loop has not: hash the key (here it is an index), go on after a batch, 
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any
-
-import numba
 import numpy as np
 import pyarrow as pa
 
 from bench.measure import Found
+from cepheid.kernels.jit import machine_code, njit
 
 Array = np.ndarray
 
@@ -24,15 +21,13 @@ def three_of_a_key(table: pa.Table, domain: int, window: int, matches: int) -> F
     types = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
     names = {name: code for code, name in enumerate(types.dictionary.to_pylist())}
     codes = [names[f"E{i}"] for i in (1, 2, 3)]
-    found = _loop()(types.indices.to_numpy(), *codes, table["attr1"].to_numpy(), domain, window, matches)
+    found = machine_code(_three_of_a_key)(
+        types.indices.to_numpy(), *codes, table["attr1"].to_numpy(), domain, window, matches
+    )
     return Found(len(found) // 3, len(found))
 
 
-@lru_cache(maxsize=1)
-def _loop() -> Any:
-    return numba.njit(_three_of_a_key)
-
-
+@njit
 def _three_of_a_key(
     types: Array,
     first_type: int,

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
 from cepheid.binding import bind
 from cepheid.codegen.columns import Encoder, schema_kinds
-from cepheid.codegen.masks import is_vectorisable
+from cepheid.codegen.masks import is_vectorisable, masks
 from cepheid.codegen.scalar import is_compilable
 from cepheid.events import Clock, Schema, in_order, primitive
 from cepheid.kernels import END_OF_TIME, Kernel, counters
@@ -75,13 +76,14 @@ def measure(
     if warm:
         run()
     best: tuple[float, float, Found] | None = None
+    gc.disable()
     for _ in range(repeats):
-        gc.collect()
         wall, cpu = time.perf_counter(), time.process_time()
         found = run()
         spent = time.process_time() - cpu, time.perf_counter() - wall, found
         if best is None or spent[0] < best[0]:
             best = spent
+    gc.enable()
     assert best is not None
     return Sample(point, variant, events, best[2], max(best[0], 1e-9), best[1], question)
 
@@ -105,6 +107,12 @@ class Prepared:
         state, positions = kernel.advance(state, END_OF_TIME)
         counted = counters(state) | (own_counters(state) if kernel.plan.evaluator == "runs" else {})
         return Found(matches + len(positions), length + len(positions.values), counted)
+
+    def can_begin(self, table: pa.Table) -> int:
+        """How many events can be the first component, by what they say of themselves."""
+        plan = self.kernel.plan
+        bit = np.uint64(1 << plan.steps[0].begin)
+        return sum(int(np.count_nonzero(masks(plan, batch, "type") & bit)) for batch in table.to_batches())
 
 
 _NO_OPTIONS: Mapping[str, str] = {}

@@ -70,6 +70,13 @@ class Report:
             table.add_section()
         return table
 
+    def markdown(self) -> str:
+        """The table as text for a document."""
+        head = [str(column.header) for column in self.table().columns]
+        rule = ["---" if number < 2 else "---:" for number in range(len(head))]
+        rows = [self._row(sample) for point in self.points for sample in self.samples if sample.point == point]
+        return "".join(f"| {' | '.join(row)} |\n" for row in [head, rule, *rows])
+
     def _row(self, sample: Sample) -> list[str]:
         row = [
             shown(sample.point),

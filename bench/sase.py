@@ -42,7 +42,7 @@ class Load:
         return self.stream(domain, types=round(self.types * domain ** (2 / 3)))
 
 
-_QUICK = Load(2_000, 4, 200)
+_QUICK = Load(500, 4, 80)
 
 
 def _compared(
@@ -75,9 +75,7 @@ def figure_8(quick: bool) -> Report:
 
 
 def figure_9(quick: bool) -> Report:
-    events, domain, windows = (
-        (2_000, 100, (100, 400)) if quick else (300_000, 10_000, (10_000, 30_000, 60_000, 100_000))
-    )
+    events, domain, windows = (500, 10, (50, 200)) if quick else (300_000, 10_000, (10_000, 30_000, 60_000, 100_000))
     samples = []
     for window in windows:
         load = Load(events, window=window)

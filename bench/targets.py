@@ -33,7 +33,7 @@ def _measured(point: int | str, variant: str, query: str, table: pa.Table, time_
 
 def _floor(point: int | str, query: str, table: pa.Table) -> Sample:
     """The reference evaluation over the beginning of the stream."""
-    part = table.slice(0, min(ORACLE_EVENTS, table.num_rows))
+    part = table.slice(0, min(ORACLE_EVENTS, table.num_rows // 3))
     return measure(point, "oracle", part.num_rows, partial(oracle, query, part), repeats=1, warm=False)
 
 
@@ -41,7 +41,7 @@ def _floor(point: int | str, query: str, table: pa.Table) -> Sample:
 
 
 def w1(quick: bool) -> Report:
-    n, types, window, domains = (5_000, 4, 200, (10, 100)) if quick else (1_000_000, 20, 10_000, (100, 10_000))
+    n, types, window, domains = (900, 4, 100, (10, 30)) if quick else (1_000_000, 20, 10_000, (100, 10_000))
     query = f"EVENT SEQ(E1, E2, E3) WHERE [attr1] WITHIN {window}"
     samples = []
     for domain in domains:
@@ -72,7 +72,7 @@ def w1(quick: bool) -> Report:
 
 
 def w2(quick: bool) -> Report:
-    n, windows = (1_000, (20,)) if quick else (200_000, (500,))
+    n, windows = (600, (20,)) if quick else (200_000, (500,))
     samples = []
     for window in windows:
         query = (
@@ -97,7 +97,7 @@ _SMALL_SMALL_LARGE = "[acc] and s1.amount < 100 and s2.amount < 100 and l.amount
 
 
 def w4(quick: bool) -> Report:
-    n, accounts = (3_000, 30) if quick else (2_000_000, 20_000)
+    n, accounts = (900, 10) if quick else (2_000_000, 20_000)
     table = cards(n, accounts, seed=1)
     queries = {
         "all combinations (SASE)": f"EVENT SEQ(t s1, t s2, t l) WHERE {_SMALL_SMALL_LARGE} WITHIN 43200000",
@@ -126,7 +126,7 @@ def _shoplifting(window: int) -> str:
 
 
 def w5(quick: bool) -> Report:
-    n, tags, windows = (3_000, 100, (200, 2_000)) if quick else (1_000_000, 50_000, (10_000, 100_000, 1_000_000))
+    n, tags, windows = (900, 30, (100, 500)) if quick else (1_000_000, 50_000, (10_000, 100_000, 1_000_000))
     table = retail(n, tags, seed=1)
     samples = []
     for window in windows:
@@ -148,7 +148,7 @@ def w5(quick: bool) -> Report:
 
 def window_growth(quick: bool) -> Report:
     """Ten times the window with ten times as many keys: as many matches, ten times as many open ones."""
-    n, types, window, domain, tags = (3_000, 4, 30, 10, 30) if quick else (1_000_000, 20, 10_000, 1_000, 20_000)
+    n, types, window, domain, tags = (600, 4, 30, 10, 30) if quick else (1_000_000, 20, 10_000, 1_000, 20_000)
     samples = []
     for factor in (1, 10):
         sequence = f"EVENT SEQ(E1, E2, E3) WHERE [attr1] WITHIN {factor * window}"
@@ -159,7 +159,7 @@ def window_growth(quick: bool) -> Report:
 
 
 def stream_growth(quick: bool) -> Report:
-    n, types, window, domain, tags = (1_000, 4, 30, 10, 30) if quick else (1_000_000, 20, 10_000, 1_000, 20_000)
+    n, types, window, domain, tags = (200, 4, 30, 10, 30) if quick else (1_000_000, 20, 10_000, 1_000, 20_000)
     samples = []
     for factor in (1, 10):
         sequence = f"EVENT SEQ(E1, E2, E3) WHERE [attr1] WITHIN {window}"
@@ -204,7 +204,7 @@ def _starts(n: int, alarms: int) -> pa.Table:
 
 
 def open_runs(quick: bool) -> Report:
-    n, starts = (2_000, (10, 100)) if quick else (400_000, (1_000, 10_000, 100_000))
+    n, starts = (500, (10, 50)) if quick else (400_000, (1_000, 10_000, 100_000))
     table = _starts(n, 5)
     samples = []
     for number in starts:

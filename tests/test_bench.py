@@ -1,0 +1,50 @@
+"""Every benchmark runs, prints its table and draws its picture. How fast it is, is not for tests to say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from bench.__main__ import BENCHMARKS, app
+from bench.measure import Disagreement, Found, Sample, require_agreement
+from bench.report import rate
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_quick_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CEPHEID_JIT", "0")
+    report = BENCHMARKS[name].run(True)
+    assert report.name == name
+    assert len(report.samples) >= 2
+    assert any(sample.found.matches for sample in report.samples) or name == "open-runs"
+    monkeypatch.setitem(BENCHMARKS, name, type(BENCHMARKS[name])(name, "", lambda quick: report))
+    result = CliRunner().invoke(app, [name, "--quick", "--output", str(tmp_path)], catch_exceptions=False)
+    assert report.title[:30] in result.output
+    assert all(variant in result.output for variant in report.variants)
+    assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_variants_must_find_the_same() -> None:
+    one = Sample(100, "one", 10, Found(3), 1.0, 1.0)
+    two = Sample(100, "two", 10, Found(4), 1.0, 1.0)
+    require_agreement([one, Sample(100, "fewer events", 5, Found(1), 1.0, 1.0)])
+    with pytest.raises(Disagreement, match="one: 3 matches, two: 4 matches"):
+        require_agreement([one, two])
+
+
+def test_names_choose_by_their_start() -> None:
+    result = CliRunner().invoke(app, ["sase-plus", "--list"])
+    assert "sase-plus-8a" in result.output
+    assert "w1" not in result.output
+
+
+def test_unknown_name() -> None:
+    result = CliRunner().invoke(app, ["nothing"])
+    assert result.exit_code == 2
+
+
+@pytest.mark.parametrize(("number", "text"), [(12.0, "12"), (1_234.0, "1.23 k"), (25_100_000.0, "25.1 M")])
+def test_rates(number: float, text: str) -> None:
+    assert rate(number) == text
