@@ -63,6 +63,8 @@ _EVERYTHING = {
     **dict.fromkeys(NUMBERS, Type.NUMBER),
     **dict.fromkeys(STRINGS, Type.STRING),
 }
+WHOLE = Schema(dict.fromkeys((*TYPES, IRRELEVANT), _EVERYTHING))
+"""Every type has every attribute."""
 _LACKING: Sequence[dict[str, set[str]]] = (
     {},
     {},
