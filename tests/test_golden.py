@@ -6,6 +6,8 @@ any other evaluator to the same cases.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from golden_cases import Case, all_cases, check, differences, lines, read_text
 
@@ -25,6 +27,14 @@ def _id(case: Case) -> str:
 def test_there_are_cases() -> None:
     assert len(CASES) >= 300
     assert {case.language for case in CASES} >= {"sase", "sase_plus", "zstream", "eql", "ced", "composition", "errors"}
+
+
+def test_every_decision_is_documented() -> None:
+    """Where the papers and the rulings are silent, docs/semantics.md says what was decided and points to the case."""
+    text = (Path(__file__).parent.parent / "docs" / "semantics.md").read_text(encoding="utf-8")
+    decided = [case for case in CASES if "decision" in case.headers["source"]]
+    assert len(decided) > 20
+    assert [_id(case) for case in decided if f"tests/golden/{_id(case)}.txt" not in text] == []
 
 
 @pytest.mark.parametrize("case", MATCHING, ids=_id)
