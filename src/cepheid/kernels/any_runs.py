@@ -40,8 +40,8 @@ from cepheid.kernels.state_vector import Words as ReadWord
 from cepheid.physical import Kind, Plan
 
 IMPORTS = """from cepheid.kernels.compact_store import (
-    BEFORE, GROUPS, LATEST, LOWEST, MARK, NEGATIVES, NODES, PENDING, ROW, SET, START, STEP, TIME, first_linked,
-    found_group, group_of, is_alive, next_linked, put, told, with_root,
+    BEFORE, GROUPS, LATEST, LOWEST, MARK, NEGATIVES, NEVER, NODES, PENDING, ROW, SET, START, STEP, TIME,
+    first_linked, found_group, group_of, is_alive, next_linked, put, told, with_root,
 )
 from cepheid.kernels.state_vector import (
     as_float, head_code, head_float, head_int, max_code, max_float, max_int, min_code, min_float, min_int, sum_float,
@@ -210,7 +210,7 @@ class _Generator:
     def _find_lead(self, w: Writer, negation: Negation) -> None:
         lead = f"lead{negation.number}"
         self._fill_words(w, self._lead_number(negation), [self.layout.event_word(name) for name in self.keys])
-        w(f"{lead} = LOWEST", f"g = found_group(groups, heads, {self.group_stride}, words, {1 + len(self.keys)})")
+        w(f"{lead} = NEVER", f"g = found_group(groups, heads, {self.group_stride}, words, {1 + len(self.keys)})")
         with w.block(f"if g != EMPTY and groups[g * {self.group_stride} + LATEST] >= floor:"):
             w(f"{lead} = groups[g * {self.group_stride} + LATEST]")
 

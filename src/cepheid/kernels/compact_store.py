@@ -42,6 +42,8 @@ LAST_END, ENDED_LAST, ENDED_EARLIER, REGISTERS = range(FREE + 8, FREE + 12)
 
 LOWEST = int(np.iinfo(np.int64).min) // 2
 """Before every start."""
+NEVER = LOWEST - 1
+"""When a negative event was last seen that never was."""
 _LONGEST_PATH = 64
 """More nodes than one insertion makes: a set of n nodes has a rank of at most log2 n."""
 

@@ -213,7 +213,7 @@ class Moves:
         negation = self.negations[slot.of]
         crosses = edge.crosses(negation.after)
         if slot.what == "lead":
-            return f"lead{negation.number}" if edge.starts and crosses else "LOWEST" if edge.starts else old(slot)
+            return f"lead{negation.number}" if edge.starts and crosses else "NEVER" if edge.starts else old(slot)
         if edge.starts:
             return "row" if slot.what == "until" and crosses and negation.leading_late else "-1"
         if crosses and negation.inner_late:
