@@ -12,6 +12,7 @@ from cepheid.checks import summarises
 from cepheid.errors import NotAvailable
 from cepheid.events import Clock, Schema
 from cepheid.expr import At, Attr, Expr
+from cepheid.optimize.rules import FALSE, rewrite
 from cepheid.optimize.search import Situation, tree_plan
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import (
@@ -54,6 +55,8 @@ def lower(
 
     `stats` is what is known about the stream, for the choice between tree plans. `is_compilable` and `is_vectorisable`
     say which predicates the code generators below can turn into code."""
+    if options.get("rewrite", True) not in (False, "off"):
+        query = rewrite(query, schema)
     lowering = _Lowering(query, kinds, schema)
     able, reasons = lowering.evaluators(is_compilable, is_vectorisable)
     chosen = evaluator or able[0]
@@ -67,6 +70,8 @@ def lower(
         )
     if chosen == REFERENCE:
         return Plan(query, REFERENCE, (), (), {}, {}, (), {}, (), None, False, options, tuple(reasons))
+    if FALSE in query.where:
+        reasons.append("the predicates contradict each other, so there is no match")
     steps = lowering.tree_steps() if chosen == TREE else lowering.steps()
     window = None if query.window is None else clock.ticks(query.window)
     return Plan(

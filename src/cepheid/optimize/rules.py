@@ -1,0 +1,528 @@
+"""Logical rewrites (ZStream §5.2.1): pure functions from query to query, in one ordered tuple.
+
+Each rule states its law, gives an example, and says when it refuses (then it gives the query back). A rule is only ever
+taken towards fewer operators, or as many cheaper ones (C_DIS < C_SEQ < C_CON), so rewriting ends. After each rule the
+query must still pass its checks, bind the same variables and partition the stream in the same way.
+
+Truth has three values (see `expr`): a predicate that names what is not there does not apply. Laws of logic that hold
+for two values need not hold for three, so some of the usual ones are missing here, or keep to where they hold. And a
+predicate on a negated event is part of what must not occur, so it is never split into one on the match.
+Rules apply to SASE and ZStream, whose predicates range over all combinations; of other languages they refuse all.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from cepheid import expr as ex
+from cepheid.checks import check
+from cepheid.errors import CepheidError, PatternProblem
+from cepheid.events import EMPTY_SCHEMA, Schema
+from cepheid.expr import At, Attr, Compare, Const, Expr
+from cepheid.optimize.bounds import Bounds
+from cepheid.pattern import (
+    Conj,
+    Disj,
+    EventClass,
+    Language,
+    Neg,
+    Pattern,
+    Query,
+    Seq,
+    partition_attributes,
+    positives,
+    roles,
+    subpatterns,
+    walk,
+)
+
+Rule = Callable[[Query, Schema], Query]
+
+FALSE = Const(False)
+_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
+_WEIGHT: dict[type[Pattern], int] = {Disj: 1, Seq: 2, Conj: 3}
+_LARGEST_CLASS = 8
+"""The number of equal attributes up to which all their pairs are spelt out."""
+
+
+def rewrite(query: Query, schema: Schema = EMPTY_SCHEMA, rules: Sequence[Rule] | None = None) -> Query:
+    """The query after all rules."""
+    if query.language not in (Language.SASE, Language.ZSTREAM):
+        return query
+    for rule in RULES if rules is None else rules:
+        rewritten = rule(query, schema)
+        if rewritten is not query:
+            _require_invariants(rule, query, rewritten)
+            query = rewritten
+    return query
+
+
+def _require_invariants(rule: Rule, before: Query, after: Query) -> None:
+    name = rule.__name__
+    try:
+        check(after)
+    except CepheidError as problem:
+        raise PatternProblem(f"the rule `{name}` broke the query: {problem.what}", span=problem.span) from problem
+    if positives(before.pattern) != positives(after.pattern) or before.output != after.output:
+        raise PatternProblem(f"the rule `{name}` changed what the query binds or returns")
+    if FALSE not in after.where and partition_attributes(before) != partition_attributes(after):
+        raise PatternProblem(f"the rule `{name}` changed how the query partitions the stream")
+    if expense(after.pattern) > expense(before.pattern):
+        raise PatternProblem(f"the rule `{name}` made the pattern more expensive")
+
+
+def expense(pattern: Pattern) -> tuple[int, int]:
+    """The number of operators, and how costly they are (§5.2.1)."""
+    operators = [node for node in walk(pattern) if isinstance(node, Seq | Conj | Disj)]
+    joins = sum(len(node.items) - 1 for node in operators)
+    negations = sum(isinstance(node, Neg) for node in walk(pattern))
+    return joins + negations, sum(_WEIGHT[type(node)] * (len(node.items) - 1) for node in operators)
+
+
+# --- operators --------------------------------------------------------------------------------------------------------
+
+
+def flatten(query: Query, schema: Schema) -> Query:
+    """`A;(B;C)` is `A;B;C`, and so for `&` and `|`; an operator with one operand is the operand.
+
+    Refuses where the inner operator has a window of its own.
+
+    >>> from cepheid.optimize.examples import shown
+    >>> print(shown(flatten, "PATTERN A;(B;(C&(D&E)))"))
+    PATTERN A;B;C&D&E
+    """
+    return _with_pattern(query, _flattened(query.pattern))
+
+
+def _flattened(pattern: Pattern) -> Pattern:
+    match pattern:
+        case Seq() | Conj() | Disj():
+            items: list[Pattern] = []
+            for item in map(_flattened, pattern.items):
+                inner = isinstance(item, type(pattern)) and getattr(item, "window", None) is None
+                items.extend(subpatterns(item) if inner else [item])
+            alone = len(items) == 1 and getattr(pattern, "window", None) is None
+            if alone and not isinstance(items[0], Neg):
+                return items[0]
+            return replace(pattern, items=tuple(items)) if tuple(items) != pattern.items else pattern
+        case _:
+            return pattern
+
+
+def merge_negations(query: Query, schema: Schema) -> Query:
+    """`!B & !C` is `!(B | C)`, and so is `!B;!C`: between the same neighbours neither may occur (§5.2.1).
+
+    Refuses in languages without disjunction, and for a conjunction that has other operands too.
+
+    >>> from cepheid.optimize.examples import shown
+    >>> print(shown(merge_negations, "PATTERN A;(!B&!C);!D;E WITHIN 5"))
+    PATTERN A;!(B|C|D);E
+    WITHIN 5 units
+    """
+    if query.language is not Language.ZSTREAM:
+        return query
+    return _with_pattern(query, _merged(query.pattern))
+
+
+def _merged(pattern: Pattern) -> Pattern:
+    match pattern:
+        case Conj() if all(isinstance(item, Neg) for item in pattern.items):
+            return _neither([item for item in pattern.items if isinstance(item, Neg)])
+        case Seq():
+            items: list[Pattern] = []
+            for is_negated, group in itertools.groupby(map(_merged, pattern.items), lambda i: isinstance(i, Neg)):
+                found = list(group)
+                negations = [item for item in found if isinstance(item, Neg)]
+                items.extend([_neither(negations)] if is_negated and len(found) > 1 else found)
+            return replace(pattern, items=tuple(items)) if tuple(items) != pattern.items else pattern
+        case Conj() | Disj():
+            items = [_merged(item) for item in pattern.items]
+            return replace(pattern, items=tuple(items)) if tuple(items) != pattern.items else pattern
+        case _:
+            return pattern
+
+
+def _neither(negations: Sequence[Neg]) -> Neg:
+    classes: list[Pattern] = []
+    for negation in negations:
+        item = negation.item
+        classes.extend(item.items if isinstance(item, Disj) else [item])
+    return Neg(Disj(tuple(classes)), span=negations[0].span)
+
+
+# --- single predicates ------------------------------------------------------------------------------------------------
+
+
+def fold_constants(query: Query, schema: Schema) -> Query:
+    """What is made of constants alone is computed: `a.x > 2 * 3` is `a.x > 6`, `1 < 2` is true and goes.
+
+    Keeps `p AND TRUE` under NOT, where it is not `p` if `p` does not apply.
+
+    >>> from cepheid.optimize.examples import shown
+    >>> print(shown(fold_constants, "PATTERN A;B WHERE A.x > 2 * 3 AND (1 < 2 OR B.x = 1)"))
+    PATTERN A;B
+    WHERE A.x > 6
+    """
+    return _with_parts(query, lambda predicate: ex.conjuncts(_folded(predicate, True)))
+
+
+def _folded(expr: Expr, positive: bool) -> Expr:
+    match expr:
+        case ex.And():
+            items = [_folded(item, positive) for item in expr.items]
+            if FALSE in items:
+                return FALSE
+            kept = [item for item in items if item != ex.TRUE] if positive else items
+            return ex.conjunction(kept)
+        case ex.Or():
+            items = [_folded(item, positive) for item in expr.items]
+            if ex.TRUE in items:
+                return ex.TRUE
+            kept = [item for item in items if item != FALSE]
+            return FALSE if not kept else kept[0] if len(kept) == 1 else ex.Or(tuple(kept), span=expr.span)
+        case ex.Not():
+            item = _folded(expr.item, False)
+            return Const(not item.value) if item in (ex.TRUE, FALSE) and isinstance(item, Const) else ex.Not(item)
+        case Compare():
+            left, right = _computed(expr.left), _computed(expr.right)
+            if isinstance(left, Const) and isinstance(right, Const):
+                return Const(ex.compare(expr.op, left.value, right.value))
+            return replace(expr, left=left, right=right)
+        case _:
+            return expr
+
+
+def _computed(expr: Expr) -> Expr:
+    match expr:
+        case ex.Arithmetic():
+            left, right = _computed(expr.left), _computed(expr.right)
+            if isinstance(left, Const) and isinstance(right, Const):
+                return Const(ex.arithmetic(expr.op, left.value, right.value), span=expr.span)
+            return replace(expr, left=left, right=right)
+        case ex.Negative():
+            item = _computed(expr.item)
+            if isinstance(item, Const):
+                return Const(ex.arithmetic("-", 0, item.value), span=expr.span)
+            return replace(expr, item=item)
+        case _:
+            return expr
+
+
+def normalise(query: Query, schema: Schema) -> Query:
+    """One form for one meaning: the constant on the right, `=` for IN with one value, no double NOT; NOT over OR is
+    split, so that each part can be pushed to its class.
+
+    Refuses NOT over a comparison, which is no other comparison where something is null, and NOT over AND.
+
+    >>> from cepheid.optimize.examples import shown
+    >>> print(shown(normalise, "PATTERN A;B WHERE 5 < A.x AND NOT (A.y = 1 OR B.y = 2)"))
+    PATTERN A;B
+    WHERE A.x > 5 AND NOT A.y = 1 AND NOT B.y = 2
+    """
+    return _with_parts(query, _normal)
+
+
+def _normal(expr: Expr) -> Iterator[Expr]:
+    match expr:
+        case ex.And():
+            for item in expr.items:
+                yield from _normal(item)
+        case ex.Not(item=ex.Not(item=inner)):
+            yield from _normal(inner)
+        case ex.Not(item=ex.Or(items=items)):
+            for item in items:
+                yield from _normal(ex.Not(item, span=expr.span))
+        case Compare(left=Const(), right=right) if not isinstance(right, Const):
+            yield replace(expr, op=_FLIPPED[expr.op], left=expr.right, right=expr.left)
+        case ex.In(values=(value,)):
+            yield Compare("=", expr.item, value, span=expr.span)
+        case _:
+            yield expr
+
+
+def hoist_common(query: Query, schema: Schema) -> Query:
+    """`(p AND q) OR (p AND r)` is `p AND (q OR r)`, so that `p` can be pushed to its class.
+
+    >>> from cepheid.optimize.examples import shown
+    >>> print(shown(hoist_common, "PATTERN A;B WHERE A.x = 1 AND B.y = 1 OR A.x = 1 AND B.y = 2"))
+    PATTERN A;B
+    WHERE A.x = 1 AND (B.y = 1 OR B.y = 2)
+    """
+    return _with_parts(query, _hoisted)
+
+
+def _hoisted(expr: Expr) -> Iterator[Expr]:
+    if not isinstance(expr, ex.Or):
+        yield expr
+        return
+    branches = [ex.conjuncts(item) for item in expr.items]
+    common = [p for p in branches[0] if all(p in branch for branch in branches[1:])]
+    yield from common
+    rest = [tuple(p for p in branch if p not in common) for branch in branches]
+    if not common:
+        yield expr
+    elif all(rest):
+        yield ex.Or(tuple(ex.conjunction(part) for part in rest), span=expr.span)
+
+
+# --- all predicates together ------------------------------------------------------------------------------------------
+
+
+def remove_duplicates(query: Query, schema: Schema) -> Query:
+    """A predicate says no more the second time, nor beside a narrower one: `a.x > 3 AND a.x > 5` is `a.x > 5`.
+
+    >>> from cepheid.optimize.examples import shown
+    >>> print(shown(remove_duplicates, "PATTERN A;B WHERE A.x > 3 AND A.id = B.id AND A.x > 5 AND B.id = A.id"))
+    PATTERN A;B
+    WHERE A.id = B.id AND A.x > 5
+    """
+    kept: list[Expr] = []
+    for predicate in query.where:
+        if not any(_same(predicate, other) for other in kept):
+            kept.append(predicate)
+    kept = [p for p in kept if not any(p is not other and _narrower(other, p) for other in kept)]
+    return _with_where(query, kept)
+
+
+def _same(one: Expr, other: Expr) -> bool:
+    match one, other:
+        case Compare(), Compare():
+            turned = Compare(_FLIPPED[one.op], one.right, one.left)
+            return other in (one, turned)
+    return one == other
+
+
+def _narrower(narrow: Expr, wide: Expr) -> bool:
+    """Whether `narrow` bounds the same attribute by a constant, in the same direction, more tightly."""
+    match narrow, wide:
+        case (
+            Compare(left=Attr() as a, right=Const() as tight),
+            Compare(left=Attr() as b, right=Const() as loose),
+        ) if a == b and narrow.op in ("<", "<=", ">", ">=") and wide.op in ("<", "<=", ">", ">="):
+            if narrow.op[0] != wide.op[0]:
+                return False
+            if tight == loose:
+                return len(narrow.op) < len(wide.op)
+            return ex.compare(wide.op[0], tight.value, loose.value)
+    return False
+
+
+def follow_equalities(query: Query, schema: Schema) -> Query:
+    """Equality is transitive: with `a.x = b.x` and `b.x = c.x` also `a.x = c.x`, and with `a.x = 5` also `b.x = 5`, so
+    that any join can look up and constants reach every class. A negated event or a closure's members that must equal
+    several of them need to equal one: the next after it, so that negation can be pushed down (NSEQ).
+
+    Refuses attributes that an event may lack and variables that a match may not bind, where an equality that does not
+    apply would say nothing; and where an equality would make the query partition the stream.
+
+    >>> from cepheid.optimize.examples import shown
+    >>> print(shown(follow_equalities, "PATTERN A;!B;C WHERE A.id = B.id AND A.id = C.id AND B.id = C.id AND A.id = 5"))
+    PATTERN A;!B;C
+    WHERE A.id = C.id AND B.id = C.id AND A.id = 5 AND C.id = 5
+    """
+    sure = _SureAttributes(query, schema)
+    classes = sure.classes()
+    if not classes:
+        return query
+    where = _one_equality_each(query, classes)
+    for members in classes:
+        where += [p for p in _implied(members, where) if not any(_same(p, other) for other in where)]
+    rewritten = _with_where(query, where)
+    return rewritten if partition_attributes(rewritten) == partition_attributes(query) else query
+
+
+def _implied(members: Sequence[Attr], where: Sequence[Expr]) -> Iterator[Expr]:
+    constants = [
+        p.right
+        for p in where
+        if isinstance(p, Compare) and p.op == "=" and p.left in members and isinstance(p.right, Const)
+    ]
+    for value in constants:
+        if value.value is not None:
+            yield from (Compare("=", member, value) for member in members)
+    if len(members) <= _LARGEST_CLASS:
+        yield from (Compare("=", one, other) for one, other in itertools.combinations(members, 2))
+
+
+def _one_equality_each(query: Query, classes: Sequence[Sequence[Attr]]) -> list[Expr]:
+    """The conjuncts without the further equalities of negated and closure variables with one class."""
+    order = list(roles(query.pattern))
+    chosen: dict[tuple[Attr, int], Expr] = {}
+    dropped: list[Expr] = []
+    for predicate in query.where:
+        linked = _link(predicate, classes)
+        if linked is None:
+            continue
+        outsider, member, number = linked
+        known = chosen.get((outsider, number))
+        if known is None or _nearness(order, outsider, member) < _nearness(order, outsider, _member(known, outsider)):
+            chosen[outsider, number] = predicate
+            dropped += [known] if known is not None else []
+        else:
+            dropped.append(predicate)
+    return [p for p in query.where if not any(p is other for other in dropped)]
+
+
+def _link(predicate: Expr, classes: Sequence[Sequence[Attr]]) -> tuple[Attr, Attr, int] | None:
+    """An attribute outside of the classes, the member of a class that it equals, and the number of the class."""
+    match predicate:
+        case Compare(op="=", left=Attr() as left, right=Attr() as right):
+            for outsider, member in ((left, right), (right, left)):
+                for number, members in enumerate(classes):
+                    inside = any(outsider in others for others in classes)
+                    if member in members and not inside and outsider.at is At.EVENT:
+                        return outsider, member, number
+    return None
+
+
+def _member(predicate: Expr, outsider: Attr) -> Attr:
+    assert isinstance(predicate, Compare)
+    member = predicate.right if predicate.left == outsider else predicate.left
+    assert isinstance(member, Attr)
+    return member
+
+
+def _nearness(order: Sequence[str], outsider: Attr, member: Attr) -> tuple[bool, int]:
+    distance = order.index(member.var) - order.index(outsider.var)
+    return distance < 0, abs(distance)
+
+
+def remove_contradictions(query: Query, schema: Schema) -> Query:
+    """No value satisfies `a.x > 5 AND a.x < 3`: then there is no match, which is `WHERE FALSE`. What must not occur and
+    cannot occur is no condition: a negated class with a contradiction goes.
+
+    Refuses attributes that an event may lack and variables that a match may not bind.
+
+    >>> from cepheid.optimize.examples import shown
+    >>> print(shown(remove_contradictions, "PATTERN A;!B;C WHERE A.x > 5 AND B.x = 1 AND B.x = 2"))
+    PATTERN A;C
+    WHERE A.x > 5
+    >>> from cepheid.optimize.examples import SCHEMA, example
+    >>> FALSE in rewrite(example("PATTERN A;B WHERE A.x > 5 AND A.x < 3"), SCHEMA).where
+    True
+    """
+    if FALSE in query.where:
+        return query
+    sure = _SureAttributes(query, schema)
+    found = roles(query.pattern)
+    impossible: list[str] = []
+    for var, role in found.items():
+        names = dict.fromkeys(
+            p.left.name
+            for p in query.where
+            if isinstance(p, Compare) and isinstance(p.left, Attr) and p.left.var == var
+        )
+        for name in names:
+            attr = Attr(var, name)
+            if role.kleene is None and sure.has(attr) and Bounds.of(attr, query.where).contradictory:
+                if var in sure.bound:
+                    return _with_where(query, [*query.where, FALSE])
+                if role.negated:
+                    impossible.append(var)
+    if not impossible:
+        return query
+    kept = [p for p in query.where if not ex.variables(p).intersection(impossible)]
+    return replace(query, pattern=_flattened(_without(query.pattern, impossible)), where=tuple(kept))
+
+
+def _without(pattern: Pattern, names: Sequence[str]) -> Pattern:
+    """The pattern without these negated classes."""
+
+    def remaining(item: Pattern) -> Pattern | None:
+        match item:
+            case Neg(item=EventClass() as only):
+                return None if only.var in names else item
+            case Neg(item=Disj() as several):
+                left = [c for c in several.items if not (isinstance(c, EventClass) and c.var in names)]
+                if len(left) == len(several.items):
+                    return item
+                return None if not left else replace(item, item=left[0] if len(left) == 1 else Disj(tuple(left)))
+            case Seq() | Conj() | Disj():
+                kept = [part for inner in item.items if (part := remaining(inner)) is not None]
+                return replace(item, items=tuple(kept)) if kept else None
+            case _:
+                return item
+
+    rest = remaining(pattern)
+    assert rest is not None
+    return rest
+
+
+RULES: tuple[Rule, ...] = (
+    flatten,
+    merge_negations,
+    flatten,  # what is left of a conjunction of negations may stand alone in its sequence
+    fold_constants,
+    normalise,  # before duplicates are looked for: one form for one meaning
+    hoist_common,
+    remove_duplicates,
+    follow_equalities,
+    remove_contradictions,  # after constants have followed the equalities
+)
+
+
+# --- what rules know --------------------------------------------------------------------------------------------------
+
+
+class _SureAttributes:
+    """Which attributes every match has: of plain variables that it binds for certain, or that all types of a class
+    have."""
+
+    def __init__(self, query: Query, schema: Schema) -> None:
+        self.query = query
+        self.schema = schema
+        self.roles = roles(query.pattern)
+        self.bound = frozenset(_always_bound(query.pattern))
+
+    def has(self, attr: Attr) -> bool:
+        """Whether every event of the variable's class has the attribute."""
+        event_class = self.roles[attr.var].event_class
+        types = event_class.types or tuple(self.schema.types)
+        known = bool(types) and not event_class.by_name
+        return known and all(attr.name in self.schema.types.get(t, {}) for t in types)
+
+    def classes(self) -> list[list[Attr]]:
+        """The attributes of bound variables that the predicates make equal."""
+        groups: list[list[Attr]] = []
+        for predicate in self.query.where:
+            match predicate:
+                case Compare(op="=", left=Attr() as left, right=Attr() as right) if left.var != right.var:
+                    pair = [left, right]
+                    if not all(a.var in self.bound and a.at is At.EVENT and self.has(a) for a in pair):
+                        continue
+                    touched = [group for group in groups if left in group or right in group]
+                    merged = list(dict.fromkeys(itertools.chain(*touched, pair)))
+                    groups = [group for group in groups if group not in touched] + [merged]
+        return groups
+
+
+def _always_bound(pattern: Pattern) -> Iterator[str]:
+    match pattern:
+        case EventClass():
+            yield pattern.var
+        case Seq() | Conj():
+            for item in pattern.items:
+                yield from _always_bound(item)
+
+
+def _with_where(query: Query, where: Iterable[Expr]) -> Query:
+    found = tuple(where)
+    return query if found == query.where else replace(query, where=found)
+
+
+def _with_parts(query: Query, parts_of: Callable[[Expr], Iterable[Expr]]) -> Query:
+    """The query with every conjunct replaced by its parts. One that names a negated variable, or a closure's, says when
+    such an event counts: none of its parts may speak of the match alone."""
+    special = {var for var, role in roles(query.pattern).items() if role.negated or role.binds_many}
+    where: list[Expr] = []
+    for predicate in query.where:
+        parts = list(parts_of(predicate))
+        named = ex.variables(predicate) & special
+        where += parts if all(ex.variables(part) & special == named for part in parts) else [predicate]
+    return _with_where(query, where)
+
+
+def _with_pattern(query: Query, pattern: Pattern) -> Query:
+    return query if pattern == query.pattern else replace(query, pattern=pattern)
