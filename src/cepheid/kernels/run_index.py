@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cepheid.codegen.scalar import Term
 from cepheid.codegen.writer import Writer
 from cepheid.expr import At, Attr, Compare, Expr
 from cepheid.kernels.run_values import Component, Computation, Value
@@ -151,3 +152,20 @@ def _if_possible(run: Computation, event: Attr, other: Attr, state: int, target:
     if target == state and c == state and which == "last" and not run.components[state].takes:
         return []
     return [Awaited(value, event.name, len(kinds) > 1)]
+
+
+def is_null(term: Term) -> str:
+    match term.kind:
+        case Kind.INT:
+            return f"{term.source} == NULL_INT"
+        case Kind.CODE:
+            return f"{term.source} == NULL_CODE"
+        case _:
+            return f"{term.source} != {term.source}"
+
+
+def key_part(term: Term, as_float: bool) -> str:
+    """A value as part of a key; as floats, integers equal floats."""
+    if term.kind is Kind.FLOAT:
+        return f"float_key({term.source})"
+    return f"float_key(null_to_nan({term.source}))" if as_float else term.source

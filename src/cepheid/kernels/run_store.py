@@ -341,3 +341,31 @@ def write_matches(
             later -= 1
             n, length = later_node[later], later_length[later]
     return values, bounds, written, ends
+
+
+_CONSTANTS = "ALWAYS, BEFORE, BEGAN, FLOOR, FOUND_SIZE, LAST_ROW, LAST_STEP, NEXT, NODE, NODE_SIZE, ROW, UNREACHED"
+_HELPERS = (
+    add_node,
+    as_float,
+    compact,
+    drop_expired,
+    first_slot,
+    forward_runs,
+    forward_waiting,
+    join,
+    mark_runs,
+    mark_waiting,
+    met_before,
+    precedes,
+    rehashed_index,
+    release,
+    slot_in,
+    unite,
+    write_matches,
+)
+IMPORTS = f"""from {__name__} import (
+    {_CONSTANTS},
+    {", ".join(helper.__name__ for helper in _HELPERS[:10])},
+    {", ".join(helper.__name__ for helper in _HELPERS[10:])},
+)"""
+"""What generated code says to have these."""

@@ -98,6 +98,8 @@ class Computation:
         self.column = {name: i for i, name in enumerate(plan.columns)}
         self.kinds = list(plan.columns.values())
         self.key = set(key)
+        self.event_column: Callable[[int], str] = lambda column: f"column{column}[e]"
+        """How an attribute of the event at hand is read."""
         self.until: dict[Value, int] = {}
         self._place_on_edges()
         for component in self.components:
@@ -218,7 +220,7 @@ class Computation:
         """The value in a run that goes from component `at` (or nowhere) to begin `to` on the event at hand."""
         c = value.component
         if value.what == "origin":
-            return self._event_column(value.column) if at == NOWHERE else source(value)
+            return self.event_column(value.column) if at == NOWHERE else source(value)
         if value.what == "bound" and c == at:
             return "1"
         if c == to:
@@ -226,7 +228,7 @@ class Computation:
         return source(value) if c <= at else self._of_no_event(value)
 
     def _of_first_event(self, value: Value) -> str:
-        x = self._event_column(value.column)
+        x = self.event_column(value.column) if value.column >= 0 else ""
         match value.what:
             case "length" | "taken":
                 return "1"
@@ -252,7 +254,7 @@ class Computation:
         """The value after the component has taken the event at hand; None where it stays."""
         if value.what in ("first", "first_lacks", "bound"):
             return None
-        x = self._event_column(value.column)
+        x = self.event_column(value.column) if value.column >= 0 else ""
         kind = self.kinds[value.column] if value.column >= 0 else Kind.INT
         match value.what:
             case "last":
@@ -277,9 +279,6 @@ class Computation:
         sign = "<" if value.what == "least" else ">"
         wins = f"ranks[{x}] {sign} ranks[{old}]" if kind is Kind.CODE else f"{x} {sign} {old}"
         return f"({x} if {_null(old, kind)} else {old} if {_null(x, kind)} or not {wins} else {x})"
-
-    def _event_column(self, column: int) -> str:
-        return f"column{column}[e]"
 
     def lacks(self, column: int, bits: str) -> str:
         """Whether an event with these bits has a type that lacks the attribute."""
@@ -326,13 +325,13 @@ class Computation:
             missing.append(f"{source(Value('bound', c))} == 0")
         if node.name in self.plan.lacking:
             missing.append(self.lacks(self.column[node.name], source(Value(f"{which}_lacks", c))))
-        column, read_key = self.column[node.name], of_key or self._event_column
+        column, read_key = self.column[node.name], of_key or self.event_column
         value = read_key(column) if node.name in self.key else source(Value(which, c, column))
         return Term(value, kind, f"({' or '.join(missing)})" if missing else None)
 
     def event_term(self, name: str) -> Term:
         missing = self.lacks(self.column[name], "bits") if name in self.plan.lacking else None
-        return Term(self._event_column(self.column[name]), self.plan.columns[name], missing)
+        return Term(self.event_column(self.column[name]), self.plan.columns[name], missing)
 
     def _aggregate(self, node: Aggregate, c: int, source: Source) -> Term:
         column = self._column(node.name)
@@ -378,3 +377,8 @@ def _edge(identifier: Attr | Aggregate) -> str:
             return "take"
         case _:
             return "proceed"
+
+
+def of_new(value: Value) -> str:
+    """A value of the run that the event makes of the one at hand."""
+    return f"new_{value.name}"

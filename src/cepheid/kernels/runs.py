@@ -16,64 +16,26 @@ Options: `merge` on | off, `algorithm` basic | backtrack (§5.2.3, see `backtrac
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from cepheid.codegen.compile import compiled
-from cepheid.codegen.scalar import Constants, Term
+from cepheid.codegen.scalar import Term
 from cepheid.codegen.writer import Writer
-from cepheid.kernels import (
-    BOUNDS,
-    COUNTERS,
-    FREE,
-    OLDEST,
-    VALUES,
-    Kernel,
-    State,
-    StateArray,
-    instance_stack,
-    run_store,
-)
-from cepheid.kernels.run_absences import Absences
-from cepheid.kernels.run_index import Awaited, RunIndex, awaited_by
-from cepheid.kernels.run_values import NOWHERE, Computation, Source, Value
-from cepheid.pattern import Strategy, partition_attributes
+from cepheid.kernels import FREE, Kernel, State, StateArray, instance_stack, run_store
+from cepheid.kernels.backtrack import Backtrack
+from cepheid.kernels.run_edges import OWN_COUNTERS, RunEdges
+from cepheid.kernels.run_index import Awaited, RunIndex, awaited_by, is_null, key_part
+from cepheid.kernels.run_values import NOWHERE, Source, Value, of_new
 from cepheid.physical import Kind, Plan
 
 DEFAULTS: Mapping[str, str] = {"algorithm": "basic", "merge": "on"}
 
-OWN_COUNTERS = ("merged", "visited")
-"""Runs merged into others, and runs that an event looked at: the first registers after the common ones."""
-
-_HELPERS = (
-    run_store.add_node,
-    run_store.as_float,
-    run_store.compact,
-    run_store.drop_expired,
-    run_store.first_slot,
-    run_store.forward_runs,
-    run_store.forward_waiting,
-    run_store.join,
-    run_store.mark_runs,
-    run_store.mark_waiting,
-    run_store.met_before,
-    run_store.precedes,
-    run_store.rehashed_index,
-    run_store.release,
-    run_store.slot_in,
-    run_store.unite,
-    run_store.write_matches,
-)
-_IMPORTS = f"""from cepheid.kernels.run_store import (
-    ALWAYS, BEFORE, BEGAN, FLOOR, FOUND_SIZE, LAST_ROW, LAST_STEP, NEXT, NODE, NODE_SIZE, ROW, UNREACHED,
-    {", ".join(helper.__name__ for helper in _HELPERS)},
-)
-"""
-
 
 def kernel(plan: Plan) -> Kernel:
-    generator = _Generator(plan, {**DEFAULTS, **{k: str(v) for k, v in plan.options.items()}})
+    options = {**DEFAULTS, **{k: str(v) for k, v in plan.options.items()}}
+    generator: RunEdges = Backtrack(plan, options) if options["algorithm"] == "backtrack" else _Basic(plan, options)
     source = generator.source()
     column_types = tuple("float64" if kind is Kind.FLOAT else "int64" for kind in plan.columns.values())
     arguments = ["int", "int", "int64", "int64", "uint64", "int64", "int64", "float64", *column_types]
@@ -96,44 +58,27 @@ def own_counters(state: State) -> dict[str, int]:
     return {name: int(state[0][FREE + i]) for i, name in enumerate(OWN_COUNTERS)}
 
 
-class _Generator:
+class _Basic(RunEdges):
+    """§5.2.1 and §5.2.2: all runs side by side, equal ones merged."""
+
     def __init__(self, plan: Plan, options: Mapping[str, str]) -> None:
-        self.plan = plan
-        self.options = options
-        self.registers = list(OWN_COUNTERS)
-        self.arrays: list[StateArray] = []
-        self.constants = Constants([float(plan.window or 0)])
-        strategy = plan.query.strategy
-        partition = partition_attributes(plan.query)
-        self.contiguous = strategy is not Strategy.NEXT_MATCH
-        # Where not all events of a run are in one partition, contiguity has to look at every run.
-        self.compared = partition if strategy is Strategy.PARTITION and set(partition) != set(plan.key) else ()
-        key = () if strategy is Strategy.STRICT or self.compared else tuple(n for n in plan.key if n in plan.columns)
-        self.run = Computation(self.plan, key, self.constants)
-        self.states = [c.index for c in self.run.components if c.index < self.run.last or c.takes]
-        self.most = len(self.states) + 1
-        """How many runs, at most, an event makes of one."""
-        for name in self.compared:
-            self.run.keep(Value("origin", NOWHERE, self.run.column[name]), self.run.last)
-        self.absences = Absences(plan, self.run, self._register, self.most)
-        self.exclusive = plan.query.non_overlapping
-        self.indexes = self._indexes(key)
-        self.run_size = run_store.RUN_SIZE + len(self.run.all_values())
+        super().__init__(plan, options)
+        self.indexes = self._indexes()
         # A match that waits for its window to pass has a window of its own, and of matches that exclude each other one
         # is chosen by its events: both have to know one run from another.
         self.merges = options["merge"] == "on" and not self.absences.waits and not self.exclusive
 
-    def _indexes(self, key: tuple[str, ...]) -> list[RunIndex]:
+    def _indexes(self) -> list[RunIndex]:
         """The main index, and those of the states that wait for a value. Where an event concerns all runs of its
         partition, these are all in the main one."""
-        knows_place = self.plan.counts_events and bool(key)
+        knows_place = self.plan.counts_events and bool(self.key)
         awaited: dict[int, Awaited] = {}
         if not (self.contiguous or self.exclusive or knows_place):
             for s in self.states:
-                if (found := awaited_by(self.run, s, [j for j, _ in self._reachable(s)])) is not None:
+                if (found := awaited_by(self.run, s, [j for j, _ in self.reachable(s)])) is not None:
                     awaited[s] = found
-        main = RunIndex(0, key, None, tuple(s for s in self.states if s not in awaited), knows_place)
-        others = [RunIndex(i, key, value, (s,), False) for i, (s, value) in enumerate(awaited.items(), 1)]
+        main = RunIndex(0, self.key, None, tuple(s for s in self.states if s not in awaited), knows_place)
+        others = [RunIndex(i, self.key, value, (s,), False) for i, (s, value) in enumerate(awaited.items(), 1)]
         return [main, *others]
 
     def _index_of(self, state: int) -> RunIndex:
@@ -141,80 +86,42 @@ class _Generator:
 
     # --- the function -------------------------------------------------------------------------------------------------
 
-    def source(self) -> str:
-        events = Writer()
-        with events.block("for e in range(start, time.shape[0]):"):
-            self._event(events)
-        body = Writer()
-        with body.block("while True:"):
-            self._make_room(body)
-            with body.block("if start == time.shape[0]:"):
-                body("break")
-            body("stop = time.shape[0]")
-            body.lines.extend("    " + line if line else "" for line in events.lines)
-            body("start = stop")
-        # When a match that waits is decided there may be no events, and so nothing that says what strings mean.
-        remembers = self.absences.waits and any("ranks[" in line or "texts[" in line for line in body.lines)
-        self._declare_arrays(remembers)
-        names = [array.name for array in self.arrays]
-        given = ["given_texts", "given_ranks"] if remembers else ["texts", "ranks"]
-        columns = [f"column{i}" for i in range(len(self.plan.columns))]
-        parameters = ["now", "first", "time", "measure", "mask", *given, "numbers", *columns, *names]
-        out = Writer()
-        with out.block(f"def step({', '.join([*parameters, 'values', 'bounds'])}):"):
-            out("limit = np.int64(numbers[0])")
-            for number, name in self._numbered_registers():
-                out(f"{name} = reg[{number}]")
-            out("written = ends = founds = start = 0", "work = 2")
-            if remembers:
-                with out.block("if time.shape[0] > 0:"):
-                    out("texts, ranks = given_texts.copy(), given_ranks.copy()")
-            self.absences.begin(out)
-            out.lines.extend("    " + line if line else "" for line in body.lines)
-            out(f"matches += ends // {len(self.run.components)}")
-            for number, name in self._numbered_registers():
-                out(f"reg[{number}] = {name}")
-            out(f"reg[{VALUES}] = written", f"reg[{BOUNDS}] = ends")
-            self._write_oldest(out)
-            out(f"return {', '.join([*names, 'values', 'bounds'])}")
-        imports = f"{_IMPORTS}{instance_stack.IMPORTS}\n\n" if self.absences.all else f"{_IMPORTS}\n"
-        return imports + self._fields() + "\n\n" + out.text()
+    @property
+    def decides_late(self) -> bool:
+        return self.absences.waits
 
-    def _write_oldest(self, w: Writer) -> None:
-        with w.block("if time.shape[0] > 0:"):
-            w("oldest = node[ROW] if nodes > 0 else first + time.shape[0]")
-            if self.absences.waits:
-                with w.block("for i in range(waits):"):
-                    w("oldest = min(oldest, waiting[due_item[i] + LAST_ROW])")
-            w(f"reg[{OLDEST}] = oldest")
+    def preamble(self) -> list[str]:
+        stacks = [instance_stack.IMPORTS] if self.absences.all else []
+        return [run_store.IMPORTS, *stacks, "", *self.fields(run_store.RUN_SIZE), *self.absences.offsets()]
 
-    def _fields(self) -> str:
-        """Where a run's values lie, as constants of the generated module."""
-        lines = [f"{value.field} = {run_store.RUN_SIZE + i}" for i, value in enumerate(self.run.all_values())]
-        lines += [f"RUN_SIZE = {self.run_size}", *self.absences.offsets()]
-        return "".join(f"{line}\n" for line in lines)
+    def body(self, w: Writer) -> None:
+        w("work = 2")
+        self.absences.begin(w)
+        with w.block("while True:"):
+            self._make_room(w)
+            with w.block("if start == time.shape[0]:"):
+                w("break")
+            w("stop = time.shape[0]")
+            with w.block("for e in range(start, time.shape[0]):"):
+                self._event(w)
+            w("start = stop")
 
-    def _numbered_registers(self) -> list[tuple[int, str]]:
-        return [*enumerate(COUNTERS), *((FREE + i, name) for i, name in enumerate(self.registers))]
+    def older(self, w: Writer) -> None:
+        if self.absences.waits:
+            with w.block("for i in range(waits):"):
+                w("oldest = min(oldest, waiting[due_item[i] + LAST_ROW])")
 
-    def _register(self, name: str) -> str:
-        if name not in self.registers:
-            self.registers.append(name)
-        return name
-
-    def _declare_arrays(self, remembers: bool) -> None:
-        arrays = [StateArray("reg", "int64", FREE + len(self.registers))]
-        arrays.append(StateArray("node", "int64", 64 * run_store.NODE_SIZE))
-        arrays.append(StateArray("found", "int64", 256 * run_store.FOUND_SIZE))
-        arrays.append(StateArray("run", "int64", 16 * self.run_size))
+    def tables(self) -> list[StateArray]:
+        arrays = [
+            StateArray("node", "int64", 64 * run_store.NODE_SIZE),
+            StateArray("found", "int64", 256 * run_store.FOUND_SIZE),
+            StateArray("run", "int64", 16 * (run_store.RUN_SIZE + len(self.run.all_values()))),
+        ]
         for index in self.indexes:
-            slots = 16 if index.parts else 1
-            arrays.append(StateArray(index.name, "int64", slots * index.stride, fill=-1))
+            arrays.append(StateArray(index.name, "int64", (16 if index.parts else 1) * index.stride, fill=-1))
         if self._hashed_merges():
             arrays.append(StateArray("meet", "int64", 64, fill=-1))
-        if remembers:
-            arrays += [StateArray("texts", "int64", 0), StateArray("ranks", "int64", 0)]
-        self.arrays = [*arrays, *self.absences.arrays()]
+        return [*arrays, *self.absences.arrays()]
 
     # --- between events -----------------------------------------------------------------------------------------------
 
@@ -222,7 +129,7 @@ class _Generator:
         """Everything that assigns arrays is here, outside the loop over events: an array that is assigned in a loop
         makes Numba count references at every turn. `work` bounds the runs that the next event can look at."""
         for register in ("nodes", "free", "live", "top"):
-            self._register(register)
+            self.register(register)
         w("# write what was found, reclaim what no run needs, and make room for the next events")
         if self.absences.waits:
             self.absences.decide(w)
@@ -244,7 +151,7 @@ class _Generator:
         self.absences.make_room(w)
         for index in self.indexes:
             if index.parts:
-                self._register(f"used{index.suffix}")
+                self.register(f"used{index.suffix}")
             index.make_room(w, self._inserts(index))
 
     def _inserts(self, index: RunIndex) -> str:
@@ -305,7 +212,7 @@ class _Generator:
                 w(f"{self.indexes[0].place()} = m")
         for state in reversed(self.states):
             self._state(w, state)
-        self._start(w)
+        self.start(w)
         if self.exclusive:
             self._exclude(w)
         self.absences.push(w)
@@ -318,17 +225,17 @@ class _Generator:
         of the runs that wait for one of its values."""
         if index.awaited is not None:
             term = self.run.event_term(index.awaited.attribute)
-            w(f"wanted{index.suffix} = {_key_part(term, index.awaited.as_float)}")
+            w(f"wanted{index.suffix} = {key_part(term, index.awaited.as_float)}")
             index.find(w, index.at, self._parts(index, f"wanted{index.suffix}"))
             return
         terms = [self.run.event_term(name) for name in index.key]
         if terms:
-            with w.block(f"if {' or '.join(_is_null(term) for term in terms)}:"):
+            with w.block(f"if {' or '.join(is_null(term) for term in terms)}:"):
                 w("events += 1")
                 self.absences.push(w, outside_partitions=True)
                 w("continue")
         for i, term in enumerate(terms):
-            w(f"key{i} = {_key_part(term, False)}")
+            w(f"key{i} = {key_part(term, False)}")
         index.find(w, index.at, self._parts(index))
 
     def _parts(self, index: RunIndex, wanted: str | None = None) -> list[str]:
@@ -338,7 +245,7 @@ class _Generator:
 
     def _state(self, w: Writer, s: int) -> None:
         component = self.run.components[s]
-        reachable = self._reachable(s)
+        reachable = self.reachable(s)
         bits = sum({1 << self.run.components[j].step.begin for j, _ in reachable})
         if component.takes and component.step.take is not None:
             bits |= 1 << component.step.take
@@ -373,147 +280,13 @@ class _Generator:
         if self.plan.window is not None:
             w("keep = m - run[r + BEGAN] <= limit")
             with w.block("if keep:"):
-                self._edges(w, s, reachable)
+                self.edges(w, s, reachable)
         else:
-            self._edges(w, s, reachable)
+            self.edges(w, s, reachable)
 
-    def _edges(self, w: Writer, s: int, reachable: list[tuple[int, list[str]]]) -> None:
-        """Take, begin and ignore (§3.2): each that holds is a run of its own. The take comes last, it changes `r`."""
-        component = self.run.components[s]
-        full = f"{self.run.of_run(Value('taken', s))} >= {component.high}" if component.high is not None else "False"
-        if component.takes:
-            self._decide(w, "takes", s, s)
-            if component.high is not None and s < self.run.last:
-                w(f"takes = takes and not {full}")
-        for j, conditions in reachable:
-            name = "begins" if j == s + 1 else "skips"
-            self._decide(w, name, s, j)
-            with w.block(f"if {' and '.join([name, *self._proceeds(s, s, self.run.of_run), *conditions])}:"):
-                self._advance(w, s, j)
-        self._ignore(w, s, full)
-        if component.takes:
-            with w.block("if takes:"):
-                self._take(w, s)
+    # --- new runs and matches -----------------------------------------------------------------------------------------
 
-    def _decide(self, w: Writer, name: str, at: int, event: int) -> None:
-        """Whether the edge from `at` to `event` holds: a take if they are the same, else a begin."""
-        component = self.run.components[event]
-        tests = component.take if event == at else component.begin
-        bit = component.step.take if event == at else component.step.begin
-        assert bit is not None
-        w(f"{name} = bits & np.uint64({1 << bit}) != 0")
-        if tests:
-            with w.block(f"if {name}:"):
-                w(f"predicates += {len(tests)}", f"{name} = {self.run.test(tests, at, event, self.run.of_run)}")
-
-    def _ignore(self, w: Writer, s: int, full: str) -> None:
-        component = self.run.components[s]
-        if self.compared:
-            w(f"keep = not ({self._same_partition()})")
-        elif self.contiguous:
-            w("keep = False")
-        elif not component.takes:
-            w("keep = not begins")
-        elif component.high is None or s == self.run.last:
-            w("keep = not takes")
-        else:
-            w(f"keep = not begins if {full} else not takes")
-
-    def _same_partition(self) -> str:
-        """Whether the event is in the partition of the run's first event; those with a null are in one of their own."""
-        names = self.compared
-        of_event = [self.run.event_term(name) for name in names]
-        origins = [Value("origin", NOWHERE, self.run.column[name]) for name in names]
-        of_run = [Term(self.run.of_run(value), self.run.kinds[value.column]) for value in origins]
-        here, there = (" or ".join(map(_is_null, terms)) for terms in (of_event, of_run))
-        equal = " and ".join(f"{a.source} == {b.source}" for a, b in zip(of_event, of_run, strict=True))
-        return f"(({here}) and ({there})) or ({equal} and not ({here}))"
-
-    def _reachable(self, at: int) -> list[tuple[int, list[str]]]:
-        """The components that a run at `at` can begin next, each with the conditions for leaving out those between."""
-        found: list[tuple[int, list[str]]] = []
-        conditions: list[str] = []
-        for j in range(at + 1, self.run.last + 1):
-            found.append((j, list(conditions)))
-            component = self.run.components[j]
-            if not component.may_be_empty:
-                break
-            if component.proceed:
-                conditions.append(self.run.test(component.proceed, at, None, self.run.of_run))
-        return found
-
-    def _proceeds(self, s: int, at: int, source: Source) -> list[str]:
-        """The conditions on a component's whole group."""
-        component = self.run.components[s]
-        conditions: list[str] = []
-        if component.low > 1:
-            conditions.append(f"{source(Value('taken', s))} >= {component.low}")
-        if component.proceed:
-            conditions.append(self.run.test(component.proceed, at, None, source))
-        return conditions
-
-    # --- new runs -----------------------------------------------------------------------------------------------------
-
-    def _start(self, w: Writer) -> None:
-        """Every event may begin a run, at the first component or after some that may be empty."""
-        for j, conditions in self._reachable(NOWHERE):
-            component = self.run.components[j]
-            tests = [*conditions]
-            if component.begin:
-                tests.append(self.run.test(component.begin, NOWHERE, j, self.run.of_run))
-            with w.block(f"if bits & np.uint64({1 << component.step.begin}):  # may begin a run at component {j}"):
-                if tests:
-                    with w.block(f"if {' and '.join(tests)}:"):
-                        self._advance(w, NOWHERE, j)
-                else:
-                    self._advance(w, NOWHERE, j)
-
-    def _advance(self, w: Writer, at: int, to: int) -> None:
-        """The run `r` (none at all, if `at` is nowhere) goes on to begin another component on the event."""
-
-        def go() -> None:
-            for value in self.run.live(to):
-                carried = self.absences.carried(value, at, to)
-                w(f"new_{value.name} = {carried or self.run.begun(value, at, to, self.run.of_run)}")
-            self._complete(w, at, to, _of_new)
-            w("partial_matches += 1")
-            if to not in self.states:
-                return
-            awaited = self._index_of(to).awaited
-            if awaited is None:
-                self._merge_or(w, to, _of_new, at == NOWHERE, lambda: self._add(w, at, to))
-                return
-            with w.block(f"if not ({_is_null(self._wanted(awaited))}):  # what equals null never comes"):
-                self._merge_or(w, to, _of_new, at == NOWHERE, lambda: self._add(w, at, to))
-
-        if self.absences.test_at_once(w, at, to, self.run.of_run):
-            with w.block("if not spoiled:"):
-                go()
-        else:
-            go()
-
-    def _complete(self, w: Writer, at: int, to: int, source: Source) -> None:
-        """Record a match if the run that was at `at` may end at component `to` with the event at hand."""
-        rest = self.run.components[to + 1 :]
-        if not all(component.may_be_empty for component in rest):
-            return
-        conditions = self._proceeds(to, to, source)
-        conditions += [self.run.test(c.proceed, to, None, source) for c in rest if c.proceed]
-
-        def record() -> None:
-            if self.absences.test_complete(w, to, source):
-                with w.block("if not spoiled:"):
-                    self._record(w, at, to, source)
-            else:
-                self._record(w, at, to, source)
-
-        if conditions:
-            with w.block(f"if {' and '.join(conditions)}:"):
-                record()
-        else:
-            record()
-
-    def _record(self, w: Writer, at: int, to: int, source: Source) -> None:
+    def record(self, w: Writer, at: int, to: int, source: Source) -> None:
         began, before = ("m", "EMPTY") if at == NOWHERE else ("run[r + BEGAN]", "run[r + NODE]")
         if self.absences.trailing(to):
             self.absences.postpone(w, to, before, began, source)
@@ -540,6 +313,45 @@ class _Generator:
                 with w.block(f"if {self.indexes[0].count()} > 0:"):
                     self._release(w, state)
 
+    def arrive(self, w: Writer, at: int, to: int) -> None:
+        self._unless_null(
+            w, to, of_new, lambda: self._merge_or(w, to, of_new, at == NOWHERE, lambda: self._add(w, at, to))
+        )
+
+    def change(self, w: Writer, s: int, changed: list[Value], source: Source) -> None:
+        """The run stays in its list, changed, unless it is merged into another. Where it may go on without the event
+        too, or waits for another value, and so in another list, a new one takes the event."""
+        awaited = self._index_of(s).awaited
+        if not self.compared and (awaited is None or awaited.value not in changed):
+            self._merge_or(w, s, source, False, lambda: self._change_in_place(w, s, changed), "r")
+            return
+
+        def add() -> None:
+            for value in self.run.live(s):
+                if value not in changed:
+                    w(f"{of_new(value)} = {self.run.of_run(value)}")
+            self._add(w, s, s)
+            same_list = "" if awaited is None else f" and to == {self._index_of(s).at}"
+            with w.block(f"if previous == EMPTY{same_list}:"):
+                w("previous = q")
+
+        self._unless_null(w, s, source, lambda: self._merge_or(w, s, source, False, add))
+
+    def _change_in_place(self, w: Writer, s: int, changed: list[Value]) -> None:
+        for value in changed:
+            self.store(w, "r", value)
+        w(f"add_node(node, nodes, row, {s}, run[r + NODE], run[r + BEGAN])")
+        w("run[r + NODE] = nodes", "nodes += NODE_SIZE", "keep = True")
+
+    def _unless_null(self, w: Writer, state: int, source: Source, then: Callable[[], None]) -> None:
+        awaited = self._index_of(state).awaited
+        if awaited is None:
+            then()
+            return
+        wanted = Term(source(awaited.value), self.run.kinds[awaited.value.column])
+        with w.block(f"if not ({is_null(wanted)}):  # what equals null never comes"):
+            then()
+
     def _add(self, w: Writer, at: int, to: int) -> None:
         """A new run `q` at component `to`, with the values just computed."""
         index = self._index_of(to)
@@ -550,12 +362,13 @@ class _Generator:
             w("q = top", "top += RUN_SIZE")
         w("live += RUN_SIZE", f"run[q + BEGAN] = {began}", "run[q + NODE] = nodes")
         for value in self.run.live(to):
-            self._set(w, "q", value)
+            self.store(w, "q", value)
         w(f"add_node(node, nodes, row, {to}, {before}, {began})", "nodes += NODE_SIZE")
         slot = index.at
         if index.awaited is not None:
             slot = "to"
-            wanted = _key_part(self._wanted(index.awaited), index.awaited.as_float)
+            awaited = Term(of_new(index.awaited.value), self.run.kinds[index.awaited.value.column])
+            wanted = key_part(awaited, index.awaited.as_float)
             index.find(w, slot, self._parts(index, wanted))
             index.occupy(w, slot, self._parts(index, wanted))
         elif at == NOWHERE or self._index_of(at) is not index:
@@ -564,61 +377,6 @@ class _Generator:
                 w(f"{index.place()} = m")
         head = index.head(to, slot)
         w(f"run[q + NEXT] = {index.name}[{head}]", f"{index.name}[{head}] = q", f"{index.count(slot)} += 1")
-
-    def _wanted(self, awaited: Awaited) -> Term:
-        """The value that a new run waits for."""
-        return Term(_of_new(awaited.value), self.run.kinds[awaited.value.column])
-
-    def _take(self, w: Writer, s: int) -> None:
-        """The run `r` takes the event: it stays in its list, changed, unless it is merged into another."""
-        changed: dict[Value, str] = {}
-        for value in self.run.live(s):
-            if value.component == s and (new := self.run.taken(value, self.run.of_run(value))) is not None:
-                changed[value] = new
-        for value, new in changed.items():
-            w(f"new_{value.name} = {new}")
-
-        def source(value: Value) -> str:
-            return _of_new(value) if value in changed else self.run.of_run(value)
-
-        self._complete(w, s, s, source)
-        w("partial_matches += 1")
-
-        awaited = self._index_of(s).awaited
-        # The run may go on without the event too, or wait for another value, in another list.
-        moves = bool(self.compared) or (awaited is not None and awaited.value in changed)
-
-        def change() -> None:
-            if moves:
-                for value in self.run.live(s):
-                    if value not in changed:
-                        w(f"new_{value.name} = {self.run.of_run(value)}")
-                self._add(w, s, s)
-                with w.block(
-                    "if previous == EMPTY:"
-                    if awaited is None
-                    else f"if previous == EMPTY and to == {self._index_of(s).at}:"
-                ):
-                    w("previous = q")
-                return
-            for value in changed:
-                self._set(w, "r", value)
-            w(f"add_node(node, nodes, row, {s}, run[r + NODE], run[r + BEGAN])")
-            w("run[r + NODE] = nodes", "nodes += NODE_SIZE", "keep = True")
-
-        def go_on() -> None:
-            if moves and awaited is not None:
-                with w.block(f"if not ({_is_null(self._wanted(awaited))}):  # what equals null never comes"):
-                    self._merge_or(w, s, source, False, change)
-            else:
-                self._merge_or(w, s, source, False, change, "q" if moves else "r")
-
-        high = self.run.components[s].high
-        if s == self.run.last and high is not None:
-            with w.block(f"if {source(Value('taken', s))} < {high}:"):
-                go_on()
-        else:
-            go_on()
 
     # --- merging ------------------------------------------------------------------------------------------------------
 
@@ -636,8 +394,9 @@ class _Generator:
     def _hashed_merges(self) -> bool:
         return any(self._can_meet(s) and self._differing(s) for s in self.states)
 
-    def _merge_or(self, w: Writer, state: int, source: Source, starts: bool, otherwise: object, run: str = "q") -> None:
-        assert callable(otherwise)
+    def _merge_or(
+        self, w: Writer, state: int, source: Source, starts: bool, otherwise: Callable[[], None], run: str = "q"
+    ) -> None:
         if not self._can_meet(state):
             otherwise()
             return
@@ -676,29 +435,3 @@ class _Generator:
                 w("q = meet[place + 1]")
             with w.block("else:"):
                 w("place = (place + 2) % meet.shape[0]")
-
-    # --- values of runs -----------------------------------------------------------------------------------------------
-
-    def _set(self, w: Writer, run: str, value: Value) -> None:
-        w(f"run[{run} + {value.field}] = {self.run.as_held(value, _of_new(value))}")
-
-
-def _is_null(term: Term) -> str:
-    match term.kind:
-        case Kind.INT:
-            return f"{term.source} == NULL_INT"
-        case Kind.CODE:
-            return f"{term.source} == NULL_CODE"
-        case _:
-            return f"{term.source} != {term.source}"
-
-
-def _key_part(term: Term, as_float: bool) -> str:
-    """A value as part of a key; as floats, integers equal floats."""
-    if term.kind is Kind.FLOAT:
-        return f"float_key({term.source})"
-    return f"float_key(null_to_nan({term.source}))" if as_float else term.source
-
-
-def _of_new(value: Value) -> str:
-    return f"new_{value.name}"
