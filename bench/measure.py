@@ -77,13 +77,15 @@ def measure(
         run()
     best: tuple[float, float, Found] | None = None
     gc.disable()
-    for _ in range(repeats):
-        wall, cpu = time.perf_counter(), time.process_time()
-        found = run()
-        spent = time.process_time() - cpu, time.perf_counter() - wall, found
-        if best is None or spent[0] < best[0]:
-            best = spent
-    gc.enable()
+    try:
+        for _ in range(repeats):
+            wall, cpu = time.perf_counter(), time.process_time()
+            found = run()
+            spent = time.process_time() - cpu, time.perf_counter() - wall, found
+            if best is None or spent[0] < best[0]:
+                best = spent
+    finally:
+        gc.enable()
     assert best is not None
     return Sample(point, variant, events, best[2], max(best[0], 1e-9), best[1], question)
 
