@@ -38,7 +38,22 @@ from cepheid.pattern import (
     partition_attributes,
     roles,
 )
-from cepheid.physical import REFERENCE, Plan
+from cepheid.physical import (
+    REFERENCE,
+    ConNode,
+    DisNode,
+    GroupNode,
+    KseqNode,
+    LeafBuffer,
+    NegNode,
+    NseqNode,
+    Plan,
+    SeqNode,
+    TreeNode,
+    TreePlan,
+    tree_operands,
+    tree_text,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,9 +321,50 @@ def plan_node(plan: Plan) -> Node:
         parts.append(Node(f"key: {', '.join(plan.key)}"))
     if plan.window is not None:
         parts.append(Node(f"window: last - first <= {plan.window} {'positions' if plan.counts_events else 'ticks'}"))
+    if plan.tree is not None:
+        parts += _tree_nodes(plan.tree)
     if plan.options:
         parts.append(Node(f"options: {', '.join(f'{name}={value}' for name, value in plan.options.items())}"))
     return Node("plan", tuple(parts))
+
+
+def _tree_nodes(plan: TreePlan) -> list[Node]:
+    """The chosen tree with what is expected of each operator, and the plans that lost."""
+    parts = [Node(f"tree plan, estimated cost {plan.cost:.4g}", tuple(_operator_node(tree) for tree in plan.trees))]
+    if plan.runners_up:
+        others = [
+            Node(f"{' or '.join(tree_text(tree) for tree in trees)}: {reason}") for trees, _, reason in plan.runners_up
+        ]
+        parts.append(Node("runners-up", tuple(others)))
+    return parts
+
+
+def _operator_node(node: TreeNode) -> Node:
+    expected = f"about {node.cardinality:.4g} in a window"
+    match node:
+        case LeafBuffer():
+            return Node(f"{node.var}: {expected}")
+        case NseqNode() | NegNode():
+            what = f"{_OPERATORS[type(node)]} of {', '.join(node.negated)}"
+        case KseqNode():
+            what = f"{_OPERATORS[KseqNode]} of {node.closure}"
+        case GroupNode():
+            what = f"{_OPERATORS[GroupNode]} of {', '.join(node.closures)}"
+        case _:
+            what = _OPERATORS[type(node)]
+    operands = tuple(_operator_node(operand) for operand in tree_operands(node))
+    return Node(f"{what}: {expected}, cost {node.cost:.4g}", operands)
+
+
+_OPERATORS: Mapping[type[TreeNode], str] = {
+    SeqNode: "SEQ",
+    ConNode: "CON",
+    DisNode: "DIS",
+    KseqNode: "KSEQ",
+    NseqNode: "NSEQ, pushed down,",
+    NegNode: "NEG, on top,",
+    GroupNode: "groups, on top,",
+}
 
 
 def _bit_nodes(plan: Plan) -> Iterator[Node]:

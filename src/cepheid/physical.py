@@ -128,6 +128,46 @@ class GroupNode(TreeNode):
     closures: tuple[str, ...]
 
 
+def tree_operands(node: TreeNode) -> tuple[TreeNode, ...]:
+    match node:
+        case SeqNode() | KseqNode() | ConNode() | DisNode():
+            return node.left, node.right
+        case NseqNode():
+            return (node.right,)
+        case NegNode() | GroupNode():
+            return (node.item,)
+        case _:
+            return ()
+
+
+def tree_text(node: TreeNode) -> str:
+    """A plan on one line, as ZStream §6.2 writes it.
+
+    >>> tree_text(SeqNode(LeafBuffer("IBM"), NseqNode(("Sun",), LeafBuffer("Oracle"))))
+    '[IBM; NSEQ(!Sun, Oracle)]'
+    """
+    operands = [tree_text(operand) for operand in tree_operands(node)]
+    match node:
+        case LeafBuffer():
+            return node.var
+        case SeqNode():
+            return f"[{'; '.join(operands)}]"
+        case KseqNode():
+            return f"KSEQ({operands[0]}, {node.closure}, {operands[1]})"
+        case ConNode():
+            return f"[{' & '.join(operands)}]"
+        case DisNode():
+            return f"[{' | '.join(operands)}]"
+        case NseqNode():
+            return f"NSEQ({', '.join(f'!{var}' for var in node.negated)}, {operands[0]})"
+        case NegNode():
+            return f"NEG({operands[0]}, {', '.join(f'!{var}' for var in node.negated)})"
+        case GroupNode():
+            return f"GROUPS({operands[0]}, {', '.join(node.closures)})"
+        case _:
+            raise TypeError(f"no text for {type(node).__name__}")
+
+
 @dataclass(frozen=True, slots=True)
 class TreePlan:
     """One tree for each alternative of the pattern, in the order of `optimize.alternatives`; their union is the root's

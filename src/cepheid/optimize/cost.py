@@ -30,6 +30,7 @@ from cepheid.physical import (
     NseqNode,
     SeqNode,
     TreeNode,
+    tree_operands,
 )
 
 PREDICATE_WEIGHT = 0.25
@@ -228,15 +229,8 @@ class Model:
 
 def total_cost(node: TreeNode) -> float:
     """The cost of a whole annotated tree: the sum of its operators'."""
-    match node:
-        case NegNode() | GroupNode():
-            return node.cost + total_cost(node.item)
-        case NseqNode():
-            return node.cost + total_cost(node.right)
-        case SeqNode() | KseqNode() | ConNode() | DisNode():
-            return node.cost + total_cost(node.left) + total_cost(node.right)
-        case _:
-            return 0.0
+    inside = sum(total_cost(operand) for operand in tree_operands(node))
+    return inside if isinstance(node, LeafBuffer) else node.cost + inside
 
 
 def first_nodes(node: TreeNode) -> list[NseqNode]:

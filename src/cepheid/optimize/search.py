@@ -33,6 +33,8 @@ from cepheid.physical import (
     SeqNode,
     TreeNode,
     TreePlan,
+    tree_operands,
+    tree_text,
 )
 
 _FEW = 6
@@ -122,50 +124,21 @@ def _candidates(situation: Situation, alternative: Alternative, shape: str | Non
 
 
 def _why_it_lost(candidate: _Candidate, best: _Candidate) -> str:
-    """What makes the loser expensive: its most costly operator."""
+    """What makes the loser expensive: the most costly operator that the winner does not have at the same cost."""
     ratio = candidate.cost / best.cost if best.cost else math.inf
-    worst = max(_operators(candidate.tree), key=lambda node: node.cost)
+    shared = [(type(node), node.cost) for node in _operators(best.tree)]
+    own = [n for n in _operators(candidate.tree) if not any(_alike(n, kind, cost) for kind, cost in shared)]
+    worst = max(own or _operators(candidate.tree), key=lambda node: node.cost)
     more = f"{ratio:.2f} times the cost" if ratio < 10 else f"{ratio:.0f} times the cost"
-    return f"{more}: {label(worst)} alone costs {worst.cost:.4g} and makes {worst.cardinality:.4g} records"
+    return f"{more}: {tree_text(worst)} alone costs {worst.cost:.4g} and makes {worst.cardinality:.4g} records"
+
+
+def _alike(node: TreeNode, kind: type[TreeNode], cost: float) -> bool:
+    return isinstance(node, kind) and math.isclose(node.cost, cost, rel_tol=1e-6)
 
 
 def _operators(node: TreeNode) -> list[TreeNode]:
-    match node:
-        case NegNode() | GroupNode():
-            return [node, *_operators(node.item)]
-        case NseqNode():
-            return [node, *_operators(node.right)]
-        case SeqNode() | KseqNode() | ConNode() | DisNode():
-            return [node, *_operators(node.left), *_operators(node.right)]
-        case _:
-            return [node]
-
-
-def label(node: TreeNode) -> str:
-    """A plan on one line, as §6.2 writes it.
-
-    >>> label(SeqNode(LeafBuffer("IBM"), NseqNode(("Sun",), LeafBuffer("Oracle"))))
-    '[IBM; NSEQ(!Sun, Oracle)]'
-    """
-    match node:
-        case LeafBuffer():
-            return node.var
-        case SeqNode():
-            return f"[{label(node.left)}; {label(node.right)}]"
-        case KseqNode():
-            return f"KSEQ({label(node.left)}, {node.closure}, {label(node.right)})"
-        case ConNode():
-            return f"[{label(node.left)} & {label(node.right)}]"
-        case DisNode():
-            return f"[{label(node.left)} | {label(node.right)}]"
-        case NseqNode():
-            return f"NSEQ({', '.join(f'!{var}' for var in node.negated)}, {label(node.right)})"
-        case NegNode():
-            return f"NEG({label(node.item)}, {', '.join(f'!{var}' for var in node.negated)})"
-        case GroupNode():
-            return f"GROUPS({label(node.item)}, {', '.join(node.closures)})"
-        case _:
-            raise TypeError(f"no text for {type(node).__name__}")
+    return [node, *(inner for operand in tree_operands(node) for inner in _operators(operand))]
 
 
 # --- Algorithm 5 ------------------------------------------------------------------------------------------------------
