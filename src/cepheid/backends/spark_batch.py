@@ -26,6 +26,7 @@ from cepheid.backends.spark_worker import (
     PACKED,
     POSITION,
     SLICE,
+    ImpliedTypes,
     KernelTask,
     Slices,
     WholeTask,
@@ -113,19 +114,28 @@ class SparkJob:
 
     def _run(self, shown: Sequence[str], gatherer: Gatherer | None, position: Column | None = None) -> DataFrame:
         plan, time = self.prepared.plan, self.events.columns.time
+        types = ImpliedTypes.of(self.prepared, self.events.type_column)
         names = columns_read([*plan.columns, *plan.key, *shown, time], self.events.schema)
+        names = [name for name in names if types is None or name != types.column]
         if self.events.files is not None and position is None:
-            return self._read_and_run(self.events.files, names, gatherer)
-        frame = self._relevant().select(
-            *(column(name) for name in names),
-            self._event_columns.mask(plan).alias(MASKS),
-            (F.monotonically_increasing_id() if position is None else position).alias(POSITION),
-        )
-        frame, slices = self._divided(frame)
-        task = KernelTask(self._shipped, time, gatherer, slices)
+            return self._read_and_run(self.events.files, names, gatherer, types)
+        carried = [*(column(name) for name in names), self._event_columns.mask(plan).alias(MASKS)]
+        if position is not None or self._goes_by_arrival:
+            carried.append((F.monotonically_increasing_id() if position is None else position).alias(POSITION))
+        frame, slices = self._divided(self._relevant().select(*carried))
+        task = KernelTask(self._shipped, time, gatherer, slices, types=types)
         return frame.mapInArrow(task, from_arrow_schema(task.schema))
 
-    def _read_and_run(self, files: ParquetFiles, names: Sequence[str], gatherer: Gatherer | None) -> DataFrame:
+    @property
+    def _goes_by_arrival(self) -> bool:
+        """Whether it matters which of two events of the same time came first: where events of the same time can follow
+        one another, are counted, or decide which matches are the first."""
+        query, plan = self.prepared.query, self.prepared.plan
+        return query.language.ordered_by_position or plan.counts_events or query.limit is not None
+
+    def _read_and_run(
+        self, files: ParquetFiles, names: Sequence[str], gatherer: Gatherer | None, types: ImpliedTypes | None
+    ) -> DataFrame:
         """The same, with the files read by the workers."""
         session, count = self.events.frame.sparkSession, self._partitions()
         slices = None
@@ -146,7 +156,7 @@ class SparkJob:
             numbered=self.prepared.query.limit is not None,
         )
         packed = session.range(0, len(shares), 1, max(len(shares), 1)).mapInArrow(read, PACKED)
-        task = KernelTask(self._shipped, self.events.columns.time, gatherer, slices, packed=True)
+        task = KernelTask(self._shipped, self.events.columns.time, gatherer, slices, packed=True, types=types)
         return packed.repartitionById(count, column(BUCKET)).mapInArrow(task, from_arrow_schema(task.schema))
 
     def _relevant(self) -> DataFrame:

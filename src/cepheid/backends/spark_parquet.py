@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame
 
 from cepheid import expr as ex
 from cepheid.backends.sources import Columns, columns_read, ticks_of, types_column
-from cepheid.backends.spark_worker import BASE, BUCKET, EVENTS, MASKS, POSITION, Slices, settle_memory
+from cepheid.backends.spark_worker import BASE, BUCKET, EVENTS, MASKS, POSITION, Slices, narrowed, settle_memory
 from cepheid.backends.stepping import TYPE
 from cepheid.codegen.columns import attribute, kind_of, number_array
 from cepheid.codegen.masks import masks
@@ -343,9 +343,9 @@ def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
 
 def _stream(events: pa.RecordBatch) -> pa.Array:
     """The events as one binary value, which is not copied on its way to Spark."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, events.schema) as writer:
-        writer.write_batch(events)
+    sink, narrow = pa.BufferOutputStream(), narrowed(events)
+    with pa.ipc.new_stream(sink, narrow.schema) as writer:
+        writer.write_batch(narrow)
     content = sink.getvalue()
     edges = pa.py_buffer(np.array([0, content.size], np.int32))
     return pa.Array.from_buffers(pa.binary(), 1, [None, edges, content])

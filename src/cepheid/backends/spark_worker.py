@@ -48,6 +48,9 @@ PACKED = f"{BUCKET} int, {BASE} long, {EVENTS} binary"
 """The rows that are shuffled where events travel packed: the partition that they belong to, where in the input they
 come from, and the events as an Arrow stream."""
 
+_MOST_BITS = 12
+"""A table of all masks of so many bits is still small."""
+
 MOST_ROWS = 1 << 15
 """Rows of a batch of output: what one match shows may be long."""
 
@@ -75,6 +78,36 @@ class Slices:
 
 
 @dataclass(frozen=True, slots=True)
+class ImpliedTypes:
+    """Where every variable has one type, the mask of an event that can be bound tells its type: the column of types,
+    which is text, need not travel."""
+
+    column: str
+    types: tuple[str, ...]
+    of_mask: tuple[int, ...]
+    """The number of the type for each mask."""
+
+    @classmethod
+    def of(cls, prepared: Prepared, column: str | None) -> ImpliedTypes | None:
+        plan, bound = prepared.plan, prepared.variables
+        kinds = {i: bit.types for i, bit in enumerate(plan.bits) if bit.var in bound}
+        is_read = column is None or column in (*plan.columns, *plan.key)
+        if is_read or len(plan.bits) > _MOST_BITS or any(len(types) != 1 for types in kinds.values()):
+            return None
+        names = tuple(dict.fromkeys(types[0] for types in kinds.values()))
+        numbers = {i: names.index(types[0]) for i, types in kinds.items()}
+        masks = range(1 << len(plan.bits))
+        assert column is not None
+        return cls(column, names, tuple(next((n for i, n in numbers.items() if mask >> i & 1), 0) for mask in masks))
+
+    def restored(self, table: pa.RecordBatch) -> pa.RecordBatch:
+        codes = np.array(self.of_mask, np.int32)[_numbers(table, MASKS)]
+        return table.append_column(
+            self.column, pa.DictionaryArray.from_arrays(codes, pa.array(self.types, pa.string()))
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class KernelTask:
     """Finds the matches among the events of a partition, by a kernel, and shows them: their events and columns, or
     (without a gatherer) the positions of their events."""
@@ -86,6 +119,8 @@ class KernelTask:
     slices: Slices | None = None
     packed: bool = False
     """Whether the events come packed, as `spark_parquet` packs them."""
+    types: ImpliedTypes | None = None
+    """The types of events, where their masks tell them."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -101,6 +136,7 @@ class KernelTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = (unpacked if self.packed else together)(batches)
         if table is not None:
+            table = table if self.types is None else self.types.restored(table)
             for output in self._outputs(table):
                 for start in range(0, output.num_rows, MOST_ROWS):
                     yield output.slice(start, MOST_ROWS)
@@ -208,9 +244,45 @@ def unpacked(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
         for bucket, base, events in zip(*(batch.column(name) for name in (BUCKET, BASE, EVENTS)), strict=True):
             table = pa.ipc.open_stream(events.as_buffer()).read_all()
             number = pa.scalar(bucket.as_py(), pa.int32())
-            packs.append((base.as_py(), table.append_column(SLICE, pa.repeat(number, table.num_rows))))
+            packs.append((base.as_py(), widened(table).append_column(SLICE, pa.repeat(number, table.num_rows))))
     packs.sort(key=lambda pack: pack[0])
     return one_batch(pa.concat_tables([table for _, table in packs])) if packs else None
+
+
+# --- narrow columns ---------------------------------------------------------------------------------------------------
+
+_BASE, _TYPE = b"base", b"type"
+_WIDE = (pa.types.is_int64, pa.types.is_timestamp)
+
+
+def narrowed(events: pa.RecordBatch) -> pa.RecordBatch:
+    """The same events in fewer bytes: whole numbers of 64 bits as what lies between them and the least of them, where
+    32 bits hold that. `widened` takes it back."""
+    arrays, fields = [], []
+    for field, column in zip(events.schema, events.columns, strict=True):
+        if any(test(field.type) for test in _WIDE) and column.null_count < len(column):
+            numbers = column.cast(pa.int64())
+            edges = pc.min_max(numbers)
+            least, most = edges["min"].as_py(), edges["max"].as_py()
+            if most - least < 1 << 32:
+                said = {_BASE: str(least), _TYPE: pa.schema([field]).serialize().to_pybytes()}
+                column = pc.subtract(numbers, least).cast(pa.uint32())
+                field = pa.field(field.name, pa.uint32(), metadata=said)
+        arrays.append(column)
+        fields.append(field)
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def widened(events: pa.Table) -> pa.Table:
+    arrays, fields = [], []
+    for field, column in zip(events.schema, events.columns, strict=True):
+        said = field.metadata or {}
+        if _BASE in said:
+            field = pa.ipc.read_schema(pa.py_buffer(said[_TYPE])).field(0)
+            column = pc.add(column.cast(pa.int64()), int(said[_BASE])).cast(field.type)
+        arrays.append(column)
+        fields.append(field)
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def in_order(ticks: Array, arrivals: Array | None) -> Array | None:
