@@ -36,6 +36,7 @@ BEST, BEST_END, LAST, TOP, SLOT_SIZE = 0, FOUND_SIZE, FOUND_SIZE + 1, FOUND_SIZE
 (EMPTY if there is none), its last event, and the top of its stack."""
 
 _FOREVER = 1 << 62
+"""A window that nothing leaves: runs fail when they read an event outside theirs."""
 
 
 class Backtrack(RunEdges):
@@ -106,9 +107,9 @@ class Backtrack(RunEdges):
             w("peak_retained = max(peak_retained, kept // EVENT_SIZE)")
             w(f"kept = forget_events({layout}, run, event, kept, EVENT_SIZE)")
             w("marks = np.full(nodes // NODE_SIZE, UNREACHED, np.int64)")
-            w(f"mark_runs({layout}, {self.index.stride - 1}, ALWAYS, {_FOREVER}, run, marks)")
+            w(f"free, _ = sweep({layout}, {self.index.stride - 1}, ALWAYS, {_FOREVER}, run, free, marks)")
             w(f"mark_best({layout}, marks)", "nodes = compact(node, marks)")
-            w(f"forward_runs({layout}, {self.index.stride - 1}, run, marks)", f"forward_best({layout}, marks)")
+            w("forward_runs(run, top, RUN_SIZE, marks)", f"forward_best({layout}, marks)")
             w(f"node = grown(node, 2 * nodes + {self.most + 1} * NODE_SIZE)")
             w(f"run = grown(run, 2 * live + {self.most + 1} * RUN_SIZE)", "event = grown(event, 2 * kept + EVENT_SIZE)")
         self.index.make_room(w, "1")
@@ -215,7 +216,7 @@ class Backtrack(RunEdges):
         self._release(w)
 
     def _release(self, w: Writer) -> None:
-        w("run[r + NEXT] = free", "free = r", "live -= RUN_SIZE", f"{self.index.count()} -= 1")
+        w("run[r + NODE] = EMPTY", "run[r + NEXT] = free", "free = r", "live -= RUN_SIZE", f"{self.index.count()} -= 1")
 
     # --- what comes of an edge ----------------------------------------------------------------------------------------
 

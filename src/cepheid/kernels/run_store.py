@@ -105,6 +105,7 @@ def release(index: np.ndarray, head: int, run: np.ndarray, free: int) -> tuple[i
     r, released = index[head], 0
     while r != EMPTY:
         following = run[r + NEXT]
+        run[r + NODE] = EMPTY
         run[r + NEXT] = free
         free = r
         released += 1
@@ -117,12 +118,20 @@ def release(index: np.ndarray, head: int, run: np.ndarray, free: int) -> tuple[i
 
 
 @njit
-def drop_expired(
-    index: np.ndarray, stride: int, parts: int, heads: int, floor: int, limit: int, run: np.ndarray, free: int
+def sweep(
+    index: np.ndarray,
+    stride: int,
+    parts: int,
+    heads: int,
+    floor: int,
+    limit: int,
+    run: np.ndarray,
+    free: int,
+    marks: np.ndarray,
 ) -> tuple[int, int]:
-    """Free the runs that have left the window: those that began before `floor` or, in an index whose slots know the
-    place their partition has reached (there is room for it before the heads), more than `limit` before that place.
-    Gives the list of free runs, and how many were freed."""
+    """Free the runs that have left the window, and mark the nodes of the others with the oldest start that still
+    matters to them: `floor` or, in an index whose slots know the place their partition has reached (there is room for
+    it before the heads), `limit` before that place. Gives the list of free runs, and how many were freed."""
     dropped = 0
     for at in range(0, index.shape[0], stride):
         if index[at + parts] <= 0:
@@ -138,10 +147,13 @@ def drop_expired(
                         index[head] = following
                     else:
                         run[previous + NEXT] = following
+                    run[r + NODE] = EMPTY
                     run[r + NEXT] = free
                     free = r
                     dropped += 1
                 else:
+                    if run[r + NODE] != EMPTY:
+                        marks[run[r + NODE] // NODE_SIZE] = oldest
                     previous = r
                 r = following
         index[at + parts] -= dropped - before
@@ -149,30 +161,11 @@ def drop_expired(
 
 
 @njit
-def mark_runs(
-    index: np.ndarray, stride: int, parts: int, heads: int, floor: int, limit: int, run: np.ndarray, marks: np.ndarray
-) -> None:
-    """Mark the nodes that runs point to with the oldest start that still matters to them."""
-    for at in range(0, index.shape[0], stride):
-        if index[at + parts] > 0:
-            oldest = index[at + parts + 1] - limit if heads > parts + 1 else floor
-            for head in range(at + heads, at + stride):
-                r = index[head]
-                while r != EMPTY:
-                    marks[run[r + NODE] // NODE_SIZE] = oldest
-                    r = run[r + NEXT]
-
-
-@njit
-def forward_runs(index: np.ndarray, stride: int, parts: int, heads: int, run: np.ndarray, marks: np.ndarray) -> None:
-    """Point runs to the new places of their nodes."""
-    for at in range(0, index.shape[0], stride):
-        if index[at + parts] > 0:
-            for head in range(at + heads, at + stride):
-                r = index[head]
-                while r != EMPTY:
-                    run[r + NODE] = marks[run[r + NODE] // NODE_SIZE]
-                    r = run[r + NEXT]
+def forward_runs(run: np.ndarray, top: int, size: int, marks: np.ndarray) -> None:
+    """Point runs to the new places of their nodes; free ones point nowhere."""
+    for r in range(0, top, size):
+        if run[r + NODE] != EMPTY:
+            run[r + NODE] = marks[run[r + NODE] // NODE_SIZE]
 
 
 @njit
@@ -348,24 +341,23 @@ _HELPERS = (
     add_node,
     as_float,
     compact,
-    drop_expired,
     first_slot,
     forward_runs,
     forward_waiting,
     join,
-    mark_runs,
     mark_waiting,
     met_before,
     precedes,
     rehashed_index,
     release,
     slot_in,
+    sweep,
     unite,
     write_matches,
 )
 IMPORTS = f"""from {__name__} import (
     {_CONSTANTS},
-    {", ".join(helper.__name__ for helper in _HELPERS[:10])},
-    {", ".join(helper.__name__ for helper in _HELPERS[10:])},
+    {", ".join(helper.__name__ for helper in _HELPERS[:9])},
+    {", ".join(helper.__name__ for helper in _HELPERS[9:])},
 )"""
 """What generated code says to have these."""

@@ -160,20 +160,12 @@ class _Basic(RunEdges):
 
     def _reclaim(self, w: Writer) -> None:
         w("peak_retained = max(peak_retained, nodes // NODE_SIZE)")
-        if self.plan.window is not None:
-            for index in self.indexes:
-                w(
-                    f"free, dropped = drop_expired({index.layout}, floor, limit, run, free)",
-                    "live -= dropped * RUN_SIZE",
-                )
         w("marks = np.full(nodes // NODE_SIZE, UNREACHED, np.int64)")
         for index in self.indexes:
-            w(f"mark_runs({index.layout}, floor, limit, run, marks)")
+            w(f"free, dropped = sweep({index.layout}, floor, limit, run, free, marks)", "live -= dropped * RUN_SIZE")
         if self.absences.waits:
             w("mark_waiting(waiting, due_item, waits, marks)")
-        w("nodes = compact(node, marks)")
-        for index in self.indexes:
-            w(f"forward_runs({index.layout}, run, marks)")
+        w("nodes = compact(node, marks)", "forward_runs(run, top, RUN_SIZE, marks)")
         if self.absences.waits:
             w("forward_waiting(waiting, due_item, waits, marks)")
 
@@ -265,7 +257,8 @@ class _Basic(RunEdges):
                         w(f"{index.name}[head] = following")
                     with w.block("else:"):
                         w("run[previous + NEXT] = following")
-                    w("run[r + NEXT] = free", "free = r", "live -= RUN_SIZE", f"{index.count()} -= 1")
+                    w("run[r + NODE] = EMPTY", "run[r + NEXT] = free", "free = r")
+                    w("live -= RUN_SIZE", f"{index.count()} -= 1")
                 w("r = following")
         if self.contiguous and not self.compared:
             with w.block(f"elif {index.count()} > 0:"):
