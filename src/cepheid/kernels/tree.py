@@ -32,7 +32,7 @@ from cepheid.kernels.tree_buffers import NEVER, Buffer, Buffers, Chain, Place
 from cepheid.kernels.tree_top import Output, Top
 from cepheid.optimize.alternatives import Alternative, Group, alternatives
 from cepheid.optimize.cost import first_nodes
-from cepheid.optimize.placement import join_tests, nodes, placed
+from cepheid.optimize.placement import join_tests, lean, nodes, placed
 from cepheid.pattern import Conj, Disj, EventClass, Kleene, Pattern, Seq, walk
 from cepheid.physical import (
     ConNode,
@@ -241,12 +241,13 @@ class _Branch:
                 raise NotAvailable(f"a tree plan has no {type(node).__name__} inside")
         parts = placed(node, tests, self.alternative.joined)
         left, right = self._build(node.left, parts.left), self._build(node.right, parts.right)
-        own = [*parts.own, *(self.at_root if is_root else [])]
+        sure = left.sure | right.sure
+        own = lean(parts.own, [*parts.left, *parts.right], lambda test: self.buffers.is_sure_equality(test, sure))
+        own += self.at_root if is_root else []
         out = None
         if not emits:
-            both = (*left.variables, *right.variables)
-            sure = () if isinstance(node, DisNode) else (*left.sure, *right.sure)
-            out = self.buffers.node(both, sure)
+            bound = () if isinstance(node, DisNode) else sure
+            out = self.buffers.node((*left.variables, *right.variables), bound)
         self.operators.append(self._operator(node, left, right, out, own))
         return left if out is None else out
 

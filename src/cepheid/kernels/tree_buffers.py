@@ -8,7 +8,7 @@ start and end. Where the window counts events, a record also holds its lowest an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cepheid import expr as ex
@@ -243,6 +243,15 @@ class Buffers:
                         continue
                     found.append(Equality(a.var, a.name, b.var, b.name, Kind.FLOAT in kinds, test))
         return found
+
+    def is_sure_equality(self, test: Expr, sure: Collection[str]) -> bool:
+        """Whether a test is an equality of attributes of one kind that bound events surely have, so that others may
+        follow from it."""
+        match test:
+            case Compare(op="=", left=Attr(at=At.EVENT) as a, right=Attr(at=At.EVENT) as b):
+                there = {a.var, b.var} <= set(sure) and not {a.name, b.name} & set(self.plan.lacking)
+                return there and self.plan.columns[a.name] is self.plan.columns[b.name]
+        return False
 
     def chain(self, buffer: Buffer, equalities: Sequence[Equality], *, shared: bool = True) -> Chain:
         """A chain through a buffer; one that is the same as another is made once, where it may be shared."""

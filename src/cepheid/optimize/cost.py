@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from cepheid import expr as ex
 from cepheid.expr import At, Attr, Compare, Expr
 from cepheid.optimize.alternatives import Absence, Alternative, Group
-from cepheid.optimize.placement import join_tests, names_of, placed, variables
+from cepheid.optimize.placement import equality_classes, join_tests, names_of, placed, variables
 from cepheid.optimize.stats import DEFAULT_ORDER, NO_STATS, Stats
 from cepheid.physical import (
     ConNode,
@@ -100,9 +100,13 @@ class Model:
     counts_events: bool = False
     hashing: bool = True
     tests: list[Expr] = field(default_factory=list)
+    classes: dict[Expr, int] = field(default_factory=dict)
+    """Equalities that follow from one another, by the number of their class: a join needs one of each."""
 
     def __post_init__(self) -> None:
         self.tests.extend(join_tests(self.alternative, self.predicates, self.negated)[0])
+        for number, members in enumerate(equality_classes(self.tests)):
+            self.classes.update(dict.fromkeys(members, number))
 
     # --- operands -----------------------------------------------------------------------------------------------------
 
@@ -121,7 +125,15 @@ class Model:
         return max(rate * float(self.window) * passing, 1e-6)
 
     def selectivity(self, predicate: Expr) -> float:
-        return self.stats.selectivity(predicate)
+        number = self.classes.get(predicate)
+        if number is None:
+            return self.stats.selectivity(predicate)
+        alike = [self.stats.selectivity(p) for p, other in self.classes.items() if other == number]
+        return sum(alike) / len(alike)
+
+    def one_of_each(self, tests: Sequence[Expr]) -> list[Expr]:
+        """The tests without further equalities of a class."""
+        return list({self.classes.get(test, -1 - place): test for place, test in enumerate(tests)}.values())
 
     def is_equality(self, predicate: Expr) -> bool:
         match predicate:
@@ -213,7 +225,7 @@ class Model:
             tried = disjunction_tried(a, b)
             return tried, operator_cost(tried, 0, tried)
         sides = set(variables(left)), set(variables(right))
-        between = [p for p in own if all(names_of(p) & side for side in sides)]
+        between = self.one_of_each([p for p in own if all(names_of(p) & side for side in sides)])
         equal = [self.selectivity(p) for p in between if self.is_equality(p)]
         others = [self.selectivity(p) for p in between if not self.is_equality(p)]
         if isinstance(node, ConNode):

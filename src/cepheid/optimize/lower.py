@@ -12,7 +12,7 @@ from cepheid.checks import summarises
 from cepheid.errors import NotAvailable
 from cepheid.events import Clock, Schema
 from cepheid.expr import At, Attr, Expr
-from cepheid.optimize.rules import FALSE, rewrite
+from cepheid.optimize.rules import FALSE, lean_equalities, rewrite
 from cepheid.optimize.search import Situation, tree_plan
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import (
@@ -72,6 +72,8 @@ def lower(
         return Plan(query, REFERENCE, (), (), {}, {}, (), {}, (), None, False, options, tuple(reasons))
     if FALSE in query.where:
         reasons.append("the predicates contradict each other, so there is no match")
+    if chosen == TREE:
+        lowering.between = lean_equalities(query, lowering.between, schema)
     steps = lowering.tree_steps() if chosen == TREE else lowering.steps()
     window = None if query.window is None else clock.ticks(query.window)
     return Plan(

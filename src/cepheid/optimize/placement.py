@@ -3,12 +3,12 @@ closures can narrow a join (NSEQ and KSEQ) rather than be settled on top."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from cepheid import expr as ex
-from cepheid.expr import At, Attr, Expr
+from cepheid.expr import At, Attr, Compare, Expr
 from cepheid.optimize.alternatives import Absence, Alternative, Group, Level, Sides
 from cepheid.pattern import EventClass, Pattern, Seq, walk
 from cepheid.physical import ConNode, DisNode, KseqNode, LeafBuffer, NseqNode, SeqNode, TreeNode
@@ -64,6 +64,42 @@ def _has_constant_part(predicate: Expr) -> bool:
 def names_of(predicate: Expr) -> frozenset[str]:
     """The variables that a predicate names; the search asks again and again."""
     return ex.variables(predicate)
+
+
+def lean(own: Sequence[Expr], below: Iterable[Expr], is_sure: Callable[[Expr], bool]) -> list[Expr]:
+    """The tests of a join without the equalities that follow from others, made here or below. `is_sure` says which are
+    equalities between attributes that are surely there."""
+    equal: dict[tuple[str, str], set[tuple[str, str]]] = {}
+
+    def joins(test: Expr) -> bool:
+        """Whether the equality was not known; it is now."""
+        assert isinstance(test, Compare) and isinstance(test.left, Attr) and isinstance(test.right, Attr)
+        left, right = (test.left.var, test.left.name), (test.right.var, test.right.name)
+        known = equal.get(left, {left})
+        if right in known:
+            return False
+        merged = known | equal.get(right, {right})
+        for member in merged:
+            equal[member] = merged
+        return True
+
+    for test in below:
+        if is_sure(test):
+            joins(test)
+    return [test for test in own if not is_sure(test) or joins(test)]
+
+
+def equality_classes(tests: Iterable[Expr]) -> list[list[Expr]]:
+    """The equalities that make several attributes equal, where every pair of them is spelt out."""
+    groups: list[tuple[set[Expr], list[Expr]]] = []
+    for test in tests:
+        match test:
+            case Compare(op="=", left=Attr(at=At.EVENT) as left, right=Attr(at=At.EVENT) as right):
+                touched = [group for group in groups if group[0] & {left, right}]
+                members = {left, right}.union(*(group[0] for group in touched))
+                merged = [t for group in touched for t in group[1]] + [test]
+                groups = [group for group in groups if group not in touched] + [(members, merged)]
+    return [found for members, found in groups if 2 * len(found) == len(members) * (len(members) - 1) > 2]
 
 
 # --- trees ------------------------------------------------------------------------------------------------------------

@@ -333,6 +333,13 @@ def follow_equalities(query: Query, schema: Schema) -> Query:
     return rewritten if partition_attributes(rewritten) == partition_attributes(query) else query
 
 
+def lean_equalities(query: Query, predicates: Sequence[Expr], schema: Schema) -> list[Expr]:
+    """Predicates in which equivalence tests were spelt out, with one equality of each negated event (or closure) with
+    events that are equal anyway."""
+    spelt_out = replace(query, where=tuple(predicates))
+    return _one_equality_each(spelt_out, _SureAttributes(spelt_out, schema).classes())
+
+
 def _implied(members: Sequence[Attr], where: Sequence[Expr]) -> Iterator[Expr]:
     constants = [
         p.right

@@ -257,7 +257,7 @@ class Search:
             while part > chosen - part:
                 rest = chosen - part
                 one, other = (best[part], best[rest]) if rest & -rest > part & -part else (best[rest], best[part])
-                between = [t for t in tests if t.spans & part and t.spans & rest and not t.spans & ~chosen]
+                between = [t for t in tests if t.made_by(part, rest)]
                 made, cost = self.model.join(
                     one.cardinality * other.cardinality,
                     one.cardinality + other.cardinality,
@@ -289,30 +289,39 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class _Crossing:
-    """A test between operands: the first and the last it names, and all of them as bits."""
+    """A test between operands, as bits: it is made where operands on both sides of a split are among them, and none of
+    them lies outside. A class of equalities is `partial`: any two of its operands are to be compared."""
 
-    low: int
-    high: int
     spans: int
     selectivity: float
     equality: bool
+    partial: bool = False
+
+    def made_by(self, left: int, right: int) -> bool:
+        spans = self.spans
+        return bool(spans & left and spans & right) and (self.partial or not spans & ~(left | right))
 
 
 def _crossing(model: Model, names: Sequence[frozenset[str]]) -> list[_Crossing]:
     here = frozenset().union(*names)
-    found = []
+    found: list[_Crossing] = []
+    of_class: dict[int, _Crossing] = {}
     for test in model.tests:
         mentioned = ex.variables(test) & frozenset(model.alternative.joined)
-        places = [i for i, part in enumerate(names) if part & mentioned]
-        if mentioned <= here and len(places) > 1:
-            spans = sum(1 << i for i in places)
-            found.append(_Crossing(places[0], places[-1], spans, model.selectivity(test), model.is_equality(test)))
-    return found
+        spans = sum(1 << i for i, part in enumerate(names) if part & mentioned)
+        if not mentioned <= here or spans & (spans - 1) == 0:
+            continue
+        number = model.classes.get(test)
+        if number is None:
+            found.append(_Crossing(spans, model.selectivity(test), model.is_equality(test)))
+        else:
+            known = of_class[number].spans if number in of_class else 0
+            of_class[number] = _Crossing(spans | known, model.selectivity(test), model.is_equality(test), True)
+    return [*found, *of_class.values()]
 
 
 class _Stretches:
-    """Algorithm 5 over the operands of one sequence. The tests that a split at r of the stretch i..j makes are those
-    whose first operand lies in i..r and whose last in r..j."""
+    """Algorithm 5 over the operands of one sequence."""
 
     def __init__(
         self,
@@ -327,7 +336,7 @@ class _Stretches:
         self.steps = steps
         self.node = node
         n = len(items)
-        self.crossed_at = [[t for t in tests if t.low < r <= t.high] for r in range(n)]
+        self.crossed_at = [[t for t in tests if t.spans >> r and t.spans & ((1 << r) - 1)] for r in range(n)]
         self.cardinality = [[0.0] * (n + 1) for _ in range(n + 1)]
         self.cost = [[math.inf] * (n + 1) for _ in range(n + 1)]
         self.root = [[0] * (n + 1) for _ in range(n + 1)]
@@ -347,8 +356,9 @@ class _Stretches:
         tried = left * right * step.tried
         equal: list[float] = []
         others: list[float] = []
+        before, after = (1 << r) - (1 << i), (1 << j) - (1 << r)
         for test in self.crossed_at[r]:
-            if i <= test.low and test.high < j:
+            if test.made_by(before, after):
                 (equal if test.equality else others).append(test.selectivity)
         looked_at = right if self.node is SeqNode else left + right
         made, cost = self.model.join(tried, looked_at, equal, others)

@@ -1,0 +1,239 @@
+"""Tree plans are chosen by cost: ZStream's formulas by hand, Algorithm 5 against all plans, statistics."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kernel_harness import bound, stream_of
+
+from cepheid.errors import InputProblem
+from cepheid.events import NO_CLOCK
+from cepheid.lang import parse
+from cepheid.optimize.alternatives import alternatives
+from cepheid.optimize.cost import Model, total_cost
+from cepheid.optimize.search import Search, Situation, tree_plan
+from cepheid.optimize.shapes import all_shapes, shaped
+from cepheid.optimize.stats import (
+    NO_STATS,
+    RunningStats,
+    Stats,
+    drift,
+    from_arrow,
+    from_json,
+    from_sample,
+    to_json,
+)
+from cepheid.physical import ConNode, LeafBuffer, NegNode, NseqNode, SeqNode, TreePlan, tree_text
+from cepheid.semantics.common import expanded
+
+QUERY_4 = "PATTERN IBM;Sun;Oracle WHERE IBM.price > Sun.price WITHIN 200"
+QUERY_6 = (
+    "PATTERN IBM;Sun;Oracle;Google WHERE Oracle.price > Sun.price AND Oracle.price > Google.price WITHIN 100 units"
+)
+
+
+def situation(text: str, stats: Stats = NO_STATS) -> Situation:
+    query = parse(text)
+    window = None if query.window is None else float(query.window.amount)  # type: ignore[arg-type]
+    return Situation(query, expanded(query), {}, window, stats)
+
+
+def model_of(text: str, stats: Stats = NO_STATS) -> Model:
+    found = situation(text, stats)
+    return found.model(alternatives(found.query.pattern)[0])
+
+
+def rates(**each: float) -> Stats:
+    return Stats(rates=each)
+
+
+def chosen(text: str, stats: Stats = NO_STATS, **wishes: str) -> str:
+    return " or ".join(tree_text(tree) for tree in tree_plan(situation(text, stats), **wishes).trees)
+
+
+# --- formulas ---------------------------------------------------------------------------------------------------------
+
+
+def test_query_4_by_hand() -> None:
+    """Formula (1) and table 2 for both plans of query 4: 200 units, a third of the events each, selectivity 1/32."""
+    stats = Stats({"IBM": 0.3, "Sun": 0.3, "Oracle": 0.3}, selectivities={"IBM.price > Sun.price": 1 / 32})
+    model = model_of(QUERY_4, stats)
+    card = 0.3 * 200
+    pairs = card * card / 2
+    first_join = pairs + 0.25 * pairs + pairs / 32
+    triples = pairs / 32 * card / 2
+    left = model.annotated(shaped(model.alternative.operands, "left-deep"))
+    assert left.cardinality == pytest.approx(triples)
+    assert total_cost(left) == pytest.approx(first_join + triples + triples)
+    tried = card * pairs / 2
+    right = model.annotated(shaped(model.alternative.operands, "right-deep"))
+    assert right.cardinality == pytest.approx(triples)
+    assert total_cost(right) == pytest.approx(pairs + pairs + tried + 0.25 * tried + triples)
+
+
+def test_conjunction_and_disjunction_by_hand() -> None:
+    stats = rates(A=0.1, B=0.2, C=0.3)
+    model = model_of("PATTERN A&B WITHIN 100", stats)
+    joined = model.annotated(ConNode(LeafBuffer("A"), LeafBuffer("B")))
+    assert joined.cardinality == pytest.approx(10 * 20)
+    assert joined.cost == pytest.approx(10 * 20 + 10 * 20)
+    model = model_of("PATTERN (A|B);C WITHIN 100", stats)
+    (tree,) = all_shapes(model.alternative.operands)
+    annotated = model.annotated(tree)
+    assert isinstance(annotated, SeqNode)
+    assert annotated.left.cardinality == pytest.approx(10 + 20)
+    assert annotated.left.cost == pytest.approx(2 * (10 + 20))
+    assert annotated.cardinality == pytest.approx(30 * 30 / 2)
+
+
+def test_negation_by_hand() -> None:
+    """NSEQ looks at each right record once; NEG on top pays for every pair first."""
+    stats = rates(A=0.1, B=1e-9, C=0.2)
+    model = model_of("PATTERN A;!B;C WITHIN 100", stats)
+    pushed = model.annotated(SeqNode(LeafBuffer("A"), NseqNode(("B",), LeafBuffer("C"))))
+    pairs = 10 * 20 / 2
+    assert total_cost(pushed) == pytest.approx(2 * 20 + 2 * pairs, rel=1e-3)
+    on_top = model.annotated(NegNode(SeqNode(LeafBuffer("A"), LeafBuffer("C")), ("B",)))
+    assert total_cost(on_top) == pytest.approx(2 * pairs + 2 * pairs, rel=1e-3)
+    frequent = model_of("PATTERN A;!B;C WITHIN 100", rates(A=0.1, B=1.0, C=0.2))
+    assert frequent.annotated(pushed).cardinality == pytest.approx(pairs / 100, rel=1e-3)
+
+
+def test_equalities_are_looked_up() -> None:
+    stats = Stats({"A": 1, "B": 1}, selectivities={"A.id = B.id": 0.01, "A.id < B.id": 0.01})
+    equal = model_of("PATTERN A;B WHERE A.id = B.id WITHIN 100", stats)
+    less = model_of("PATTERN A;B WHERE A.id < B.id WITHIN 100", stats)
+    tree = SeqNode(LeafBuffer("A"), LeafBuffer("B"))
+    assert equal.annotated(tree).cost == pytest.approx(100 + 50 + 50)
+    assert less.annotated(tree).cost == pytest.approx(5000 + 1250 + 50)
+
+
+# --- the choice -------------------------------------------------------------------------------------------------------
+
+
+def test_the_rare_class_is_joined_first() -> None:
+    """Query 5 (§6.1.2) and query 6 (§6.2): the best plan changes with rates and selectivities."""
+    even = {"IBM": 1.0, "Sun": 1.0, "Oracle": 1.0}
+    assert chosen("PATTERN IBM;Sun;Oracle WITHIN 200", Stats({**even, "IBM": 0.01})) == "[[IBM; Sun]; Oracle]"
+    assert chosen("PATTERN IBM;Sun;Oracle WITHIN 200", Stats({**even, "Oracle": 0.01})) == "[IBM; [Sun; Oracle]]"
+
+
+def test_query_6_in_its_three_settings() -> None:
+    low, high = {"IBM": 0.01, "Sun": 1, "Oracle": 1, "Google": 1}, dict.fromkeys(("IBM", "Sun", "Oracle", "Google"), 1)
+    first, second = "Oracle.price > Sun.price", "Oracle.price > Google.price"
+    assert chosen(QUERY_6, Stats(low, selectivities={first: 1, second: 1})).startswith("[[[IBM; Sun]")
+    inner = chosen(QUERY_6, Stats(high, selectivities={first: 1 / 50, second: 1}))
+    assert "[Sun; Oracle]" in inner
+    last = chosen(QUERY_6, Stats(high, selectivities={first: 1, second: 1 / 50}))
+    assert "[Oracle; Google]" in last
+
+
+def test_negation_is_pushed_down_where_predicates_allow() -> None:
+    assert chosen("PATTERN IBM;!Sun;Oracle WITHIN 200") == "[IBM; NSEQ(!Sun, Oracle)]"
+    assert chosen("PATTERN A;!B;C WHERE B.x = C.x WITHIN 9") == "[A; NSEQ(!B, C)]"
+    assert chosen("PATTERN A;!B;C WHERE B.x = C.x AND B.x = A.x WITHIN 9") == "NEG([A; C], !B)"
+    assert chosen("PATTERN A;!B;C WITHIN 9", negation="top") == "NEG([A; C], !B)"
+    assert chosen("PATTERN A;C;!B WITHIN 9") == "NEG([A; C], !B)"
+    assert chosen("PATTERN A;B+;C WITHIN 9") == "GROUPS(KSEQ(A, B, C), B)"
+
+
+def test_the_plan_is_explained() -> None:
+    plan = tree_plan(situation(QUERY_6, rates(IBM=0.01, Sun=1, Oracle=1, Google=1)))
+    assert plan.runners_up
+    for trees, cost, reason in plan.runners_up:
+        assert cost >= plan.cost
+        assert len(trees) == 1 and "times the cost" in reason
+
+
+names = st.sampled_from([f"T{i}" for i in range(6)])
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[str, Stats]:
+    size = draw(st.integers(2, 6))
+    classes = [f"T{i}" for i in range(size)]
+    tests: dict[str, float] = {}
+    for _ in range(draw(st.integers(0, 4))):
+        a, b = draw(st.sampled_from(classes)), draw(st.sampled_from(classes))
+        op = draw(st.sampled_from(["<", "="]))
+        if a != b:
+            tests[f"{a}.x {op} {b}.x"] = draw(st.sampled_from([0.01, 0.1, 0.5, 1.0]))
+    sign = draw(st.sampled_from([";", ";", "&"]))
+    where = f" WHERE {' AND '.join(tests)}" if tests else ""
+    each = {name: draw(st.sampled_from([0.01, 0.1, 1.0, 3.0])) for name in classes}
+    return f"PATTERN {sign.join(classes)}{where} WITHIN 50", Stats(each, selectivities=tests)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(problems())
+def test_algorithm_5_finds_the_best_of_all_plans(problem: tuple[str, Stats]) -> None:
+    found = situation(*problem)
+    (alternative,) = alternatives(found.query.pattern)
+    model = found.model(alternative)
+    search = Search(model, alternative, [], [])
+    best = search.best()
+    costs = [total_cost(model.annotated(tree)) for tree in all_shapes(alternative.operands)]
+    assert best.cost == pytest.approx(total_cost(model.annotated(best.tree)))
+    if ";" in problem[0]:
+        assert best.cost == pytest.approx(min(costs))
+    else:
+        assert best.cost <= min(costs) * (1 + 1e-9)
+
+
+def test_the_search_is_fast() -> None:
+    """Less than 10 ms for a pattern of length 20 (§5.2.3), on a machine that is not busy with other things."""
+    classes = [f"T{i}" for i in range(20)]
+    tests = " AND ".join(f"{a}.x < {b}.x" for a, b in itertools.pairwise(classes))
+    found = situation(f"PATTERN {';'.join(classes)} WHERE {tests} WITHIN 9")
+    spent = []
+    for _ in range(5):
+        began = time.process_time()
+        plan = tree_plan(found)
+        spent.append(time.process_time() - began)
+    assert isinstance(plan, TreePlan)
+    assert min(spent) < 0.03
+
+
+# --- statistics -------------------------------------------------------------------------------------------------------
+
+
+def sample(number: int) -> list[dict[str, Any]]:
+    return [
+        {"type": "ABB"[i % 3], "ts": 2 * i, "x": i % 10, "id": i % 4, "big": 100 if i % 5 else 1} for i in range(number)
+    ]
+
+
+def test_statistics_of_a_sample() -> None:
+    stream = stream_of(sample(600))
+    query = bound("PATTERN A;B WHERE A.id = B.id AND A.big > 50 WITHIN 90", stream)
+    stats = from_sample(query, stream.events, NO_CLOCK)
+    assert stats.total_rate == pytest.approx(0.5, rel=0.01)
+    assert stats.rates["A"] == pytest.approx(1 / 6, rel=0.02)
+    assert stats.rates["B"] == pytest.approx(1 / 3, rel=0.02)
+    assert stats.passing["A"] == pytest.approx(0.8, rel=0.05)
+    assert stats.selectivities["A.id = B.id"] == pytest.approx(0.25, abs=0.06)
+    assert stats.orders["A", "B"] == pytest.approx(0.5, abs=0.1)
+    assert from_arrow(query, stream.table, NO_CLOCK) == stats
+    assert from_sample(query, [], NO_CLOCK) == NO_STATS
+
+
+def test_statistics_from_a_file() -> None:
+    stats = Stats({"A": 0.5}, {"A": 1.0}, {"A.x = B.x": 0.1}, {("A", "B"): 0.4}, 2.0)
+    assert from_json(to_json(stats)) == stats
+    for text in ("[]", "{", '{"rate": {}}', '{"rates": {"A": "x"}}', '{"orders": {"A": 1}}', '{"total_rate": true}'):
+        with pytest.raises(InputProblem):
+            from_json(text)
+
+
+def test_running_averages_and_drift() -> None:
+    running = RunningStats(2)
+    for rate in (1.0, 2.0, 4.0):
+        running = running.observed(Stats({"A": rate}, total_rate=rate))
+    assert running.average == Stats({"A": 3.0}, total_rate=3.0)
+    change, name = drift(Stats({"A": 1.0, "B": 1.0}), Stats({"A": 1.1, "B": 3.0}))
+    assert (change, name) == (pytest.approx(2.0), "rates of B")
