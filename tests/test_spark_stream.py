@@ -33,8 +33,8 @@ pytestmark = pytest.mark.spark
 
 COLUMNS = "type string, ts long, id long, v double"
 SCHEMA = pa.schema([("type", pa.string()), ("ts", pa.int64()), ("id", pa.int64()), ("v", pa.float64())])
-NEGATION = "EVENT SEQ(A x, B y, !(C z)) WHERE [id] WITHIN 60"
-CLOSURE = "PATTERN SEQ(A a, B+ b[], C c) WHERE skip_till_next_match(a, b[], c) {[id]} WITHIN 40"
+NEGATION = "EVENT SEQ(A x, B y, !(C z)) WHERE [id] WITHIN 90"
+CLOSURE = "PATTERN SEQ(A a, B+ b[], C c) WHERE skip_till_next_match(a, b[], c) {[id]} WITHIN 80"
 DISORDER = 15
 
 
@@ -52,7 +52,7 @@ def spark() -> Iterator[SparkSession]:
 def events(seed: int, count: int, keys: int = 20) -> list[dict[str, Any]]:
     rng = random.Random(seed)
     return [
-        {"type": rng.choice("ABCD"), "ts": number // 2, "id": rng.randint(1, keys), "v": rng.random()}
+        {"type": rng.choice("ABCD"), "ts": number, "id": rng.randint(1, keys), "v": rng.random()}
         for number in range(count)
     ]
 
@@ -203,8 +203,8 @@ def test_a_checkpoint_refuses_another_query_and_a_second_driver(spark: SparkSess
     with pytest.raises(InputProblem, match="is in use by"):
         run(NEGATION, source, places)
     running.stop()
-    with pytest.raises(InputProblem, match=r"belongs to another stream: queries of `query`.*WITHIN 60.*WITHIN 61"):
-        run(NEGATION.replace("60", "61"), source, places)
+    with pytest.raises(InputProblem, match=r"belongs to another stream: queries of `query`.*WITHIN 90.*WITHIN 91"):
+        run(NEGATION.replace("90", "91"), source, places)
     with pytest.raises(InputProblem, match="order: "):
         run(NEGATION, source, places, order_by=["v"])
 
@@ -212,11 +212,14 @@ def test_a_checkpoint_refuses_another_query_and_a_second_driver(spark: SparkSess
 def test_a_full_disk_stops_the_stream_and_it_goes_on_after_repair(spark: SparkSession, places: Places) -> None:
     rows = events(4, 300)
     write_parts(places.source, rows, 3)
-    places.output.write_text("in the way, as a full disk would be")
+    in_the_way = [places.output / f"batch-{number:012d}.parquet" for number in range(8)]
+    for path in in_the_way:
+        path.mkdir(parents=True)
     source = frame(spark, places.source)
     with pytest.raises(InputProblem, match=r"cannot write (.|\n)* put that right and start again"):
         run(CLOSURE, source, places)
-    places.output.unlink()
+    for path in in_the_way:
+        path.rmdir()
     run(CLOSURE, source, places).end_time()
     assert places.matches() == expected(CLOSURE, rows)
 

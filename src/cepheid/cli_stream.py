@@ -92,7 +92,7 @@ def stream_command(
     for note in prepared.plan.notes():
         report.say(console, note)
     with View(console, prepared.plan.time.clock) as view:
-        running = prepared.start(available_now=available_now, interval=interval, tell=view.show)
+        running = prepared.start(available_now=available_now, interval=interval, tell=view.tell)
         if available_now:
             _wait(running, lambda: None)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,12 @@ class View:
         if self.live is not None:
             self.live.stop()
 
-    def show(self, metrics: Metrics) -> None:
+    @property
+    def tell(self) -> Callable[[Metrics], None] | None:
+        """What to call with metrics; None where nobody looks."""
+        return None if self.live is None else self._show
+
+    def _show(self, metrics: Metrics) -> None:
         if self.live is not None:
             self.live.update(metrics_table(metrics, self.clock), refresh=True)
 

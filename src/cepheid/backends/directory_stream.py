@@ -24,6 +24,13 @@ from cepheid.pattern import Query
 
 AUTO = "auto"
 
+_SETTINGS = {
+    # The workers read the files and do the work: what is left to the JVM is not worth its optimising compiler.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    # Matches come to the driver, which writes them, whatever their number.
+    "spark.driver.maxResultSize": "0",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Directories:
@@ -81,7 +88,7 @@ class DirectoryStream:
         require_directory(places.input)
         if places.format not in (AUTO, *FORMATS):
             raise InputProblem(f"`{shown(places.format)}` is no format", expected=f"one of {listing((AUTO, *FORMATS))}")
-        spark = session(master)
+        spark = session(master, _SETTINGS)
         checkpoint = Checkpoint(place(places.checkpoint, spark), places.checkpoint)
         found = _input(queries, places, checkpoint, Columns(*columns), time_unit)
         plan = plan_stream(queries, found.shape(), watermark, wishes=Wishes(params), order=found.order)

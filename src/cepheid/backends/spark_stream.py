@@ -24,7 +24,7 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from cepheid.backends.checkpoint import Checkpoint, Ownership
-from cepheid.backends.stream_metrics import Metrics, MetricsListener, Tally
+from cepheid.backends.stream_metrics import Metrics, MetricsListener, Tally, metrics_of
 from cepheid.backends.stream_output import END_OF_TIME_NAME, Sink, batch_name
 from cepheid.backends.stream_pack import from_bytes
 from cepheid.backends.stream_plan import StreamPlan
@@ -104,7 +104,6 @@ class SparkStream:
                 before()
             self._forget_end_of_time()
             tally = Tally(matches={query.name: 0 for query in self.plan.queries})
-            listener = MetricsListener(tally, tell)
             deliver_batch = _Deliver(self, ownership, tally)
             with self._settings():
                 query = (
@@ -118,8 +117,10 @@ class SparkStream:
         except BaseException:
             ownership.release()
             raise
-        listener.run_id = str(query.runId)
-        self.session.streams.addListener(listener)
+        listener = None
+        if tell is not None:
+            listener = MetricsListener(tally, str(query.runId), tell)
+            self.session.streams.addListener(listener)
         return RunningStream(self, query, deliver_batch, ownership, listener)
 
     # --- the pipeline -------------------------------------------------------------------------------------------------
@@ -185,14 +186,16 @@ class RunningStream:
     query: StreamingQuery
     delivery: _Deliver
     ownership: Ownership
-    listener: MetricsListener
+    listener: MetricsListener | None = None
 
     @property
     def tally(self) -> Tally:
         return self.delivery.tally
 
     def metrics(self) -> Metrics:
-        return self.listener.metrics()
+        """How the stream fares, as of its last batch."""
+        told = self.query.lastProgress
+        return metrics_of(self.tally, told.durationMs if told is not None else {})
 
     def wait(self, timeout: int | None = None) -> bool:
         """Until it ends, or for some seconds; tells whether it has ended. What made it fail is raised as an error that
@@ -219,7 +222,8 @@ class RunningStream:
         self._close()
 
     def _close(self) -> None:
-        self.stream.session.streams.removeListener(self.listener)
+        if self.listener is not None:
+            self.stream.session.streams.removeListener(self.listener)
         self.ownership.release()
 
     def end_time(self) -> dict[str, int]:
@@ -287,12 +291,14 @@ class _Deliver:
         tally.rejects += rejects
         for name, number in counted.items():
             tally.matches[name] = tally.matches.get(name, 0) + number
+        tally.last_events = 0
         for row in rows:
             if row["kind"] == STATES:
                 tally.states[row["query"]] = row["number"]
                 told = json.loads(row["block"])
-                tally.events += told["events"]
+                tally.last_events += told["events"]
                 tally.watermark = told["watermark"]
+        tally.events += tally.last_events
 
     def _call_writers(self, kept: DataFrame, batch_id: int) -> None:
         for number, query in enumerate(self.stream.plan.queries):

@@ -20,6 +20,8 @@ class Tally:
 
     batches: int = 0
     events: int = 0
+    last_events: int = 0
+    """Those of the last batch."""
     matches: dict[str, int] = field(default_factory=dict)
     late: int = 0
     rejects: int = 0
@@ -45,43 +47,36 @@ class Metrics:
     latency_ms: int
 
 
+def metrics_of(tally: Tally, duration: Mapping[str, int]) -> Metrics:
+    """`duration` holds the milliseconds of the last batch, as Spark tells them."""
+    sizes = [size for size in tally.states.values() if size]
+    latency = int(duration.get("triggerExecution", 0))
+    return Metrics(
+        batches=tally.batches,
+        events=tally.events,
+        events_a_second=tally.last_events / latency * 1000 if latency else 0.0,
+        matches=dict(tally.matches),
+        late=tally.late,
+        rejects=tally.rejects,
+        state_bytes=sum(sizes),
+        state_buckets=len(sizes),
+        watermark=tally.watermark,
+        latency_ms=latency,
+    )
+
+
 class MetricsListener(StreamingQueryListener):
-    """Hears what Spark says of one stream, and tells whoever listens after every batch."""
+    """Hears what Spark says of one run of a stream, and tells whoever listens after every batch."""
 
-    def __init__(self, tally: Tally, tell: Callable[[Metrics], None] | None = None) -> None:
-        self.tally, self.tell = tally, tell
-        self.run_id: str | None = None
-        self.rate, self.latency_ms, self.seen = 0.0, 0, 0
-
-    def metrics(self) -> Metrics:
-        tally = self.tally
-        sizes = [size for size in tally.states.values() if size]
-        return Metrics(
-            batches=tally.batches,
-            events=tally.events,
-            events_a_second=self.rate,
-            matches=dict(tally.matches),
-            late=tally.late,
-            rejects=tally.rejects,
-            state_bytes=sum(sizes),
-            state_buckets=len(sizes),
-            watermark=tally.watermark,
-            latency_ms=self.latency_ms,
-        )
+    def __init__(self, tally: Tally, run_id: str, tell: Callable[[Metrics], None]) -> None:
+        self.tally, self.run_id, self.tell = tally, run_id, tell
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """The stream tells its own run, since others may start at the same time."""
+        """Other streams may start at the same time."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        told = event.progress
-        if self.run_id is not None and str(told.runId) != self.run_id:
-            return
-        self.latency_ms = int(told.durationMs.get("triggerExecution", self.latency_ms))
-        new = self.tally.events - self.seen
-        if new and self.latency_ms:
-            self.seen, self.rate = self.tally.events, new / self.latency_ms * 1000
-        if self.tell is not None:
-            self.tell(self.metrics())
+        if str(event.progress.runId) == self.run_id:
+            self.tell(metrics_of(self.tally, event.progress.durationMs))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Nothing came: nothing to tell."""
