@@ -19,8 +19,8 @@ demo: setup ## See Cepheid find complex events
 test: setup layers ## Run the fast tests (ARGS="-k name" to choose)
 	$(PYTHON) -m pytest -m "not slow" -n $(JOBS) --dist worksteal $(ARGS)
 
-test-all: setup layers ## Run every test, the slow ones too
-	$(PYTHON) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+test-all: setup layers ## Run every test, the slow ones too, with new random examples
+	CEPHEID_EXPLORE=1 $(PYTHON) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 check: setup layers ## Check format, lint, types and layers
 	$(PYTHON) -m ruff format --check .
