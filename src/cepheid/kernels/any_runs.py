@@ -41,7 +41,7 @@ from cepheid.physical import Kind, Plan
 
 IMPORTS = """from cepheid.kernels.compact_store import (
     BEFORE, GROUPS, LATEST, LOWEST, MARK, NEGATIVES, NEVER, NODES, PENDING, ROW, SET, START, STEP, TIME,
-    first_linked, found_group, group_of, is_alive, next_linked, put, told, with_root,
+    first_linked, found_group, group_of, is_alive, next_linked, put, roomy, told, with_root,
 )
 from cepheid.kernels.state_vector import (
     as_float, head_code, head_float, head_int, max_code, max_float, max_int, min_code, min_float, min_int, sum_float,
@@ -108,6 +108,7 @@ class _Generator:
         self.negative_stride = 3 + max((len(columns) for columns in self.ring.values()), default=0)
         self.waiting = [number for number, table in enumerate(self.tables) if table.waits]
         self.arrays = self._arrays()
+        self.widths: set[int] = set()
 
     # --- what is kept -------------------------------------------------------------------------------------------------
 
@@ -143,21 +144,30 @@ class _Generator:
         columns = [f"column{i}" for i in range(len(self.plan.columns))]
         names = [array.name for array in self.arrays]
         parameters = ["now", "first", "time", "measure", "mask", "texts", "ranks", "numbers", *columns, *names]
+        body = Writer()
+        if self.waiting:
+            self._time_passed(body)
+        with body.block("for e in range(time.shape[0]):"):
+            self._event(body)
         w = Writer()
         with w.block(f"def step({', '.join([*parameters, 'roots', 'bounds'])}):"):
             w("limit = np.int64(numbers[0])")
             w(f"words = np.empty({self.group_stride}, np.int64)", f"item = np.empty({self.node_stride}, np.int64)")
             w(f"queue = np.empty({16 * self.queue_stride}, np.int64)")
+            w("# Typed, so that the helpers they are given to are compiled once and not anew for each number.")
+            w("unlinked = np.int64(0)", *(f"words{n} = np.int64({n})" for n in sorted(self.widths)))
             w("dropped = 0", "partials = 0", "predicates = 0")
-            if self.waiting:
-                self._time_passed(w)
-            with w.block("for e in range(time.shape[0]):"):
-                self._event(w)
+            w.lines.extend("    " + line for line in body.lines)
             for name, counter in _COUNTED.items():
                 w(f"reg[{COUNTERS.index(counter)}] += {name}")
             w(f"reg[{COUNTERS.index('events')}] += time.shape[0]")
             w(f"return {', '.join([*names, 'roots', 'bounds'])}")
         return IMPORTS + w.text()
+
+    def _width(self, slots: int) -> str:
+        """The number of words of that many slots, and of the table's number."""
+        self.widths.add(1 + slots)
+        return f"words{1 + slots}"
 
     def _event(self, w: Writer) -> None:
         w("m = measure[e]", "bits = mask[e]", f"floor = {'LOWEST' if self.plan.window is None else 'm - limit'}")
@@ -210,7 +220,7 @@ class _Generator:
     def _find_lead(self, w: Writer, negation: Negation) -> None:
         lead = f"lead{negation.number}"
         self._fill_words(w, self._lead_number(negation), [self.layout.event_word(name) for name in self.keys])
-        w(f"{lead} = NEVER", f"g = found_group(groups, heads, {self.group_stride}, words, {1 + len(self.keys)})")
+        w(f"{lead} = NEVER", f"g = found_group(groups, heads, words, {self._width(len(self.keys))})")
         with w.block(f"if g != EMPTY and groups[g * {self.group_stride} + LATEST] >= floor:"):
             w(f"{lead} = groups[g * {self.group_stride} + LATEST]")
 
@@ -238,20 +248,20 @@ class _Generator:
 
         def go() -> None:
             self._fill_words(w, number, [self.layout.event_word(equal[slot]) for slot in table.indexed])
-            width = 1 + len(table.indexed)
+            width = self._width(len(table.indexed))
             if table.others:
-                w(f"g = first_linked(groups, heads, {stride}, words, {width})")
+                w(f"g = first_linked(groups, heads, words, {width})")
                 with w.block("while g != EMPTY:"):
                     visit()
-                    w(f"g = next_linked(groups, {stride}, g, words, {width})")
+                    w(f"g = next_linked(groups, g, words, {width})")
             else:
-                w(f"g = found_group(groups, heads, {stride}, words, {width})")
+                w(f"g = found_group(groups, heads, words, {width})")
                 with w.block("if g != EMPTY:"):
                     visit()
 
         def visit() -> None:
             w(f"at = g * {stride}")
-            with w.block(f"if is_alive(nodes, {self.node_stride}, groups[at + SET], floor):"):
+            with w.block("if is_alive(nodes, item.shape[0], groups[at + SET], floor):"):
                 if conditions:
                     w(f"predicates += {len(conditions)}")
                 _guarded(w, conditions, lambda: self._enqueue(w, route.edge, "groups[at + SET]", words))
@@ -263,7 +273,7 @@ class _Generator:
 
     def _enqueue(self, w: Writer, edge: Edge, before: str, old: ReadWord) -> None:
         stride = self.queue_stride
-        w(f"queue = grown(queue, (queued + 1) * {stride})", f"q = queued * {stride}")
+        w(f"queue = roomy(queue, (queued + 1) * {stride})", f"q = queued * {stride}")
         w(f"queue[q] = {edge.target}", f"queue[q + 1] = {before}", "queued += 1")
         for place, slot in enumerate(self.states[edge.target]):
             w(f"queue[q + {2 + place}] = {self.automaton.moves.word(slot, edge, old)}")
@@ -277,12 +287,12 @@ class _Generator:
                 self._spoil(w, negation, number)
             if negation in self.automaton.leading:
                 self._fill_words(w, self._lead_number(negation), [self.layout.event_word(name) for name in self.keys])
-                width = 1 + len(self.keys)
-                w(f"groups, heads, g = group_of(groups, heads, reg, {self.group_stride}, words, {width}, 0)")
+                width = self._width(len(self.keys))
+                w(f"groups, heads, g = group_of(groups, heads, reg, words, {width}, unlinked)")
                 w(f"groups[g * {self.group_stride} + SET] = MARK", f"groups[g * {self.group_stride} + LATEST] = m")
             if negation in self.automaton.late:
                 w(f"k = reg[NEGATIVES] * {self.negative_stride}", "reg[NEGATIVES] += 1")
-                w(f"negatives = grown(negatives, k + {self.negative_stride})")
+                w(f"negatives = roomy(negatives, k + {self.negative_stride})")
                 w(f"negatives[k] = {negation.number}", "negatives[k + 1] = row", "negatives[k + 2] = m")
                 for place, name in enumerate(self.ring[negation.number]):
                     lacks = self.layout.lacks(name.removeprefix(_LACKS), "bits") if name.startswith(_LACKS) else None
@@ -315,12 +325,12 @@ class _Generator:
         if keyed:
             self._fill_words(w, number, [self.layout.event_word(slot.name) for slot in table.indexed])
             find = "first_linked" if table.others else "found_group"
-            w(f"g = {find}(groups, heads, {stride}, words, {1 + len(table.indexed)})")
+            w(f"g = {find}(groups, heads, words, {self._width(len(table.indexed))})")
             with w.block("while g != EMPTY:" if table.others else "if g != EMPTY:"):
                 w(f"at = g * {stride}")
                 _guarded(w, conditions, empty)
                 if table.others:
-                    w(f"g = next_linked(groups, {stride}, g, words, {1 + len(table.indexed)})")
+                    w(f"g = next_linked(groups, g, words, {self._width(len(table.indexed))})")
         else:
             with w.block("for g in range(reg[GROUPS]):"):
                 w(f"at = g * {stride}")
@@ -422,17 +432,17 @@ class _Generator:
         accepts() if table.waits else self._put_into(w, number, table, words)
 
     def _put_into(self, w: Writer, number: int, table: Table, words: ReadWord) -> None:
-        stride, width = self.group_stride, 1 + len(table.slots)
-        indexed = 1 + len(table.indexed) if table.others else 0
+        width = self._width(len(table.slots))
+        indexed = self._width(len(table.indexed)) if table.others else "unlinked"
         self._fill_words(w, number, [words(slot) for slot in table.slots])
         if table.waits and self.plan.window is not None:
             w("known = reg[GROUPS]")
-        w(f"groups, heads, g = group_of(groups, heads, reg, {stride}, words, {width}, {indexed})")
-        w(f"nodes = put(nodes, groups, reg, {stride}, g, item, floor, m)")
+        w(f"groups, heads, g = group_of(groups, heads, reg, words, {width}, {indexed})")
+        w("nodes = put(nodes, groups, reg, words.shape[0], g, item, floor, m)")
         if table.waits and self.plan.window is not None:
             with w.block("if g == known:"):
-                w("pending_times = grown(pending_times, reg[PENDING] + 1)")
-                w("pending_items = grown(pending_items, reg[PENDING] + 1)")
+                w("pending_times = roomy(pending_times, reg[PENDING] + 1)")
+                w("pending_items = roomy(pending_items, reg[PENDING] + 1)")
                 w(f"heap_push(pending_times, pending_items, reg[PENDING], {words(Slot('start'))}, g)")
                 w("reg[PENDING] += 1")
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 
 from cepheid.kernels import FREE, OLDEST, VALUES
-from cepheid.kernels.arrays import EMPTY, grown, heap_push
+from cepheid.kernels.arrays import EMPTY, heap_push
 from cepheid.kernels.jit import njit
 
 Array = np.ndarray
@@ -52,8 +52,18 @@ _LONGEST_PATH = 64
 
 
 @njit
+def roomy(array: Array, needed: int) -> Array:
+    """The array, or a copy at least twice as long if `needed` elements do not fit."""
+    if needed <= array.shape[0]:
+        return array
+    larger = np.empty(max(needed, 2 * array.shape[0]), array.dtype)
+    copy(array, 0, larger, 0, array.shape[0])
+    return larger
+
+
+@njit
 def copy(source: Array, start: int, target: Array, at: int, count: int) -> None:
-    """A loop: an assignment of slices takes a second to compile."""
+    """A loop: an assignment of slices takes seconds to compile."""
     for i in range(count):
         target[at + i] = source[start + i]
 
@@ -69,7 +79,7 @@ def with_item(nodes: Array, registers: Array, item: Array, root: int, floor: int
     """A set with one more item: the nodes and its root. What starts before `floor` is left behind."""
     stride = item.shape[0]
     made = registers[NODES]
-    nodes = grown(nodes, (made + _LONGEST_PATH) * stride)
+    nodes = roomy(nodes, (made + _LONGEST_PATH) * stride)
     depth = 0
     below = root
     while is_alive(nodes, stride, below, floor) and nodes[below * stride + START] > item[START]:
@@ -128,8 +138,9 @@ def agrees(groups: Array, at: int, words: Array, count: int) -> bool:
 
 
 @njit
-def found_group(groups: Array, heads: Array, stride: int, words: Array, width: int) -> int:
-    """The group with these words, or EMPTY."""
+def found_group(groups: Array, heads: Array, words: Array, width: int) -> int:
+    """The group with these words, or EMPTY. The array of words is as long as a group is."""
+    stride = words.shape[0]
     group = heads[hashed(words, 0, width) & (heads.shape[0] // 2 - 1)]
     while group != EMPTY:
         at = group * stride
@@ -140,19 +151,20 @@ def found_group(groups: Array, heads: Array, stride: int, words: Array, width: i
 
 
 @njit
-def first_linked(groups: Array, heads: Array, stride: int, words: Array, indexed: int) -> int:
+def first_linked(groups: Array, heads: Array, words: Array, indexed: int) -> int:
     """The first of the groups that are linked by these words."""
     size = heads.shape[0] // 2
-    return next_agreeing(groups, stride, heads[size + (hashed(words, 0, indexed) & (size - 1))], words, indexed)
+    return next_agreeing(groups, heads[size + (hashed(words, 0, indexed) & (size - 1))], words, indexed)
 
 
 @njit
-def next_linked(groups: Array, stride: int, group: int, words: Array, indexed: int) -> int:
-    return next_agreeing(groups, stride, groups[group * stride + LINK], words, indexed)
+def next_linked(groups: Array, group: int, words: Array, indexed: int) -> int:
+    return next_agreeing(groups, groups[group * words.shape[0] + LINK], words, indexed)
 
 
 @njit
-def next_agreeing(groups: Array, stride: int, group: int, words: Array, indexed: int) -> int:
+def next_agreeing(groups: Array, group: int, words: Array, indexed: int) -> int:
+    stride = words.shape[0]
     while group != EMPTY and not (
         groups[group * stride + INDEXED] == indexed and agrees(groups, group * stride, words, indexed)
     ):
@@ -162,15 +174,16 @@ def next_agreeing(groups: Array, stride: int, group: int, words: Array, indexed:
 
 @njit
 def group_of(
-    groups: Array, heads: Array, registers: Array, stride: int, words: Array, width: int, indexed: int
+    groups: Array, heads: Array, registers: Array, words: Array, width: int, indexed: int
 ) -> tuple[Array, Array, int]:
     """The group with these words, made if there is none."""
-    group = found_group(groups, heads, stride, words, width)
+    stride = words.shape[0]
+    group = found_group(groups, heads, words, width)
     if group != EMPTY:
         return groups, heads, group
     group = registers[GROUPS]
     registers[GROUPS] += 1
-    groups = grown(groups, (group + 1) * stride)
+    groups = roomy(groups, (group + 1) * stride)
     at = group * stride
     groups[at + SET] = EMPTY
     groups[at + WIDTH] = width
@@ -224,14 +237,14 @@ def put(
 @njit
 def told(nodes: Array, registers: Array, roots: Array, item: Array, floor: int) -> tuple[Array, Array]:
     """Write down that the sequences of an item are matches."""
-    nodes, root = with_item(nodes, registers, item, EMPTY, floor)
+    nodes, root = with_item(nodes, registers, item, int(EMPTY), floor)
     return nodes, with_root(registers, roots, root, floor)
 
 
 @njit
 def with_root(registers: Array, roots: Array, root: int, floor: int) -> Array:
     written = registers[VALUES]
-    roots = grown(roots, written + 2)
+    roots = roomy(roots, written + 2)
     roots[written] = root
     roots[written + 1] = floor
     registers[VALUES] += 2
@@ -386,12 +399,12 @@ def enumerate_some(
         if before == EMPTY and written + place + 1 > values.shape[0] and matches > 0:
             break
         cursor[CURSOR_VISITED] += 1
-        stack = grown(stack, top + 9)
+        stack = roomy(stack, top + 9)
         for field in (LEFT, RIGHT):
             if is_alive(nodes, stride, nodes[at + field], floor):
                 stack[top], stack[top + 1], stack[top + 2] = nodes[at + field], place, floor
                 top += 3
-        path = grown(path, place + 1)
+        path = roomy(path, place + 1)
         path[place] = node
         if before != EMPTY:
             stack[top], stack[top + 1], stack[top + 2] = before, place + 1, floor
