@@ -32,10 +32,10 @@ class RunEdges(ABC):
         self.arrays: list[StateArray] = []
         self.constants = Constants([float(plan.window or 0)])
         strategy = plan.query.strategy
-        partition = partition_attributes(plan.query)
+        partition = tuple(name for name in partition_attributes(plan.query) if name in plan.columns)
         self.contiguous = strategy is not Strategy.NEXT_MATCH
         # Where not all events of a run are in one partition, contiguity has to look at every run.
-        self.compared = partition if strategy is Strategy.PARTITION and set(partition) != set(plan.key) else ()
+        self.compared = partition if strategy is Strategy.PARTITION and not set(partition) <= set(plan.key) else ()
         in_pieces = strategy is not Strategy.STRICT and not self.compared
         self.key = tuple(name for name in plan.key if name in plan.columns) if in_pieces else ()
         self.run = Computation(plan, self.key, self.constants)
