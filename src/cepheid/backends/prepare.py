@@ -14,17 +14,20 @@ from cepheid.events import Clock, Schema
 from cepheid.kernels import Kernel
 from cepheid.kernels.registry import kernel_for
 from cepheid.optimize.lower import REFERENCE, lower
+from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Query, Role, roles
 from cepheid.physical import Kind, Plan
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the user decides about a run: values for the query's parameters, the evaluator, and its options."""
+    """What the user decides about a run: values for the query's parameters, the evaluator and its options, and what is
+    known about the stream."""
 
     params: Mapping[str, Any] = field(default_factory=dict)
     evaluator: str | None = None
     options: Mapping[str, str | bool] = field(default_factory=dict)
+    stats: Stats = NO_STATS
 
 
 NO_WISHES = Wishes()
@@ -70,6 +73,7 @@ def prepare(
             clock,
             evaluator=evaluator,
             options=wishes.options,
+            stats=wishes.stats,
             is_compilable=is_compilable,
             is_vectorisable=is_vectorisable,
         )

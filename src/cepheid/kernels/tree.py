@@ -27,7 +27,7 @@ from cepheid.codegen.scalar import condition
 from cepheid.codegen.writer import Writer
 from cepheid.errors import NotAvailable
 from cepheid.expr import Expr
-from cepheid.kernels import BOUNDS, COUNTERS, END_OF_TIME, FREE, OLDEST, VALUES, Kernel
+from cepheid.kernels import BOUNDS, COUNTERS, END_OF_TIME, FREE, OLDEST, VALUES, Kernel, StateArray
 from cepheid.kernels.tree_buffers import NEVER, Buffer, Buffers, Chain, Place
 from cepheid.kernels.tree_top import Output, Top
 from cepheid.optimize.alternatives import Alternative, Group, alternatives
@@ -114,11 +114,18 @@ class _Generator:
             body("start = stop", f"stop = min(start + {_CHUNK}, time.shape[0])", "rounds = time.shape[0] - stop")
             self._round(body)
         columns = [f"column{i}" for i in range(len(self.plan.columns))]
+        strings = ["texts", "ranks"]
+        if self.waiting:
+            self.buffers.scratch += [StateArray(name, "int64", 0) for name in strings]
+            strings = [f"new_{name}" for name in strings]
         names = [array.name for array in self.buffers.state_arrays()]
         out = Writer()
-        parameters = ["now", "first", "time", "measure", "mask", "texts", "ranks", "numbers", *columns, *names]
+        parameters = ["now", "first", "time", "measure", "mask", *strings, "numbers", *columns, *names]
         with out.block(f"def step({', '.join([*parameters, 'values', 'bounds'])}):"):
             out("limit = np.int64(numbers[0])", "written = 0", "limits = 0")
+            if self.waiting:
+                with out.block("if time.shape[0] > 0:  # when time alone passes, strings are those of the last events"):
+                    out("texts = new_texts.copy()", "ranks = new_ranks.copy()")
             for counter, number in _COUNTED.items():
                 out(f"{counter} = reg[{number}]")
             for number, register in enumerate(self.buffers.registers):
@@ -133,10 +140,13 @@ class _Generator:
             out(f"return {', '.join([*names, 'values', 'bounds'])}")
         return out.text()
 
+    @property
+    def waiting(self) -> bool:
+        return any(branch.top.waiting for branch in self.branches)
+
     def _round(self, w: Writer) -> None:
         self._take_in(w)
-        waiting = any(branch.top.waiting for branch in self.branches)
-        if self.buffers.expires and not waiting:
+        if self.buffers.expires and not self.waiting:
             with w.block("if final >= 0:"):
                 w(f"eat = measure[final] - {self._reach()}limit  # the earliest allowed time")
                 self.buffers.expire(w, "eat")

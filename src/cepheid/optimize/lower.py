@@ -228,7 +228,10 @@ class _Lowering:
             reasons.append(f"the attribute `{unknown[0]}` does not have one type")
         counts = self.query.window is not None and self.query.window.counts_events
         whole_key = set(self.key()) == set(partition_attributes(self.query))
-        if counts and partition_attributes(self.query) and any(r.negated for r in self.roles.values()):
+        absence_counts = bool(
+            counts and partition_attributes(self.query) and any(r.negated for r in self.roles.values())
+        )
+        if absence_counts and not self._is_tree():
             reasons.append("negation in a window that counts the events of a partition")
         if counts and not whole_key:
             reasons.append("a window that counts the events of a partition that not all events of a match are in")
@@ -241,7 +244,8 @@ class _Lowering:
         kleene = any(isinstance(node, Kleene) for node in walk(self.pattern))
         summary = summarises(self.query)
         if self.query.language is not Language.SASE_PLUS:
-            able = [*(["stacks"] if self._is_sequence() else []), *([TREE] if self._is_tree() else [])]
+            stacks = ["stacks"] if self._is_sequence() and not absence_counts else []
+            able = [*stacks, *([TREE] if self._is_tree() else [])]
         elif self.query.strategy is not Strategy.ANY_MATCH:
             able = ["runs"]
         elif kleene:
