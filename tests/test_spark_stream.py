@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
 import cepheid
+from cepheid.backends.places import HadoopPlace
 from cepheid.backends.spark_stream import WATERMARK_DELAY, RunningStream
 from cepheid.backends.stream_inspect import read_state
 from cepheid.cli import app
@@ -242,6 +243,18 @@ def test_several_streams_of_different_types(spark: SparkSession, places: Places)
     assert Counter((m["x"]["v"], m["y"]["v"]) for m in found) == Counter((m["x"]["v"], m["y"]["v"]) for m in wanted)
 
 
+def test_files_in_any_file_system_that_spark_knows(spark: SparkSession, tmp_path: Path) -> None:
+    place = HadoopPlace(spark, f"file://{tmp_path}/some").inside("where")
+    assert place.names() == [] and place.read("a.txt") is None
+    place.write("a.txt", b"one")
+    place.write("a.txt", bytes(range(256)))
+    place.write("_b", b"")
+    assert place.names() == ["a.txt"] and place.read("a.txt") == bytes(range(256))
+    place.remove("a.txt")
+    place.remove("a.txt")
+    assert place.read("a.txt") is None
+
+
 # --- the command line -------------------------------------------------------------------------------------------------
 
 
@@ -281,8 +294,8 @@ def test_json_lines_from_files_to_files(spark: SparkSession, places: Places, tmp
 def killed_and_restarted(places: Places, kills: int, seed: int) -> None:
     """Kills the driver (at times with all its children) at random moments, starts it again, and lets it finish once."""
     rng = random.Random(seed)
-    rows = events(seed, 1500)
-    parts = max(2 * kills, 10)
+    rows = events(seed, 1200)
+    parts = 2 * kills + 2
     write_parts(places.source, disordered(rows, seed), parts)
     query = places.base / "q.txt"
     query.write_text(CLOSURE)

@@ -390,7 +390,9 @@ def checkpoint(directory: Path) -> Checkpoint:
 
 def test_a_checkpoint_tells_what_changed(tmp_path: Path) -> None:
     own = checkpoint(tmp_path)
+    own.settle(planned(QUERIES[1]).description(), {})
     own.settle(planned(QUERIES[0]).description(), {})
+    (tmp_path / "metadata").write_text("as Spark leaves it when a stream has started")
     own.settle(planned(QUERIES[0]).description(), {})
     with pytest.raises(InputProblem) as refused:
         own.settle(planned("EVENT SEQ(A x, B y, C z) WHERE [id] WITHIN 7").description(), {})

@@ -226,11 +226,15 @@ def run_command(
         require_distinct(output, inputs)
     if rejects is not None:
         require_distinct(rejects, inputs)
-    if backend == "local":
+    if backend in ("local", "spark"):
         from cepheid.backends.parquet_job import parquet_job  # pyarrow and NumPy, which the reference does without
 
         column_names(parsed)
         job = parquet_job(written, parsed, inputs, settings)
+        if job is not None and backend == "spark":
+            from cepheid.backends.spark_parquet_job import SparkParquetJob  # Spark, which takes seconds to start
+
+            job = SparkParquetJob.of(job)
         if job is not None:
             _run_parquet(job, output, rejects)
             return

@@ -22,6 +22,8 @@ from cepheid.version import __version__
 
 OWN_DIRECTORY = "_cepheid"
 _STREAM, _OWNER, _LOCK = "stream.json", "owner.json", "lock"
+_BY_SPARK = "metadata"
+"""The file that Spark writes when a stream first starts."""
 _NEW_ONE = "use a new checkpoint directory, or the query and settings that this one was made with"
 
 
@@ -37,13 +39,14 @@ class Checkpoint:
     # --- what it was made by ------------------------------------------------------------------------------------------
 
     def description(self) -> dict[str, Any] | None:
-        """What the checkpoint was made by; None if it is new."""
+        """What the checkpoint was made by; None if it is new, or nothing ever ran on it."""
         content = self.own.read(_STREAM)
-        if content is None:
-            if self.place.read("metadata") is not None:
-                raise InputProblem(
-                    f"the checkpoint `{shown(self.shown_path, 200)}` was not made by Cepheid", hint="use another one"
-                )
+        started = self.place.read(_BY_SPARK) is not None
+        if content is None and started:
+            raise InputProblem(
+                f"the checkpoint `{shown(self.shown_path, 200)}` was not made by Cepheid", hint="use another one"
+            )
+        if content is None or not started:
             return None
         try:
             found = json.loads(content)

@@ -130,6 +130,11 @@ def _input(
 ) -> DirectoryInput:
     known = checkpoint.description()
     if known is not None and known.get("input"):
-        return DirectoryInput.remembered(places.input, columns, known["input"])
+        found = DirectoryInput.remembered(places.input, columns, time_unit, known["input"])
+        if found.raw and places.format == "parquet":
+            raise InputProblem(
+                "the stream of this checkpoint writes JSON Lines", hint="leave --format out, or use a new checkpoint"
+            )
+        return found
     raw = places.format != "parquet"
     return DirectoryInput.first_look(places.input, columns, time_unit, queries.values(), raw)

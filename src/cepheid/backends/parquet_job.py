@@ -28,6 +28,15 @@ from cepheid.expr import Whole
 from cepheid.pattern import Query
 
 
+class Answers(Protocol):
+    """The matches of a query, and their columns."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def events(self) -> Iterator[pa.RecordBatch]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ParquetJob:
     """A query that is ready to run over its files."""
@@ -38,7 +47,7 @@ class ParquetJob:
 
     def write(self, file: IO[bytes], format: str, progress: Progress = silent) -> int:
         """The matches, as they are found; gives how many they are."""
-        run = Run(self.prepared, self.source, progress, self._shows())
+        run = self.run(progress)
         sink = _SINKS[format](file, run.schema, _Objects(self.source, self._types_of_columns()))
         matches = 0
         for batch in run.events():
@@ -46,6 +55,9 @@ class ParquetJob:
             matches += batch.num_rows
         sink.close()
         return matches
+
+    def run(self, progress: Progress) -> Answers:
+        return Run(self.prepared, self.source, progress, self._shows())
 
     def _types(self) -> dict[str, tuple[str, ...]]:
         """The types that the event of each variable may have."""

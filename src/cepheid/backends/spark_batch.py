@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -86,6 +87,13 @@ class SparkJob:
         limit = self.prepared.query.limit
         return frame if limit is None else frame.orderBy(ORDER).limit(limit).drop(ORDER)
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the matches, in Arrow."""
+        if self._as_a_whole:
+            return self._whole_task().schema
+        return self._gatherer().schema
+
     def positions(self, position: Column) -> DataFrame:
         """The value of `position` for each event of each match."""
         return self._run([], None, position)
@@ -148,12 +156,13 @@ class SparkJob:
             columns=self.events.columns,
             schema=self.events.schema,
             names=tuple(names),
-            files=files.paths,
+            files=files.files,
             shares=tuple(shares),
             distribution=self.distribution,
             partitions=count,
             slices=slices,
             numbered=self.prepared.query.limit is not None,
+            typed=self.events.typed,
         )
         packed = session.range(0, len(shares), 1, max(len(shares), 1)).mapInArrow(read, PACKED)
         task = KernelTask(self._shipped, self.events.columns.time, gatherer, slices, packed=True, types=types)
@@ -229,7 +238,9 @@ class SparkJob:
         return max(min(-(-size // _LARGEST_PARTITION), most), _TASKS_PER_CORE * cores)
 
     def _input_bytes(self) -> int:
-        """What Spark thinks the input holds."""
+        """What Spark thinks the input holds, or what the files say."""
+        if self.events.files is not None:
+            return self.events.files.size
         return int(str(self.events.frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
 
     # --- in one task ------------------------------------------------------------------------------------------------
@@ -243,9 +254,12 @@ class SparkJob:
     def _as_a_whole(self) -> bool:
         return self._runs_oracle or is_made_by_oracle(self.prepared.query)
 
-    def _whole_matches(self) -> DataFrame:
+    def _whole_task(self) -> WholeTask:
         gatherer = None if is_made_by_oracle(self.prepared.query) else self._gatherer()
-        task = WholeTask(self._shipped, self.events.columns, self.events.schema, gatherer)
+        return WholeTask(self._shipped, self.events.columns, self.events.schema, gatherer)
+
+    def _whole_matches(self) -> DataFrame:
+        task = self._whole_task()
         frame = self.events.frame.filter(column(self.events.columns.time).isNotNull())
         frame = frame.withColumn(POSITION, F.monotonically_increasing_id())
         if summarises(self.prepared.query):

@@ -34,6 +34,8 @@ class SparkEvents:
     of_type: Mapping[str, tuple[str, ...]] | None = None
     files: ParquetFiles | None = None
     """The files that the frame is, where workers can read them themselves."""
+    typed: bool = False
+    """Whether a row of the files without a type is no event."""
 
     @classmethod
     def of(cls, events: DataFrame | Mapping[str, DataFrame], columns: Columns) -> SparkEvents:

@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow import fs
@@ -28,6 +29,7 @@ from cepheid.backends.spark_worker import BASE, BUCKET, EVENTS, MASKS, POSITION,
 from cepheid.backends.stepping import TYPE
 from cepheid.codegen.columns import attribute, kind_of, number_array
 from cepheid.codegen.masks import masks
+from cepheid.events import UNTYPED
 from cepheid.kernels import Array
 from cepheid.optimize.distribution import Distribution, Keyed, may_drop
 from cepheid.physical import Kind, Plan
@@ -49,10 +51,18 @@ class RowGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file, and the type of its events where that is not in a column."""
+
+    path: str
+    type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ParquetFiles:
     """Files that Arrow can read for Spark, and what their footers say."""
 
-    paths: tuple[str, ...]
+    files: tuple[StoredFile, ...]
     groups: tuple[RowGroup, ...]
     times: tuple[int, int] | None
     """The first and the last time, where the footers tell."""
@@ -61,34 +71,39 @@ class ParquetFiles:
     def of(cls, frame: DataFrame, time_column: str) -> ParquetFiles | None:
         """None where only Spark knows how to read them: another storage, columns that are not in every file (they may
         be named after directories, or differ in case), or more files than footers are worth reading."""
-        paths = tuple(sorted(frame.inputFiles()))
+        paths = sorted(frame.inputFiles())
         if not paths or len(paths) > _MOST_FILES or not all(_is_readable(path) for path in paths):
             return None
+        return cls.listed([StoredFile(path) for path in paths], time_column, frame.columns)
+
+    @classmethod
+    def listed(cls, files: Sequence[StoredFile], time_column: str, expected: Sequence[str] = ()) -> ParquetFiles | None:
+        """These files, in this order; None where one does not have all columns that are expected of it."""
         groups: list[RowGroup] = []
         edges: list[tuple[int, int] | None] = []
-        for file, path in enumerate(paths):
-            with _opened(path) as opened:
-                if not set(frame.columns) <= set(opened.schema_arrow.names):
+        for number, file in enumerate(files):
+            with _opened(file.path) as opened:
+                if not set(expected) <= set(opened.schema_arrow.names):
                     return None
                 first = 0
-                for number in range(opened.metadata.num_row_groups):
-                    group = opened.metadata.row_group(number)
-                    groups.append(RowGroup(file, number, first, group.num_rows, group.total_byte_size))
-                    edges.append(_edges(opened, number, time_column))
+                for at in range(opened.metadata.num_row_groups):
+                    group = opened.metadata.row_group(at)
+                    groups.append(RowGroup(number, at, first, group.num_rows, group.total_byte_size))
+                    edges.append(_edges(opened, at, time_column))
                     first += group.num_rows
         known = [edge for edge in edges if edge is not None]
         times = None
         if known and len(known) == len(edges):
             times = min(edge[0] for edge in known), max(edge[1] for edge in known)
-        return cls(paths, tuple(groups), times)
+        return cls(tuple(files), tuple(groups), times)
 
     @property
-    def rows(self) -> int:
-        return sum(group.rows for group in self.groups)
+    def size(self) -> int:
+        return sum(group.size for group in self.groups)
 
     def shares(self, count: int) -> list[tuple[RowGroup, ...]]:
         """The row groups in as many runs of about the same size."""
-        size = max(sum(group.size for group in self.groups), 1)
+        size = max(self.size, 1)
         shares: list[list[RowGroup]] = [[] for _ in range(max(count, 1))]
         before = 0
         for group in self.groups:
@@ -142,13 +157,15 @@ class ReadTask:
     """The columns as Spark types them."""
     names: tuple[str, ...]
     """The columns that travel."""
-    files: tuple[str, ...]
+    files: tuple[StoredFile, ...]
     shares: tuple[tuple[RowGroup, ...], ...]
     distribution: Distribution
     partitions: int
     slices: Slices | None
     numbered: bool
     """Whether every event brings its position, rather than only coming in order."""
+    typed: bool = False
+    """Whether a row without a type is no event."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -159,16 +176,16 @@ class ReadTask:
 
     def _surviving(self, share: tuple[RowGroup, ...]) -> Iterator[RowGroup]:
         """The row groups whose statistics do not rule out that an event plays a part."""
-        condition = may_matter(self.plan, self.schema, self.columns.type) if may_drop(self.plan) else None
-        for file, groups in itertools.groupby(share, key=lambda group: group.file):
-            members = list(groups)
-            if condition is not None:
-                files, name = _storage(self.files[file])
-                numbers = [group.number for group in members]
-                fragment = ds.ParquetFileFormat().make_fragment(name, files, row_groups=numbers)
-                left = {group.id for group in fragment.subset(condition).row_groups}
-                members = [group for group in members if group.number in left]
-            yield from members
+        for number, run in itertools.groupby(share, key=lambda group: group.file):
+            groups, file = list(run), self.files[number]
+            files, name = _storage(file.path)
+            fragment = ds.ParquetFileFormat().make_fragment(name, files, row_groups=[group.number for group in groups])
+            condition = None
+            if may_drop(self.plan):
+                present = pa.schema([field for field in self.schema if field.name in fragment.physical_schema.names])
+                condition = may_matter(self.plan, present, self.columns.type, file.type)
+            left = None if condition is None else {group.id for group in fragment.subset(condition).row_groups}
+            yield from (group for group in groups if left is None or group.number in left)
 
     def _packed(self, group: RowGroup) -> Iterator[pa.RecordBatch]:
         events = self._relevant(group)
@@ -182,8 +199,9 @@ class ReadTask:
     def _relevant(self, group: RowGroup) -> pa.RecordBatch | None:
         """The events of a row group that matter; the columns that decide it are read first, the others only for a row
         group that has some."""
-        kinds = [name for name in [self.columns.type] if name in self.schema.names]
-        with _opened(self.files[group.file], kinds) as opened:
+        file = self.files[group.file]
+        kinds = [name for name in [self.columns.type] if name in self.schema.names and file.type is None]
+        with _opened(file.path, kinds) as opened:
             tests = [node for bit in self.plan.bits for test in bit.tests for node in ex.walk(test)]
             tested = columns_read([node.name for node in tests if isinstance(node, ex.Attr)], self.schema)
             keys = self.distribution.attributes if isinstance(self.distribution, Keyed) else ()
@@ -206,20 +224,31 @@ class ReadTask:
         return whole if kept is None else whole.take(pa.array(kept))
 
     def _read(self, opened: pq.ParquetFile, group: RowGroup, names: Sequence[str]) -> pa.RecordBatch:
-        table = opened.read_row_group(group.number, columns=list(names), use_threads=False).combine_chunks()
-        arrays = [_as(table.column(name), self.schema.field(name).type) for name in names]
+        """Columns as Spark types them, null where the file has none, and the types of the events."""
+        present = [name for name in names if name in opened.schema_arrow.names]
+        table = opened.read_row_group(group.number, columns=present, use_threads=False).combine_chunks()
+        given = self.files[group.file].type
+        arrays = []
+        for name in names:
+            kind = self.schema.field(name).type
+            arrays.append(_as(table.column(name), kind) if name in present else pa.nulls(group.rows, kind))
         read = pa.RecordBatch.from_arrays(arrays, names=list(names))
-        if self.columns.type not in names:
+        if given is not None:
+            kinds = pa.DictionaryArray.from_arrays(np.zeros(group.rows, np.int32), pa.array([given]))
+        elif self.columns.type in present:
+            column = table.column(self.columns.type)
+            only = pa.RecordBatch.from_arrays([column.chunk(0)], names=[self.columns.type])
+            kinds = types_column(only, self.columns)
+        else:
             return read
-        kinds = table.column(self.columns.type)
-        one = kinds.chunk(0) if kinds.num_chunks else pa.array([], kinds.type)
-        return read.append_column(
-            TYPE, types_column(pa.RecordBatch.from_arrays([one], names=["type"]), Columns("type"))
-        )
+        return read.append_column(TYPE, kinds)
 
     def _kept(self, known: pa.RecordBatch, mask: Array) -> Array | None:
         """The rows that travel; None for all."""
         wanted = ~np.asarray(known.column(self.columns.time).is_null())
+        if self.typed:
+            kinds = known.column(TYPE)
+            wanted &= np.asarray(pc.not_equal(kinds.cast(pa.string()), UNTYPED).fill_null(False))
         if may_drop(self.plan):
             wanted &= mask & _parts(self.plan) != 0
         if isinstance(self.distribution, Keyed):
@@ -263,21 +292,21 @@ _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def may_matter(plan: Plan, schema: pa.Schema, type_column: str) -> ds.Expression | None:
+def may_matter(plan: Plan, schema: pa.Schema, type_column: str, given: str | None = None) -> ds.Expression | None:
     """A condition that holds of every event that can play a part, in terms that statistics of row groups can decide;
-    None where there is none."""
+    None where there is none. `given` is the type of all events, where it is not in a column."""
     conditions: list[ds.Expression] = []
     for bit in plan.bits:
-        if not bit.var:
+        if not bit.var or (given is not None and bit.types and given not in bit.types):
             continue
         tests = [_simple(test, plan, schema) for test in bit.tests]
-        if bit.types:
-            tests.append(ds.field(type_column).isin(list(bit.types)) if type_column in schema.names else None)
+        if bit.types and given is None and type_column in schema.names:
+            tests.append(ds.field(type_column).isin(list(bit.types)))
         decisive = [test for test in tests if test is not None]
         if not decisive:
             return None
         conditions.append(reduce(operator.and_, decisive))
-    return reduce(operator.or_, conditions) if conditions else None
+    return reduce(operator.or_, conditions) if conditions else ds.scalar(False)
 
 
 def _simple(test: ex.Expr, plan: Plan, schema: pa.Schema) -> ds.Expression | None:

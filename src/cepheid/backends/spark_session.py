@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -25,6 +26,7 @@ _SETTINGS: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _NO_SETTINGS: Mapping[str, str] = {}
 
 
@@ -35,7 +37,12 @@ def session(master: str = "local[*]", settings: Mapping[str, str] = _NO_SETTINGS
         return running
     # Workers would otherwise run whatever python3 is on PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+    wanted = {**_SETTINGS, **settings}
+    wanted[_JAVA_OPTIONS] = f"{quiet} {wanted.get(_JAVA_OPTIONS, '')}".strip()
     builder = SparkSession.builder.appName("cepheid").master(master)
-    for name, value in {**_SETTINGS, **settings}.items():
+    for name, value in wanted.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from cepheid.backends import parquet
 from cepheid.backends.files import Input, expand, read_events, unit_of
 from cepheid.backends.job import declared_types
-from cepheid.backends.sources import Columns, attribute_types
+from cepheid.backends.sources import Columns, attribute_types, require_time_column
 from cepheid.backends.stream_lines import LineReader, line_schema
 from cepheid.backends.stream_output import RAW
 from cepheid.backends.stream_plan import Shape
@@ -88,15 +88,16 @@ class DirectoryInput:
             "schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
             "types": {kind: {name: of.value for name, of in own.items()} for kind, own in self.types.items()},
             "timestamps": self.clock.is_timestamp,
-            "unit": self.clock.unit,
             "raw": self.raw,
         }
 
     @classmethod
-    def remembered(cls, path: str, columns: Columns, known: Mapping[str, Any]) -> DirectoryInput:
+    def remembered(cls, path: str, columns: Columns, time_unit: str | None, known: Mapping[str, Any]) -> DirectoryInput:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(known["schema"])))
         types = {kind: {name: Type(of) for name, of in own.items()} for kind, own in known["types"].items()}
-        clock = TIMESTAMP_CLOCK if known["timestamps"] else Clock(known["unit"])
+        require_time_column(schema, columns)
+        unit = None if time_unit is None else unit_of(time_unit)
+        clock = TIMESTAMP_CLOCK if known["timestamps"] else Clock(unit)
         return cls(path, known["format"], columns, clock, schema, types, known["raw"])
 
     # --- the stream ---------------------------------------------------------------------------------------------------
