@@ -43,6 +43,7 @@ def main(
         console.print(report.table())
         (output / f"{report.name}.md").write_text(report.markdown(), encoding="utf-8")
         console.print(f"picture: {draw(report, output)}\n", highlight=False, soft_wrap=True)
+        console.file.flush()
 
 
 if __name__ == "__main__":
