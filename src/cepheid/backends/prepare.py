@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cepheid.binding import bind
+from cepheid.codegen.legend import with_legend
 from cepheid.codegen.masks import is_vectorisable
 from cepheid.codegen.scalar import is_compilable
 from cepheid.errors import NotAvailable
@@ -94,10 +95,10 @@ def _instead(reference: Plan, wanted: Plan, problem: NotAvailable) -> Plan:
 
 
 def code_of(prepared: Prepared) -> str:
-    """The source of the kernel."""
+    """The source of the kernel, with what its names stand for."""
     if prepared.kernel is None:
         raise NotAvailable(
             "no code is generated for this query: the reference evaluator runs it",
             hint="; ".join(prepared.plan.reasons) or None,
         )
-    return prepared.kernel.source
+    return with_legend(prepared.kernel)

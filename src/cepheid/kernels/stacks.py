@@ -197,6 +197,7 @@ class _Generator:
     def _make_room(self, w: Writer) -> None:
         """Arrays grow here, between chunks of events, and not in the loop over events: an array that is assigned in a
         loop makes Numba count references at every turn, which costs more than all the rest."""
+        w("# make room for all that the events of this chunk may push")
         if not self.trailing:
             with w.block("if wanted > values.shape[0]:"):
                 w("values = grown(values, wanted)")
@@ -284,6 +285,7 @@ class _Generator:
         """Windows in the scan (§4.3): instances that have left the window are dropped."""
         if self.plan.window is None or self.options["window"] == "late" or self._per_partition_measure():
             return
+        w("# drop the instances that have left the window")
         for ring in [*self.rings, *(absence.ring for absence in self.absences)]:
             base, following = self._register(f"{ring.name}_base"), self._register(f"{ring.name}_next")
             oldest = ring.at("measure", ring.place(base))
@@ -347,6 +349,7 @@ class _Generator:
     def _find_head(self, w: Writer, ring: Stack, target: str, read_event: Callable[[str], Term]) -> None:
         """The most recent instance of a chain before the event at hand; at equal times events are not in sequence."""
         base, following = self._register(f"{ring.name}_base"), self._register(f"{ring.name}_next")
+        w(f"# {target}: the latest instance in {ring.name} before this event" + (", of its key" if ring.links else ""))
         if ring.links:
             w(f"{target} = EMPTY")
             key, valid = self._key([(link, read_event(link.there)) for link in ring.links])
@@ -386,6 +389,7 @@ class _Generator:
         following = self._register(f"{name}_next")
 
         def store() -> None:
+            w(f"# push onto {name}")
             w(f"i = {ring.place(following)}", ring.put("row", "i", "first + e"), ring.put("time", "i", "t"))
             if ring.measured:
                 w(ring.put("measure", "i", "m"))
@@ -430,6 +434,7 @@ class _Generator:
             return
         w("before, tested = written, predicates")
         self._construct(w)
+        w("# no room left: do this event again, with enough")
         self._repeat_if_full(w)
 
     def _repeat_if_full(self, w: Writer) -> None:
@@ -451,7 +456,7 @@ class _Generator:
     def _search(self, w: Writer, depth: int, places: dict[str, tuple[str, Stack | None, str]]) -> None:
         ring = self.rings[depth]
         number, place = f"j{depth}", f"i{depth}"
-        with w.block(f"while {self._alive(ring, number)}:"):
+        with w.block(f"while {self._alive(ring, number)}:  # construct backwards"):
             w(f"{place} = {ring.place(number)}")
             inner = {**places, ring.step.var: ("ring", ring, place)}
             self._at_depth(w, depth, inner)
