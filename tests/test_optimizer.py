@@ -20,6 +20,7 @@ from cepheid.optimize.search import Search, Situation, tree_plan
 from cepheid.optimize.shapes import all_shapes, shaped
 from cepheid.optimize.stats import (
     NO_STATS,
+    Drift,
     RunningStats,
     Stats,
     drift,
@@ -235,5 +236,6 @@ def test_running_averages_and_drift() -> None:
     for rate in (1.0, 2.0, 4.0):
         running = running.observed(Stats({"A": rate}, total_rate=rate))
     assert running.average == Stats({"A": 3.0}, total_rate=3.0)
-    change, name = drift(Stats({"A": 1.0, "B": 1.0}), Stats({"A": 1.1, "B": 3.0}))
-    assert (change, name) == (pytest.approx(2.0), "rates of B")
+    change = drift(Stats({"A": 1.0, "B": 1.0}), Stats({"A": 1.1, "B": 3.0}))
+    assert change == Drift("the rate of B", 1.0, 3.0)
+    assert change.size == pytest.approx(2.0)

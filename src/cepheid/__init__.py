@@ -16,9 +16,13 @@ if TYPE_CHECKING:
     from cepheid.errors import CepheidError as CepheidError
     from cepheid.lang import parse as parse
     from cepheid.lang import to_text as to_text
+    from cepheid.optimize.adapt import Adaptive as Adaptive
+    from cepheid.optimize.adapt import Switch as Switch
 
 __all__ = [
+    "Adaptive",
     "CepheidError",
+    "Switch",
     "Verification",
     "__version__",
     "explain",
@@ -41,6 +45,8 @@ _HOMES = {
     "read_output": "cepheid.backends.stream_output",
     "verify": "cepheid.backends.verify",
     "Verification": "cepheid.backends.verify",
+    "Adaptive": "cepheid.optimize.adapt",
+    "Switch": "cepheid.optimize.adapt",
     "parse": "cepheid.lang",
     "to_text": "cepheid.lang",
     "CepheidError": "cepheid.errors",

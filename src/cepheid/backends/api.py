@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from cepheid.backends import frames
+from cepheid.backends.adaptation import unheard
 from cepheid.backends.files import unit_of
 from cepheid.backends.local import Run, prepare_for
 from cepheid.backends.prepare import Prepared, Wishes, code_of
@@ -13,6 +14,7 @@ from cepheid.backends.sources import Columns, Source
 from cepheid.errors import CepheidError, InputProblem, listing, shown
 from cepheid.explanation import explain as explain_query
 from cepheid.lang import parse
+from cepheid.optimize.adapt import Adaptive, Policy, Switch
 from cepheid.pattern import EventClass, Query, walk
 
 OUTPUTS = ("events", "positions")
@@ -34,6 +36,8 @@ def match(
     session: Any = None,
     partitions: int | None = None,
     rejects: bool = False,
+    adaptive: bool | Policy = False,
+    on_switch: Callable[[Switch], None] | None = None,
 ) -> Any:
     """The matches of a query in a table of events, as a table of the same kind, one row for each match.
 
@@ -45,7 +49,9 @@ def match(
     With `output="events"` there is a struct for each variable (a list of structs where it binds many events, null for a
     branch that was not taken), or what the query returns; then `match_start` and `match_end`. With
     `output="positions"` there are only the row numbers of the events. Matches come in the order in which they are
-    found. `evaluator` and `options` force a choice that is otherwise made by the plan (see `explain`).
+    found. `evaluator` and `options` force a choice that is otherwise made by the plan (see `explain`). With
+    `adaptive=True` (or an `Adaptive` with other thresholds) the plan changes when the stream does; `on_switch` is told
+    of every change.
 
     A Spark DataFrame, a dictionary of one for each event type, or (with `session`) the path or table of Parquet files
     is matched in Spark, by `partitions` tasks, and the answer is a DataFrame; with `rejects=True` it comes with a
@@ -74,8 +80,9 @@ def match(
     opened = frames.opened(events, Columns(type_column, time_column))
     if opened is None:
         return iter(())
-    wishes = Wishes(params or {}, evaluator, options or {})
-    run = Run(_prepared(query, parsed, opened.source, time_unit, wishes), opened.source)
+    wishes = Wishes(params or {}, evaluator, options or {}, adaptive=policy_of(adaptive))
+    prepared = _prepared(query, parsed, opened.source, time_unit, wishes)
+    run = Run(prepared, opened.source, listener=on_switch or unheard)
     if output == "positions":
         return opened.give(run.position_schema, run.positions())
     return opened.give(run.schema, run.events())
@@ -153,6 +160,12 @@ def _require_settled_classes(query: Query) -> None:
                 span=node.span,
                 expected=f"`{node.var} {node.var}` for the type, or events that are all there (a table, a file)",
             )
+
+
+def policy_of(adaptive: bool | Policy) -> Policy | None:
+    if isinstance(adaptive, bool):
+        return Adaptive() if adaptive else None
+    return adaptive
 
 
 def is_spark(events: Any) -> bool:

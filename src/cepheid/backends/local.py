@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from cepheid import expr as ex
+from cepheid.backends.adaptation import Listener, stepper_for, unheard
 from cepheid.backends.files import Loaded
 from cepheid.backends.found import Found, first_and_last, from_matches, position_columns
 from cepheid.backends.gather import Gatherer
@@ -34,7 +35,7 @@ from cepheid.checks import summarises
 from cepheid.codegen.columns import schema_kinds, types_of
 from cepheid.errors import NotAvailable
 from cepheid.events import Event
-from cepheid.kernels import Positions
+from cepheid.kernels import Kernel, Positions
 from cepheid.pattern import Query, SourceStream, roles
 from cepheid.semantics import Match, evaluate
 
@@ -67,6 +68,8 @@ class Run:
     progress: Progress = silent
     shows: Mapping[str, tuple[str, ...]] | None = None
     """The columns that the events of each variable have; all, unless told."""
+    listener: Listener = unheard
+    """Told whenever the plan changes."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -96,7 +99,7 @@ class Run:
             for found in self._found(rows, []):
                 yield self._input_rows(found.variables, rows)
             return
-        for positions in self._steps(Stepper.start(self.prepared.kernel, self.source.count), rows, None):
+        for positions in self._steps(self._stepper(self.prepared.kernel), rows, None):
             if len(positions):
                 yield self._input_rows(self._columns(positions), rows)
 
@@ -126,7 +129,7 @@ class Run:
             matches = evaluate(self.prepared.query, self._oracle_events(rows, kept), self.prepared.clock)
             yield from_matches(matches, list(self.prepared.variables), self.prepared.many)
             return
-        stepper = Stepper.start(self.prepared.kernel, self.source.count)
+        stepper = self._stepper(self.prepared.kernel)
         if self.prepared.query.limit is not None:
             yield self._first_found(self.prepared.query.limit, stepper, rows, kept)
             return
@@ -146,6 +149,9 @@ class Run:
         answers = self._steps(stepper, rows, kept, PIECE, first.oldest)
         positions, start, end = first_matches(stepper, answers, limit, rows.ticks, first)
         return Found(self._columns(positions), start, end)
+
+    def _stepper(self, kernel: Kernel) -> Stepper:
+        return stepper_for(self.prepared, kernel, self.source.count, self.listener)
 
     def _steps(
         self,
@@ -204,7 +210,7 @@ class Run:
         query, kernel = self.prepared.query, self.prepared.kernel
         if kernel is None or not sums_up(self.prepared):
             return evaluate(query, self._oracle_events(), self.prepared.clock)
-        stepper = Stepper.start(kernel, self.source.count)
+        stepper = self._stepper(kernel)
         for _ in self._steps(stepper, self.source.rows([]), None):
             """The kernel sums up as it goes."""
         return [summary_of(self.prepared, stepper)][: query.limit]

@@ -14,6 +14,7 @@ from cepheid.errors import NotAvailable
 from cepheid.events import Clock, Schema
 from cepheid.kernels import Kernel
 from cepheid.kernels.registry import kernel_for
+from cepheid.optimize.adapt import Policy, why_fixed
 from cepheid.optimize.lower import REFERENCE, lower
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Query, Role, roles
@@ -22,13 +23,14 @@ from cepheid.physical import Kind, Plan
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the user decides about a run: values for the query's parameters, the evaluator and its options, and what is
-    known about the stream."""
+    """What the user decides about a run: values for the query's parameters, the evaluator and its options, what is
+    known about the stream, and when its plan may change (None: never)."""
 
     params: Mapping[str, Any] = field(default_factory=dict)
     evaluator: str | None = None
     options: Mapping[str, str | bool] = field(default_factory=dict)
     stats: Stats = NO_STATS
+    adaptive: Policy | None = None
 
 
 NO_WISHES = Wishes()
@@ -36,13 +38,16 @@ NO_WISHES = Wishes()
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A bound query and its plan. Without a kernel the oracle evaluates it, and the plan says why."""
+    """A bound query, its plan, and the statistics that it was chosen with. Without a kernel the oracle evaluates it,
+    and the plan says why. `adaptive` decides when the plan changes, if it can."""
 
     query: Query
     schema: Schema
     clock: Clock
     plan: Plan
     kernel: Kernel | None
+    stats: Stats = NO_STATS
+    adaptive: Policy | None = None
 
     @property
     def variables(self) -> dict[str, Role]:
@@ -83,11 +88,21 @@ def prepare(
     if plan.evaluator == REFERENCE:
         return Prepared(bound, schema, clock, plan, None)
     try:
-        return Prepared(bound, schema, clock, plan, kernel_for(plan))
+        return _adaptive(Prepared(bound, schema, clock, plan, kernel_for(plan), wishes.stats), wishes.adaptive)
     except NotAvailable as problem:
         if wishes.evaluator is not None:
             raise
         return Prepared(bound, schema, clock, _instead(planned(REFERENCE), plan, problem), None)
+
+
+def _adaptive(prepared: Prepared, policy: Policy | None) -> Prepared:
+    if policy is None:
+        return prepared
+    fixed = why_fixed(prepared.plan)
+    if fixed is None:
+        return replace(prepared, adaptive=policy)
+    reasons = (*prepared.plan.reasons, f"the plan stays the same while it runs: {fixed}")
+    return replace(prepared, plan=replace(prepared.plan, reasons=reasons))
 
 
 def _instead(reference: Plan, wanted: Plan, problem: NotAvailable) -> Plan:

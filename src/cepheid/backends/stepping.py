@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from cepheid.codegen.columns import Encoder
 from cepheid.codegen.compile import interpreted
-from cepheid.kernels import END_OF_TIME, Kernel, Positions, State
+from cepheid.kernels import END_OF_TIME, Batch, Kernel, Positions, State
 from cepheid.pattern import negatives
 from cepheid.physical import Plan
 
@@ -50,16 +50,17 @@ class Stepper:
     @classmethod
     def start(cls, kernel: Kernel, expected: int | None) -> Stepper:
         """`expected` is the number of events, where it is known."""
-        encoder = Encoder(kernel.plan, TYPE, TIME, kernel.texts, kernel.needs_ranks)
         spent = _spent.get(kernel.source, 0.0)
         interpreting = (expected is None or expected < LITTLE) and spent <= PATIENCE
-        first = replace(kernel, function=interpreted(kernel.source)) if interpreting else kernel
-        return cls(first, kernel.initial(), encoder, kernel, interpreting, spent)
+        first = without_compiling(kernel) if interpreting else kernel
+        return cls(first, kernel.initial(), encoder_for(kernel), kernel, interpreting, spent)
 
     def step(self, batch: pa.RecordBatch, piece: int | None = None) -> Iterator[Positions]:
         """The matches of a batch, for `piece` events at a time (None: as many as there are), and of a kernel that has
         more than can be held, in parts."""
-        encoded = self.encoder.encode(batch)
+        yield from self.step_encoded(self.encoder.encode(batch), piece)
+
+    def step_encoded(self, encoded: Batch, piece: int | None = None) -> Iterator[Positions]:
         at = 0
         while at < len(encoded):
             size = PIECE if self.interpreting else piece or len(encoded)
@@ -103,6 +104,15 @@ class Stepper:
         if not _ends_with_negation(plan):
             return max(self.now, latest)
         return -END_OF_TIME if plan.counts_events or plan.window is None else self.now - int(plan.window)
+
+
+def encoder_for(kernel: Kernel) -> Encoder:
+    return Encoder(kernel.plan, TYPE, TIME, kernel.texts, kernel.needs_ranks)
+
+
+def without_compiling(kernel: Kernel) -> Kernel:
+    """The kernel as plain Python, which starts at once."""
+    return replace(kernel, function=interpreted(kernel.source))
 
 
 def _ends_with_negation(plan: Plan) -> bool:

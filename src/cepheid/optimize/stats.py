@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import json
+import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ _PAIRS = 1_000
 """How many combinations of events a selectivity is estimated from."""
 _LEAST = 1e-6
 """No selectivity is taken to be lower: a sample that shows none says little."""
+_TELLABLE = 0.002
+"""Lower selectivities all look alike in samples of some hundred combinations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,15 +251,43 @@ def _averaged(tables: Sequence[Mapping[K, float]]) -> dict[K, float]:
     return {name: sum(values) / len(values) for name, values in known.items()}
 
 
-def drift(before: Stats, after: Stats) -> tuple[float, str]:
-    """The largest relative change of a statistic, and which one it is."""
-    largest, name = 0.0, ""
-    for part in ("rates", "passing", "selectivities", "orders"):
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A statistic that is not what it was; `before` is None where it was not known."""
+
+    statistic: str
+    before: float | None
+    after: float
+
+    @property
+    def size(self) -> float:
+        """By how much it changed, either way: 0.5 where one value is half as large again as the other."""
+        if self.before is None:
+            return math.inf
+        low, high = sorted((self.before, self.after))
+        return high / low - 1.0 if low > 0 else 0.0 if high == low else math.inf
+
+    def __str__(self) -> str:
+        if self.before is None:
+            return f"{self.statistic} is {self.after:.3g}, which was not known"
+        return f"{self.statistic} went from {self.before:.3g} to {self.after:.3g}"
+
+
+_PARTS = {"rates": "the rate of", "passing": "the share that passes of", "orders": "the share in order of"}
+
+
+def drift(before: Stats, after: Stats) -> Drift | None:
+    """The statistic that changed most; None where nothing did. Selectivities that are both too low to be told apart by
+    a sample are alike."""
+    found = []
+    for part, words in _PARTS.items():
         old, new = getattr(before, part), getattr(after, part)
         for key in new:
-            if key in old:
-                change = abs(new[key] - old[key]) / max(abs(old[key]), _LEAST)
-                if change > largest:
-                    label = ";".join(key) if isinstance(key, tuple) else key
-                    largest, name = change, f"{part} of {label}"
-    return largest, name
+            label = ";".join(key) if isinstance(key, tuple) else key
+            found.append(Drift(f"{words} {label}", old.get(key), new[key]))
+    for text, share in after.selectivities.items():
+        known = before.selectivities.get(text)
+        known = None if known is None else max(known, _TELLABLE)
+        found.append(Drift(f"the selectivity of `{text}`", known, max(share, _TELLABLE)))
+    largest = max(found, key=lambda change: change.size, default=None)
+    return largest if largest is not None and largest.size > 0 else None

@@ -1,0 +1,174 @@
+"""When a running query gets another plan (ZStream §5.3).
+
+The stream is observed as it passes, in averages over the last observations. Once a statistic differs from what the plan
+was chosen with by more than a threshold (t), the search runs again; the new plan is installed if the cost model expects
+it to be better by more than another threshold (c). Everything here is a function of plans and statistics: where events
+come from and how a kernel is exchanged for another is the backend's affair.
+
+From Python: `cepheid.match(query, events, adaptive=True)`, or with thresholds
+`adaptive=cepheid.Adaptive(drift=0.5, gain=0.2)`; `on_switch=switches.append` collects a `Switch` for each change.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from cepheid.errors import InputProblem
+from cepheid.optimize.alternatives import alternatives
+from cepheid.optimize.cost import total_cost
+from cepheid.optimize.search import Situation, tree_plan
+from cepheid.optimize.stats import Drift, Stats, drift
+from cepheid.pattern import Kleene, walk
+from cepheid.physical import Plan, tree_text
+
+OBSERVED_EVERY = 1 << 15
+"""Events between two looks at the stream: looking costs some tenths of a millisecond."""
+OBSERVATIONS = 4
+"""Over how many looks statistics are averaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The plan to go on with, and why. `drift` is what made the search run again, if it did; the costs are those of the
+    plan at hand and of the best one, by the statistics of the moment."""
+
+    plan: Plan
+    reason: str
+    drift: Drift | None = None
+    cost_before: float = math.nan
+    cost_after: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A plan that took over from another after so many events."""
+
+    events: int
+    before: str
+    after: str
+    reason: str
+    statistic: str | None = None
+    cost_before: float = math.nan
+    cost_after: float = math.nan
+
+    @classmethod
+    def of(cls, events: int, before: Plan, decision: Decision) -> Switch:
+        return cls(
+            events,
+            plan_text(before),
+            plan_text(decision.plan),
+            decision.reason,
+            None if decision.drift is None else decision.drift.statistic,
+            decision.cost_before,
+            decision.cost_after,
+        )
+
+    def __str__(self) -> str:
+        return f"after {self.events:,} events from {self.before} to {self.after}: {self.reason}"
+
+
+class Policy(Protocol):
+    """Decides which plan to go on with. A policy for tests may decide as it likes."""
+
+    @property
+    def observed_every(self) -> int:
+        """The number of events from one observation to the next, and so between two decisions."""
+        ...
+
+    @property
+    def observations(self) -> int:
+        """Over how many observations statistics are averaged."""
+        ...
+
+    def decide(self, plan: Plan, planned_with: Stats, now: Stats) -> Decision: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptive:
+    """The paper's policy: `drift` is t, the relative change of a statistic at which the search runs again; `gain` is c,
+    the share by which the plan at hand must cost more than the best one to be given up."""
+
+    drift: float = 0.5
+    gain: float = 0.2
+    observed_every: int = OBSERVED_EVERY
+    observations: int = OBSERVATIONS
+
+    def __post_init__(self) -> None:
+        for name, least in (("drift", 0.0), ("gain", 0.0), ("observed_every", 1), ("observations", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
+                raise InputProblem(f"`{name}` of an adaptive run is {value!r}", expected=f"a number from {least:g} on")
+
+    def decide(self, plan: Plan, planned_with: Stats, now: Stats) -> Decision:
+        changed = drift(planned_with, now)
+        if changed is None or changed.size <= self.drift:
+            return Decision(plan, "no statistic has changed enough")
+        if plan.tree is None:
+            return Decision(plan, f"the evaluator {plan.evaluator} has one plan only", changed)
+        best = replanned(plan, now)
+        before, after = plan_cost(plan, now), plan_cost(best, now)
+        costs = f"expected cost {after:.4g} instead of {before:.4g}"
+        if same_work(plan, best):
+            return Decision(plan, f"{changed}, and the plan is still the best", changed, before, after)
+        if before <= after * (1.0 + self.gain):
+            return Decision(plan, f"{changed}, but another plan gains too little: {costs}", changed, before, after)
+        return Decision(best, f"{changed}; {costs}", changed, before, after)
+
+
+# --- plans ------------------------------------------------------------------------------------------------------------
+
+
+def situation_of(plan: Plan, stats: Stats) -> Situation:
+    single = {step.var: plan.bits[step.begin].tests for step in plan.steps}
+    window = None if plan.window is None else float(plan.window)
+    return Situation(plan.query, plan.predicates, single, window, stats)
+
+
+def replanned(plan: Plan, stats: Stats) -> Plan:
+    """The best tree plan by these statistics, as far as the plan's options leave a choice."""
+    wishes = {name: str(plan.options[name]) for name in ("shape", "negation") if name in plan.options}
+    return replace(plan, tree=tree_plan(situation_of(plan, stats), **wishes))
+
+
+def plan_cost(plan: Plan, stats: Stats) -> float:
+    """What a tree plan costs by these statistics."""
+    assert plan.tree is not None, "only tree plans have a cost"
+    situation = situation_of(plan, stats)
+    pairs = zip(alternatives(plan.query.pattern), plan.tree.trees, strict=True)
+    return sum(total_cost(situation.model(alternative).annotated(tree)) for alternative, tree in pairs)
+
+
+def same_work(one: Plan, other: Plan) -> bool:
+    """Whether two plans of one query do the same, whatever was expected of them."""
+    if one.tree is None or other.tree is None:
+        return one.evaluator == other.evaluator and one.tree is other.tree
+    return one.tree.trees == other.tree.trees
+
+
+def plan_text(plan: Plan) -> str:
+    return plan.evaluator if plan.tree is None else " | ".join(map(tree_text, plan.tree.trees))
+
+
+# --- what a switch needs ----------------------------------------------------------------------------------------------
+
+
+def why_fixed(plan: Plan) -> str | None:
+    """Why the plan of a query cannot be exchanged while it runs; None if it can."""
+    if plan.evaluator not in ("tree", "stacks"):
+        return f"the evaluator {plan.evaluator} has one plan only"
+    if plan.window is None:
+        return "without WITHIN all events would have to be kept to start another plan from"
+    if plan.counts_events and plan.key:
+        return "the window counts the events of each partition, so any event may still be in it"
+    return None
+
+
+def horizon(plan: Plan) -> int:
+    """How far back, in the window's measure, the events lie from which another plan can take over: a match that waits
+    for its trailing negation began up to a window ago, what leads it lies another window before that, and each closure
+    may reach back one more."""
+    assert plan.window is not None, "a plan without a window is fixed"
+    closures = sum(isinstance(node, Kleene) for node in walk(plan.query.pattern))
+    return int(plan.window) * (2 + closures)
