@@ -41,7 +41,7 @@ from cepheid.physical import Kind, Plan
 
 IMPORTS = """from cepheid.kernels.compact_store import (
     BEFORE, GROUPS, LATEST, LOWEST, MARK, NEGATIVES, NEVER, NODES, PENDING, ROW, SET, START, STEP, TIME,
-    first_linked, found_group, group_of, is_alive, next_linked, put, roomy, told, with_root,
+    first_linked, found_group, group_of, is_alive, next_linked, put, told, with_root,
 )
 from cepheid.kernels.state_vector import (
     as_float, head_code, head_float, head_int, max_code, max_float, max_int, min_code, min_float, min_int, sum_float,
@@ -273,7 +273,7 @@ class _Generator:
 
     def _enqueue(self, w: Writer, edge: Edge, before: str, old: ReadWord) -> None:
         stride = self.queue_stride
-        w(f"queue = roomy(queue, (queued + 1) * {stride})", f"q = queued * {stride}")
+        w(f"queue = grown(queue, (queued + 1) * {stride})", f"q = queued * {stride}")
         w(f"queue[q] = {edge.target}", f"queue[q + 1] = {before}", "queued += 1")
         for place, slot in enumerate(self.states[edge.target]):
             w(f"queue[q + {2 + place}] = {self.automaton.moves.word(slot, edge, old)}")
@@ -292,7 +292,7 @@ class _Generator:
                 w(f"groups[g * {self.group_stride} + SET] = MARK", f"groups[g * {self.group_stride} + LATEST] = m")
             if negation in self.automaton.late:
                 w(f"k = reg[NEGATIVES] * {self.negative_stride}", "reg[NEGATIVES] += 1")
-                w(f"negatives = roomy(negatives, k + {self.negative_stride})")
+                w(f"negatives = grown(negatives, k + {self.negative_stride})")
                 w(f"negatives[k] = {negation.number}", "negatives[k + 1] = row", "negatives[k + 2] = m")
                 for place, name in enumerate(self.ring[negation.number]):
                     lacks = self.layout.lacks(name.removeprefix(_LACKS), "bits") if name.startswith(_LACKS) else None
@@ -441,8 +441,8 @@ class _Generator:
         w("nodes = put(nodes, groups, reg, words.shape[0], g, item, floor, m)")
         if table.waits and self.plan.window is not None:
             with w.block("if g == known:"):
-                w("pending_times = roomy(pending_times, reg[PENDING] + 1)")
-                w("pending_items = roomy(pending_items, reg[PENDING] + 1)")
+                w("pending_times = grown(pending_times, reg[PENDING] + 1)")
+                w("pending_items = grown(pending_items, reg[PENDING] + 1)")
                 w(f"heap_push(pending_times, pending_items, reg[PENDING], {words(Slot('start'))}, g)")
                 w("reg[PENDING] += 1")
 

@@ -23,8 +23,15 @@ def grown(array: np.ndarray, needed: int) -> np.ndarray:
     if needed <= array.shape[0]:
         return array
     larger = np.empty(max(needed, 2 * array.shape[0]), array.dtype)
-    larger[: array.shape[0]] = array
+    copy(array, 0, larger, 0, array.shape[0])
     return larger
+
+
+@njit
+def copy(source: np.ndarray, start: int, target: np.ndarray, at: int, count: int) -> None:
+    """A loop: an assignment of slices takes seconds to compile."""
+    for i in range(count):
+        target[at + i] = source[start + i]
 
 
 @njit

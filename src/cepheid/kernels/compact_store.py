@@ -21,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 
 from cepheid.kernels import FREE, OLDEST, VALUES
-from cepheid.kernels.arrays import EMPTY, heap_push
+from cepheid.kernels.arrays import EMPTY, copy, grown, heap_push
 from cepheid.kernels.jit import njit
 
 Array = np.ndarray
@@ -52,23 +52,6 @@ _LONGEST_PATH = 64
 
 
 @njit
-def roomy(array: Array, needed: int) -> Array:
-    """The array, or a copy at least twice as long if `needed` elements do not fit."""
-    if needed <= array.shape[0]:
-        return array
-    larger = np.empty(max(needed, 2 * array.shape[0]), array.dtype)
-    copy(array, 0, larger, 0, array.shape[0])
-    return larger
-
-
-@njit
-def copy(source: Array, start: int, target: Array, at: int, count: int) -> None:
-    """A loop: an assignment of slices takes seconds to compile."""
-    for i in range(count):
-        target[at + i] = source[start + i]
-
-
-@njit
 def is_alive(nodes: Array, stride: int, node: int, floor: int) -> bool:
     """Whether a set has a sequence that starts at `floor` or later."""
     return node >= 0 and nodes[node * stride + START] >= floor
@@ -79,7 +62,7 @@ def with_item(nodes: Array, registers: Array, item: Array, root: int, floor: int
     """A set with one more item: the nodes and its root. What starts before `floor` is left behind."""
     stride = item.shape[0]
     made = registers[NODES]
-    nodes = roomy(nodes, (made + _LONGEST_PATH) * stride)
+    nodes = grown(nodes, (made + _LONGEST_PATH) * stride)
     depth = 0
     below = root
     while is_alive(nodes, stride, below, floor) and nodes[below * stride + START] > item[START]:
@@ -183,7 +166,7 @@ def group_of(
         return groups, heads, group
     group = registers[GROUPS]
     registers[GROUPS] += 1
-    groups = roomy(groups, (group + 1) * stride)
+    groups = grown(groups, (group + 1) * stride)
     at = group * stride
     groups[at + SET] = EMPTY
     groups[at + WIDTH] = width
@@ -244,7 +227,7 @@ def told(nodes: Array, registers: Array, roots: Array, item: Array, floor: int) 
 @njit
 def with_root(registers: Array, roots: Array, root: int, floor: int) -> Array:
     written = registers[VALUES]
-    roots = roomy(roots, written + 2)
+    roots = grown(roots, written + 2)
     roots[written] = root
     roots[written + 1] = floor
     registers[VALUES] += 2
@@ -399,12 +382,12 @@ def enumerate_some(
         if before == EMPTY and written + place + 1 > values.shape[0] and matches > 0:
             break
         cursor[CURSOR_VISITED] += 1
-        stack = roomy(stack, top + 9)
+        stack = grown(stack, top + 9)
         for field in (LEFT, RIGHT):
             if is_alive(nodes, stride, nodes[at + field], floor):
                 stack[top], stack[top + 1], stack[top + 2] = nodes[at + field], place, floor
                 top += 3
-        path = roomy(path, place + 1)
+        path = grown(path, place + 1)
         path[place] = node
         if before != EMPTY:
             stack[top], stack[top + 1], stack[top + 2] = before, place + 1, floor

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cepheid.kernels.arrays import EMPTY
+from cepheid.kernels.arrays import EMPTY, copy
 from cepheid.kernels.jit import njit
 from cepheid.physical import Step
 
@@ -87,7 +87,7 @@ def relaid(stack: np.ndarray, width: int, base: int, following: int, room: int) 
     larger = np.empty(capacity * width, stack.dtype)
     for j in range(base, following):
         to, start = width * (j & (capacity - 1)), width * (j & (old - 1))
-        larger[to : to + width] = stack[start : start + width]
+        copy(stack, start, larger, to, width)
     return larger
 
 

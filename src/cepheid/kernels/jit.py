@@ -36,9 +36,17 @@ def prepare_helpers() -> None:
 
     while _helpers:
         function = _helpers.pop()
-        _dispatchers[function] = numba.njit(**_OPTIONS)(function)
+        _dispatchers[function] = dispatcher = numba.njit(**_OPTIONS)(function)
+        # Compiled once for all integers, and not anew for each that a call writes out.
+        dispatcher.get_call_template = _with_plain_types(dispatcher.get_call_template)
         # What Numba asks an unknown global for: here a plain function says that it is called as its machine code.
-        function.__dict__["_numba_type_"] = types.Dispatcher(_dispatchers[function])
+        function.__dict__["_numba_type_"] = types.Dispatcher(dispatcher)
+
+
+def _with_plain_types(get_call_template: Callable[..., Any]) -> Callable[..., Any]:
+    from numba import types
+
+    return lambda args, kws: get_call_template(tuple(map(types.unliteral, args)), kws)
 
 
 def machine_code(function: F) -> F:

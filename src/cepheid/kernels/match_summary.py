@@ -18,8 +18,8 @@ import numpy as np
 from cepheid.checks import summarises
 from cepheid.errors import NotAvailable
 from cepheid.expr import Aggregate
-from cepheid.kernels.arrays import EMPTY, NULL_CODE, NULL_INT
-from cepheid.kernels.compact_store import BEFORE, LEFT, LOWEST, NODE_VALUES, RIGHT, STEP, TIME, is_alive, roomy
+from cepheid.kernels.arrays import EMPTY, NULL_CODE, NULL_INT, grown
+from cepheid.kernels.compact_store import BEFORE, LEFT, LOWEST, NODE_VALUES, RIGHT, STEP, TIME, is_alive
 from cepheid.kernels.jit import jit_enabled, machine_code, njit
 from cepheid.kernels.state_vector import Layout
 from cepheid.pattern import Column
@@ -356,7 +356,7 @@ def weigh(
     while size > 0:
         node = stack[size - 1]
         at = node * stride
-        stack = roomy(stack, size + 3)
+        stack = grown(stack, size + 3)
         waiting = size
         for pointer in (BEFORE, LEFT, RIGHT):
             child = nodes[at + pointer]
