@@ -30,6 +30,9 @@ VALUES, BOUNDS, OLDEST, FREE = len(COUNTERS), len(COUNTERS) + 1, len(COUNTERS) +
 """The registers after the counters: how much output the last step wrote, the position of the oldest event that a later
 match may still contain, and the first register that an evaluator may use for itself."""
 
+_ROOM = 4
+"""The values of matches for each event that fit before the output has to grow."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -133,7 +136,8 @@ class Kernel:
     def _call(self, state: State, batch: Batch, now: int) -> tuple[State, Positions]:
         registers = state[0]
         registers[VALUES] = registers[BOUNDS] = 0
-        values = np.empty(max(1024, len(batch)), np.int64)
+        # Memory that is not written costs nothing, and large arrays from here have large pages, unlike a kernel's own.
+        values = np.empty(max(1024, _ROOM * len(batch)), np.int64)
         bounds = np.zeros(max(1024, len(batch)) if self.has_bounds else 1, np.int64)
         *arrays, values, bounds = self.function(
             now,

@@ -364,7 +364,7 @@ class _Branch:
                 w(f"i = {left.at('j')}")
                 stops = [f"{left.end('i')} < since"] if operator.absent else []
                 if b.expires:
-                    stops.append(f"{b.last_place(left, 'i')} < oldest")
+                    stops.append(f"{b.latest_first_place(left, 'i')} < oldest")
                 if stops:
                     with w.block(f"if {' or '.join(stops)}:"):
                         w("break")
@@ -388,7 +388,8 @@ class _Branch:
         if b.in_partition:
             last = f"max({b.last_place(left, i)}, {b.last_place(right, r)})"
             return [f"{last} - min({b.first_place(left, i)}, {b.first_place(right, r)}) <= limit"]
-        return [f"{b.first_place(left, i)} >= oldest"]
+        # Of events the search has ended at the first that is too old.
+        return [] if left.is_leaf else [f"{b.first_place(left, i)} >= oldest"]
 
     def _combine(
         self,
@@ -418,6 +419,7 @@ class _Branch:
             for side, at in ((left, left_at), (right, right_at)):
                 for var in side.variables:
                     w(f"{out.name}_v{b.variable_number[var]}[k] = {b.number(side, var, *at)}")
+            b.note_top(w, out, "k")
             w(f"{out.following} += 1", "partials += 1")
 
     # --- narrowing a sequence -----------------------------------------------------------------------------------------
@@ -491,7 +493,7 @@ class _Branch:
             with w.block(f"while j >= {other.base}:"):
                 w(f"{you} = {other.at('j')}")
                 if b.expires:
-                    with w.block(f"if {b.last_place(other, you)} < oldest:"):
+                    with w.block(f"if {b.latest_first_place(other, you)} < oldest:"):
                         w("break")
                 there = b.places(other, "j", you)
                 checks = self._within(other, you, mine, me) + b.different(here, there)
@@ -535,6 +537,7 @@ class _Branch:
             for var in out.variables:
                 number = b.number(side, var, cursor, "i") if var in side.variables else "-1"
                 w(f"{out.name}_v{b.variable_number[var]}[k] = {number}")
+            b.note_top(w, out, "k")
             w(f"{out.following} += 1", "partials += 1", f"{cursor} += 1")
 
         def in_order() -> None:

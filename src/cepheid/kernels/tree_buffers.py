@@ -3,7 +3,9 @@ are looked up (§5.2.2), and how attributes are read from their records.
 
 Every buffer is a ring whose records are in the order in which they end. A leaf buffer holds events; a record of another
 buffer holds, for each of its variables, the number of an event in that variable's leaf buffer (-1: not bound), and its
-start and end. Where the window counts events, a record also holds its lowest and highest place.
+start and end. Where the window counts events, a record also holds its lowest and highest place. Records end in order
+but do not start in order, so each also holds the latest start up to it (`top`): a search backwards stops where nothing
+earlier can still be in the window.
 """
 
 from __future__ import annotations
@@ -151,6 +153,17 @@ class Buffers:
             return buffer.end(index)
         return f"{buffer.name}_{'measure' if buffer.is_leaf else 'high'}[{index}]"
 
+    def latest_first_place(self, buffer: Buffer, index: str) -> str:
+        """The latest `first_place` of a record and all those before it."""
+        return self.first_place(buffer, index) if buffer.is_leaf else f"{buffer.name}_top[{index}]"
+
+    def note_top(self, w: Writer, buffer: Buffer, index: str) -> None:
+        """For a record that was just written."""
+        if self.expires:
+            top, place = self.register(f"{buffer.name}_top_so_far"), self.first_place(buffer, index)
+            w(f"{top} = {place} if {buffer.following} == 0 else max({top}, {place})")
+            w(f"{buffer.name}_top[{index}] = {top}")
+
     # --- what is kept -------------------------------------------------------------------------------------------------
 
     def _kept(self, var: str) -> tuple[str, ...]:
@@ -191,7 +204,8 @@ class Buffers:
             own = ["row", "time", *(["measure"] if places else []), *buffer.columns]
         else:
             numbers = [f"v{self.variable_number[var]}" for var in buffer.variables]
-            own = ["start", "end", *(["low", "high"] if places else []), *numbers]
+            tops = ["top"] if self.expires else []
+            own = ["start", "end", *(["low", "high"] if places else []), *tops, *numbers]
         return [*own, *buffer.chains]
 
     def state_arrays(self) -> list[StateArray]:
