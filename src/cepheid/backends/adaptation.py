@@ -8,6 +8,7 @@ a match, because every kernel gives a match with the event that completes it, or
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,8 +17,9 @@ import pyarrow as pa
 
 from cepheid.backends.observation import Observer
 from cepheid.backends.prepare import Prepared
-from cepheid.backends.stepping import Stepper, encoder_for, without_compiling
+from cepheid.backends.stepping import PATIENCE, Stepper, encoder_for, without_compiling
 from cepheid.codegen.columns import Encoder
+from cepheid.codegen.compile import is_ready
 from cepheid.kernels import COUNTERS, Batch, Kernel, Positions, State
 from cepheid.kernels.registry import kernel_for
 from cepheid.optimize.adapt import Decision, Policy, Switch, horizon, same_work
@@ -63,13 +65,15 @@ class Watch:
     def decide(self, plan: Plan, events: pa.RecordBatch, encoded: Batch) -> Decision:
         """Which plan is to go on with these events, which are next."""
         self.running = self.running.observed(self.observer.observe(events, encoded))
-        now = self.running.average
-        decision = self.policy.decide(plan, self.planned_with, now)
-        if decision.drift is not None:
-            self.planned_with = now  # confirmed or exchanged, the plan now stands for these statistics
-        if not same_work(plan, decision.plan):
-            self.observer = Observer(decision.plan, self.observer.last)
+        decision = self.policy.decide(plan, self.planned_with, self.running.average)
+        if decision.drift is not None and same_work(plan, decision.plan):
+            self.planned_with = self.running.average  # the plan is the best for these statistics too
         return decision
+
+    def follow(self, decision: Decision) -> None:
+        """The plan has changed."""
+        self.planned_with = self.running.average
+        self.observer = Observer(decision.plan, self.observer.last)
 
 
 def told(switch: Switch, listener: Listener = unheard) -> Switch:
@@ -115,6 +119,8 @@ class AdaptiveStepper(Stepper):
     kernels: Kernels = field(kw_only=True)
     listener: Listener = unheard
     kept: deque[_Kept] = field(default_factory=deque)
+    wasted: float = 0.0
+    """The seconds that the plan at hand took longer than one that would have to be compiled first."""
 
     def step(self, batch: pa.RecordBatch, piece: int | None = None) -> Iterator[Positions]:
         size = self.watch.policy.observed_every
@@ -122,11 +128,24 @@ class AdaptiveStepper(Stepper):
             events = batch.slice(start, size)
             encoded = self.encoder.encode(events)
             decision = self.watch.decide(self.kernel.plan, events, encoded)
-            if not same_work(self.kernel.plan, decision.plan):
+            wants_to_switch = not same_work(self.kernel.plan, decision.plan)
+            if wants_to_switch and self._is_worth_it(decision):
                 self._switch(decision, encoded.first)
-                encoded = self.encoder.encode(events)
+                encoded, wants_to_switch = self.encoder.encode(events), False
             self._keep(encoded, events)
+            began = self.worked
             yield from self.step_encoded(encoded, piece)
+            if wants_to_switch:
+                self.wasted += (self.worked - began) * (1.0 - decision.cost_after / decision.cost_before)
+
+    def _is_worth_it(self, decision: Decision) -> bool:
+        """A kernel that has to be compiled first is worth it once waiting for it is no longer than what was lost
+        without it: nobody knows how much of the stream is still to come."""
+        if self.interpreting or math.isnan(decision.cost_before):
+            return True
+        if self.wasted > PATIENCE or not is_ready(self.compiled.function):
+            return True
+        return is_ready(self.kernels.of(decision.plan).function)
 
     def _switch(self, decision: Decision, events: int) -> None:
         switch = Switch.of(events, self.kernel.plan, decision)
@@ -136,6 +155,8 @@ class AdaptiveStepper(Stepper):
         state, self.encoder = caught_up(self.kernel, first, (kept.events for kept in self.kept))
         carry_counters(self.state, state)
         self.state = state
+        self.wasted = 0.0
+        self.watch.follow(decision)
         told(switch, self.listener)
 
     def _keep(self, encoded: Batch, events: pa.RecordBatch) -> None:

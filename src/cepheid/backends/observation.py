@@ -3,7 +3,8 @@ counted, selectivities are estimated from some hundred combinations of events th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -11,32 +12,52 @@ import pyarrow as pa
 from cepheid import expr as ex
 from cepheid.backends.stepping import TYPE
 from cepheid.codegen.columns import types_of
-from cepheid.codegen.masks import is_vectorisable, satisfied
 from cepheid.expr import Attr, Expr
 from cepheid.kernels import Array, Batch
+from cepheid.kernels.arrays import NULL_CODE, NULL_INT
 from cepheid.optimize.stats import Stats, is_single
-from cepheid.physical import Plan
+from cepheid.physical import Kind, Plan
 
 _COMBINATIONS = 512
 """How many combinations of events a predicate is tried on."""
-_STRETCH = 1 << 13
+_STRETCH = 1 << 12
 """How many successive events combinations are drawn from: enough for some hundred, whatever the size of the batch."""
 _UNSEEN = 0.5
 """What counts for a class or a selectivity of which nothing was seen: it is rare, but not impossible."""
+_FEW_BITS = 12
+"""Up to so many bits all masks are counted in one pass."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class _Observed:
+    """A predicate between events. Where the mask of the event of a variable has the bit that `lacking` gives for it,
+    its type lacks an attribute that the predicate names, which makes it true."""
+
+    text: str
+    predicate: Expr
+    variables: tuple[str, ...]
+    lacking: tuple[tuple[str, np.uint64], ...]
+
+    @classmethod
+    def of(cls, predicate: Expr, plan: Plan) -> _Observed:
+        named = [node for node in ex.walk(predicate) if isinstance(node, Attr) and node.name in plan.lacking]
+        lacking = tuple((node.var, np.uint64(1 << plan.lacking[node.name])) for node in named)
+        return cls(ex.to_text(predicate), predicate, tuple(sorted(ex.variables(predicate))), lacking)
+
+
 class Observer:
-    """Looks at the batches of one stream. `last` is the time of the last event before the batch at hand."""
+    """Looks at the batches of one stream on their way to the kernel of a plan."""
 
-    plan: Plan
-    last: int | None = None
-    chance: np.random.Generator = field(default_factory=lambda: np.random.default_rng(1))
-    predicates: tuple[Expr, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        between = (p for p in self.plan.predicates if len(ex.variables(p)) > 1)
-        self.predicates = tuple(p for p in between if is_single(p) and is_vectorisable(p))
+    def __init__(self, plan: Plan, last: int | None = None) -> None:
+        self.plan = plan
+        self.last = last
+        """The time of the last event before the batch at hand."""
+        self.chance = np.random.default_rng(1)
+        between = [p for p in plan.predicates if len(ex.variables(p)) > 1 and is_single(p)]
+        self.predicates = [_Observed.of(p, plan) for p in between if _is_arithmetic(p, plan.columns)]
+        self.named = sorted({var for observed in self.predicates for var in observed.variables})
+        self.column = {name: (number, kind) for number, (name, kind) in enumerate(plan.columns.items())}
+        self.bit = {step.var: step.begin for step in plan.steps}
 
     def observe(self, events: pa.RecordBatch, encoded: Batch) -> Stats:
         """The statistics of a batch that is not empty. Where only masks came with it, an event that fails the
@@ -44,78 +65,141 @@ class Observer:
         began = int(encoded.time[0]) - 1 if self.last is None else self.last
         self.last = int(encoded.time[-1])
         duration = max(self.last - began, 1)
-        bits = {step.var: np.uint64(1 << step.begin) for step in self.plan.steps}
-        passed = {var: max(int(np.count_nonzero(encoded.mask & bit)), _UNSEEN) for var, bit in bits.items()}
+        passed = {var: max(count, _UNSEEN) for var, count in self._counted(encoded.mask).items()}
         found = self._of_class(events, passed)
         rates = {var: count / duration for var, count in found.items()}
         passing = {var: passed[var] / found[var] for var in found}
-        return Stats(rates, passing, self._selectivities(events, encoded, bits), {}, len(encoded) / duration)
+        return Stats(rates, passing, self._selectivities(encoded), {}, len(encoded) / duration)
 
-    def _of_class(self, events: pa.RecordBatch, passed: dict[str, float]) -> dict[str, float]:
+    def _counted(self, mask: Array) -> dict[str, int]:
+        """How many events can be each variable's."""
+        if len(self.plan.bits) > _FEW_BITS:
+            return {var: int(np.count_nonzero(mask & np.uint64(1 << bit))) for var, bit in self.bit.items()}
+        counts = np.bincount(mask.view(np.int64), minlength=1 << len(self.plan.bits))
+        masks = np.arange(len(counts))
+        return {var: int(counts[(masks >> bit & 1).astype(bool)].sum()) for var, bit in self.bit.items()}
+
+    def _of_class(self, events: pa.RecordBatch, passed: Mapping[str, float]) -> dict[str, float]:
         """The events of each class, whether they pass its single-class predicates or not."""
-        tested = [step for step in self.plan.steps if self.plan.bits[step.begin].tests]
-        if not tested or TYPE not in events.schema.names:
-            return passed
-        names, codes = types_of(events, TYPE)
-        counts = dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True))
         found = dict(passed)
-        for step in tested:
-            types = self.plan.bits[step.begin].types or names
-            found[step.var] = max(sum(counts.get(name, 0) for name in types), passed[step.var])
+        tested = [step for step in self.plan.steps if self.plan.bits[step.begin].tests]
+        if tested and TYPE in events.schema.names:
+            names, codes = types_of(events, TYPE)
+            counts = dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True))
+            for step in tested:
+                types = self.plan.bits[step.begin].types or names
+                found[step.var] = max(sum(counts.get(name, 0) for name in types), passed[step.var])
         return found
 
     # --- predicates between events ------------------------------------------------------------------------------------
 
-    def _selectivities(self, events: pa.RecordBatch, encoded: Batch, bits: dict[str, np.uint64]) -> dict[str, float]:
+    def _selectivities(self, encoded: Batch) -> dict[str, float]:
         if not self.predicates:
             return {}
         start = int(self.chance.integers(0, max(len(encoded) - _STRETCH, 0) + 1))
         stretch = encoded.cut(start, start + _STRETCH)
-        rows = events.slice(start, _STRETCH)
-        named = dict.fromkeys(var for p in self.predicates for var in sorted(ex.variables(p)))
-        members = {var: np.flatnonzero(stretch.mask & bits[var]) for var in named}
+        can_be = {var: stretch.mask & np.uint64(1 << self.bit[var]) for var in self.named}
+        members = {var: bits.astype(bool).nonzero()[0] for var, bits in can_be.items()}
         shares = {}
-        for predicate in self.predicates:
-            combinations = self._combinations(predicate, stretch, members)
-            if combinations is not None:
-                shares[ex.to_text(predicate)] = self._share(predicate, rows, stretch, combinations)
+        for observed in self.predicates:
+            names = sorted(observed.variables, key=lambda var: len(members[var]))
+            chosen = self._combinations(names, stretch.measure, members)
+            if chosen is not None:
+                held = _truth(observed.predicate, lambda node: self._values(node, stretch, chosen))  # noqa: B023
+                for var, bit in observed.lacking:
+                    held = held | ((stretch.mask[chosen[var]] & bit) != 0)
+                shares[observed.text] = max(int(np.count_nonzero(held)), _UNSEEN) / len(held)
         return shares
 
-    def _combinations(self, predicate: Expr, batch: Batch, members: dict[str, Array]) -> dict[str, Array] | None:
-        """Some events of each variable that the predicate names, those of one row within a window; None if there are
-        none."""
-        first, *others = sorted(ex.variables(predicate), key=lambda var: len(members[var]))
+    def _combinations(
+        self, names: Sequence[str], places: Array, members: Mapping[str, Array]
+    ) -> dict[str, Array] | None:
+        """Events of each of the variables, those of one row within a window; None if there are none."""
+        first, *others = names
         if not len(members[first]):
             return None
         chosen = {first: members[first][self.chance.integers(0, len(members[first]), _COMBINATIONS)]}
-        window = np.int64(self.plan.window or 0)
-        place = batch.measure[chosen[first]]
-        usable = np.ones(_COMBINATIONS, bool)
+        around = places[chosen[first]]
+        window = int(self.plan.window or 0)
+        usable: Array | bool = True
         for var in others:
-            places = batch.measure[members[var]]
-            low = np.searchsorted(places, place - window)
-            high = np.searchsorted(places, place + window, "right")
+            own = places[members[var]]
+            low, high = np.searchsorted(own, around - window), np.searchsorted(own, around + window, "right")
             at = low + (self.chance.random(_COMBINATIONS) * (high - low)).astype(np.int64)
-            usable &= high > low
-            if not usable.any():
-                return None
-            chosen[var] = members[var][np.minimum(at, len(places) - 1)]
+            chosen[var] = members[var][np.minimum(at, len(own) - 1)] if len(own) else chosen[first]
+            usable = usable & (high > low)
             for other in chosen:
                 if other != var:
-                    usable &= chosen[other] != chosen[var]
-        return {var: at[usable] for var, at in chosen.items()} if usable.any() else None
+                    usable = usable & (chosen[other] != chosen[var])
+        return {var: at[usable] for var, at in chosen.items()} if np.any(usable) else None
 
-    def _share(self, predicate: Expr, rows: pa.RecordBatch, batch: Batch, chosen: dict[str, Array]) -> float:
-        tables = {var: rows.take(pa.array(at)) for var, at in chosen.items()}
-        held = satisfied(predicate, tables) | self._lacking(predicate, batch, chosen)
-        return max(int(np.count_nonzero(held)), _UNSEEN) / len(held)
+    def _values(self, node: Attr, batch: Batch, chosen: Mapping[str, Array]) -> Array:
+        """The values of an attribute as floats, NaN where there is none."""
+        number, kind = self.column[node.name]
+        values = batch.columns[number][chosen[node.var]]
+        if kind is Kind.FLOAT:
+            return values
+        return np.where(values == (NULL_CODE if kind is Kind.CODE else NULL_INT), np.nan, values)
 
-    def _lacking(self, predicate: Expr, batch: Batch, chosen: dict[str, Array]) -> Array:
-        """Where an event's type lacks an attribute that the predicate names, which makes it true."""
-        size = len(next(iter(chosen.values())))
-        lacking = np.zeros(size, bool)
-        for node in ex.walk(predicate):
-            if isinstance(node, Attr) and node.name in self.plan.lacking:
-                bit = np.uint64(1 << self.plan.lacking[node.name])
-                lacking |= (batch.mask[chosen[node.var]] & bit) != 0
-        return lacking
+
+# --- predicates over many combinations at once ------------------------------------------------------------------------
+
+
+def _is_arithmetic(predicate: Expr, columns: Mapping[str, Kind]) -> bool:
+    """Whether a predicate only compares numbers, or strings for being the same."""
+    for node in ex.walk(predicate):
+        match node:
+            case ex.Compare():
+                sides = [n for n in ex.walk(node) if isinstance(n, Attr)]
+                if any(columns[n.name] is Kind.CODE for n in sides) and not _is_sameness(node, columns):
+                    return False
+            case ex.Const():
+                if isinstance(node.value, bool) or not isinstance(node.value, int | float):
+                    return False
+            case ex.And() | ex.Or() | ex.Not() | ex.Negative() | ex.Arithmetic() | Attr():
+                pass
+            case _:
+                return False
+    return True
+
+
+def _is_sameness(test: ex.Compare, columns: Mapping[str, Kind]) -> bool:
+    sides = (test.left, test.right)
+    return test.op in ("=", "!=") and all(isinstance(s, Attr) and columns[s.name] is Kind.CODE for s in sides)
+
+
+_COMPARISONS = {"=": np.equal, "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
+_OPERATIONS = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "%": np.mod}
+
+
+def _truth(predicate: Expr, read: Callable[[Attr], Array]) -> Array:
+    match predicate:
+        case ex.And():
+            return np.logical_and.reduce([_truth(item, read) for item in predicate.items])
+        case ex.Or():
+            return np.logical_or.reduce([_truth(item, read) for item in predicate.items])
+        case ex.Not():
+            return ~_truth(predicate.item, read)
+        case ex.Compare():
+            left, right = _number(predicate.left, read), _number(predicate.right, read)
+            with np.errstate(invalid="ignore"):
+                if predicate.op == "!=":
+                    return np.asarray((left < right) | (left > right))
+                return np.asarray(_COMPARISONS[predicate.op](left, right))
+        case _:
+            raise AssertionError("not arithmetic")
+
+
+def _number(expr: Expr, read: Callable[[Attr], Array]) -> Array | float:
+    match expr:
+        case Attr():
+            return read(expr)
+        case ex.Const(value=int() | float() as value):
+            return float(value)
+        case ex.Negative():
+            return -_number(expr.item, read)
+        case ex.Arithmetic():
+            with np.errstate(all="ignore"):
+                return _OPERATIONS[expr.op](_number(expr.left, read), _number(expr.right, read))
+        case _:
+            raise AssertionError("not arithmetic")

@@ -46,6 +46,8 @@ class Stepper:
     spent: float = 0.0
     now: int = -END_OF_TIME
     """The time of the last event."""
+    worked: float = 0.0
+    """The seconds that the kernels took."""
 
     @classmethod
     def start(cls, kernel: Kernel, expected: int | None) -> Stepper:
@@ -66,8 +68,10 @@ class Stepper:
             size = PIECE if self.interpreting else piece or len(encoded)
             began = time.perf_counter()
             self.state, parts = self.kernel.step_lazily(self.state, encoded.cut(at, at + size))
+            took = time.perf_counter() - began
+            self.worked += took
             if self.interpreting:
-                self.spent += time.perf_counter() - began
+                self.spent += took
                 _spent[self.kernel.source] = self.spent
             at += size
             # The time moves on with the last part: matches of the others may end before it.

@@ -16,6 +16,7 @@ import platform
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -38,8 +39,29 @@ def compiled(source: str, argument_types: Sequence[str]) -> Callable[..., Any]:
     it, does not wait. Argument types are `int`, or an array's dtype, with `!` if it is written."""
     if not jit_enabled():
         return interpreted(source)
-    whole, types = HEADER + source, tuple(argument_types)
-    return lambda *arguments: _machine_code(whole, types)(*arguments)
+    return _Compiled(HEADER + source, tuple(argument_types))
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    source: str
+    argument_types: tuple[str, ...]
+
+    def __call__(self, *arguments: Any) -> Any:
+        return _machine_code(self.source, self.argument_types)(*arguments)
+
+    def is_ready(self) -> bool:
+        name = _name(self.source, self.argument_types)
+        return any((cache_directory() / "__pycache__").glob(f"{name}.step-*.nbi"))
+
+
+def is_ready(function: Callable[..., Any]) -> bool:
+    """Whether a function can be called without waiting for the compiler, here or in an earlier process."""
+    return not isinstance(function, _Compiled) or function.is_ready()
+
+
+def _name(source: str, argument_types: tuple[str, ...]) -> str:
+    return f"kernel_{_digest(source, *argument_types, _surroundings())}"
 
 
 def interpreted(source: str) -> Callable[..., Any]:
@@ -69,7 +91,7 @@ def _interpreted(source: str) -> Callable[..., Any]:
 def _machine_code(source: str, argument_types: tuple[str, ...]) -> Callable[..., Any]:
     import numba
 
-    name = f"kernel_{_digest(source, *argument_types, _surroundings())}"
+    name = _name(source, argument_types)
     directory = cache_directory()
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{name}.py"

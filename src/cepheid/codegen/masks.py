@@ -63,23 +63,6 @@ def _of_one_event(test: Expr) -> Expr:
     return ex.transform(test, lambda node: ex.Attr("", node.name) if isinstance(node, ex.Attr) else node)
 
 
-def satisfied(predicate: Expr, combinations: Mapping[str, pa.RecordBatch]) -> Array:
-    """Where a predicate between events holds, given row by row the event of each variable. It speaks of one event for
-    each variable, and of no attribute that an event's type lacks."""
-    size = next(iter(combinations.values())).num_rows
-    columns: dict[str, pa.Array] = {}
-    for node in ex.walk(predicate):
-        if isinstance(node, ex.Attr):
-            column = attribute(combinations[node.var], node.name)
-            columns[f"{node.var}.{node.name}"] = pa.nulls(size) if column is None else column
-
-    def named(node: Expr) -> Expr:
-        return ex.Attr("", f"{node.var}.{node.name}") if isinstance(node, ex.Attr) else node
-
-    table = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-    return _Rows(table, [], np.empty(0, np.int64), {}).truth(ex.transform(predicate, named))[1]
-
-
 @dataclass(slots=True)
 class _Rows:
     table: pa.RecordBatch

@@ -23,7 +23,7 @@ from cepheid.optimize.stats import Drift, Stats, drift
 from cepheid.pattern import Kleene, walk
 from cepheid.physical import Plan, tree_text
 
-OBSERVED_EVERY = 1 << 15
+OBSERVED_EVERY = 1 << 14
 """Events between two looks at the stream: looking costs some tenths of a millisecond."""
 OBSERVATIONS = 4
 """Over how many looks statistics are averaged."""

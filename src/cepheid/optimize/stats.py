@@ -224,12 +224,16 @@ def is_single(predicate: Expr) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RunningStats:
-    """Averages over the last `length` observations (§5.3)."""
+    """Averages over the last `length` observations (§5.3). A jump, more than chance explains, ends what was before:
+    averaged with it, the new would be seen late."""
 
-    length: int = 8
+    length: int = 4
     observations: tuple[Stats, ...] = ()
 
     def observed(self, stats: Stats) -> RunningStats:
+        change = drift(self.average, stats) if self.observations else None
+        if change is not None and change.before is not None and change.size > _JUMP:
+            return RunningStats(self.length, (stats,))
         return RunningStats(self.length, (*self.observations, stats)[-self.length :])
 
     @property
@@ -273,6 +277,7 @@ class Drift:
         return f"{self.statistic} went from {self.before:.3g} to {self.after:.3g}"
 
 
+_JUMP = 3.0
 _PARTS = {"rates": "the rate of", "passing": "the share that passes of", "orders": "the share in order of"}
 
 
