@@ -374,16 +374,6 @@ def test_the_examples_cover_every_language_and_read_back() -> None:
         assert parse(to_text(query), dialect=query.language.value) == query
 
 
-def test_demo(tmp_path: Path) -> None:
-    result = cepheid("demo", "--output", tmp_path / "tour")
-    assert result.exit_code == 0, result.stderr
-    found = [int(number) for number in re.findall(r"^(\d+) match", result.stdout, re.MULTILINE)]
-    assert len(found) == len(EXAMPLES) and all(found)
-    for example in EXAMPLES:
-        matches = (tmp_path / "tour" / f"{example.file.split('.')[0]}.jsonl").read_text()
-        assert read_lines(matches)
-
-
 def test_the_commands_of_the_how_to_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cepheid's own lines run in this process, which is much faster; all others in a shell."""
     monkeypatch.chdir(tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
@@ -25,6 +26,7 @@ from cepheid.backends.spark_parquet import may_matter
 from cepheid.binding import bind
 from cepheid.cli import app
 from cepheid.codegen.spark import EventColumns
+from cepheid.demo import EXAMPLES
 from cepheid.errors import CepheidError, InputProblem, NameProblem, NotAvailable
 from cepheid.events import NO_CLOCK, Event, complete, in_order, infer_schema, primitive
 from cepheid.expr import Env
@@ -451,3 +453,15 @@ def test_batch_run_on_spark_equals_the_reference(spark: SparkSession, tmp_path: 
         assert result.exit_code == 0, result.output
         answers.append({file.name: sorted(file.read_text().splitlines()) for file in sorted(out.iterdir())})
     assert answers[0] == answers[1]
+
+
+def test_the_tour_shows_a_query_of_each_language(spark: SparkSession, tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["demo", "--no-stream", "--output", str(tmp_path / "tour")])
+    assert result.exit_code == 0, result.output
+    found = [
+        int(number.replace(",", "")) for number in re.findall(r"^([\d,]+) matches in", result.output, re.MULTILINE)
+    ]
+    assert len(found) == len(EXAMPLES) and all(found)
+    written = [(tmp_path / "tour" / example.output).read_text().splitlines() for example in EXAMPLES]
+    assert [len(lines) for lines in written] == found
+    assert str(tmp_path / "tour") in result.output.splitlines()[-1]

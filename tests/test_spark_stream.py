@@ -347,3 +347,14 @@ def test_three_kills_lose_nothing_and_double_nothing(places: Places) -> None:
 @pytest.mark.parametrize("seed", [2])
 def test_twenty_kills_lose_nothing_and_double_nothing(places: Places, seed: int) -> None:
     killed_and_restarted(places, 20, seed)
+
+
+@pytest.mark.slow
+def test_the_tour_kills_a_stream_and_shows_that_nothing_is_lost(tmp_path: Path) -> None:
+    """With a home that is empty, as on a fresh machine."""
+    home, tour = tmp_path / "home", tmp_path / "tour"
+    home.mkdir()
+    words = [sys.executable, "-m", "cepheid", "demo", "--output", str(tour)]
+    told = subprocess.run(words, env={**os.environ, "HOME": str(home)}, capture_output=True, text=True, check=True)
+    assert "kill -9 of the driver" in told.stdout and "None was lost, none came twice." in told.stdout
+    assert (tour / "stream" / "matches").is_dir()

@@ -29,7 +29,20 @@ LAYERS = (
     Layer(("optimize",)),
     Layer(("codegen", "kernels", "acquire", "deploy")),
     Layer(("backends",)),
-    Layer(("datasets", "report", "demo", "cli_options", "stream_view", "cli_stream", "cli", "__main__", "studio")),
+    Layer(
+        (
+            "datasets",
+            "report",
+            "demo",
+            "demo_stream",
+            "cli_options",
+            "stream_view",
+            "cli_stream",
+            "cli",
+            "__main__",
+            "studio",
+        )
+    ),
     Layer((TOP,)),
 )
 

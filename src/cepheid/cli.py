@@ -389,8 +389,10 @@ def demo_command(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Where the data and the matches go.")
     ] = Path("demo-output"),
+    stream: Annotated[bool, typer.Option(help="Also show a stream that is killed and started again.")] = True,
 ) -> None:
-    """A tour: generates events as in the papers' experiments and runs a query of each language over them."""
-    from cepheid import demo  # numpy and the generators, which no other command needs
+    """A tour: generates events as in the papers' experiments, runs a query of each language over them on Spark, and
+    kills a stream to start it again."""
+    from cepheid import demo  # numpy, the generators and Spark, which few other commands need
 
-    demo.show(output, Console(highlight=False))
+    demo.show(output, Console(highlight=False), stream)

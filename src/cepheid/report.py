@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cepheid.backends.files import Loaded, Reject
-from cepheid.backends.matches import dumps, presenter
+from cepheid.backends.files import Reject
+from cepheid.backends.matches import dumps
 from cepheid.errors import shown
 from cepheid.events import MICROSECONDS, Clock, Duration
 from cepheid.expr import OccursWithin, walk
 from cepheid.pattern import Conj, Kleene, Query, Role, Seq, Timer, roles
 from cepheid.pattern import walk as walk_pattern
 from cepheid.physical import REFERENCE, Plan
-from cepheid.semantics import Match
 
 FIRST_FEW = 3
 
@@ -112,10 +111,8 @@ def _times(kleene: Kleene) -> str:
     return str(kleene.low) if kleene.low == kleene.high else f"{kleene.low} to {kleene.high}"
 
 
-def match_rows(query: Query, matches: Sequence[Match], loaded: Loaded, limit: int = FIRST_FEW) -> Table:
-    """The first few matches as a table."""
-    show = presenter(query, loaded)
-    rows = [show.object(match) for match in matches[:limit]]
+def row_table(rows: Sequence[Mapping[str, object]]) -> Table:
+    """A few matches, as they are written, in a table."""
     table = Table(show_edge=False, pad_edge=False)
     for name in rows[0] if rows else ():
         table.add_column(Text(name), overflow="fold")
