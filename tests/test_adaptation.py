@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import logging
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,15 +19,33 @@ from strategies import Stream as DrawnStream
 from strategies import sase_queries, zstream_queries
 from strategies import streams as drawn_streams
 from test_kernel_tree import drawn_plan
+from test_stream import QUERIES, SCHEMA, TYPES, cut, multiset, random_rows
 
-from cepheid.backends.adaptation import stepper_for
-from cepheid.backends.prepare import Prepared
-from cepheid.backends.stepping import TIME, TYPE
-from cepheid.errors import CepheidError
-from cepheid.events import Clock
-from cepheid.kernels import Kernel
-from cepheid.optimize.adapt import Decision, Switch, why_fixed
-from cepheid.optimize.stats import Stats
+import cepheid
+from cepheid.backends.adaptation import AdaptiveStepper, stepper_for
+from cepheid.backends.observation import Observer
+from cepheid.backends.prepare import Prepared, Wishes
+from cepheid.backends.sources import Columns, attribute_types
+from cepheid.backends.stepping import TIME, TYPE, encoder_for
+from cepheid.backends.stream_adaptation import Adapted
+from cepheid.backends.stream_plan import Shape, StreamPlan, plan_stream
+from cepheid.backends.stream_reader import RowReader
+from cepheid.backends.stream_simulation import Simulation
+from cepheid.errors import CepheidError, InputProblem
+from cepheid.events import Clock, Schema
+from cepheid.kernels import Kernel, counters
+from cepheid.lang import parse
+from cepheid.optimize.adapt import (
+    Adaptive,
+    Decision,
+    Policy,
+    Switch,
+    plan_cost,
+    plan_text,
+    replanned,
+    why_fixed,
+)
+from cepheid.optimize.stats import NO_STATS, Drift, RunningStats, Stats, drift
 from cepheid.physical import Plan
 
 _EXAMPLES = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
@@ -103,3 +125,254 @@ def test_switching_changes_nothing_for_sase(text: str, stream: DrawnStream, data
 @given(zstream_queries() | sase_queries(), drawn_streams(max_events=24), st.data())
 def test_switching_often_changes_nothing(text: str, stream: DrawnStream, data: st.DataObject) -> None:
     switching_changes_nothing(text, stream, data)
+
+
+# --- the decision -----------------------------------------------------------------------------------------------------
+
+QUERY_6 = """PATTERN IBM;Sun;Oracle;Google
+WHERE Oracle.price > Sun.price AND Oracle.price > Google.price
+WITHIN 100"""
+ORACLE_SUN, ORACLE_GOOGLE = "Oracle.price > Sun.price", "Oracle.price > Google.price"
+
+
+def stocks(
+    number: int, rates: Sequence[int] = (1, 1, 1, 1), first: float = 1.0, second: float = 1.0, start: int = 0
+) -> pa.Table:
+    """Ticks of IBM, Sun, Oracle and Google at these rates, with these selectivities of query 6's predicates."""
+    rng = np.random.default_rng(number)
+    kinds = rng.choice(4, number, p=np.array(rates) / sum(rates))
+    passes = rng.random(number) < np.choose(kinds, [1.0, first, 1.0, second])
+    price = np.where(kinds == 2, 0.5, np.where(passes, 0.0, 1.0))
+    names = np.array(["IBM", "Sun", "Oracle", "Google"])[kinds]
+    return pa.table({"type": names, "ts": np.arange(start, start + number), "price": price})
+
+
+def plan_of_query_6(stats: Stats) -> Plan:
+    stream = stream_of(stocks(20).to_pylist())
+    kernel = kernel_of(bound(QUERY_6, stream), stream, evaluator="tree")
+    return replanned(kernel.plan, stats)
+
+
+def known(first: float, second: float, ibm: float = 0.25) -> Stats:
+    rates = {"IBM": ibm, "Sun": 0.25, "Oracle": 0.25, "Google": 0.25}
+    return Stats(rates, {}, {ORACLE_SUN: first, ORACLE_GOOGLE: second}, {}, sum(rates.values()))
+
+
+def test_a_plan_changes_when_a_statistic_drifts_and_another_plan_is_better() -> None:
+    before, after = known(0.02, 1.0), known(1.0, 0.02)
+    plan = plan_of_query_6(before)
+    decision = Adaptive().decide(plan, before, after)
+    assert plan_text(plan) != plan_text(decision.plan) == plan_text(plan_of_query_6(after))
+    assert decision.drift is not None and decision.drift.size == pytest.approx(49.0)
+    assert decision.cost_before == plan_cost(plan, after) > 1.2 * decision.cost_after
+    assert decision.reason.startswith(str(decision.drift))
+
+
+def test_no_plan_changes_without_a_drift_even_if_another_is_better() -> None:
+    before, after = known(0.02, 1.0), known(1.0, 0.02)
+    worse = plan_of_query_6(before)
+    assert plan_cost(worse, after) > 1.2 * plan_cost(plan_of_query_6(after), after)
+    assert Adaptive().decide(worse, after, after) == Decision(worse, "no statistic has changed enough")
+
+
+def test_no_plan_changes_without_a_gain_even_if_statistics_drift() -> None:
+    before = known(0.02, 1.0)
+    plan = plan_of_query_6(before)
+    still_best = Adaptive().decide(plan, before, known(0.01, 1.0))
+    assert (still_best.plan, still_best.drift) == (plan, Drift(f"the selectivity of `{ORACLE_SUN}`", 0.02, 0.01))
+    assert "still the best" in still_best.reason
+    modest = Adaptive(gain=1e9).decide(plan, before, known(1.0, 0.02))
+    assert modest.plan == plan
+    assert "gains too little" in modest.reason
+
+
+def test_what_was_not_known_is_a_drift() -> None:
+    plan = plan_of_query_6(NO_STATS)
+    decision = Adaptive().decide(plan, NO_STATS, known(0.02, 1.0))
+    assert decision.drift is not None and decision.drift.before is None
+    assert "was not known" in decision.reason
+    assert drift(known(0.001, 1.0), known(0.0001, 1.0)) is None, "a sample cannot tell such selectivities apart"
+
+
+def test_a_jump_ends_what_was_before() -> None:
+    running = RunningStats(4)
+    for rate in (1.0, 1.1, 0.9, 8.0, 8.2):
+        running = running.observed(Stats({"A": rate}))
+    assert running.average.rates["A"] == pytest.approx(8.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("PATTERN A;B", "WITHIN"), ("PATTERN A;B WHERE A.id = B.id WITHIN 5 events", "partition")],
+)
+def test_plans_that_cannot_change_say_why(text: str, reason: str) -> None:
+    table = pa.table({"type": ["A", "B"], "ts": [1, 2], "id": [1, 1]})
+    plan = cepheid.explain(text, table, evaluator="tree", adaptive=True)
+    assert "stays the same while it runs" in plan and reason in plan
+    assert cepheid.match(text, table, evaluator="tree", adaptive=True).num_rows == 1
+
+
+@pytest.mark.parametrize("thresholds", [{"drift": -1}, {"gain": "much"}, {"observed_every": 0}, {"observations": True}])
+def test_senseless_thresholds_are_refused(thresholds: dict[str, Any]) -> None:
+    with pytest.raises(InputProblem, match=next(iter(thresholds))):
+        Adaptive(**thresholds)
+
+
+# --- observation ------------------------------------------------------------------------------------------------------
+
+
+def test_observed_statistics_are_those_of_the_stream() -> None:
+    table = stocks(40_000, (1, 2, 3, 4), first=0.3, second=0.05)
+    stream = stream_of(table.slice(0, 200).to_pylist())
+    text = QUERY_6.replace("WITHIN", "AND Google.price < 0.5\nWITHIN")
+    kernel = kernel_of(bound(text, stream), stream, evaluator="tree")
+    events = table.append_column(TYPE, table["type"]).append_column(TIME, table["ts"]).combine_chunks().to_batches()[0]
+    stats = Observer(kernel.plan).observe(events, encoder_for(kernel).encode(events))
+    assert stats.total_rate == pytest.approx(1.0, rel=0.01)
+    for name, rate in {"IBM": 0.1, "Sun": 0.2, "Oracle": 0.3, "Google": 0.4}.items():
+        assert stats.rates[name] == pytest.approx(rate, rel=0.1)
+    assert stats.passing["Google"] == pytest.approx(0.05, rel=0.2)
+    assert stats.passing["Sun"] == 1.0
+    assert stats.selectivities[ORACLE_SUN] == pytest.approx(0.3, abs=0.1)
+    assert stats.selectivities[ORACLE_GOOGLE] == 1.0, "those that pass are all cheaper than Oracle"
+
+
+# --- a whole run ------------------------------------------------------------------------------------------------------
+
+
+def concatenated() -> pa.Table:
+    """§6.3 in small."""
+    parts = [((1, 100, 100, 100), 1.0, 1.0), ((1, 1, 1, 1), 0.02, 1.0), ((1, 1, 1, 1), 1.0, 0.02)]
+    return pa.concat_tables([stocks(3_000, *part, start=3_000 * i) for i, part in enumerate(parts)])
+
+
+def test_a_concatenated_stream_switches_and_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    table, switches = concatenated(), list[Switch]()
+    query = QUERY_6.replace("100", "20")
+    with caplog.at_level(logging.INFO, "cepheid.adaptation"):
+        found = cepheid.match(
+            query, table, evaluator="tree", adaptive=Adaptive(observed_every=500), on_switch=switches.append
+        )
+    assert multiset(found) == multiset(cepheid.match(query, table))
+    assert [record.getMessage() for record in caplog.records] == [f"the plan changes {s}" for s in switches]
+    later = [s for s in switches if s.events]
+    assert [s.before for s in switches[1:]] == [s.after for s in switches[:-1]]
+    assert any(s.events + 500 >= 3_000 and s.events <= 4_500 for s in later)
+    third = [s for s in later if 5_500 <= s.events <= 7_500]
+    assert any(
+        s.statistic in (f"the selectivity of `{ORACLE_SUN}`", f"the selectivity of `{ORACLE_GOOGLE}`") for s in third
+    )
+    assert len(switches) < 9, "it does not change back and forth"
+
+
+def test_kernels_are_made_once_and_events_count_once() -> None:
+    table = stocks(200)
+    stream = stream_of(table.to_pylist())
+    kernel = kernel_of(bound(QUERY_6, stream), stream, evaluator="tree")
+    other = kernel_of(bound(QUERY_6, stream), stream, evaluator="tree", options={"shape": "left-deep"})
+    policy = Forced(itertools.cycle([other.plan, kernel.plan]), 10)
+    prepared = Prepared(kernel.plan.query, stream.schema, Clock(), kernel.plan, kernel, adaptive=policy)
+    stepper = stepper_for(prepared, kernel, 200)
+    assert isinstance(stepper, AdaptiveStepper)
+    found = sum(len(positions) for positions in stepper.step(as_input(stream)))
+    assert len(stepper.kernels.made) == 2
+    assert stepper.compiled is kernel
+    assert (counters(stepper.state)["events"], counters(stepper.state)["matches"]) == (200, found)
+
+
+def test_adaptive_runs_on_spark_batches_are_refused() -> None:
+    with pytest.raises(InputProblem, match="adaptive"):
+        cepheid.match("PATTERN A;B WITHIN 5", "events.parquet", session=object(), adaptive=True)
+
+
+# --- in a stream ------------------------------------------------------------------------------------------------------
+
+TREES = [text for text in QUERIES if "SEQ(" not in text] + [
+    "PATTERN A a;B b;C c WHERE a.v <= b.v AND b.name = c.name WITHIN 6",
+    "PATTERN A a;!B b;C c WHERE a.id = c.id WITHIN 6",
+    "PATTERN A a;B b;C c WITHIN 5 events",
+    "PATTERN (A a | B b);C c & A d WITHIN 5",
+    "EVENT SEQ(A x, B y, !(C z)) WHERE [id] AND z.v > x.v WITHIN 6",
+]
+
+
+def streamed(text: str, policy: Policy | None, watermark: int = 0) -> StreamPlan:
+    attributes = attribute_types(SCHEMA)
+    shape = Shape(
+        RowReader(SCHEMA, Columns()),
+        Clock("ms"),
+        lambda query: Schema({kind: attributes for kind in TYPES}),
+        lambda types: tuple(SCHEMA.names),
+    )
+    wishes = Wishes(evaluator="tree", adaptive=policy)
+    return plan_stream({"q": parse(text)}, shape, watermark, wishes=wishes, order=("n",), buckets=2)
+
+
+def shapes_of(text: str) -> list[Plan]:
+    """Some plans of a query in a stream."""
+    plan = streamed(text, None).queries[0].prepared.plan
+    shapes = [replanned(replace(plan, options={"shape": shape}), NO_STATS) for shape in ("left-deep", "right-deep")]
+    top = replanned(replace(plan, options={"negation": "top"}), NO_STATS)
+    return [replace(other, options={}) for other in (*shapes, top)]
+
+
+@pytest.mark.parametrize("text", TREES)
+def test_switching_at_every_batch_of_a_stream_changes_nothing(text: str) -> None:
+    rng = random.Random(text)
+    for _ in range(6):
+        rows, delay = random_rows(rng), rng.choice((0, 3, 7))
+        expected = multiset(cepheid.match(text, pa.Table.from_pylist(rows, SCHEMA), time_unit="ms"))
+        policy = Forced(itertools.cycle(shapes_of(text)))
+        simulated = Simulation(streamed(text, policy, delay)).run(cut(rng, rows, delay))
+        assert multiset(simulated.matches["q"]) == expected
+
+
+@pytest.mark.parametrize("text", TREES)
+def test_a_stream_may_become_adaptive_and_stop_being_so(text: str) -> None:
+    rng = random.Random(text)
+    for _ in range(4):
+        rows = random_rows(rng)
+        expected = multiset(cepheid.match(text, pa.Table.from_pylist(rows, SCHEMA), time_unit="ms"))
+        simulation = Simulation(streamed(text, None))
+        batches = cut(rng, rows, 0)
+        found: list[pa.RecordBatch] = []
+        for number, batch in enumerate(batches):
+            policy = Forced(itertools.cycle(shapes_of(text))) if rng.random() < 0.7 else None
+            simulation.plan = streamed(text, policy)
+            found += simulation.run([batch], end_of_time=number == len(batches) - 1).matches["q"]
+        assert multiset(found) == expected
+
+
+def test_a_restarted_stream_goes_on_with_its_plan_and_statistics() -> None:
+    text = "PATTERN A a;B b;C c WHERE a.v <= b.v AND b.name = c.name WITHIN 6"
+    prepared = streamed(text, Adaptive()).queries[0].prepared
+    for plan in shapes_of(text):
+        adapted = Adapted.start(prepared, 3)
+        adapted.plan, adapted.unseen = plan, 17
+        adapted.watch.planned_with = Stats({"a": 0.5}, {"a": 1.0}, {"a.v <= b.v": 0.25}, {}, 1.5)
+        adapted.watch.running = RunningStats(4, (Stats({"a": 0.5}), Stats({"a": 0.7})))
+        again = Adapted.of_data(prepared, adapted.to_data())
+        assert plan_text(again.plan) == plan_text(plan)
+        assert again.plan.tree is not None and plan.tree is not None
+        assert again.plan.tree.trees == plan.tree.trees
+        assert again.watch.planned_with == adapted.watch.planned_with
+        assert again.watch.running == adapted.watch.running
+        assert (again.unseen, again.since) == (17, 3)
+
+
+def test_a_stream_that_changes_gets_another_plan() -> None:
+    schema = pa.schema([("type", pa.string()), ("ts", pa.int64()), ("price", pa.float64())])
+    attributes = attribute_types(schema)
+    shape = Shape(
+        RowReader(schema, Columns()),
+        Clock("ms"),
+        lambda query: Schema({kind: attributes for kind in ("IBM", "Sun", "Oracle", "Google")}),
+        lambda types: tuple(schema.names),
+    )
+    table, query = concatenated().cast(schema), QUERY_6.replace("100", "20")
+    wishes = Wishes(evaluator="tree", adaptive=Adaptive())
+    plan = plan_stream({"q": parse(query)}, shape, 0, wishes=wishes)
+    simulated = Simulation(plan).run(table.to_batches(max_chunksize=1_500))
+    assert multiset(simulated.matches["q"]) == multiset(cepheid.match(query, table, time_unit="ms"))
+    reasons = [switch.reason for _, switch in simulated.switches]
+    assert any("the selectivity of `Oracle.price" in reason for reason in reasons)

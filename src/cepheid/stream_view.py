@@ -60,6 +60,9 @@ def metrics_table(metrics: Metrics, clock: Clock) -> Table:
         "watermark": shown_mark,
         "latency": f"{metrics.latency_ms:,} ms",
     }
+    if metrics.switches:
+        name, last = metrics.switches[-1]
+        rows["plan changes"] = f"{len(metrics.switches):,}, the last of {name}: {last.reason}"
     for name, value in rows.items():
         table.add_row(name, value)
     return table

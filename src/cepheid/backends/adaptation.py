@@ -38,8 +38,8 @@ def unheard(switch: Switch) -> None:
 class Kernels:
     """The kernels of one query's plans. One that was made stays, compiled or not."""
 
-    def __init__(self, first: Kernel) -> None:
-        self.made = [first]
+    def __init__(self, *made: Kernel) -> None:
+        self.made = list(made)
 
     def of(self, plan: Plan) -> Kernel:
         for kernel in self.made:

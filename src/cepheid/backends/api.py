@@ -14,7 +14,7 @@ from cepheid.backends.sources import Columns, Source
 from cepheid.errors import CepheidError, InputProblem, listing, shown
 from cepheid.explanation import explain as explain_query
 from cepheid.lang import parse
-from cepheid.optimize.adapt import Adaptive, Policy, Switch
+from cepheid.optimize.adapt import Policy, Switch, policy_of
 from cepheid.pattern import EventClass, Query, walk
 
 OUTPUTS = ("events", "positions")
@@ -59,6 +59,11 @@ def match(
     if output not in OUTPUTS:
         raise InputProblem(f"there is no output `{shown(output)}`", expected=f"one of {listing(OUTPUTS)}")
     if session is not None or is_spark(events):
+        if adaptive is not False:
+            raise InputProblem(
+                "a query over tables in Spark has the same plan all the time",
+                expected="`adaptive` for events outside Spark, or for `cepheid.stream`",
+            )
         from cepheid.backends import spark_api  # Spark, which takes seconds to load
 
         return spark_api.match(
@@ -101,6 +106,7 @@ def explain(
     evaluator: str | None = None,
     params: Mapping[str, Any] | None = None,
     options: Mapping[str, str | bool] | None = None,
+    adaptive: bool | Policy = False,
 ) -> str:
     """What a query means (`level="query"`), how it is evaluated on events like these (`"plan"`, the default where there
     are events), or the code generated for it (`"code"`)."""
@@ -133,7 +139,7 @@ def explain(
     opened = frames.opened(events, Columns(type_column, time_column))
     if opened is None:
         raise InputProblem("the iterator of events is empty", expected="at least one batch, to know the columns")
-    wishes = Wishes(params or {}, evaluator, options or {})
+    wishes = Wishes(params or {}, evaluator, options or {}, adaptive=policy_of(adaptive))
     prepared = _prepared(query, parsed, opened.source, time_unit, wishes)
     if level == "code":
         return code_of(prepared)
@@ -160,12 +166,6 @@ def _require_settled_classes(query: Query) -> None:
                 span=node.span,
                 expected=f"`{node.var} {node.var}` for the type, or events that are all there (a table, a file)",
             )
-
-
-def policy_of(adaptive: bool | Policy) -> Policy | None:
-    if isinstance(adaptive, bool):
-        return Adaptive() if adaptive else None
-    return adaptive
 
 
 def is_spark(events: Any) -> bool:

@@ -23,6 +23,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.state import GroupStateTimeout
 
+from cepheid.backends.adaptation import told as told_switch
 from cepheid.backends.checkpoint import Checkpoint, Ownership
 from cepheid.backends.stream_metrics import Metrics, MetricsListener, Tally, metrics_of
 from cepheid.backends.stream_output import END_OF_TIME_NAME, Sink, batch_name
@@ -37,12 +38,14 @@ from cepheid.backends.stream_worker import (
     REJECTS,
     STATE,
     STATES,
+    SWITCHES,
     Drain,
     Pack,
     Step,
     Unpack,
 )
 from cepheid.errors import CepheidError, InputProblem
+from cepheid.optimize.adapt import Switch
 
 WATERMARK_DELAY = "spark.watermarkDelayMs"
 """The metadata by which Spark knows the column of event time. Internal to Spark, so held by a test."""
@@ -298,6 +301,9 @@ class _Deliver:
                 told = json.loads(row["block"])
                 tally.last_events += told["events"]
                 tally.watermark = told["watermark"]
+            elif row["kind"] == SWITCHES:
+                switch = told_switch(Switch(**json.loads(row["block"])))
+                tally.switches.append((self.stream.plan.queries[row["query"]].name, switch))
         tally.events += tally.last_events
 
     def _call_writers(self, kept: DataFrame, batch_id: int) -> None:

@@ -22,6 +22,7 @@ from cepheid.backends.stream_reader import RowReader
 from cepheid.errors import CepheidError, InputProblem
 from cepheid.events import UNTYPED, Schema
 from cepheid.lang import parse
+from cepheid.optimize.adapt import Policy, policy_of
 from cepheid.pattern import EventClass, Query, walk
 
 ONE = "query"
@@ -56,6 +57,7 @@ def stream(
     params: Mapping[str, Any] | None = None,
     evaluator: str | None = None,
     options: Mapping[str, str | bool] | None = None,
+    adaptive: bool | Policy = False,
 ) -> RunningStream:
     """Starts a query (or several, by name, in one pass) on a streaming DataFrame.
 
@@ -66,12 +68,13 @@ def stream(
     stream goes on after a stop or a crash.
 
     Events of the same time are ordered by the columns `order_by`, or else by all their columns. `types` are the event
-    types of the input, for queries whose names may or may not be types."""
+    types of the input, for queries whose names may or may not be types. With `adaptive=True` (or an `Adaptive` with
+    other thresholds) plans change between batches when the stream does; `metrics().switches` tells when and why."""
     queries = _parsed(query, dialect)
     found = SparkEvents.of(events, Columns(type_column, time_column))
     unit = None if time_unit is None else unit_of(time_unit)
     shape = shape_of(found, unit, types)
-    wishes = Wishes(params or {}, evaluator, options or {})
+    wishes = Wishes(params or {}, evaluator, options or {}, adaptive=policy_of(adaptive))
     with _located(query):
         plan = plan_stream(queries, shape, watermark, wishes=wishes, order=order_by, buckets=buckets)
     session = found.frame.sparkSession

@@ -16,18 +16,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid.backends import stream_state
+from cepheid.backends.adaptation import Kernels, caught_up
 from cepheid.backends.found import Found, first_and_last, from_matches, position_columns
 from cepheid.backends.local_events import complete_matches
 from cepheid.backends.sources import readable
 from cepheid.backends.stepping import TIME, Stepper
+from cepheid.backends.stream_adaptation import Adapted
 from cepheid.backends.stream_pack import from_bytes, joined, to_bytes
 from cepheid.backends.stream_plan import StreamPlan, StreamQuery, mask_column
 from cepheid.backends.stream_reader import as_json
 from cepheid.backends.summaries import summary_of
 from cepheid.codegen.columns import MASK
 from cepheid.kernels import END_OF_TIME, Array, Kernel, Positions
-from cepheid.kernels.registry import kernel_for
+from cepheid.optimize.adapt import Switch, horizon, same_work
 from cepheid.pattern import negatives
+from cepheid.physical import Plan
 from cepheid.semantics import Match, evaluate
 
 
@@ -70,6 +73,8 @@ class Given:
 
     late: pa.RecordBatch | None
     matches: list[tuple[int, pa.RecordBatch]]
+    switches: list[tuple[int, Switch]] = field(default_factory=list)
+    """The plans that changed, by the number of their query."""
 
 
 class Workshop:
@@ -80,12 +85,13 @@ class Workshop:
         self.fingerprint = plan.fingerprint()
         self.kept = plan.kept_schema()
         self.packed = plan.packed_schema()
-        self.kernels: dict[int, Kernel] = {}
+        self.kernels: dict[int, Kernels] = {}
 
-    def kernel(self, number: int) -> Kernel:
+    def kernel(self, number: int, plan: Plan) -> Kernel:
+        """The kernel of a query, by the plan that is in use."""
         if number not in self.kernels:
-            self.kernels[number] = kernel_for(self.plan.queries[number].prepared.plan)
-        return self.kernels[number]
+            self.kernels[number] = Kernels()
+        return self.kernels[number].of(plan)
 
 
 @dataclass(slots=True)
@@ -103,6 +109,10 @@ class Bucket:
     """How many matches each query with LIMIT has given."""
     memory: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
     """For each query with a kernel, its state and its encoder's."""
+    adapted: dict[int, Adapted] = field(default_factory=dict)
+    """For each query whose plan may change, the one in use."""
+    switches: list[tuple[int, Switch]] = field(default_factory=list)
+    """The plans that changed in the batch at hand."""
 
     @classmethod
     def new(cls, workshop: Workshop, number: int) -> Bucket:
@@ -121,6 +131,7 @@ class Bucket:
 
     def step(self, arrived: Sequence[pa.RecordBatch], watermark: int) -> Given:
         """Take in events, and let time pass up to the watermark."""
+        self.switches = []
         late = self._take_in(arrived, watermark)
         released = self._release(watermark)
         if released.num_rows:
@@ -135,7 +146,7 @@ class Bucket:
                 oldest.append(needed_from)
             self.rows = self.rows.after(min(oldest))
             self.watermark = watermark
-        return Given(late, matches)
+        return Given(late, matches, self.switches)
 
     def _take_in(self, arrived: Sequence[pa.RecordBatch], watermark: int) -> pa.RecordBatch | None:
         if not arrived:
@@ -180,8 +191,12 @@ class Bucket:
         """What a query gives, and the position of the first row that it still needs."""
         if query.by_oracle:
             return self._by_oracle(number, query, watermark)
-        stepper = Stepper.start(self.workshop.kernel(number), released.num_rows)
-        if number in self.memory:
+        switched = self._adapt(number, query, released.num_rows)
+        plan = self.adapted[number].plan if number in self.adapted else query.prepared.plan
+        stepper = Stepper.start(self.workshop.kernel(number, plan), released.num_rows)
+        if switched:
+            self._catch_up(number, query, stepper, released.num_rows)
+        elif number in self.memory:
             arrays, encoder = self.memory[number]
             stepper.state = stream_state.read_arrays(arrays, stepper.compiled.arrays)
             stepper.encoder.restore(encoder)
@@ -197,6 +212,8 @@ class Bucket:
             row = summary_of(replace(query.prepared, kernel=stepper.compiled), stepper)
             outputs.append(self.plan.reader.shown(query.prepared, [row]))
         oldest = min(stepper.oldest, self.rows.end)
+        if query.prepared.adaptive is not None:
+            oldest = min(oldest, self._replayed_from(query, self.rows.table.num_rows))
         if self._is_over(query, oldest, watermark):
             self.memory.pop(number, None)
             oldest = self.rows.end
@@ -210,15 +227,55 @@ class Bucket:
         self, number: int, query: StreamQuery, stepper: Stepper, released: pa.RecordBatch, watermark: int
     ) -> Iterator[Positions]:
         if released.num_rows:
-            names = query.read_by_kernel(self.plan.schema)
-            arrays = [*(readable(released.column(name)) for name in names), released.column(TIME)]
-            masks = released.column(mask_column(number))
-            yield from stepper.step(pa.RecordBatch.from_arrays([*arrays, masks], names=[*names, TIME, MASK]))
+            yield from stepper.step(self._for_kernel(number, query, released))
         if watermark == END_OF_TIME:
             yield from stepper.finish_lazily()
         elif watermark > self.watermark and not query.prepared.plan.counts_events:
             stepper.state, parts = stepper.kernel.advance_lazily(stepper.state, watermark - 1)
             yield from parts
+
+    def _for_kernel(self, number: int, query: StreamQuery, rows: pa.RecordBatch) -> pa.RecordBatch:
+        names = query.read_by_kernel(self.plan.schema)
+        arrays = [*(readable(rows.column(name)) for name in names), rows.column(TIME)]
+        return pa.RecordBatch.from_arrays([*arrays, rows.column(mask_column(number))], names=[*names, TIME, MASK])
+
+    # --- plans that change --------------------------------------------------------------------------------------------
+
+    def _adapt(self, number: int, query: StreamQuery, came: int) -> bool:
+        """Whether another plan takes over before the events that just came."""
+        policy, adapted = query.prepared.adaptive, self.adapted.get(number)
+        if policy is None:
+            if adapted is not None:
+                adapted.since = self.rows.end  # from now on rows are kept for matches only
+            return False
+        if adapted is None:
+            since = self.rows.end - came if number in self.memory else 0
+            adapted = self.adapted[number] = Adapted.start(query.prepared, since)
+        if not came:
+            return False
+        before, recent = adapted.plan, self._for_kernel(number, query, self.rows.table)
+        kernel = self.workshop.kernel(number, before)
+        decision = adapted.decide(came, recent, kernel, self._replayed_from(query, recent.num_rows - came))
+        if decision is None or same_work(before, decision.plan):
+            return False
+        adapted.switch(decision)
+        self.switches.append((number, Switch.of(self.rows.end - came, before, decision)))
+        return True
+
+    def _catch_up(self, number: int, query: StreamQuery, stepper: Stepper, came: int) -> None:
+        """Leads a new kernel to where the old one was, before the events that just came."""
+        kept = self._for_kernel(number, query, self.rows.table.slice(0, self.rows.table.num_rows - came))
+        stepper.state, stepper.encoder = caught_up(stepper.kernel, self.rows.first, [kept])
+        if self.watermark > -END_OF_TIME and not query.prepared.plan.counts_events:
+            stepper.state, _ = stepper.kernel.advance(stepper.state, self.watermark - 1)
+
+    def _replayed_from(self, query: StreamQuery, count: int) -> int:
+        """The position from which on another plan needs the events, after the first `count` that are kept."""
+        reach = horizon(query.prepared.plan)
+        if query.prepared.plan.counts_events or not count:
+            return self.rows.first + max(count - 1 - reach, 0)
+        ticks = np.asarray(self.rows.table.column(TIME))[:count]
+        return self.rows.first + int(np.searchsorted(ticks, ticks[-1] - reach))
 
     def _is_over(self, query: StreamQuery, oldest: int, watermark: int) -> bool:
         """Whether nothing that was seen can matter any more. A negated event is in no match, so only time tells that it
@@ -333,6 +390,7 @@ class Bucket:
             "first": self.rows.first,
             "given": {str(number): count for number, count in self.given.items()},
             "queries": numbers,
+            "plans": {str(number): adapted.to_data() for number, adapted in self.adapted.items()},
             "waiting": waiting.num_rows,
             "kept": rows.num_rows,
             "oldest": min(oldest, default=None),
@@ -353,6 +411,10 @@ class Bucket:
             header["last"],
             {int(number): count for number, count in header["given"].items()},
             {number: (memory[2 * i], memory[2 * i + 1]) for i, number in enumerate(header["queries"])},
+            {
+                int(number): Adapted.of_data(workshop.plan.queries[int(number)].prepared, data)
+                for number, data in header.get("plans", {}).items()
+            },
         )
 
 

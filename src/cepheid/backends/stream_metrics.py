@@ -13,6 +13,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from cepheid.optimize.adapt import Switch
+
 
 @dataclass(slots=True)
 class Tally:
@@ -29,6 +31,8 @@ class Tally:
     """The bytes of the state of each bucket that was touched."""
     watermark: int | None = None
     """In ticks of the time column."""
+    switches: list[tuple[str, Switch]] = field(default_factory=list)
+    """Every change of a plan, with the name of its query; buckets decide for themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,7 @@ class Metrics:
     state_buckets: int
     watermark: int | None
     latency_ms: int
+    switches: tuple[tuple[str, Switch], ...] = ()
 
 
 def metrics_of(tally: Tally, duration: Mapping[str, int]) -> Metrics:
@@ -62,6 +67,7 @@ def metrics_of(tally: Tally, duration: Mapping[str, int]) -> Metrics:
         state_buckets=len(sizes),
         watermark=tally.watermark,
         latency_ms=latency,
+        switches=tuple(tally.switches),
     )
 
 

@@ -6,7 +6,7 @@ Every batch begins from bytes, as after a restart. What Spark adds is storage an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -14,6 +14,7 @@ from cepheid.backends.stream_bucket import Bucket, Workshop
 from cepheid.backends.stream_pack import Packet, packets
 from cepheid.backends.stream_plan import StreamPlan
 from cepheid.kernels import END_OF_TIME
+from cepheid.optimize.adapt import Switch
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Simulated:
     rejects: list[pa.RecordBatch]
     states: tuple[int, ...] = ()
     """The bytes of all states after each batch."""
+    switches: list[tuple[str, Switch]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -43,7 +45,7 @@ class Simulation:
             self._batch([], self.watermark, out)
         if end_of_time:
             self._batch([], END_OF_TIME, out)
-        return Simulated(out.matches, out.late, out.rejects, tuple(self.sizes))
+        return replace(out, states=tuple(self.sizes))
 
     @property
     def watermark(self) -> int:
@@ -60,6 +62,7 @@ class Simulation:
                 out.late.append(given.late)
             for query, matches in given.matches:
                 out.matches[self.plan.queries[query].name].append(matches)
+            out.switches.extend((self.plan.queries[query].name, switch) for query, switch in given.switches)
             if not bucket.is_empty:
                 self.states[number] = bucket.save()
         self.sizes.append(sum(map(len, self.states.values())))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pandas as pd
@@ -20,7 +20,7 @@ PACKED = "bucket int, rejected boolean, block binary, at timestamp"
 GIVEN = "kind string, query int, number long, block binary"
 STATE = "s binary"
 """One flat column, in lower case: the only kind of schema that Spark lets a state keep for ever."""
-MATCHES, LATE, REJECTS, STATES = "matches", "late", "rejects", "states"
+MATCHES, LATE, REJECTS, STATES, SWITCHES = "matches", "late", "rejects", "states", "switches"
 
 _PACKED_ARROW = pa.schema(
     [
@@ -33,14 +33,16 @@ _PACKED_ARROW = pa.schema(
 _GIVEN_ARROW = pa.schema([("kind", pa.string()), ("query", pa.int32()), ("number", pa.int64()), ("block", pa.binary())])
 
 
-_workshops: dict[str, Workshop] = {}
+_workshops: dict[tuple[str, str], Workshop] = {}
 """A worker serves many tasks, and makes the kernels of a plan once."""
 
 
 def _workshop(plan: StreamPlan, fingerprint: str) -> Workshop:
-    if fingerprint not in _workshops:
-        _workshops[fingerprint] = Workshop(plan)
-    return _workshops[fingerprint]
+    # A stream may go on with another policy; what it was made by, which the fingerprint tells, is then the same.
+    made_for = fingerprint, repr([query.prepared.adaptive for query in plan.queries])
+    if made_for not in _workshops:
+        _workshops[made_for] = Workshop(plan)
+    return _workshops[made_for]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,9 @@ def given_rows(given: Given) -> list[tuple[str, int, int, bytes]]:
     rows = [(MATCHES, number, batch.num_rows, to_bytes(batch)) for number, batch in given.matches]
     if given.late is not None:
         rows.append((LATE, 0, given.late.num_rows, to_bytes(given.late)))
+    rows += [
+        (SWITCHES, number, switch.events, json.dumps(asdict(switch)).encode()) for number, switch in given.switches
+    ]
     return rows
 
 

@@ -12,8 +12,9 @@ From Python: `cepheid.match(query, events, adaptive=True)`, or with thresholds
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol
 
 from cepheid.errors import InputProblem
 from cepheid.optimize.alternatives import alternatives
@@ -21,7 +22,20 @@ from cepheid.optimize.cost import total_cost
 from cepheid.optimize.search import Situation, tree_plan
 from cepheid.optimize.stats import Drift, Stats, drift
 from cepheid.pattern import Kleene, walk
-from cepheid.physical import Plan, tree_text
+from cepheid.physical import (
+    ConNode,
+    DisNode,
+    GroupNode,
+    KseqNode,
+    LeafBuffer,
+    NegNode,
+    NseqNode,
+    Plan,
+    SeqNode,
+    TreeNode,
+    TreePlan,
+    tree_text,
+)
 
 OBSERVED_EVERY = 1 << 14
 """Events between two looks at the stream: looking costs some tenths of a millisecond."""
@@ -117,6 +131,13 @@ class Adaptive:
         return Decision(best, f"{changed}; {costs}", changed, before, after)
 
 
+def policy_of(adaptive: bool | Policy) -> Policy | None:
+    """What people write, as a policy; None for plans that stay as they are."""
+    if isinstance(adaptive, bool):
+        return Adaptive() if adaptive else None
+    return adaptive
+
+
 # --- plans ------------------------------------------------------------------------------------------------------------
 
 
@@ -149,6 +170,37 @@ def same_work(one: Plan, other: Plan) -> bool:
 
 def plan_text(plan: Plan) -> str:
     return plan.evaluator if plan.tree is None else " | ".join(map(tree_text, plan.tree.trees))
+
+
+_NODES: Mapping[str, type[TreeNode]] = {
+    node.__name__: node for node in (LeafBuffer, SeqNode, ConNode, DisNode, NseqNode, KseqNode, NegNode, GroupNode)
+}
+
+
+def trees_to_data(plan: Plan) -> list[dict[str, Any]]:
+    """The trees of a plan as JSON can hold them, without what was expected of them."""
+    return [_node_to_data(tree) for tree in plan.tree.trees] if plan.tree is not None else []
+
+
+def with_trees(plan: Plan, data: Sequence[Mapping[str, Any]]) -> Plan:
+    """The plan with the trees that `trees_to_data` gave."""
+    return replace(plan, tree=TreePlan(tuple(_node_of_data(tree) for tree in data)))
+
+
+def _node_to_data(node: TreeNode) -> dict[str, Any]:
+    parts = {field.name: getattr(node, field.name) for field in fields(node) if not field.kw_only}
+    told = {name: _node_to_data(part) if isinstance(part, TreeNode) else part for name, part in parts.items()}
+    return {"node": type(node).__name__, **told}
+
+
+def _node_of_data(data: Mapping[str, Any]) -> TreeNode:
+    parts = {name: part for name, part in data.items() if name != "node"}
+    for name, part in parts.items():
+        if isinstance(part, Mapping):
+            parts[name] = _node_of_data(part)
+        elif isinstance(part, list):
+            parts[name] = tuple(part)
+    return _NODES[data["node"]](**parts)
 
 
 # --- what a switch needs ----------------------------------------------------------------------------------------------

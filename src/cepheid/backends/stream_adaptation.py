@@ -1,0 +1,93 @@
+"""The plan of a query in one bucket of a stream, which may change between two batches: what is remembered of it in the
+bucket's state, so that a restart goes on with the plan that was in use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from cepheid.backends.adaptation import Watch
+from cepheid.backends.prepare import Prepared
+from cepheid.backends.stepping import encoder_for
+from cepheid.errors import NotAvailable
+from cepheid.kernels import Kernel
+from cepheid.optimize.adapt import Adaptive, Decision, Policy, trees_to_data, with_trees
+from cepheid.optimize.stats import RunningStats, Stats, from_json, to_json
+from cepheid.physical import Plan
+
+ENOUGH = 1_024
+"""How many events must have come for a look at the stream: fewer say little."""
+LOOKED_AT = 1 << 13
+"""At how many events a look is taken."""
+
+
+@dataclass(slots=True)
+class Adapted:
+    """The plan of one query in one bucket. `unseen` events have come since the last look; from the position `since` on
+    all events have been kept that another plan would need."""
+
+    plan: Plan
+    watch: Watch
+    unseen: int = 0
+    since: int = 0
+
+    @classmethod
+    def start(cls, prepared: Prepared, since: int) -> Adapted:
+        return cls(prepared.plan, Watch.start(_policy(prepared), prepared.plan, prepared.stats), since=since)
+
+    def decide(self, came: int, recent: pa.RecordBatch, kernel: Kernel, replayed_from: int) -> Decision | None:
+        """After `came` new events, the last of the recent ones; None where it is no time to decide. Events from the
+        position `replayed_from` on would be needed to switch."""
+        self.unseen += came
+        if self.unseen < min(self.watch.policy.observed_every, ENOUGH):
+            return None
+        looked_at = recent.slice(max(recent.num_rows - min(self.unseen, LOOKED_AT), 0))
+        self.unseen = 0
+        self.watch.observer.last = None  # not all of the events since the last look are looked at
+        decision = self.watch.decide(self.plan, looked_at, encoder_for(kernel).encode(looked_at))
+        if decision.plan.bits != self.plan.bits:
+            raise NotAvailable(
+                "in a stream, plans can only change to plans of the same evaluator",
+                hint="the parts that an event can play are decided before it comes to its bucket",
+            )
+        return decision if replayed_from >= self.since or not self.since else None
+
+    def switch(self, decision: Decision) -> None:
+        self.plan = decision.plan
+        self.watch.follow(decision)
+
+    # --- as part of a state -------------------------------------------------------------------------------------------
+
+    def to_data(self) -> dict[str, Any]:
+        return {
+            "trees": trees_to_data(self.plan),
+            "planned_with": _stats_to_data(self.watch.planned_with),
+            "observed": [_stats_to_data(stats) for stats in self.watch.running.observations],
+            "unseen": self.unseen,
+            "since": self.since,
+        }
+
+    @classmethod
+    def of_data(cls, prepared: Prepared, data: Mapping[str, Any]) -> Adapted:
+        plan = with_trees(prepared.plan, data["trees"]) if data["trees"] else prepared.plan
+        watch = Watch.start(_policy(prepared), plan, _stats_of_data(data["planned_with"]))
+        observed = tuple(map(_stats_of_data, data["observed"]))
+        watch.running = RunningStats(watch.policy.observations, observed)
+        return cls(plan, watch, data["unseen"], data["since"])
+
+
+def _policy(prepared: Prepared) -> Policy:
+    """Where plans no longer change, the plan that was in use stays, and the policy is not asked."""
+    return prepared.adaptive or Adaptive()
+
+
+def _stats_to_data(stats: Stats) -> Any:
+    return json.loads(to_json(stats))
+
+
+def _stats_of_data(data: Any) -> Stats:
+    return from_json(json.dumps(data), "the statistics in a state")
