@@ -224,3 +224,9 @@ def test_the_how_to_works_as_it_stands(tmp_path: Path, monkeypatch: pytest.Monke
         with contextlib.redirect_stdout(printed):
             exec(compile(code, "python.md", "exec"), names)
         assert printed.getvalue() == expected, code
+
+
+@pytest.mark.parametrize("options", [{"algoritm": "basic"}, {"algorithm": "fastest"}])
+def test_options_that_are_none_are_refused(options: dict[str, str]) -> None:
+    with pytest.raises(cepheid.CepheidError, match="algorithm"):
+        cepheid.match(PAIR, SHOP, options=options)
