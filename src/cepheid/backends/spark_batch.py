@@ -47,6 +47,8 @@ _LARGEST_PARTITION = 128 << 20
 _WORTH_DIVIDING = 1 << 20
 """Bytes of input below which one task is done before several have started."""
 _LONGEST_RANGE = 1 << 62
+_WORTH_A_TASK = 8 << 20
+"""The bytes of input below which another task costs more than it saves."""
 _TASKS_PER_CORE = 2
 _SHARES_PER_CORE = 4
 """Row groups are of unequal use: smaller shares even it out."""
@@ -150,7 +152,7 @@ class SparkJob:
         if isinstance(self.distribution, Sliced) and files.times is not None and count > 1:
             slices = self._slices_of(*files.times, self.distribution, count)
         count = slices.count if slices is not None else count if isinstance(self.distribution, Keyed) else 1
-        shares = files.shares(_SHARES_PER_CORE * session.sparkContext.defaultParallelism)
+        shares = files.shares(self._tasks(files.size, _SHARES_PER_CORE))
         read = ReadTask(
             plan=self.prepared.plan,
             columns=self.events.columns,
@@ -234,8 +236,12 @@ class SparkJob:
             return 1
         session = self.events.frame.sparkSession
         most = max(int(session.conf.get("spark.sql.shuffle.partitions") or 200), 1)
-        cores = session.sparkContext.defaultParallelism
-        return max(min(-(-size // _LARGEST_PARTITION), most), _TASKS_PER_CORE * cores)
+        return max(min(-(-size // _LARGEST_PARTITION), most), self._tasks(size, _TASKS_PER_CORE))
+
+    def _tasks(self, size: int, most_per_core: int) -> int:
+        """All cores have something to do, and more than once where there is enough of it."""
+        cores = self.events.frame.sparkSession.sparkContext.defaultParallelism
+        return max(min(size // _WORTH_A_TASK, most_per_core * cores), cores)
 
     def _input_bytes(self) -> int:
         """What Spark thinks the input holds, or what the files say."""
