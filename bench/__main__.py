@@ -43,8 +43,9 @@ def main(
     for benchmark in chosen:
         report = benchmark.run(quick)
         console.print(report.table())
-        (output / f"{report.name}.md").write_text(report.markdown(), encoding="utf-8")
-        console.print(f"picture: {draw(report, output)}\n", highlight=False, soft_wrap=True)
+        picture = draw(report, output)
+        (output / f"{report.name}.md").write_text(report.section(picture.name), encoding="utf-8")
+        console.print(f"picture: {picture}\n", highlight=False, soft_wrap=True)
         console.file.flush()
 
 

@@ -20,7 +20,7 @@ _CAPTION_WIDTH = 110
 
 
 def draw(report: Report, directory: Path) -> Path:
-    """The picture of a report, with what the paper's text says under it."""
+    """The picture of a report, with what to compare it with under it."""
     figure = Figure(figsize=_SIZE, layout="constrained")
     axes = figure.add_subplot()
     if all(isinstance(point, int | float) for point in report.points):
@@ -36,7 +36,7 @@ def draw(report: Report, directory: Path) -> Path:
     axes.set_title(report.title, fontsize=10)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
-    figure.supxlabel("The paper: " + "\n".join(textwrap.wrap(report.paper, _CAPTION_WIDTH)), fontsize=7)
+    figure.supxlabel("To compare: " + "\n".join(textwrap.wrap(report.paper, _CAPTION_WIDTH)), fontsize=7)
     path = directory / f"{report.name}.png"
     figure.savefig(path, dpi=_DOTS_PER_INCH)
     return path

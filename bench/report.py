@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
 
 from rich.table import Table
 
@@ -28,7 +32,8 @@ class Report:
     """What varies from row to row."""
     samples: tuple[Sample, ...]
     paper: str
-    """What the paper's text says of it (its figures are images, so only the numbers in the text are given)."""
+    """What to compare it with: what the paper's text says (its figures are images, so only the numbers in the text are
+    given), or the target."""
     baseline: str | None = None
     columns: tuple[Column, ...] = ()
     value: Callable[[Sample], float] = lambda sample: sample.throughput
@@ -55,7 +60,7 @@ class Report:
         return sample.throughput / of_baseline[0].throughput if of_baseline else None
 
     def table(self) -> Table:
-        table = Table(title=f"{self.name}: {self.title}", caption=f"The paper: {self.paper}", title_justify="left")
+        table = Table(title=f"{self.name}: {self.title}", caption=f"To compare: {self.paper}", title_justify="left")
         table.caption_justify = "left"
         table.add_column(self.point, no_wrap=True)
         table.add_column("variant", no_wrap=True)
@@ -69,6 +74,14 @@ class Report:
                 table.add_row(*self._row(sample))
             table.add_section()
         return table
+
+    def section(self, picture: str) -> str:
+        """The report as a section of a document."""
+        command = f"`make bench ARGS={self.name}`"
+        return (
+            f"# {self.name}: {self.title}\n\n{self.markdown()}\n"
+            f"To compare: {self.paper}\n\n![{self.title}]({picture})\n\nMade by {command} on {machine()}.\n"
+        )
 
     def markdown(self) -> str:
         """The table as text for a document."""
@@ -90,6 +103,15 @@ class Report:
             ratio = self.ratio(sample)
             row.append("" if ratio is None else f"{ratio:.3g}")
         return [*row, *(column.cell(sample) for column in self.columns)]
+
+
+def machine() -> str:
+    """What the figures were measured on."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    model = models[0] if models else platform.processor() or platform.machine()
+    packages = ", ".join(f"{name} {version(name)}" for name in ("numba", "pyarrow", "pyspark"))
+    return f"{os.cpu_count()} cores ({model}), Python {platform.python_version()}, {packages}"
 
 
 def shown(value: object) -> str:
