@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,8 +23,10 @@ from strategies import sase_queries, zstream_queries
 from strategies import streams as drawn_streams
 from test_kernel_tree import drawn_plan
 from test_stream import QUERIES, SCHEMA, TYPES, cut, multiset, random_rows
+from typer.testing import CliRunner, Result
 
 import cepheid
+from cepheid import cli
 from cepheid.backends.adaptation import AdaptiveStepper, stepper_for
 from cepheid.backends.observation import Observer
 from cepheid.backends.prepare import Prepared, Wishes
@@ -376,3 +381,34 @@ def test_a_stream_that_changes_gets_another_plan() -> None:
     assert multiset(simulated.matches["q"]) == multiset(cepheid.match(query, table, time_unit="ms"))
     reasons = [switch.reason for _, switch in simulated.switches]
     assert any("the selectivity of `Oracle.price" in reason for reason in reasons)
+
+
+# --- on the command line ----------------------------------------------------------------------------------------------
+
+
+def ran(*arguments: object) -> Result:
+    return CliRunner().invoke(cli.app, ["run", *map(str, arguments)])
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+def test_the_summary_of_a_run_tells_how_the_plan_changed(ending: str, tmp_path: Path) -> None:
+    place = tmp_path / f"stocks.{ending}"
+    table = stocks(2_000, (1, 100, 100, 100))
+    if ending == "parquet":
+        pq.write_table(table, place)
+    else:
+        place.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    query = "PATTERN IBM;(Sun & Oracle);Google WHERE Oracle.price > Sun.price WITHIN 9 units"
+    told = ran("--query", query, "--input", place, "--backend", "local", "--adaptive")
+    fixed = ran("--query", query, "--input", place, "--backend", "local")
+    assert sorted(told.stdout.splitlines()) == sorted(fixed.stdout.splitlines())
+    assert "the plan changed after 0 events from [IBM; [[Sun & Oracle]; Google]] to" in " ".join(told.stderr.split())
+    assert "the plan changed" not in fixed.stderr
+
+
+def test_only_the_local_backend_changes_plans(tmp_path: Path) -> None:
+    place = tmp_path / "stocks.parquet"
+    pq.write_table(stocks(10), place)
+    refused = ran("--query", "PATTERN IBM;Sun WITHIN 9 units", "--input", place, "--adaptive")
+    assert refused.exit_code == 2
+    assert "--backend local" in refused.stderr

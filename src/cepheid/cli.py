@@ -34,6 +34,7 @@ from cepheid.backends.matches import (
 from cepheid.binding import bind, warnings_for
 from cepheid.cli_options import (
     STANDARD,
+    Adaptive,
     Backend,
     Dialect,
     Inputs,
@@ -203,6 +204,7 @@ def run_command(
     time_column: TimeColumn = "ts",
     time_unit: TimeUnit = "ms",
     param: Params = None,
+    adaptive: Adaptive = False,
     rejects: Annotated[
         str | None,
         typer.Option(metavar="PATH", help="Malformed rows and why; next to the output unless told otherwise."),
@@ -219,13 +221,15 @@ def run_command(
         raise InputProblem("there are no events to look at", expected="--input [TYPE=]PATH, at least once")
     written = QueryText(query, "query", dialect) if query is not None else read_query(query_file or "", dialect)
     inputs = [Input.parse(text) for text in input]
-    settings = Settings(backend, type_column, time_column, time_unit, read_params(param))
+    settings = Settings(backend, type_column, time_column, time_unit, read_params(param), adaptive)
     parsed = written.parse()
     if output != STANDARD:
         require_writable_name(output)
         require_distinct(output, inputs)
     if rejects is not None:
         require_distinct(rejects, inputs)
+    if adaptive and backend != "local":
+        raise InputProblem("plans change on the backend `local` only", expected="--backend local with --adaptive")
     if backend in ("local", "spark"):
         from cepheid.backends.parquet_job import parquet_job  # pyarrow and NumPy, which the reference does without
 
@@ -253,6 +257,7 @@ def run_command(
         loaded.clock,
         loaded.time_column,
         outcome.plan,
+        outcome.switches,
     )
     _finish(ran, outcome.warnings, loaded.rejects, _write_rejects(loaded.rejects, output, rejects))
 
@@ -271,7 +276,10 @@ def _run_parquet(job: ParquetJob, output: str, rejects: str | None) -> None:
     source, prepared = job.source, job.prepared
     found = list(source.rejects())
     time_column = source.columns.time
-    ran = report.Ran(prepared.query, source.count, matches, len(found), prepared.clock, time_column, prepared.plan)
+    read = source.count
+    ran = report.Ran(
+        prepared.query, read, matches, len(found), prepared.clock, time_column, prepared.plan, job.switches
+    )
     _finish(ran, job.warnings, found, _write_rejects(found, output, rejects))
 
 

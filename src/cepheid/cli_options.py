@@ -35,6 +35,10 @@ TimeColumn = Annotated[str, typer.Option(help="The column that holds an event's 
 TimeUnit = Annotated[
     str, typer.Option(help="What an integer time column counts: us, ms, s, min, h, d or w. Timestamps need none.")
 ]
+Adaptive = Annotated[
+    bool,
+    typer.Option("--adaptive", help="Change the plan when rates or selectivities do (windows and tree plans only)."),
+]
 Params = Annotated[
     list[str] | None,
     typer.Option("--param", "-p", metavar="NAME=VALUE", help="A value for a parameter of the query; may be repeated."),

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from cepheid import report
 from cepheid.backends.job import QueryText
-from cepheid.cli_options import Dialect, Params, TimeColumn, TimeUnit, TypeColumn, read_params, read_query
+from cepheid.cli_options import Adaptive, Dialect, Params, TimeColumn, TimeUnit, TypeColumn, read_params, read_query
 from cepheid.errors import InputProblem, shown
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def stream_command(
     time_column: TimeColumn = "ts",
     time_unit: TimeUnit = "ms",
     param: Params = None,
+    adaptive: Adaptive = False,
     master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
 ) -> None:
     """Find the matches of queries in a stream of files, exactly once, until stopped.
@@ -87,6 +88,7 @@ def stream_command(
         params=read_params(param),
         files_per_batch=files_per_batch,
         master=master,
+        adaptive=adaptive,
     )
     console = Console(stderr=True, highlight=False)
     for note in prepared.plan.notes():
@@ -146,6 +148,7 @@ def _summary(running: RunningStream, to_the_end: bool, places: Any) -> list[str]
             for name, number in running.end_time().items()
         ]
     lines.append(f"{report.count(tally.batches, 'batch', 'batches')}, {report.count(tally.late, 'late event')}")
+    lines += [f"{name}: the plan of a bucket changed {switch}" for name, switch in tally.switches]
     if tally.late:
         lines.append(f"late events are in {places.late}")
     if tally.rejects:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -17,6 +18,9 @@ from cepheid.expr import OccursWithin, walk
 from cepheid.pattern import Conj, Kleene, Query, Role, Seq, Timer, roles
 from cepheid.pattern import walk as walk_pattern
 from cepheid.physical import REFERENCE, Plan
+
+if TYPE_CHECKING:
+    from cepheid.optimize.adapt import Switch
 
 FIRST_FEW = 3
 
@@ -32,6 +36,7 @@ class Ran:
     clock: Clock
     time_column: str
     plan: Plan | None = None
+    switches: Sequence[Switch] = ()
 
 
 def say(console: Console, text: str, style: str = "") -> None:
@@ -53,6 +58,8 @@ def summary(ran: Ran, rejects_at: str | None) -> Iterator[str]:
         )
     if ran.plan is not None:
         yield evaluator_line(ran.plan)
+    for switch in ran.switches:
+        yield f"the plan changed {switch}"
 
 
 def evaluator_line(plan: Plan) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cepheid.backends.files import Loaded
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
@@ -12,13 +12,17 @@ from cepheid.pattern import Query
 from cepheid.physical import Plan
 from cepheid.semantics import Match
 
+if TYPE_CHECKING:
+    from cepheid.optimize.adapt import Switch
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The matches, and the plan by which a backend found them."""
+    """The matches, the plan by which a backend found them, and how it changed."""
 
     matches: list[Match]
     plan: Plan | None = None
+    switches: tuple[Switch, ...] = ()
 
 
 Run = Callable[[Query, Loaded, Mapping[str, Any]], Answer]
@@ -26,8 +30,10 @@ Run = Callable[[Query, Loaded, Mapping[str, Any]], Answer]
 NAMES = ("reference", "local", "spark")
 
 
-def backend(name: str) -> Run:
-    """The function that runs a query on the backend of this name."""
+def backend(name: str, adaptive: bool = False) -> Run:
+    """The function that runs a query on the backend of this name; `adaptive` if its plan may change while it runs."""
+    if adaptive and name != "local":
+        raise InputProblem("plans change on the backend `local` only", expected="--backend local with --adaptive")
     if name == "reference":
         from cepheid.backends import reference
 
@@ -35,7 +41,7 @@ def backend(name: str) -> Run:
     if name == "local":
         from cepheid.backends import local_events  # pyarrow and NumPy, which the reference does without
 
-        return local_events.run
+        return local_events.run_adaptively if adaptive else local_events.run
     if name == "spark":
         from cepheid.backends import spark_files  # Spark, which takes seconds to start
 

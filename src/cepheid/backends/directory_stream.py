@@ -20,6 +20,7 @@ from cepheid.backends.stream_output import FORMATS, file_sink
 from cepheid.backends.stream_plan import StreamPlan, plan_stream
 from cepheid.backends.stream_spool import Spool
 from cepheid.errors import InputProblem, listing, shown
+from cepheid.optimize.adapt import policy_of
 from cepheid.pattern import Query
 
 AUTO = "auto"
@@ -83,6 +84,7 @@ class DirectoryStream:
         params: Mapping[str, Any],
         files_per_batch: int | None,
         master: str = "local[*]",
+        adaptive: bool = False,
     ) -> DirectoryStream:
         places.require_distinct()
         require_directory(places.input)
@@ -91,7 +93,8 @@ class DirectoryStream:
         spark = session(master, _SETTINGS)
         checkpoint = Checkpoint(place(places.checkpoint, spark), places.checkpoint)
         found = _input(queries, places, checkpoint, Columns(*columns), time_unit)
-        plan = plan_stream(queries, found.shape(), watermark, wishes=Wishes(params), order=found.order)
+        wishes = Wishes(params, adaptive=policy_of(adaptive))
+        plan = plan_stream(queries, found.shape(), watermark, wishes=wishes, order=found.order)
         format = ("jsonl" if found.raw else "parquet") if places.format == AUTO else places.format
         count = len(queries)
         outputs = Outputs(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cepheid.backends import backend
 from cepheid.backends.files import Input, Loaded, expand, read_events
@@ -20,6 +20,9 @@ from cepheid.pattern import Query, SourceStream
 from cepheid.physical import Plan
 from cepheid.semantics import Match
 
+if TYPE_CHECKING:
+    from cepheid.optimize.adapt import Switch
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -30,6 +33,8 @@ class Settings:
     time_column: str = "ts"
     time_unit: str | None = "ms"
     params: Mapping[str, Any] = field(default_factory=dict)
+    adaptive: bool = False
+    """Whether the plan may change while it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,7 @@ class Outcome:
     matches: list[Match]
     warnings: list[str]
     plan: Plan | None = None
+    switches: tuple[Switch, ...] = ()
 
 
 def load(query: Query, inputs: Sequence[Input], settings: Settings) -> Loaded:
@@ -83,12 +89,13 @@ def execute(written: QueryText, inputs: Sequence[Input], settings: Settings) -> 
     """All that can be found wrong with the query by itself is found before any data is read."""
     query = written.parse()
     column_names(query)
-    run = backend(settings.backend)
+    run = backend(settings.backend, settings.adaptive)
     loaded = load(query, inputs, settings)
     with written.located_errors():
         bound = bind(query, loaded.schema, settings.params)
         answer = run(query, loaded, settings.params)
-    return Outcome(bound, loaded, answer.matches, warnings_for(bound, loaded.schema), answer.plan)
+    warnings = warnings_for(bound, loaded.schema)
+    return Outcome(bound, loaded, answer.matches, warnings, answer.plan, answer.switches)
 
 
 def declared_types(query: Query) -> Schema:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from cepheid import expr as ex
 from cepheid.backends import Answer
+from cepheid.backends.adaptation import Listener, stepper_for, unheard
 from cepheid.backends.files import Loaded
 from cepheid.backends.found import bindings_of
 from cepheid.backends.limit import first_matches
@@ -24,6 +25,7 @@ from cepheid.codegen.columns import kind_of
 from cepheid.events import Event
 from cepheid.expr import Binding, Env
 from cepheid.kernels import Kernel, Positions
+from cepheid.optimize.adapt import Adaptive, Switch
 from cepheid.pattern import Query
 from cepheid.physical import Kind
 from cepheid.semantics import Match, evaluate, summary
@@ -41,13 +43,19 @@ def run(query: Query, loaded: Loaded, params: Mapping[str, Any]) -> Answer:
     return Answer(matches_of(prepared, loaded), prepared.plan)
 
 
+def run_adaptively(query: Query, loaded: Loaded, params: Mapping[str, Any]) -> Answer:
+    prepared = prepare_events(query, loaded, Wishes(params, adaptive=Adaptive()))
+    switches: list[Switch] = []
+    return Answer(matches_of(prepared, loaded, switches.append), prepared.plan, tuple(switches))
+
+
 def prepare_events(query: Query, loaded: Loaded, wishes: Wishes) -> Prepared:
     attributes = _Attributes(loaded.events)
     kinds = {name: kind for name in _names(query) if (kind := attributes.kind(name)) is not None}
     return prepare(query, kinds, loaded.schema, loaded.clock, wishes)
 
 
-def matches_of(prepared: Prepared, loaded: Loaded) -> list[Match]:
+def matches_of(prepared: Prepared, loaded: Loaded, listener: Listener = unheard) -> list[Match]:
     """In the order in which they are complete, as the oracle gives them."""
     if prepared.kernel is None:
         return evaluate(prepared.query, loaded.events, prepared.clock)
@@ -56,7 +64,7 @@ def matches_of(prepared: Prepared, loaded: Loaded) -> list[Match]:
         for _ in _answers(stepper, event_batch(prepared, loaded.events), None):
             """The kernel sums up as it goes."""
         return [summary_of(prepared, stepper)][: prepared.query.limit]
-    return complete_matches(prepared, _bindings(prepared, prepared.kernel, loaded.events), loaded.events)
+    return complete_matches(prepared, _bindings(prepared, prepared.kernel, loaded.events, listener), loaded.events)
 
 
 def complete_matches(prepared: Prepared, found: Iterable[Bindings], events: Sequence[Event]) -> list[Match]:
@@ -71,8 +79,8 @@ def _order(match: Match) -> tuple[int, int, list[int]]:
     return match.end, match.start, [event.position for event in events_of(match.bindings)]
 
 
-def _bindings(prepared: Prepared, kernel: Kernel, events: Sequence[Event]) -> Iterator[Bindings]:
-    stepper = Stepper.start(kernel, len(events))
+def _bindings(prepared: Prepared, kernel: Kernel, events: Sequence[Event], listener: Listener) -> Iterator[Bindings]:
+    stepper = stepper_for(prepared, kernel, len(events), listener)
     limit = None if summarises(prepared.query) else prepared.query.limit
     answers = _answers(stepper, event_batch(prepared, events), None if limit is None else PIECE)
     if limit is not None:

@@ -25,6 +25,7 @@ from cepheid.binding import warnings_for
 from cepheid.codegen.columns import schema_kinds
 from cepheid.events import Schema
 from cepheid.expr import Whole
+from cepheid.optimize.adapt import Switch, policy_of
 from cepheid.pattern import Query
 
 
@@ -44,6 +45,8 @@ class ParquetJob:
     source: ParquetSource
     prepared: Prepared
     warnings: list[str]
+    switches: list[Switch] = field(default_factory=list)
+    """How the plan changed, once it ran."""
 
     def write(self, file: IO[bytes], format: str, progress: Progress = silent) -> int:
         """The matches, as they are found; gives how many they are."""
@@ -57,7 +60,7 @@ class ParquetJob:
         return matches
 
     def run(self, progress: Progress) -> Answers:
-        return Run(self.prepared, self.source, progress, self._shows())
+        return Run(self.prepared, self.source, progress, self._shows(), self.switches.append)
 
     def _types(self) -> dict[str, tuple[str, ...]]:
         """The types that the event of each variable may have."""
@@ -91,7 +94,8 @@ def parquet_job(written: QueryText, query: Query, inputs: Sequence[Input], setti
     known = attribute_types(source.schema)
     schema = Schema({name: {a: t for a, t in known.items() if _has(has, a)} for name, has in source.attributes.items()})
     with written.located_errors():
-        prepared = prepare(query, kinds, schema, clock_of(source, unit), Wishes(settings.params))
+        wishes = Wishes(settings.params, adaptive=policy_of(settings.adaptive))
+        prepared = prepare(query, kinds, schema, clock_of(source, unit), wishes)
     if prepared.kernel is None or (is_made_by_oracle(prepared.query) and not sums_up(prepared)):
         return None
     return ParquetJob(source, prepared, warnings_for(prepared.query, schema))
