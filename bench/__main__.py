@@ -9,13 +9,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench import sase, sase_plus, spark, targets
+from bench import compiling, sase, sase_plus, spark, targets
 from bench.plots import draw
 from bench.report import Benchmark
 
-BENCHMARKS: dict[str, Benchmark] = {
-    b.name: b for b in (*sase.BENCHMARKS, *sase_plus.BENCHMARKS, *targets.BENCHMARKS, *spark.BENCHMARKS)
-}
+_MODULES = (targets, compiling, sase, sase_plus, spark)
+BENCHMARKS: dict[str, Benchmark] = {b.name: b for module in _MODULES for b in module.BENCHMARKS}
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

@@ -1,0 +1,87 @@
+"""How long a query waits for its machine code: compiled for the first time on a machine, and found on disk.
+
+Each sample is a process of its own whose caches are its own: the first also compiles what all kernels share, and both
+load the compiler. The time of a run without any of that is subtracted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pyarrow as pa
+
+from bench.measure import Found, Sample
+from bench.report import Benchmark, Column, Report
+
+_EVENTS = 30_000
+"""So many that no kernel is interpreted."""
+_PROGRAM = "import sys; from bench.compiling import report_first_run; report_first_run(sys.argv[1])"
+
+_STOCK = "Stock+ a[], Stock b"
+QUERIES = {
+    "stacks": "EVENT SEQ(E1, E2, E3) WHERE [attr1] WITHIN 10000",
+    "stacks, negation": "EVENT SEQ(E1, !(E2), E3) WHERE [attr1] WITHIN 10000",
+    "runs": f"PATTERN SEQ({_STOCK}) WHERE skip_till_next_match(a[], b) {{ [symbol] and a[1].price % 500 == 0 "
+    "and a[i].price > a[i-1].price and b.volume < 150 } WITHIN 500 events",
+    "any_runs": f"PATTERN SEQ({_STOCK}) WHERE skip_till_any_match(a[], b) {{ [symbol] and a[1].price % 500 == 0 "
+    "and a[i].volume < 10 and b.volume < 15 } WITHIN 500 events",
+    "tree": "PATTERN E1; E2; E3 WHERE E1.attr1 > E2.attr1 AND E2.attr1 = E3.attr1 WITHIN 100",
+}
+
+
+def _table(query: str) -> pa.Table:
+    from cepheid.datasets import stock, synthetic
+
+    return stock(_EVENTS, seed=1) if "Stock" in query else synthetic(_EVENTS, 20, (100,), seed=1)
+
+
+def report_first_run(name: str) -> None:
+    """What the process of a sample does: the time of its first run without that of a second."""
+    import cepheid
+
+    table = _table(QUERIES[name])
+    spent = []
+    for _ in range(2):
+        wall, cpu = time.perf_counter(), time.process_time()
+        matches = cepheid.match(QUERIES[name], table, output="positions").num_rows
+        spent.append((time.perf_counter() - wall, time.process_time() - cpu))
+    (first_wall, first_cpu), (wall, cpu) = spent
+    print(json.dumps({"wall": first_wall - wall, "cpu": first_cpu - cpu, "matches": matches}))
+
+
+def _sample(name: str, variant: str, caches: Path) -> Sample:
+    environment = {**os.environ, "CEPHEID_CACHE": str(caches / "kernels"), "NUMBA_CACHE_DIR": str(caches / "numba")}
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, name], env=environment, capture_output=True, text=True, check=True
+    )
+    told = json.loads(done.stdout)
+    return Sample(name, variant, _EVENTS, Found(told["matches"]), max(told["cpu"], 1e-9), told["wall"])
+
+
+def compiling(quick: bool) -> Report:
+    samples = []
+    for name in list(QUERIES)[: 1 if quick else None]:
+        with tempfile.TemporaryDirectory() as directory:
+            samples += [_sample(name, variant, Path(directory)) for variant in ("first time", "from disk")]
+    return Report(
+        "compiling",
+        "what a query waits for before its first event",
+        "evaluator",
+        tuple(samples),
+        "the targets are 5 s for the first time and 0.3 s from disk.",
+        columns=(
+            Column("CPU seconds", lambda s: f"{s.cpu:.2f}"),
+            Column("wall seconds", lambda s: f"{s.wall:.2f}"),
+        ),
+        value=lambda sample: sample.wall,
+        value_title="seconds (wall)",
+    )
+
+
+BENCHMARKS = (Benchmark("compiling", "target: compiling a query, and finding it compiled", compiling),)
