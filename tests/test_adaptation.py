@@ -63,6 +63,7 @@ class Forced:
 
     plans: Iterator[Plan]
     observed_every: int = 1
+    seconds_between: float = 0.0
     observations: int = 2
     seen: list[Stats] = field(default_factory=list)
 
@@ -255,9 +256,8 @@ def test_a_concatenated_stream_switches_and_says_why(caplog: pytest.LogCaptureFi
     table, switches = concatenated(), list[Switch]()
     query = QUERY_6.replace("100", "20")
     with caplog.at_level(logging.INFO, "cepheid.adaptation"):
-        found = cepheid.match(
-            query, table, evaluator="tree", adaptive=Adaptive(observed_every=500), on_switch=switches.append
-        )
+        settings = Adaptive(observed_every=500, seconds_between=0)
+        found = cepheid.match(query, table, evaluator="tree", adaptive=settings, on_switch=switches.append)
     assert multiset(found) == multiset(cepheid.match(query, table))
     assert [record.getMessage() for record in caplog.records] == [f"the plan changes {s}" for s in switches]
     later = [s for s in switches if s.events]

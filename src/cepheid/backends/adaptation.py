@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
 from cepheid.backends.observation import Observer
@@ -20,7 +21,7 @@ from cepheid.backends.prepare import Prepared
 from cepheid.backends.stepping import PATIENCE, Stepper, encoder_for, without_compiling
 from cepheid.codegen.columns import Encoder
 from cepheid.codegen.compile import is_ready
-from cepheid.kernels import COUNTERS, Batch, Kernel, Positions, State
+from cepheid.kernels import COUNTERS, Array, Batch, Kernel, Positions, State
 from cepheid.kernels.registry import kernel_for
 from cepheid.optimize.adapt import Decision, Policy, Switch, horizon, same_work
 from cepheid.optimize.stats import RunningStats, Stats
@@ -104,11 +105,17 @@ def carry_counters(before: State, after: State) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A batch that may still matter: the position of its first event, and the window's measure at its last."""
+    """A batch that may still matter, the position of its first event, and where its events lie in the window's
+    measure."""
 
     first: int
-    last_place: int
+    places: Array
     events: pa.RecordBatch
+
+    def after(self, place: int) -> _Kept:
+        """Without the events before a place."""
+        cut = int(np.searchsorted(self.places, place))
+        return _Kept(self.first + cut, self.places[cut:], self.events.slice(cut))
 
 
 @dataclass(slots=True)
@@ -119,24 +126,45 @@ class AdaptiveStepper(Stepper):
     kernels: Kernels = field(kw_only=True)
     listener: Listener = unheard
     kept: deque[_Kept] = field(default_factory=deque)
+    looked: float | None = None
+    """How long the kernels had worked when the stream was last looked at."""
+    pace: float = 0.0
+    """Events a second, lately."""
+    wanted: Decision | None = None
+    """A switch that would have to be compiled first."""
     wasted: float = 0.0
-    """The seconds that the plan at hand took longer than one that would have to be compiled first."""
+    """The seconds by which the plan at hand took longer than the wanted one."""
 
     def step(self, batch: pa.RecordBatch, piece: int | None = None) -> Iterator[Positions]:
-        size = self.watch.policy.observed_every
-        for start in range(0, batch.num_rows, size):
-            events = batch.slice(start, size)
+        at = 0
+        while at < batch.num_rows:
+            policy = self.watch.policy
+            events = batch.slice(at, max(policy.observed_every, int(self.pace * policy.seconds_between)))
+            at += events.num_rows
             encoded = self.encoder.encode(events)
-            decision = self.watch.decide(self.kernel.plan, events, encoded)
-            wants_to_switch = not same_work(self.kernel.plan, decision.plan)
-            if wants_to_switch and self._is_worth_it(decision):
-                self._switch(decision, encoded.first)
-                encoded, wants_to_switch = self.encoder.encode(events), False
+            if self.looked is None or self.worked - self.looked >= policy.seconds_between:
+                encoded = self._look(events, encoded)
             self._keep(encoded, events)
             began = self.worked
             yield from self.step_encoded(encoded, piece)
-            if wants_to_switch:
-                self.wasted += (self.worked - began) * (1.0 - decision.cost_after / decision.cost_before)
+            took = self.worked - began
+            self.pace = len(encoded) / took if took else 0.0
+            if self.wanted is not None:
+                self.wasted += took * (1.0 - self.wanted.cost_after / self.wanted.cost_before)
+
+    def _look(self, events: pa.RecordBatch, encoded: Batch) -> Batch:
+        """Look at the events that are next, and change the plan if that is better; gives the events as the plan that
+        goes on reads them."""
+        self.looked = self.worked
+        decision = self.watch.decide(self.kernel.plan, events, encoded)
+        self.wanted = None
+        if same_work(self.kernel.plan, decision.plan):
+            return encoded
+        if not self._is_worth_it(decision):
+            self.wanted = decision
+            return encoded
+        self._switch(decision, encoded.first)
+        return self.encoder.encode(events)
 
     def _is_worth_it(self, decision: Decision) -> bool:
         """A kernel that has to be compiled first is worth it once waiting for it is no longer than what was lost
@@ -151,8 +179,8 @@ class AdaptiveStepper(Stepper):
         switch = Switch.of(events, self.kernel.plan, decision)
         self.compiled = self.kernels.of(decision.plan)
         self.kernel = without_compiling(self.compiled) if self.interpreting else self.compiled
-        first = self.kept[0].first if self.kept else events
-        state, self.encoder = caught_up(self.kernel, first, (kept.events for kept in self.kept))
+        kept = self._replayed()
+        state, self.encoder = caught_up(self.kernel, kept[0].first if kept else events, (k.events for k in kept))
         carry_counters(self.state, state)
         self.state = state
         self.wasted = 0.0
@@ -160,10 +188,16 @@ class AdaptiveStepper(Stepper):
         told(switch, self.listener)
 
     def _keep(self, encoded: Batch, events: pa.RecordBatch) -> None:
-        place = int(encoded.measure[-1])
-        self.kept.append(_Kept(encoded.first, place, events))
-        while self.kept[0].last_place < place - horizon(self.kernel.plan):
+        self.kept.append(_Kept(encoded.first, encoded.measure, events))
+        while self.kept[0].places[-1] < self._oldest():
             self.kept.popleft()
+
+    def _oldest(self) -> int:
+        """The place of the oldest event that another plan needs."""
+        return int(self.kept[-1].places[-1]) - horizon(self.kernel.plan)
+
+    def _replayed(self) -> list[_Kept]:
+        return [kept.after(self._oldest()) for kept in self.kept]
 
 
 def stepper_for(prepared: Prepared, kernel: Kernel, expected: int | None, listener: Listener = unheard) -> Stepper:

@@ -38,7 +38,9 @@ from cepheid.physical import (
 )
 
 OBSERVED_EVERY = 1 << 14
-"""Events between two looks at the stream: looking costs some tenths of a millisecond."""
+"""The events between two looks at a stream."""
+SECONDS_BETWEEN = 0.03
+"""The seconds of work between two looks: a look takes about one thousandth of a second."""
 OBSERVATIONS = 4
 """Over how many looks statistics are averaged."""
 
@@ -88,29 +90,39 @@ class Policy(Protocol):
 
     @property
     def observed_every(self) -> int:
-        """The number of events from one observation to the next, and so between two decisions."""
+        """The number of events from one look to the next, at least, and so between two decisions."""
+        ...
+
+    @property
+    def seconds_between(self) -> float:
+        """The seconds that a kernel works from one look to the next, at least, so that looking costs little."""
         ...
 
     @property
     def observations(self) -> int:
-        """Over how many observations statistics are averaged."""
+        """Over how many looks statistics are averaged."""
         ...
 
     def decide(self, plan: Plan, planned_with: Stats, now: Stats) -> Decision: ...
 
 
+_LEAST = {"drift": 0.0, "gain": 0.0, "observed_every": 1, "seconds_between": 0.0, "observations": 1}
+
+
 @dataclass(frozen=True, slots=True)
 class Adaptive:
     """The paper's policy: `drift` is t, the relative change of a statistic at which the search runs again; `gain` is c,
-    the share by which the plan at hand must cost more than the best one to be given up."""
+    the share by which the plan at hand must cost more than the best one to be given up. The stream is looked at every
+    so many events, but not again before so many seconds of work."""
 
     drift: float = 0.5
     gain: float = 0.2
     observed_every: int = OBSERVED_EVERY
+    seconds_between: float = SECONDS_BETWEEN
     observations: int = OBSERVATIONS
 
     def __post_init__(self) -> None:
-        for name, least in (("drift", 0.0), ("gain", 0.0), ("observed_every", 1), ("observations", 1)):
+        for name, least in _LEAST.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
                 raise InputProblem(f"`{name}` of an adaptive run is {value!r}", expected=f"a number from {least:g} on")
