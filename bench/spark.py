@@ -5,10 +5,9 @@ CPU time is that of the JVM and its Python workers together: work that moves fro
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from pyspark.sql import functions as F
 import cepheid
 from bench import spark as this_module
 from bench.measure import Found, Sample
+from bench.processes import cpu_of_family
 from bench.report import Benchmark, Report
 from cepheid.backends import spark_batch, spark_worker
 from cepheid.datasets import synthetic
@@ -52,26 +52,11 @@ def running(master: str) -> Iterator[SparkSession]:
 
 def cpu_of(session: SparkSession) -> float:
     """CPU seconds of the JVM and of all processes under it."""
-    spent: dict[int, float] = {}
-    parents: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            parents[int(entry.name)] = int(fields[1])
-            spent[int(entry.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    root = int(session._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
-    family, grown = {root}, True
-    while grown:
-        more = {pid for pid, parent in parents.items() if parent in family} - family
-        family, grown = family | more, bool(more)
-    return sum(spent[pid] for pid in family)
+    return cpu_of_family(int(session._jvm.java.lang.ProcessHandle.current().pid()))  # type: ignore[union-attr]
 
 
 def measured(
-    session: SparkSession, point: str, variant: str, events: int, run: Callable[[], int], question: str = ""
+    session: SparkSession, point: Hashable, variant: str, events: int, run: Callable[[], int], question: str = ""
 ) -> Sample:
     """The best of several runs, after one in which Spark and Numba compile."""
     run()

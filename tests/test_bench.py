@@ -11,8 +11,11 @@ from bench.__main__ import BENCHMARKS, app
 from bench.measure import Disagreement, Found, Sample, require_agreement
 from bench.report import rate
 
+_SETS_UP_PACKAGES = pytest.mark.slow
+NAMES = [pytest.param(name, marks=_SETS_UP_PACKAGES) if name == "flink" else name for name in BENCHMARKS]
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+
+@pytest.mark.parametrize("name", NAMES)
 def test_quick_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CEPHEID_JIT", "0")
     report = BENCHMARKS[name].run(True)
