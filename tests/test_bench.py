@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from bench import flink, spark, streaming
 from bench.__main__ import BENCHMARKS, app
 from bench.measure import Disagreement, Found, Sample, require_agreement
 from bench.report import rate
 
-_SETS_UP_PACKAGES = pytest.mark.slow
-NAMES = [pytest.param(name, marks=_SETS_UP_PACKAGES) if name == "flink" else name for name in BENCHMARKS]
+ON_SPARK = [b.name for module in (spark, flink, streaming) for b in module.BENCHMARKS]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ON_SPARK)
+def test_quick_run_on_spark(name: str, tmp_path: Path) -> None:
+    """In a process of its own, since it starts and stops sessions."""
+    command = [sys.executable, "-m", "bench", name, "--quick", "--output", str(tmp_path)]
+    subprocess.run(command, check=True, cwd=Path(__file__).parent.parent)
+    assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", [name for name in BENCHMARKS if name not in ON_SPARK])
 def test_quick_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CEPHEID_JIT", "0")
     report = BENCHMARKS[name].run(True)

@@ -1,0 +1,192 @@
+"""Streams on Spark: throughput beside batch, what a micro-batch costs before its first event, and what state costs.
+
+Throughput is that of steady state: the batches in which Spark and Numba compile are left out.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+import cepheid
+from bench.measure import Found, Sample
+from bench.report import Benchmark, Column, Report
+from bench.spark import cpu_of, measured, running
+from cepheid.datasets import synthetic
+
+_QUERY = "EVENT SEQ(E1 a, E2 b, E3 c) WHERE [attr1] WITHIN {window}"
+_WATERMARK = 100
+_WARMING_UP = 3
+"""Batches that are not measured."""
+_PHASES = {
+    "addBatch": "events, kernel, state, output",
+    "walCommit": "log of offsets",
+    "commitOffsets": "log of commits",
+    "latestOffset": "list of files",
+    "queryPlanning": "Spark's planning",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """The micro-batches of a stream after those in which it warmed up: their milliseconds, whole and by phase."""
+
+    milliseconds: Sequence[float]
+    phases: Mapping[str, float]
+    cpu: float
+    state_bytes: int
+    matches: int
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.milliseconds)
+
+
+def files(directory: Path, batches: int, size: int, keys: int) -> Path:
+    """A file for each micro-batch, all of one stream."""
+    directory.mkdir()
+    table = synthetic(batches * size, 3, (keys,), seed=1)
+    table = table.append_column("value", pa.array(np.random.default_rng(1).random(batches * size)))
+    for number in range(batches):
+        pq.write_table(table.slice(number * size, size), directory / f"{number:05}.parquet")
+    return directory
+
+
+def streamed(session: SparkSession, source: Path, work: Path, query: str) -> Batches:
+    """All files, one in each micro-batch."""
+    schema = session.read.parquet(str(source)).schema
+    events = session.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(source))
+    before = cpu_of(session)
+    stream = cepheid.stream(
+        query,
+        events,
+        watermark=_WATERMARK,
+        checkpoint=str(work / "checkpoint"),
+        output=str(work / "output"),
+        available_now=True,
+    )
+    stream.wait()
+    told = [progress for progress in stream.query.recentProgress if progress.numInputRows]
+    metrics = stream.metrics()
+    steady = told[_WARMING_UP:] or told
+    return Batches(
+        [progress.durationMs["triggerExecution"] for progress in steady],
+        {name: statistics.median(p.durationMs.get(name, 0) for p in steady) for name in _PHASES},
+        (cpu_of(session) - before) / max(len(told), 1),
+        metrics.state_bytes,
+        sum(metrics.matches.values()),
+    )
+
+
+# --- throughput -------------------------------------------------------------------------------------------------------
+
+
+def throughput(quick: bool) -> Report:
+    batches, size, keys, window = (3, 2_000, 50, 100) if quick else (12, 500_000, 10_000, 10_000)
+    query = _QUERY.format(window=window)
+    with running("local[2]") as session, tempfile.TemporaryDirectory() as directory:
+        source = files(Path(directory) / "source", batches, size, keys)
+
+        def batch() -> int:
+            found = cepheid.match(query, session.read.parquet(str(source)))
+            found.write.mode("overwrite").parquet(str(Path(directory) / "matches"))
+            return session.read.parquet(str(Path(directory) / "matches")).count()
+
+        of_batch = measured(session, batches * size, "batch", batches * size, batch)
+        of_stream = streamed(session, source, Path(directory), query)
+    seconds = of_stream.median / 1000
+    stream = Sample(batches * size, "stream", size, Found(of_stream.matches), of_stream.cpu, seconds, question="stream")
+    return Report(
+        "stream",
+        f"a stream in micro-batches of {size:,} events beside batch over the same files",
+        "events",
+        (of_batch, stream),
+        "the target is half the throughput of batch, in wall time.",
+        columns=(
+            Column("x batch (wall)", lambda s: f"{s.events / s.wall / (of_batch.events / of_batch.wall):.2f}"),
+            Column("ms a batch", lambda s: f"{1000 * s.wall:.0f}"),
+        ),
+        value=lambda sample: sample.events / sample.wall,
+        value_title="events/s (wall)",
+        log_y=False,
+    )
+
+
+# --- what a batch costs -----------------------------------------------------------------------------------------------
+
+
+def overhead(quick: bool) -> Report:
+    """Batches so small that their events cost nothing."""
+    batches, size, keys, window = (3, 100, 10, 50) if quick else (20, 1_000, 100, 1_000)
+    with running("local[2]") as session, tempfile.TemporaryDirectory() as directory:
+        source = files(Path(directory) / "source", batches, size, keys)
+        found = streamed(session, source, Path(directory), _QUERY.format(window=window))
+    sample = partial(Sample, events=size, found=Found(found.matches), cpu=found.cpu)
+    samples = [sample(point="the whole batch", variant="median", wall=found.median / 1000)]
+    for name, meaning in _PHASES.items():
+        samples.append(sample(point=meaning, variant="median", wall=max(found.phases[name], 0.001) / 1000))
+    return Report(
+        "stream-overhead",
+        f"where the time of a micro-batch of {size:,} events goes",
+        "part",
+        tuple(samples),
+        "Spark's micro-batches have a floor of about 100 ms.",
+        columns=(Column("ms", lambda s: f"{1000 * s.wall:.0f}"),),
+        value=lambda s: 1000 * s.wall,
+        value_title="milliseconds",
+        log_y=False,
+    )
+
+
+# --- what state costs -------------------------------------------------------------------------------------------------
+
+
+def state(quick: bool) -> Report:
+    """The same events with longer and longer windows: more and more of them are kept."""
+    batches, size, keys, windows = (
+        (3, 500, 50, (100, 500)) if quick else (24, 20_000, 2_000, (20_000, 60_000, 200_000, 400_000))
+    )
+    samples, sizes = [], {}
+    with running("local[2]") as session, tempfile.TemporaryDirectory() as directory:
+        source = files(Path(directory) / "source", batches, size, keys)
+        for window in windows:
+            work = Path(directory) / f"{window}"
+            # Nothing is found, so that only the state differs.
+            query = f"EVENT SEQ(E1 a, E2 b, E3 c) WHERE [attr1] AND c.value < a.value - 1 WITHIN {window}"
+            found = streamed(session, source, work, query)
+            settled = statistics.median(found.milliseconds[-5:])
+            sizes[window] = found.state_bytes
+            samples.append(
+                Sample(window, "stream", size, Found(found.matches), found.cpu, settled / 1000, question=f"{window}")
+            )
+    return Report(
+        "stream-state",
+        f"a micro-batch of {size:,} events by the state it meets",
+        "window",
+        tuple(samples),
+        "the target is at most twice the time when the state grows from 1 to 10 MB per partition.",
+        columns=(
+            Column("state, MB", lambda s: f"{sizes[s.point] / 1e6:.2f}"),
+            Column("ms a batch", lambda s: f"{1000 * s.wall:.0f}"),
+            Column("x the first", lambda s: f"{s.wall / samples[0].wall:.2f}"),
+        ),
+        value=lambda s: 1000 * s.wall,
+        value_title="ms a batch",
+        log_y=False,
+    )
+
+
+BENCHMARKS = (
+    Benchmark("stream", "target: a stream beside batch", throughput),
+    Benchmark("stream-overhead", "what a micro-batch costs before its first event", overhead),
+    Benchmark("stream-state", "target: what the size of the state costs", state),
+)
