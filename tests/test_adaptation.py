@@ -53,7 +53,7 @@ from cepheid.optimize.adapt import (
 from cepheid.optimize.stats import NO_STATS, Drift, RunningStats, Stats, drift
 from cepheid.physical import Plan
 
-_EXAMPLES = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+_EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 _MANY = settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -271,18 +271,19 @@ def test_a_concatenated_stream_switches_and_says_why(caplog: pytest.LogCaptureFi
 
 
 def test_kernels_are_made_once_and_events_count_once() -> None:
-    table = stocks(200)
+    table = stocks(100)
     stream = stream_of(table.to_pylist())
-    kernel = kernel_of(bound(QUERY_6, stream), stream, evaluator="tree")
-    other = kernel_of(bound(QUERY_6, stream), stream, evaluator="tree", options={"shape": "left-deep"})
+    query = bound(QUERY_6.replace("100", "20"), stream)
+    kernel = kernel_of(query, stream, evaluator="tree")
+    other = kernel_of(query, stream, evaluator="tree", options={"shape": "left-deep"})
     policy = Forced(itertools.cycle([other.plan, kernel.plan]), 10)
     prepared = Prepared(kernel.plan.query, stream.schema, Clock(), kernel.plan, kernel, adaptive=policy)
-    stepper = stepper_for(prepared, kernel, 200)
+    stepper = stepper_for(prepared, kernel, 100)
     assert isinstance(stepper, AdaptiveStepper)
     found = sum(len(positions) for positions in stepper.step(as_input(stream)))
     assert len(stepper.kernels.made) == 2
     assert stepper.compiled is kernel
-    assert (counters(stepper.state)["events"], counters(stepper.state)["matches"]) == (200, found)
+    assert (counters(stepper.state)["events"], counters(stepper.state)["matches"]) == (100, found)
 
 
 def test_adaptive_runs_on_spark_batches_are_refused() -> None:
@@ -301,16 +302,23 @@ TREES = [text for text in QUERIES if "SEQ(" not in text] + [
 ]
 
 
-def streamed(text: str, policy: Policy | None, watermark: int = 0) -> StreamPlan:
-    attributes = attribute_types(SCHEMA)
+def streamed(
+    text: str,
+    policy: Policy | None,
+    watermark: int = 0,
+    schema: pa.Schema = SCHEMA,
+    types: Sequence[str] = TYPES,
+    order: Sequence[str] = ("n",),
+) -> StreamPlan:
+    attributes = attribute_types(schema)
     shape = Shape(
-        RowReader(SCHEMA, Columns()),
+        RowReader(schema, Columns()),
         Clock("ms"),
-        lambda query: Schema({kind: attributes for kind in TYPES}),
-        lambda types: tuple(SCHEMA.names),
+        lambda query: Schema({kind: attributes for kind in types}),
+        lambda types: tuple(schema.names),
     )
     wishes = Wishes(evaluator="tree", adaptive=policy)
-    return plan_stream({"q": parse(text)}, shape, watermark, wishes=wishes, order=("n",), buckets=2)
+    return plan_stream({"q": parse(text)}, shape, watermark, wishes=wishes, order=order, buckets=2)
 
 
 def shapes_of(text: str) -> list[Plan]:
@@ -330,6 +338,30 @@ def test_switching_at_every_batch_of_a_stream_changes_nothing(text: str) -> None
         policy = Forced(itertools.cycle(shapes_of(text)))
         simulated = Simulation(streamed(text, policy, delay)).run(cut(rng, rows, delay))
         assert multiset(simulated.matches["q"]) == expected
+
+
+@pytest.mark.slow
+@_MANY
+@given(zstream_queries() | sase_queries(), drawn_streams(max_events=20), st.data())
+def test_switching_changes_nothing_in_random_streams(text: str, drawn: DrawnStream, data: st.DataObject) -> None:
+    rows = [{"n": place, **event.row} for place, event in enumerate(drawn.events)]
+    kinds = {"type": pa.string(), "s": pa.string()}
+    schema = pa.schema([(name, kinds.get(name, pa.int64())) for name in ("type", "ts", "id", "v", "w", "s", "n")])
+    try:
+        table = pa.Table.from_pylist(rows, schema)
+        types = table["type"].unique().to_pylist()
+        plan = streamed(text, None, 0, schema, types).queries[0].prepared.plan
+        expected = multiset(cepheid.match(text, table, time_unit="ms", evaluator="tree"))
+    except (CepheidError, pa.ArrowInvalid):
+        return
+    if not rows or why_fixed(plan) is not None:
+        return
+    plans = [replace(plan, tree=drawn_plan(data, plan.query, plan)) for _ in range(2)]
+    delay = data.draw(st.sampled_from((0, 3)))
+    policy = Forced(itertools.cycle([*plans, plan]))
+    batches = cut(random.Random(data.draw(st.integers(0, 999))), table.to_pylist(), delay, schema)
+    simulated = Simulation(streamed(text, policy, delay, schema, types)).run(batches)
+    assert multiset(simulated.matches["q"]) == expected, plans
 
 
 @pytest.mark.parametrize("text", TREES)
@@ -366,17 +398,8 @@ def test_a_restarted_stream_goes_on_with_its_plan_and_statistics() -> None:
 
 
 def test_a_stream_that_changes_gets_another_plan() -> None:
-    schema = pa.schema([("type", pa.string()), ("ts", pa.int64()), ("price", pa.float64())])
-    attributes = attribute_types(schema)
-    shape = Shape(
-        RowReader(schema, Columns()),
-        Clock("ms"),
-        lambda query: Schema({kind: attributes for kind in ("IBM", "Sun", "Oracle", "Google")}),
-        lambda types: tuple(schema.names),
-    )
-    table, query = concatenated().cast(schema), QUERY_6.replace("100", "20")
-    wishes = Wishes(evaluator="tree", adaptive=Adaptive())
-    plan = plan_stream({"q": parse(query)}, shape, 0, wishes=wishes)
+    table, query = concatenated(), QUERY_6.replace("100", "20")
+    plan = streamed(query, Adaptive(), 0, table.schema, ("IBM", "Sun", "Oracle", "Google"), ())
     simulated = Simulation(plan).run(table.to_batches(max_chunksize=1_500))
     assert multiset(simulated.matches["q"]) == multiset(cepheid.match(query, table, time_unit="ms"))
     reasons = [switch.reason for _, switch in simulated.switches]

@@ -128,11 +128,13 @@ def random_rows(rng: random.Random) -> list[dict[str, Any]]:
     return rows
 
 
-def cut(rng: random.Random, rows: Sequence[dict[str, Any]], disorder: int) -> list[pa.RecordBatch]:
+def cut(
+    rng: random.Random, rows: Sequence[dict[str, Any]], disorder: int, schema: pa.Schema = SCHEMA
+) -> list[pa.RecordBatch]:
     """The rows in an order that a watermark of this delay allows, in batches of any size."""
     mixed = sorted(rows, key=lambda row: row["ts"] + (rng.randint(0, disorder) if disorder else 0))
     edges = sorted({0, len(mixed), *(rng.randint(0, len(mixed)) for _ in range(rng.randint(0, 6)))})
-    return [batch(mixed[a:b]) for a, b in pairwise(edges)]
+    return [batch(mixed[a:b], schema) for a, b in pairwise(edges)]
 
 
 @pytest.mark.parametrize("text", QUERIES)
