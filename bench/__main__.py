@@ -45,7 +45,27 @@ def main(
         picture = draw(report, output)
         (output / f"{report.name}.md").write_text(report.section(picture.name), encoding="utf-8")
         console.print(f"picture: {picture}\n", highlight=False, soft_wrap=True)
+        (output / "README.md").write_text(_index(output), encoding="utf-8")
         console.file.flush()
+
+
+_HOW_TO_READ = """# Benchmarks
+
+Made by `make bench ARGS="--output docs/benchmarks"`; a name, or the start of one, runs some of them, and each page says
+which command made it. All data is generated, with fixed seeds.
+
+Events per second are given by CPU time and by wall time. CPU time counts all threads and processes that a variant uses,
+so it is what one core would need, and the figure to read on a machine that does other things too. Every figure is the
+best of several runs after one that is not measured, in which code is compiled. Variants that are asked the same must
+find the same number of matches, or the benchmark fails. Ratios are to a baseline measured in the same run.
+
+"""
+
+
+def _index(directory: Path) -> str:
+    """A page that leads to all reports in a directory."""
+    there = [b for b in BENCHMARKS.values() if (directory / f"{b.name}.md").exists()]
+    return _HOW_TO_READ + "".join(f"- [{b.name}]({b.name}.md): {b.about}\n" for b in there)
 
 
 if __name__ == "__main__":
