@@ -6,7 +6,7 @@ import datetime
 import json
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -39,14 +39,6 @@ from cepheid.semantics import evaluate
 pytestmark = pytest.mark.spark
 
 Row = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    # Without the optimising compiler, which costs small jobs more than it gains.
-    session = cepheid.session("local[2]", {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
-    yield session
-    session.stop()
 
 
 # --- streams and answers ----------------------------------------------------------------------------------------------

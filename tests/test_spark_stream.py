@@ -3,24 +3,31 @@ tests/test_stream.py; here is what Spark, the checkpoint and the sinks add."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import random
-import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from stream_harness import (
+    CLOSURE,
+    COLUMNS,
+    DISORDER,
+    NEGATION,
+    Places,
+    command,
+    disordered,
+    events,
+    expected,
+    query_file,
+    write,
+    write_parts,
+)
 from typer.testing import CliRunner
 
 import cepheid
@@ -32,85 +39,10 @@ from cepheid.errors import InputProblem
 
 pytestmark = pytest.mark.spark
 
-COLUMNS = "type string, ts long, id long, v double"
-SCHEMA = pa.schema([("type", pa.string()), ("ts", pa.int64()), ("id", pa.int64()), ("v", pa.float64())])
-NEGATION = "EVENT SEQ(A x, B y, !(C z)) WHERE [id] WITHIN 90"
-CLOSURE = "PATTERN SEQ(A a, B+ b[], C c) WHERE skip_till_next_match(a, b[], c) {[id]} WITHIN 80"
-DISORDER = 15
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    # Without the optimising compiler, which costs small jobs more than it gains.
-    session = cepheid.session("local[2]", {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
-    yield session
-    session.stop()
-
-
-# --- events -----------------------------------------------------------------------------------------------------------
-
-
-def events(seed: int, count: int, keys: int = 20) -> list[dict[str, Any]]:
-    rng = random.Random(seed)
-    return [
-        {"type": rng.choice("ABCD"), "ts": number, "id": rng.randint(1, keys), "v": rng.random()}
-        for number in range(count)
-    ]
-
-
-def disordered(rows: Sequence[dict[str, Any]], seed: int) -> list[dict[str, Any]]:
-    rng = random.Random(seed)
-    return sorted(rows, key=lambda row: row["ts"] + rng.randint(0, DISORDER))
-
-
-def write(directory: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """A file appears whole."""
-    directory.mkdir(parents=True, exist_ok=True)
-    hidden = directory / f".{name}"
-    if name.endswith(".parquet"):
-        pq.write_table(pa.Table.from_pylist(list(rows), SCHEMA), hidden)
-    else:
-        hidden.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    hidden.rename(directory / name)
-
-
-def write_parts(directory: Path, rows: Sequence[dict[str, Any]], parts: int, ending: str = "parquet") -> None:
-    size = -(-len(rows) // parts)
-    for number in range(parts):
-        write(directory, f"part-{number:03d}.{ending}", rows[number * size : (number + 1) * size])
-
 
 def frame(spark: SparkSession, directory: Path) -> DataFrame:
     directory.mkdir(parents=True, exist_ok=True)
     return spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).parquet(str(directory))
-
-
-def multiset(table: pa.Table) -> Counter[str]:
-    return Counter(json.dumps(row, sort_keys=True) for row in table.to_pylist())
-
-
-def expected(query: str, rows: Sequence[dict[str, Any]]) -> Counter[str]:
-    return multiset(cepheid.match(query, pa.Table.from_pylist(list(rows), SCHEMA)))
-
-
-class Places:
-    def __init__(self, base: Path) -> None:
-        self.base = base
-        self.source, self.checkpoint, self.output, self.late, self.rejects = (
-            base / name for name in ("in", "checkpoint", "out", "late", "rejects")
-        )
-
-    def options(self) -> dict[str, Any]:
-        return {
-            "checkpoint": str(self.checkpoint),
-            "output": str(self.output),
-            "late_output": str(self.late),
-            "reject_output": str(self.rejects),
-        }
-
-    def matches(self, name: str | None = None) -> Counter[str]:
-        directory = self.output if name is None else self.output / name
-        return multiset(cepheid.read_output(str(directory)))
 
 
 @pytest.fixture
@@ -210,21 +142,6 @@ def test_a_checkpoint_refuses_another_query_and_a_second_driver(spark: SparkSess
         run(NEGATION, source, places, order_by=["v"])
 
 
-def test_a_full_disk_stops_the_stream_and_it_goes_on_after_repair(spark: SparkSession, places: Places) -> None:
-    rows = events(4, 300)
-    write_parts(places.source, rows, 3)
-    in_the_way = [places.output / f"batch-{number:012d}.parquet" for number in range(8)]
-    for path in in_the_way:
-        path.mkdir(parents=True)
-    source = frame(spark, places.source)
-    with pytest.raises(InputProblem, match=r"cannot write (.|\n)* put that right and start again"):
-        run(CLOSURE, source, places)
-    for path in in_the_way:
-        path.rmdir()
-    run(CLOSURE, source, places).end_time()
-    assert places.matches() == expected(CLOSURE, rows)
-
-
 def test_names_that_may_be_types_need_the_types(spark: SparkSession, places: Places) -> None:
     with pytest.raises(InputProblem, match="types="):
         run("PATTERN A;B WITHIN 5", frame(spark, places.source), places)
@@ -258,18 +175,10 @@ def test_files_in_any_file_system_that_spark_knows(spark: SparkSession, tmp_path
 # --- the command line -------------------------------------------------------------------------------------------------
 
 
-def command(places: Places, query: Path, *more: str) -> list[str]:
-    named = {"input": "source", "checkpoint": "checkpoint", "output": "output", "late-output": "late"}
-    options = [word for name, at in named.items() for word in (f"--{name}", str(getattr(places, at)))]
-    files = ["--files-per-batch", "1", "--watermark", str(DISORDER), "--available-now"]
-    return ["stream", "--query-file", str(query), *options, *files, *more]
-
-
 def test_json_lines_from_files_to_files(spark: SparkSession, places: Places, tmp_path: Path) -> None:
     """The lines that the stream writes are those that batch writes; what is there at the end of time is taken back."""
     rows = disordered(events(7, 200), 8)
-    query = tmp_path / "q.txt"
-    query.write_text(NEGATION)
+    query = query_file(places, NEGATION)
     write_parts(places.source, rows[:150], 3, "jsonl")
     (places.source / "broken.jsonl").write_text("nonsense\n")
     first = CliRunner().invoke(app, command(places, query))
@@ -282,71 +191,13 @@ def test_json_lines_from_files_to_files(spark: SparkSession, places: Places, tmp
     assert CliRunner().invoke(app, arguments).exit_code == 0
     lines = [line for file in sorted(places.output.iterdir()) for line in file.read_text().splitlines()]
     assert Counter(lines) == Counter(batch.read_text().splitlines())
-    (reject,) = cepheid.read_output(f"{places.output}.rejects").to_pylist()
+    (reject,) = cepheid.read_output(str(places.rejects)).to_pylist()
     assert (reject["line"], reject["raw"]) == (1, "nonsense") and reject["reason"].startswith("broken JSON")
     shown = CliRunner().invoke(app, ["state", str(places.checkpoint)])
     assert shown.exit_code == 0 and "oldest event" in shown.output
 
 
-# --- kill -9 ----------------------------------------------------------------------------------------------------------
-
-
-def killed_and_restarted(places: Places, kills: int, seed: int) -> None:
-    """Kills the driver (at times with all its children) at random moments, starts it again, and lets it finish once."""
-    rng = random.Random(seed)
-    rows = events(seed, 1200)
-    parts = 2 * kills + 2
-    write_parts(places.source, disordered(rows, seed), parts)
-    query = places.base / "q.txt"
-    query.write_text(CLOSURE)
-    done = 0
-    while done < kills:
-        with driver(command(places, query)) as process:
-            first = len(list(places.output.glob("*.parquet")))
-            while process.poll() is None and len(list(places.output.glob("*.parquet"))) == first:
-                time.sleep(0.02)
-            time.sleep(rng.uniform(0, 1.5))
-            if process.poll() is not None:
-                break
-            if rng.random() < 0.5:
-                process.kill()
-            else:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            done += 1
-    with driver(command(places, query)) as process:
-        assert process.wait(timeout=600) == 0, process.stderr and process.stderr.read()
-    assert places.matches() == expected(CLOSURE, rows)
-    assert not places.late.exists()
-    assert done >= min(kills, 2), "the stream ended before it could be killed often enough"
-
-
-@contextlib.contextmanager
-def driver(arguments: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "cepheid", *arguments, "--master", "local[2]"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        if process.stderr is not None:
-            process.stderr.close()
-
-
-def test_three_kills_lose_nothing_and_double_nothing(places: Places) -> None:
-    killed_and_restarted(places, 3, seed=1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [2])
-def test_twenty_kills_lose_nothing_and_double_nothing(places: Places, seed: int) -> None:
-    killed_and_restarted(places, 20, seed)
+# --- the tour ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -394,7 +394,7 @@ def test_a_checkpoint_tells_what_changed(tmp_path: Path) -> None:
     own = checkpoint(tmp_path)
     own.settle(planned(QUERIES[1]).description(), {})
     own.settle(planned(QUERIES[0]).description(), {})
-    (tmp_path / "metadata").write_text("as Spark leaves it when a stream has started")
+    (tmp_path / "metadata").write_text("{}")  # which Spark leaves when a stream has started
     own.settle(planned(QUERIES[0]).description(), {})
     with pytest.raises(InputProblem) as refused:
         own.settle(planned("EVENT SEQ(A x, B y, C z) WHERE [id] WITHIN 7").description(), {})
@@ -486,6 +486,21 @@ def test_files_are_handed_over_in_the_order_of_their_writing_then_of_their_names
 
 def handed_over(slips: Path) -> list[str]:
     return [Path(path_on(slip.read_text())).name for slip in sorted(slips.iterdir())]
+
+
+def test_a_slip_that_was_never_finished_hands_over_nothing(tmp_path: Path) -> None:
+    """The process was killed while it wrote: the file that the slip names must not count as read."""
+    source, slips = tmp_path / "in", tmp_path / "slips"
+    for directory in (source, slips):
+        directory.mkdir()
+    (source / "a.jsonl").write_text("{}")
+    (slips / ".000000000001.slip").write_text(json.dumps(str(source / "a.jsonl")))
+    spool = Spool(source, slips, "jsonl")
+    spool.open()
+    assert spool.take_in() == 1
+    (slips / "000000000001.slip").write_text("7")
+    with pytest.raises(InputProblem, match=r"000000000001.slip` in the checkpoint is damaged"):
+        Spool(source, slips, "jsonl").open()
 
 
 def test_files_of_two_formats_are_no_stream(tmp_path: Path) -> None:

@@ -40,24 +40,31 @@ class Checkpoint:
 
     def description(self) -> dict[str, Any] | None:
         """What the checkpoint was made by; None if it is new, or nothing ever ran on it."""
-        content = self.own.read(_STREAM)
-        started = self.place.read(_BY_SPARK) is not None
+        content, by_spark = self.own.read(_STREAM), self.place.read(_BY_SPARK)
+        started = by_spark is not None
         if content is None and started:
             raise InputProblem(
                 f"the checkpoint `{shown(self.shown_path, 200)}` was not made by Cepheid", hint="use another one"
             )
         if content is None or not started:
             return None
+        self._object(_BY_SPARK, by_spark)
+        return self._object(f"{OWN_DIRECTORY}/{_STREAM}", content)
+
+    def _object(self, name: str, content: bytes | None) -> dict[str, Any]:
         try:
-            found = json.loads(content)
+            found = json.loads(content or b"")
         except ValueError as problem:
-            raise InputProblem(
-                f"`{OWN_DIRECTORY}/{_STREAM}` in the checkpoint `{shown(self.shown_path, 200)}` is damaged",
-                hint="restore it from a copy, or use a new checkpoint directory",
-            ) from problem
+            raise self._damaged(name) from problem
         if not isinstance(found, dict):
-            raise InputProblem(f"`{OWN_DIRECTORY}/{_STREAM}` does not describe a stream")
+            raise self._damaged(name)
         return found
+
+    def _damaged(self, name: str) -> InputProblem:
+        return InputProblem(
+            f"`{name}` in the checkpoint `{shown(self.shown_path, 200)}` is damaged",
+            hint="restore it from a copy, or use a new checkpoint directory and a new output",
+        )
 
     def settle(self, description: Mapping[str, Any], more: Mapping[str, Any]) -> None:
         """Makes the checkpoint that of this stream, or refuses it if it is another's. `more` is kept with it from the
@@ -82,9 +89,13 @@ class Checkpoint:
         own = self.own
         if isinstance(own, LocalPlace):
             held = _locked(own, self.shown_path)
-        name = f"{socket.gethostname()} process {os.getpid()} {uuid.uuid4().hex}"
-        own.write(_OWNER, json.dumps({"owner": name}).encode())
-        return Ownership(self, name, held)
+        ownership = Ownership(self, f"{socket.gethostname()} process {os.getpid()} {uuid.uuid4().hex}", held)
+        try:
+            own.write(_OWNER, json.dumps({"owner": ownership.name}).encode())
+        except BaseException:
+            ownership.release()
+            raise
+        return ownership
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +108,7 @@ class Ownership:
 
     def require(self) -> None:
         content = self.checkpoint.own.read(_OWNER)
-        owner = json.loads(content)["owner"] if content else "nobody"
+        owner = _named_in(content, "nobody")
         if owner != self.name:
             raise InputProblem(
                 f"another driver has taken over the checkpoint `{shown(self.checkpoint.shown_path, 200)}`: "
@@ -121,13 +132,20 @@ def _locked(own: LocalPlace, shown_path: str) -> IO[str]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as problem:
         handle.close()
-        content = own.read(_OWNER)
-        owner = json.loads(content)["owner"] if content else "another process"
+        owner = _named_in(own.read(_OWNER), "another process")
         raise InputProblem(
             f"the checkpoint `{shown(shown_path, 200)}` is in use by {shown(owner.rpartition(' ')[0] or owner, 100)}",
             hint="wait until that stream has stopped, or stop it",
         ) from problem
     return handle
+
+
+def _named_in(content: bytes | None, otherwise: str) -> str:
+    """The owner that a file names; a damaged one names none."""
+    try:
+        return str(json.loads(content or b"")["owner"])
+    except (ValueError, KeyError, TypeError):
+        return otherwise
 
 
 def _changes(known: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

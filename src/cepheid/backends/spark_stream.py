@@ -25,6 +25,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 
 from cepheid.backends.adaptation import told as told_switch
 from cepheid.backends.checkpoint import Checkpoint, Ownership
+from cepheid.backends.stream_failure import Failure
 from cepheid.backends.stream_metrics import Metrics, MetricsListener, Tally, metrics_of
 from cepheid.backends.stream_output import END_OF_TIME_NAME, Sink, batch_name
 from cepheid.backends.stream_pack import from_bytes
@@ -44,7 +45,7 @@ from cepheid.backends.stream_worker import (
     Step,
     Unpack,
 )
-from cepheid.errors import CepheidError, InputProblem
+from cepheid.errors import CepheidError
 from cepheid.optimize.adapt import Switch
 
 WATERMARK_DELAY = "spark.watermarkDelayMs"
@@ -236,17 +237,7 @@ class RunningStream:
     def _failure(self, problem: PySparkException) -> CepheidError:
         if self.delivery.failure is not None:
             return self.delivery.failure
-        return InputProblem(
-            f"the stream stopped: {_first_cause(str(problem))}",
-            hint="put that right and start again with the same checkpoint: the stream goes on where it stopped",
-        )
-
-
-def _first_cause(text: str) -> str:
-    """The line of a long report that says what happened."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    own = [line for line in lines if line.startswith(("cepheid.errors.", "error: "))]
-    return (own or lines or ["Spark gave no reason"])[0].removeprefix("cepheid.errors.")
+        return Failure(str(problem), self.stream.checkpoint_path, self.stream.session).problem()
 
 
 class _Deliver:

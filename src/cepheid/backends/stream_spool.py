@@ -41,12 +41,23 @@ class Spool:
         """Learns from the slips that are there."""
         try:
             self.slips.mkdir(parents=True, exist_ok=True)
-            for slip in self.slips.glob(f"*{_SLIP}"):
-                self.known.add(path_on(slip.read_text()))
+            # A hidden one was never handed over: the process ended while it wrote.
+            for slip in self.slips.glob(f"[!.]*{_SLIP}"):
+                self.known.add(self._path(slip))
                 self.last = max(self.last, int(slip.name.removesuffix(_SLIP)))
                 self.last_time = max(self.last_time, slip.stat().st_mtime_ns // 1_000_000)
         except OSError as problem:
             raise _cannot(self.slips, problem) from problem
+
+    def _path(self, slip: Path) -> str:
+        try:
+            return path_on(slip.read_text())
+        except ValueError as problem:
+            raise InputProblem(
+                f"`{shown(str(slip), 200)}` in the checkpoint is damaged",
+                expected="the path of a file of events, as a JSON string",
+                hint="restore it from a copy of the checkpoint, or write into it the path that no other slip holds",
+            ) from problem
 
     def take_in(self) -> int:
         """Writes a slip for every file that has none yet; gives their number."""
@@ -107,8 +118,10 @@ class Watch:
 
 
 def path_on(slip: str) -> str:
+    """The path that a slip names; ValueError if it names none."""
     path = json.loads(slip)
-    assert isinstance(path, str)
+    if not isinstance(path, str):
+        raise ValueError(slip)
     return path
 
 
