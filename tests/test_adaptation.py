@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +52,9 @@ from cepheid.optimize.adapt import (
 )
 from cepheid.optimize.stats import NO_STATS, Drift, RunningStats, Stats, drift
 from cepheid.physical import Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 _MANY = settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))
@@ -435,3 +438,38 @@ def test_only_the_local_backend_changes_plans(tmp_path: Path) -> None:
     refused = ran("--query", "PATTERN IBM;Sun WITHIN 9 units", "--input", place, "--adaptive")
     assert refused.exit_code == 2
     assert "--backend local" in refused.stderr
+
+
+# --- on Spark ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_plans_change_in_spark_and_a_restart_goes_on_with_them(spark: SparkSession, tmp_path: Path) -> None:
+    table, query = concatenated(), QUERY_6.replace("100", "20")
+    source = tmp_path / "source"
+    source.mkdir()
+    frame = spark.readStream.schema("type string, ts long, price double").option("maxFilesPerTrigger", 1)
+    switches: list[Switch] = []
+    for places in ((0, 3_000), (6_000,)):
+        for place in places:
+            pq.write_table(table.slice(place, 3_000), source / f"{place:05}.parquet")
+        running = cepheid.stream(
+            query,
+            frame.parquet(str(source)),
+            watermark=0,
+            types=["IBM", "Sun", "Oracle", "Google"],
+            checkpoint=str(tmp_path / "checkpoint"),
+            output=str(tmp_path / "out"),
+            evaluator="tree",
+            adaptive=True,
+            available_now=True,
+        )
+        running.wait()
+        assert {name for name, _ in running.metrics().switches} <= {"query"}
+        switches += [switch for _, switch in running.metrics().switches]
+    running.end_time()
+    found = cepheid.read_output(str(tmp_path / "out"))
+    assert multiset(found) == multiset(cepheid.match(query, table))
+    assert "was not known" in switches[0].reason
+    assert len(switches) > 1 and all("selectivity" in s.reason or "rate" in s.reason for s in switches[1:])
+    assert not any("was not known" in switch.reason for switch in switches[1:]), "what was learnt is in the state"
