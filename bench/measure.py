@@ -96,18 +96,22 @@ class Prepared:
 
     kernel: Kernel
 
-    def run(self, table: pa.Table, batch_rows: int | None = None) -> Found:
-        """From Arrow memory to the positions of every match; the encoding of the columns is part of it."""
+    def run(self, table: pa.Table, batch_rows: int | None = None, piece: int | None = None) -> Found:
+        """From Arrow memory to the positions of every match; the encoding of the columns is part of it. Of a batch,
+        `piece` events at a time are given to the kernel, which bounds the matches that are held at once."""
         kernel = self.kernel
         encoder = Encoder(kernel.plan, "type", "ts", kernel.texts, kernel.needs_ranks)
         state = kernel.initial()
         matches = length = 0
         for batch in table.to_batches(max_chunksize=batch_rows):
-            state, positions = kernel.step(state, encoder.encode(batch))
-            matches += len(positions)
-            length += len(positions.values)
+            encoded = encoder.encode(batch)
+            for start in range(0, len(encoded), piece or len(encoded)):
+                state, positions = kernel.step(state, encoded.cut(start, start + (piece or len(encoded))))
+                matches += len(positions)
+                length += len(positions.values)
         state, positions = kernel.advance(state, END_OF_TIME)
         counted = counters(state) | (own_counters(state) if kernel.plan.evaluator == "runs" else {})
+        counted |= {"state_bytes": sum(array.nbytes for array in state)}  # arrays grow and never shrink
         return Found(matches + len(positions), length + len(positions.values), counted)
 
     def can_begin(self, table: pa.Table) -> int:

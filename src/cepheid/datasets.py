@@ -79,19 +79,31 @@ def stock(n: int, symbols: int = 2, p_up: float = 0.7, seed: int = 0, *, alterna
     )
 
 
-def ticks(n: int, rates: Mapping[str, float] | None = None, seed: int = 0) -> pa.Table:
-    """Stock trades (ZStream, §6): the type is the stock's name; `rates` are relative, 1:1:1:1 unless told."""
+def ticks(
+    n: int,
+    rates: Mapping[str, float] | None = None,
+    seed: int = 0,
+    *,
+    prices: Mapping[str, tuple[float, float]] | None = None,
+) -> pa.Table:
+    """Stock trades (ZStream, §6): the type is the stock's name; `rates` are relative, 1:1:1:1 unless told.
+
+    Prices are uniform in 1-1000, or in the range that `prices` gives for a stock, by which the selectivity of a
+    comparison is set.
+    """
     rates = rates or {"IBM": 1, "Sun": 1, "Oracle": 1, "Google": 1}
     rng = np.random.default_rng(seed)
     weights = np.array(list(rates.values()), np.float64)
-    name = _pick(list(rates), rng.choice(len(rates), n, p=weights / weights.sum()))
+    stock = rng.choice(len(rates), n, p=weights / weights.sum())
+    name = _pick(list(rates), stock)
+    low, high = np.array([(prices or {}).get(each, (1.0, 1000.0)) for each in rates]).T
     return pa.table(
         {
             "type": name,
             "ts": np.arange(n),
             "id": np.arange(n),
             "name": name,
-            "price": np.round(rng.uniform(1, 1000, n), 2),
+            "price": np.round(rng.uniform(low[stock], high[stock]), 2),
             "volume": rng.integers(1, 1000, n, endpoint=True),
         }
     )

@@ -201,3 +201,7 @@ class Plan:
     reasons: tuple[str, ...] = ()
     tree: TreePlan | None = None
     """How the tree evaluator joins."""
+    expected: float = math.nan
+    """The nanoseconds for each event that the cost model expects, where it was asked."""
+    others: tuple[tuple[str, str], ...] = ()
+    """The evaluators that could run instead, each with why it lost."""

@@ -88,6 +88,24 @@ class StateArray:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorRegisters:
+    """Where a kernel counts the work of one operator of its plan: the registers of the records that it made and, for a
+    join, of the combinations that it tried, each of which was tested by so many predicates."""
+
+    operator: str
+    made: int
+    tried: int | None = None
+    predicates: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCounts:
+    made: int
+    tried: int | None
+    predicates: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
     """A generated function and what it is called with.
 
@@ -107,6 +125,8 @@ class Kernel:
     """The string constants, whose codes the batches bring."""
     needs_ranks: bool = False
     """Whether strings are compared by order, so that the batches bring the ranks of their codes."""
+    operators: tuple[OperatorRegisters, ...] = ()
+    """Where the work of each operator is counted, in a kernel whose plan has operators."""
 
     def initial(self) -> State:
         return tuple(np.full(a.length, a.fill, a.dtype) for a in self.arrays)
@@ -135,10 +155,11 @@ class Kernel:
 
     def _call(self, state: State, batch: Batch, now: int) -> tuple[State, Positions]:
         registers = state[0]
+        # Room for a little more than the last step wrote: memory that is not used costs nothing, copies do.
+        room = max(1024, _ROOM * len(batch), int(registers[VALUES]) * 5 // 4)
+        limits = max(1024, len(batch), int(registers[BOUNDS]) * 5 // 4) if self.has_bounds else 1
         registers[VALUES] = registers[BOUNDS] = 0
-        # Memory that is not written costs nothing, and large arrays from here have large pages, unlike a kernel's own.
-        values = np.empty(max(1024, _ROOM * len(batch)), np.int64)
-        bounds = np.zeros(max(1024, len(batch)) if self.has_bounds else 1, np.int64)
+        values, bounds = np.empty(room, np.int64), np.zeros(limits, np.int64)
         *arrays, values, bounds = self.function(
             now,
             batch.first,
@@ -164,6 +185,16 @@ class Kernel:
 
 def counters(state: State) -> dict[str, int]:
     return {name: int(state[0][i]) for i, name in enumerate(COUNTERS)}
+
+
+def operator_counts(kernel: Kernel, state: State) -> dict[str, OperatorCounts]:
+    """What each operator of the plan did so far."""
+    counts = {}
+    for operator in kernel.operators:
+        tried = None if operator.tried is None else int(state[0][operator.tried])
+        tested = None if tried is None else tried * operator.predicates
+        counts[operator.operator] = OperatorCounts(int(state[0][operator.made]), tried, tested)
+    return counts
 
 
 def save(state: State) -> bytes:

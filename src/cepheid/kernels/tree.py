@@ -16,7 +16,7 @@ settled for complete records (`tree_top`), and so are the matches that must wait
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +27,17 @@ from cepheid.codegen.scalar import condition
 from cepheid.codegen.writer import Writer
 from cepheid.errors import NotAvailable
 from cepheid.expr import Expr
-from cepheid.kernels import BOUNDS, COUNTERS, END_OF_TIME, FREE, OLDEST, VALUES, Kernel, StateArray
+from cepheid.kernels import (
+    BOUNDS,
+    COUNTERS,
+    END_OF_TIME,
+    FREE,
+    OLDEST,
+    VALUES,
+    Kernel,
+    OperatorRegisters,
+    StateArray,
+)
 from cepheid.kernels.tree_buffers import NEVER, Buffer, Buffers, Chain, Place
 from cepheid.kernels.tree_top import Output, Top
 from cepheid.optimize.alternatives import Alternative, Group, alternatives
@@ -46,6 +56,7 @@ from cepheid.physical import (
     Plan,
     SeqNode,
     TreeNode,
+    tree_text,
 )
 
 _CHUNK = 1024
@@ -71,15 +82,20 @@ def kernel(plan: Plan) -> Kernel:
         has_bounds=generator.output.bounded,
         texts=tuple(constants.texts),
         needs_ranks="ranks[" in source,
+        operators=tuple(generator.operators()),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Operator:
     """A join of two buffers into a third, or into the output if it has none of its own. By its chains one side is
-    looked up from the other; `tests` are the predicates that this does not settle."""
+    looked up from the other; `tests` are the predicates that this does not settle. `text` is the join as the plan
+    writes it, and the registers `tried` and `made` count its work."""
 
     kind: str
+    text: str
+    tried: str
+    made: str
     left: Buffer
     right: Buffer
     out: Buffer | None
@@ -130,8 +146,10 @@ class _Generator:
                 out(f"{counter} = reg[{number}]")
             for number, register in enumerate(self.buffers.registers):
                 out(f"{register} = reg[{FREE + number}]")
+            self._write_totals(out, "-")
             out.lines.extend("    " + line if line else "" for line in body.lines)
             self._write_oldest(out)
+            self._write_totals(out, "+")
             for counter, number in _COUNTED.items():
                 out(f"reg[{number}] = {counter}")
             for number, register in enumerate(self.buffers.registers):
@@ -143,6 +161,26 @@ class _Generator:
     @property
     def waiting(self) -> bool:
         return any(branch.top.waiting for branch in self.branches)
+
+    def _write_totals(self, w: Writer, sign: str) -> None:
+        """The counters of the whole plan grow by what its joins have counted between two calls of this."""
+        joins = [operator for branch in self.branches for operator in branch.operators]
+        for operator in joins:
+            if operator.out is not None:
+                w(f"partials {sign}= {operator.made}")
+            if operator.tests:
+                w(f"predicates {sign}= {len(operator.tests)} * {operator.tried}")
+
+    def operators(self) -> Iterator[OperatorRegisters]:
+        place = {name: FREE + number for number, name in enumerate(self.buffers.registers)}
+        for var, leaf in self.buffers.leaves.items():
+            yield OperatorRegisters(var, place[leaf.following])
+        for branch in self.branches:
+            for operator in branch.operators:
+                tried = None if operator.kind == "DIS" else place[operator.tried]
+                yield OperatorRegisters(operator.text, place[operator.made], tried, len(operator.tests))
+            if branch.top.needed:
+                yield OperatorRegisters(branch.text, place[branch.top.given])
 
     def _round(self, w: Writer) -> None:
         self._take_in(w)
@@ -220,7 +258,9 @@ class _Branch:
     def __init__(self, buffers: Buffers, output: Output, number: int, alternative: Alternative, tree: TreeNode) -> None:
         self.buffers = buffers
         self.output = output
+        self.number = number
         self.alternative = alternative
+        self.text = tree_text(tree)
         self.operators: list[_Operator] = []
         core = tree
         while isinstance(core, NegNode | GroupNode):
@@ -228,7 +268,8 @@ class _Branch:
         pushed = {var for node in nodes(core) if isinstance(node, NseqNode) for var in node.negated}
         on_top = [a for a in alternative.absences if not pushed.issuperset(a.variables)]
         about_nothing = any(ex.variables(p).intersection(alternative.empty) for p in buffers.plan.predicates)
-        needs_top = bool(alternative.groups or on_top or about_nothing)
+        # A disjunction has no output of its own: it only comes first where closures beside it are empty.
+        needs_top = bool(alternative.groups or on_top or about_nothing or isinstance(core, DisNode))
         negated = [step.var for step in buffers.plan.steps if step.negated]
         joinable, self.at_root = join_tests(alternative, buffers.plan.predicates, negated)
         root = self._build(core, joinable, is_root=True, emits=not needs_top)
@@ -268,10 +309,13 @@ class _Branch:
         equal = b.equalities(tests, left.sure, right.sure)
         chain = b.chain(left, equal, shared=not isinstance(node, ConNode)) if equal else None
         rest = tuple(chain.unsettled(tests) if chain is not None else tests)
+        number = f"a{self.number}_{len(self.operators)}"
+        made = b.register(f"{number}_made") if out is None else out.following
+        named = tree_text(node), b.register(f"{number}_tried"), made
         match node:
             case ConNode():
                 other = b.chain(right, b.equalities(tests, right.sure, left.sure), shared=False) if equal else None
-                return _Operator("CON", left, right, out, rest, chain, other)
+                return _Operator("CON", *named, left, right, out, rest, chain, other)
             case SeqNode() | KseqNode():
                 absent = tuple(
                     (var, self._absence_chain(var, right)) for n in first_nodes(node.right) for var in n.negated
@@ -279,9 +323,9 @@ class _Branch:
                 closure = None
                 if isinstance(node, KseqNode):
                     (closure,) = (group for group in self.alternative.groups if group.var == node.closure)
-                return _Operator("SEQ", left, right, out, rest, chain, None, absent, closure)
+                return _Operator("SEQ", *named, left, right, out, rest, chain, None, absent, closure)
             case _:
-                return _Operator("DIS", left, right, out)
+                return _Operator("DIS", *named, left, right, out)
 
     # --- operators ----------------------------------------------------------------------------------------------------
 
@@ -332,7 +376,7 @@ class _Branch:
     def _cursor(self, w: Writer, operator: _Operator, side: Buffer) -> str:
         number = self.operators.index(operator)
         which = "l" if side is operator.left else "r"
-        cursor = self.buffers.register(f"a{self.top.number}_{number}{which}")
+        cursor = self.buffers.register(f"a{self.number}_{number}{which}")
         w(f"{cursor} = max({cursor}, {side.base})")
         return cursor
 
@@ -371,8 +415,7 @@ class _Branch:
                 here = b.places(left, "j", "i")
                 checks = [f"{left.end('i')} < upto"] if chain is not None else []
                 checks += self._within(left, "i", right, "r") + self._conditions(tests, {**here, **there})
-                if tests:
-                    w(f"predicates += {len(tests)}")
+                w(f"{operator.tried} += 1")
                 self._combine(w, operator, checks, ("j", "i"), (f"({cursor} - 1)", "r"), "r")
                 w(f"j = {b.previous(chain, 'j', 'i')}")
 
@@ -405,6 +448,7 @@ class _Branch:
         with w.block(f"if {_all(checks)}:"):
             if out is None:
                 self.output.emit(w, {**b.places(left, *left_at), **b.places(right, *right_at)})
+                w(f"{operator.made} += 1")
                 return
             in_order = operator.kind == "SEQ"
             w(f"k = {out.at(out.following)}")
@@ -420,7 +464,7 @@ class _Branch:
                 for var in side.variables:
                     w(f"{out.name}_v{b.variable_number[var]}[k] = {b.number(side, var, *at)}")
             b.note_top(w, out, "k")
-            w(f"{out.following} += 1", "partials += 1")
+            w(f"{out.following} += 1")
 
     # --- narrowing a sequence -----------------------------------------------------------------------------------------
 
@@ -498,8 +542,7 @@ class _Branch:
                 there = b.places(other, "j", you)
                 checks = self._within(other, you, mine, me) + b.different(here, there)
                 checks += self._conditions(tests, {**here, **there})
-                if tests:
-                    w(f"predicates += {len(tests)}")
+                w(f"{operator.tried} += 1")
                 at = {me: (cursors[current], me), you: ("j", you)}
                 self._combine(w, operator, checks, at["l"], at["r"], me)
                 w(f"j = {b.previous(other_chain, 'j', you)}")
@@ -538,7 +581,7 @@ class _Branch:
                 number = b.number(side, var, cursor, "i") if var in side.variables else "-1"
                 w(f"{out.name}_v{b.variable_number[var]}[k] = {number}")
             b.note_top(w, out, "k")
-            w(f"{out.following} += 1", "partials += 1", f"{cursor} += 1")
+            w(f"{out.following} += 1", f"{cursor} += 1")
 
         def in_order() -> None:
             with w.block(f"if {self._left_is_next(left, right, cursors)}:"):

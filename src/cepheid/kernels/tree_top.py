@@ -94,6 +94,8 @@ class Top:
             self._choose_chains(root)
         if self.waiting:
             self._declare_waiting()
+        self.given = buffers.register(f"a{number}_given") if root is not None else ""
+        """The register that counts the matches given out."""
 
     @property
     def needed(self) -> bool:
@@ -242,6 +244,7 @@ class Top:
                 self._wait(w)
                 w("continue")
         self.output.emit(w, self.places, {group.var: str(self._n(group.var)) for group in self.alternative.groups})
+        w(f"{self.given} += 1")
 
     def _n(self, var: str) -> int:
         return self.buffers.variable_number[var]

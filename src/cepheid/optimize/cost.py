@@ -1,10 +1,14 @@
-"""ZStream's cost model (§5.1): formula (1) and table 2, with operators as operands.
+"""ZStream's cost model (§5.1): formula (1) and table 2, with operators as operands, in nanoseconds of this kernel.
 
 The cost of an operator is what it looks at, what it tests, and what it makes: C = Ci + n k Ci + p Co. Ci counts the
-combinations tried, Co the records made, n the predicates that are tested on each combination.
+combinations tried, Co the records made, n the predicates that are tested on each combination. The weights are those of
+the compiled kernels (`bench zstream-rank` measures how well they predict), so that the costs of evaluators compare.
 
-Three things are more exact here than in the paper's table. A look-up by equality tries only the combinations that are
-equal. A negation leaves the share of pairs with nothing between, which follows from the rate of the negated class
+Some things are more exact here than in the paper's table, which counts the combinations that lie in one window. Here
+everything is counted while a window passes, which is what a stream costs: each record meets the window before it, so
+there are twice as many pairs. Of records of several events fewer fit a window together than of single events; those
+that do not are tried in vain, as long as the search cannot know. A look-up by equality tries only the combinations that
+are equal. A negation leaves the share of pairs with nothing between, which follows from the rate of the negated class
 (the table's 1 - Pt Pt does not depend on it); pushed down as NSEQ, it also spares the search those pairs. And a closure
 between two operands (KSEQ) is charged for its members where its groups are made, on top.
 """
@@ -14,6 +18,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import NamedTuple
 
 from cepheid import expr as ex
 from cepheid.expr import At, Attr, Compare, Expr
@@ -33,33 +39,83 @@ from cepheid.physical import (
     tree_operands,
 )
 
-PREDICATE_WEIGHT = 0.25
-"""k of formula (1), as the paper measured it."""
-OUTPUT_WEIGHT = 1.0
+TRY = 0.8
+"""Nanoseconds to look at one combination of two records: the unit of formula (1)."""
+PREDICATE_WEIGHT = 2.5
+"""k of formula (1): a test reads two attributes and may be guessed wrong."""
+OUTPUT_WEIGHT = 12.5
 """p of formula (1)."""
+EVENT = 70.0
+"""Nanoseconds to encode an event, read it and put it into its leaf buffer."""
+LOOK = 8.0
+"""Nanoseconds to find by time where a search begins, once for each record that is joined."""
+HASH = 20.0
+"""Nanoseconds to find a key in a table, to put a record into its chain or to begin a search there."""
 DEFAULT_CARDINALITY = 100.0
 """The events of a class in a window, where nothing is known."""
 GROUP_SELECTIVITY = 0.33
 """The share of groups that a predicate on a whole group lets through, where nothing is known."""
 
 
-def operator_cost(tried: float, predicates: int, made: float) -> float:
-    """Formula (1).
+def operator_cost(tried: float, predicates: int, made: float, looked: float = 0.0) -> float:
+    """Formula (1), and the searches that were begun.
 
-    >>> operator_cost(tried=200, predicates=2, made=50)
-    350.0
+    >>> operator_cost(tried=200, predicates=2, made=50) == TRY * (200 + 2 * PREDICATE_WEIGHT * 200 + OUTPUT_WEIGHT * 50)
+    True
     """
-    return tried + predicates * PREDICATE_WEIGHT * tried + OUTPUT_WEIGHT * made
+    return TRY * (tried + predicates * PREDICATE_WEIGHT * tried + OUTPUT_WEIGHT * made) + LOOK * looked
 
 
-def sequence_tried(left: float, right: float, order: float) -> float:
-    """Table 2: CARD_A * CARD_B * Pt."""
-    return left * right * order
+class Operand(NamedTuple):
+    """What a join needs to know of an operand: its records while a window passes, the number of events in one, and how
+    many different events they may start with."""
+
+    cardinality: float
+    classes: int
+    starts: float
 
 
-def conjunction_tried(left: float, right: float) -> float:
-    """Table 2: CARD_A * CARD_B."""
-    return left * right
+class Pairs(NamedTuple):
+    """The pairs of records that a join tries while a window passes, and those of them that fit the window."""
+
+    tried: float
+    fitting: float
+
+    def scaled(self, share: float) -> Pairs:
+        return Pairs(self.tried * share, self.fitting * share)
+
+
+def sequence_pairs(left: Operand, right: Operand, order: float) -> Pairs:
+    """Table 2's CARD_A * CARD_B * Pt, on both sides of each other while a window passes.
+
+    A record of n events whose window has room for it spans (n - 1) / n of it on average, so what is left for the other
+    operand is 1 / n. Records on the left are searched backwards to the last that starts in the window: where few start,
+    few are tried in vain.
+
+    >>> sequence_pairs(Operand(10, 1, 10), Operand(20, 1, 20), 0.5)
+    Pairs(tried=200.0, fitting=200.0)
+    """
+    both = 2.0 * order * left.cardinality * right.cardinality
+    within = both / right.classes
+    fitting = both * _fitting(left.classes, right.classes)
+    return Pairs(fitting + (within - fitting) * (1.0 - nothing_between(left.starts)), fitting)
+
+
+@lru_cache(maxsize=1024)
+def _fitting(left: int, right: int) -> float:
+    """The share of ordered pairs of records of so many events, each in a window, that are in a window together."""
+    return math.factorial(left - 1) * math.factorial(right - 1) / math.factorial(left + right - 1)
+
+
+def conjunction_pairs(left: Operand, right: Operand) -> Pairs:
+    """Table 2's CARD_A * CARD_B, each with the window before it.
+
+    >>> conjunction_pairs(Operand(10, 1, 10), Operand(20, 1, 20))
+    Pairs(tried=400.0, fitting=400.0)
+    """
+    both = left.cardinality * right.cardinality
+    together = (left.classes + right.classes) / (left.classes * right.classes)
+    return Pairs(2.0 * both, both * min(together, 2.0))
 
 
 def disjunction_tried(left: float, right: float) -> float:
@@ -102,6 +158,8 @@ class Model:
     tests: list[Expr] = field(default_factory=list)
     classes: dict[Expr, int] = field(default_factory=dict)
     """Equalities that follow from one another, by the number of their class: a join needs one of each."""
+    known: dict[str, float] = field(default_factory=dict)
+    """The cardinalities that were asked for."""
 
     def __post_init__(self) -> None:
         self.tests.extend(join_tests(self.alternative, self.predicates, self.negated)[0])
@@ -112,6 +170,11 @@ class Model:
 
     def cardinality(self, var: str) -> float:
         """CARD_E = R_E * TW * P_E, at least a little: an operand of which none was seen may still come."""
+        if var not in self.known:
+            self.known[var] = self._cardinality(var)
+        return self.known[var]
+
+    def _cardinality(self, var: str) -> float:
         passing = self.stats.passing.get(var)
         if passing is None:
             passing = math.prod(self.stats.selectivity(p) for p in self.single.get(var, ()))
@@ -164,13 +227,14 @@ class Model:
     # --- joins --------------------------------------------------------------------------------------------------------
 
     def join(
-        self, tried: float, right: float, equalities: Sequence[float], others: Sequence[float]
+        self, pairs: Pairs, looked: float, linked: float, equalities: Sequence[float], others: Sequence[float]
     ) -> tuple[float, float]:
-        """Cardinality and cost of a join that tries so many pairs; the equalities are looked up."""
-        made = tried * math.prod(equalities) * math.prod(others)
-        if equalities:
-            return made, operator_cost(right + tried * math.prod(equalities), len(others), made)
-        return made, operator_cost(tried, len(others), made)
+        """Cardinality and cost of a join of such pairs, in which so many searches begin. Of those that are to be equal,
+        only the equal are tried, for which so many records are linked by their key."""
+        equal = math.prod(equalities)
+        made = pairs.fitting * equal * math.prod(others)
+        cost = operator_cost(pairs.tried * equal, len(others), made, looked)
+        return made, cost + HASH * (looked + linked) if equalities else cost
 
     def order(self, left: Sequence[str], right: Sequence[str]) -> float:
         return self.stats.order(left, right)
@@ -184,7 +248,7 @@ class Model:
                 item = self.annotated(tree.item)
                 left = math.prod(self.survival(a) for a in self.absence_of(tree.negated))
                 made = item.cardinality * left
-                cost = operator_cost(item.cardinality, 0, made)
+                cost = operator_cost(item.cardinality, 0, made, item.cardinality * len(tree.negated))
                 return replace(tree, item=item, cardinality=made, cost=cost)
             case GroupNode():
                 item = self.annotated(tree.item)
@@ -210,7 +274,7 @@ class Model:
             case NseqNode():
                 right = self._core(node.right, tests)
                 made = right.cardinality
-                return replace(node, right=right, cardinality=made, cost=operator_cost(made, 0, made))
+                return replace(node, right=right, cardinality=made, cost=self.negating(made, node.negated))
             case SeqNode() | KseqNode() | ConNode() | DisNode():
                 parts = placed(node, tests, self.alternative.joined)
                 left, right = self._core(node.left, parts.left), self._core(node.right, parts.right)
@@ -218,6 +282,15 @@ class Model:
                 return replace(node, left=left, right=right, cardinality=made, cost=cost)
             case _:
                 raise AssertionError("not inside a tree")
+
+    def negating(self, records: float, negated: Sequence[str]) -> float:
+        """NSEQ finds for each record the latest event that negates it, without searching the others."""
+        return operator_cost(0.0, 0, 0.0, records * len(negated))
+
+    def operand(self, node: TreeNode) -> Operand:
+        names, first = variables(node), first_variables(node)
+        starts = sum(map(self.cardinality, first))
+        return Operand(node.cardinality, 1 if isinstance(node, DisNode) else len(names), starts)
 
     def _join(self, node: TreeNode, left: TreeNode, right: TreeNode, own: Sequence[Expr]) -> tuple[float, float]:
         a, b = left.cardinality, right.cardinality
@@ -229,14 +302,28 @@ class Model:
         equal = [self.selectivity(p) for p in between if self.is_equality(p)]
         others = [self.selectivity(p) for p in between if not self.is_equality(p)]
         if isinstance(node, ConNode):
-            return self.join(conjunction_tried(a, b), a + b, equal, others)
-        tried = sequence_tried(a, b, self.order(last_variables(left), first_variables(right)))
+            return self.join(conjunction_pairs(self.operand(left), self.operand(right)), a + b, a + b, equal, others)
+        order = self.order(last_variables(left), first_variables(right))
+        pairs = sequence_pairs(self.operand(left), self.operand(right), order)
         for absence in self.absence_of([var for n in first_nodes(right) for var in n.negated]):
-            tried *= self.survival(absence)
+            pairs = pairs.scaled(self.survival(absence))
         if not isinstance(node, KseqNode):
-            return self.join(tried, b, equal, others)
-        made, cost = self.join(tried * self.enough_between(self.group_of(node.closure)), b, equal, others)
-        return made, cost + b
+            return self.join(pairs, b, a, equal, others)
+        return self.join(pairs.scaled(self.enough_between(self.group_of(node.closure))), 2 * b, a, equal, others)
+
+
+def events_in_window(model: Model) -> float:
+    """All events while a window passes; where their rate is not known, those of the pattern's classes."""
+    if model.window is not None and model.counts_events:
+        return max(float(model.window), 1.0)
+    if model.window is not None and model.stats.total_rate is not None:
+        return max(float(model.window) * model.stats.total_rate, 1e-6)
+    return sum(map(model.cardinality, {*model.alternative.joined, *model.negated}))
+
+
+def reading_cost(model: Model) -> float:
+    """Every evaluator looks at every event."""
+    return EVENT * events_in_window(model)
 
 
 def total_cost(node: TreeNode) -> float:

@@ -4,7 +4,7 @@ the evaluator that can do it."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cepheid import expr as ex
@@ -13,7 +13,7 @@ from cepheid.errors import NotAvailable
 from cepheid.events import Clock, Schema
 from cepheid.expr import At, Attr, Expr
 from cepheid.optimize.rules import FALSE, lean_equalities, rewrite
-from cepheid.optimize.search import Situation, tree_plan
+from cepheid.optimize.search import Situation, expected_of_stacks, expected_of_tree, tree_plan
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import (
     Disj,
@@ -36,6 +36,7 @@ from cepheid.semantics.common import expanded
 TREE = "tree"
 EVALUATORS = ("stacks", "runs", TREE, "any_runs", REFERENCE)
 _MASK_BITS = 64
+_TREE_WISHES = ("shape", "negation")
 _NO_OPTIONS: Mapping[str, str | bool] = {}
 
 
@@ -59,7 +60,9 @@ def lower(
         query = rewrite(query, schema)
     lowering = _Lowering(query, kinds, schema)
     able, reasons = lowering.evaluators(is_compilable, is_vectorisable)
-    chosen = evaluator or able[0]
+    window = None if query.window is None else clock.ticks(query.window)
+    expected = lowering.expected(able, window, stats, options)
+    chosen = evaluator or _cheapest(able, expected, stats, options)
     if chosen not in EVALUATORS:
         raise NotAvailable(f"there is no evaluator `{chosen}`", expected=f"one of {', '.join(EVALUATORS)}")
     if chosen not in able:
@@ -75,7 +78,6 @@ def lower(
     if chosen == TREE:
         lowering.between = lean_equalities(query, lowering.between, schema)
     steps = lowering.tree_steps() if chosen == TREE else lowering.steps()
-    window = None if query.window is None else clock.ticks(query.window)
     return Plan(
         query=query,
         evaluator=chosen,
@@ -91,7 +93,35 @@ def lower(
         options=options,
         reasons=tuple(reasons),
         tree=lowering.tree(window, stats, options) if chosen == TREE else None,
+        expected=expected.get(chosen, math.nan),
+        others=tuple(_why_others_lost(chosen, expected, evaluator is not None, stats)),
     )
+
+
+def _cheapest(
+    able: Sequence[str], expected: Mapping[str, float], stats: Stats, options: Mapping[str, str | bool]
+) -> str:
+    """The evaluator that is expected to be the cheapest; the first that is able where nothing is known of the stream.
+    Who asks for a tree's shape wants a tree."""
+    if TREE in able and any(wish in options for wish in _TREE_WISHES):
+        return TREE
+    if stats == NO_STATS or len(expected) < 2:
+        return able[0]
+    return min(expected, key=lambda name: expected[name])
+
+
+def _why_others_lost(
+    chosen: str, expected: Mapping[str, float], forced: bool, stats: Stats
+) -> Iterator[tuple[str, str]]:
+    for name, cost in expected.items():
+        if name == chosen:
+            continue
+        if forced:
+            yield name, f"{cost:.4g} ns expected for each event; {chosen} was asked for"
+        elif stats == NO_STATS:
+            yield name, f"nothing is known about the stream, and {chosen} keeps less"
+        else:
+            yield name, f"{cost:.4g} ns expected for each event, {cost / expected[chosen]:.2f} times that of {chosen}"
 
 
 def _longest(window: int | float, includes_bound: bool) -> int:
@@ -170,8 +200,21 @@ class _Lowering:
         return tuple(steps)
 
     def tree(self, window: int | float | None, stats: Stats, options: Mapping[str, str | bool]) -> TreePlan:
-        wishes = {name: str(options[name]) for name in ("shape", "negation") if name in options}
-        return tree_plan(Situation(self.query, tuple(self.between), self.alone, window, stats), **wishes)
+        wishes = {name: str(options[name]) for name in _TREE_WISHES if name in options}
+        return tree_plan(self._situation(window, stats), **wishes)
+
+    def _situation(self, window: int | float | None, stats: Stats) -> Situation:
+        return Situation(self.query, tuple(self.between), self.alone, window, stats)
+
+    def expected(
+        self, able: Sequence[str], window: int | float | None, stats: Stats, options: Mapping[str, str | bool]
+    ) -> dict[str, float]:
+        """What the evaluators that the cost model knows are expected to take for each event, in nanoseconds."""
+        if TREE not in able:
+            return {}
+        situation = self._situation(window, stats)
+        found = {TREE: expected_of_tree(situation, self.tree(window, stats, options))}
+        return {"stacks": expected_of_stacks(situation), **found} if "stacks" in able else found
 
     def _lacking_bits(self) -> None:
         for name in _attributes_in(self.between):

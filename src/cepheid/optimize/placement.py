@@ -117,7 +117,19 @@ def nodes(node: TreeNode) -> Iterator[TreeNode]:
 
 
 def variables(node: TreeNode) -> list[str]:
-    return [n.var for n in nodes(node) if isinstance(n, LeafBuffer)]
+    """The variables of the leaves, from left to right; the search asks again and again."""
+    found: list[str] = []
+    waiting = [node]
+    while waiting:
+        next_node = waiting.pop()
+        if isinstance(next_node, LeafBuffer):
+            found.append(next_node.var)
+        elif isinstance(next_node, NseqNode):
+            waiting.append(next_node.right)
+        else:
+            assert isinstance(next_node, SeqNode | KseqNode | ConNode | DisNode)
+            waiting += (next_node.right, next_node.left)
+    return found
 
 
 def _scopes(node: TreeNode) -> list[frozenset[str]]:

@@ -9,6 +9,7 @@ Negations are pushed down (NSEQ) where their predicates allow it, or kept on top
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,9 +18,21 @@ from cepheid import expr as ex
 from cepheid.errors import InputProblem
 from cepheid.expr import Expr
 from cepheid.optimize.alternatives import Absence, Alternative, Group, alternatives
-from cepheid.optimize.cost import Model, operator_cost, total_cost
+from cepheid.optimize.cost import (
+    Model,
+    Operand,
+    Pairs,
+    conjunction_pairs,
+    disjunction_tried,
+    events_in_window,
+    operator_cost,
+    reading_cost,
+    sequence_pairs,
+    total_cost,
+)
 from cepheid.optimize.placement import Gap, Narrowing, class_names
 from cepheid.optimize.shapes import SHAPES, parse_shape, shaped
+from cepheid.optimize.stack_cost import stacks_cost
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Conj, Disj, EventClass, Pattern, Query, Seq, roles
 from cepheid.physical import (
@@ -68,6 +81,18 @@ class Situation:
     def narrowing(self, alternative: Alternative) -> Narrowing:
         types = {var: role.event_class.types for var, role in roles(self.query.pattern).items()}
         return Narrowing(alternative, self.predicates, types)
+
+
+def expected_of_tree(situation: Situation, plan: TreePlan) -> float:
+    """The nanoseconds for each event that a tree plan is expected to take."""
+    models = [situation.model(alternative) for alternative in alternatives(situation.query.pattern)]
+    return (plan.cost + reading_cost(models[0])) / max(map(events_in_window, models))
+
+
+def expected_of_stacks(situation: Situation) -> float:
+    """The nanoseconds for each event that stacks are expected to take, for a sequence of classes."""
+    model = situation.model(alternatives(situation.query.pattern)[0])
+    return stacks_cost(model) / events_in_window(model)
 
 
 def tree_plan(situation: Situation, shape: str | None = None, negation: str | None = None) -> TreePlan:
@@ -149,7 +174,7 @@ class Solved:
     """The best plan of a sub-pattern, without estimates in its nodes."""
 
     tree: TreeNode
-    cardinality: float
+    operand: Operand
     cost: float
 
 
@@ -213,7 +238,8 @@ class Search:
     def _solve(self, pattern: Pattern) -> Solved:
         match pattern:
             case EventClass():
-                return Solved(LeafBuffer(pattern.var), self.model.cardinality(pattern.var), 0.0)
+                events = self.model.cardinality(pattern.var)
+                return Solved(LeafBuffer(pattern.var), Operand(events, 1, events), 0.0)
             case Seq():
                 return self._sequence(pattern).best()
             case Conj():
@@ -228,14 +254,15 @@ class Search:
         names = [class_names(item) for item in pattern.items]
         steps = [_Step(1.0)]
         for index in range(1, len(items)):
-            tried = self.model.order(sorted(names[index - 1]), sorted(names[index]))
+            order = self.model.order(sorted(names[index - 1]), sorted(names[index]))
             absences = [a for a, gap in self.absences if gap == Gap(pattern, index)]
             closures = [g for g, gap in self.closures if gap == Gap(pattern, index)]
-            if absences:
-                nseq = operator_cost(items[index].cardinality, 0, items[index].cardinality)
+            negated = [var for absence in absences for var in absence.variables]
+            if negated:
+                nseq = self.model.negating(items[index].operand.cardinality, negated)
                 items[index] = replace(items[index], cost=items[index].cost + nseq)
-            tried *= math.prod(map(self.model.survival, absences)) * math.prod(map(self.model.enough_between, closures))
-            steps.append(_Step(tried, right_cost=float(len(closures))))
+            kept = math.prod(map(self.model.survival, absences)) * math.prod(map(self.model.enough_between, closures))
+            steps.append(_Step(order, kept, looks=1 + len(closures)))
         return _Stretches(self.model, items, steps, _crossing(self.model, names), SeqNode)
 
     def _conjunction(self, pattern: Conj) -> Solved:
@@ -259,32 +286,41 @@ class Search:
                 one, other = (best[part], best[rest]) if rest & -rest > part & -part else (best[rest], best[part])
                 between = [t for t in tests if t.made_by(part, rest)]
                 made, cost = self.model.join(
-                    one.cardinality * other.cardinality,
-                    one.cardinality + other.cardinality,
+                    conjunction_pairs(one.operand, other.operand),
+                    one.operand.cardinality + other.operand.cardinality,
+                    one.operand.cardinality + other.operand.cardinality,
                     [t.selectivity for t in between if t.equality],
                     [t.selectivity for t in between if not t.equality],
                 )
                 cost += one.cost + other.cost
                 if chosen not in best or cost < best[chosen].cost:
-                    best[chosen] = Solved(ConNode(one.tree, other.tree), made, cost)
+                    best[chosen] = Solved(ConNode(one.tree, other.tree), _joined(one, other, made), cost)
                 part = (part - 1) & chosen
         return best[(1 << len(items)) - 1]
 
     def _disjunction(self, pattern: Disj) -> Solved:
         first, *rest = [self._solve(item) for item in pattern.items]
         for item in rest:
-            made = first.cardinality + item.cardinality
+            made = disjunction_tried(first.operand.cardinality, item.operand.cardinality)
             cost = first.cost + item.cost + operator_cost(made, 0, made)
-            first = Solved(DisNode(first.tree, item.tree), made, cost)
+            starts = first.operand.starts + item.operand.starts
+            first = Solved(DisNode(first.tree, item.tree), Operand(made, 1, starts), cost)
         return first
+
+
+def _joined(one: Solved, other: Solved, made: float) -> Operand:
+    """What a conjunction is as an operand: it may start with any of its events."""
+    return Operand(made, one.operand.classes + other.operand.classes, one.operand.starts + other.operand.starts)
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What a split at one place of a sequence means: the share of pairs tried, and a cost for each right record."""
+    """What a split at one place of a sequence means: the share of pairs in order, the share that negations and closures
+    leave, and how many searches begin for each right record."""
 
-    tried: float
-    right_cost: float = 0.0
+    order: float
+    kept: float = 1.0
+    looks: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,12 +372,13 @@ class _Stretches:
         self.steps = steps
         self.node = node
         n = len(items)
+        self.classes = [0, *itertools.accumulate(item.operand.classes for item in items)]
         self.crossed_at = [[t for t in tests if t.spans >> r and t.spans & ((1 << r) - 1)] for r in range(n)]
-        self.cardinality = [[0.0] * (n + 1) for _ in range(n + 1)]
         self.cost = [[math.inf] * (n + 1) for _ in range(n + 1)]
         self.root = [[0] * (n + 1) for _ in range(n + 1)]
+        self.operand = [[item.operand] * (n + 1) for item in items]
         for i, item in enumerate(items):
-            self.cardinality[i][i + 1], self.cost[i][i + 1] = item.cardinality, item.cost
+            self.operand[i][i + 1], self.cost[i][i + 1] = item.operand, item.cost
         for size in range(2, n + 1):
             for i in range(n - size + 1):
                 j = i + size
@@ -349,20 +386,31 @@ class _Stretches:
                     made, cost = self._split(i, r, j)
                     if cost < self.cost[i][j]:
                         self.cost[i][j], self.root[i][j] = cost, r
-                self.cardinality[i][j] = made
+                self.operand[i][j] = self._operand(i, j, made)
+
+    def _operand(self, i: int, j: int, made: float) -> Operand:
+        items = self.items
+        starts = items[i].operand.starts if self.node is SeqNode else sum(x.operand.starts for x in items[i:j])
+        return Operand(made, self.classes[j] - self.classes[i], starts)
 
     def _split(self, i: int, r: int, j: int) -> tuple[float, float]:
-        left, right, step = self.cardinality[i][r], self.cardinality[r][j], self.steps[r]
-        tried = left * right * step.tried
+        left, right, step = self.operand[i][r], self.operand[r][j], self.steps[r]
         equal: list[float] = []
         others: list[float] = []
         before, after = (1 << r) - (1 << i), (1 << j) - (1 << r)
         for test in self.crossed_at[r]:
             if test.made_by(before, after):
                 (equal if test.equality else others).append(test.selectivity)
-        looked_at = right if self.node is SeqNode else left + right
-        made, cost = self.model.join(tried, looked_at, equal, others)
-        return made, cost + self.cost[i][r] + self.cost[r][j] + step.right_cost * right
+        if self.node is SeqNode:
+            pairs: Pairs = sequence_pairs(left, right, step.order)
+            if step.kept != 1.0:
+                pairs = pairs.scaled(step.kept)
+            looked, linked = right.cardinality * step.looks, left.cardinality
+        else:
+            pairs = conjunction_pairs(left, right)
+            looked = linked = left.cardinality + right.cardinality
+        made, cost = self.model.join(pairs, looked, linked, equal, others)
+        return made, cost + self.cost[i][r] + self.cost[r][j]
 
     def _tree(self, i: int, j: int, root: int | None = None) -> TreeNode:
         if j == i + 1:
@@ -372,12 +420,12 @@ class _Stretches:
 
     def best(self) -> Solved:
         n = len(self.items)
-        return Solved(self._tree(0, n), self.cardinality[0][n], self.cost[0][n])
+        return Solved(self._tree(0, n), self.operand[0][n], self.cost[0][n])
 
     def splits(self) -> list[Solved]:
         n = len(self.items)
         found = [(self._split(0, r, n), r) for r in range(1, n)]
-        return [Solved(self._tree(0, n, r), made, cost) for (made, cost), r in found]
+        return [Solved(self._tree(0, n, r), self.operand[0][n], cost) for (_, cost), r in found]
 
 
 def _edge_names(node: TreeNode, *, first: bool) -> frozenset[str]:

@@ -1,0 +1,89 @@
+"""What active instance stacks cost (SASE §4), in the same nanoseconds as tree plans (`cost`), so that both compare.
+
+An event that can be the last component starts a search backwards, component by component, each within what is left of
+the window; nothing is kept of it. So the combinations tried are those of a right-deep tree without its buffers. An
+instance is only pushed where one of the component before it is in the window, so a rare first component spares all
+searches but those around it.
+"""
+
+from __future__ import annotations
+
+import math
+
+from cepheid import expr as ex
+from cepheid.optimize.cost import (
+    HASH,
+    LOOK,
+    OUTPUT_WEIGHT,
+    PREDICATE_WEIGHT,
+    TRY,
+    Model,
+    Operand,
+    reading_cost,
+    sequence_pairs,
+)
+
+PUSH = 10.0
+"""Nanoseconds to drop what has left the window and to push an instance."""
+STACK_TRY = 0.8
+"""How looking at an instance compares with a combination of a tree: it is read from its stack and goes nowhere."""
+STACK_OUTPUT = 0.75
+"""How a match compares with one of a tree, whose events are found through its buffers."""
+
+
+def stacks_cost(model: Model) -> float:
+    """Nanoseconds while a window passes, of a sequence of classes."""
+    names = model.alternative.plain
+    alive = 1.0 - math.exp(-model.cardinality(names[0]) * _equal_share(model, names[0], frozenset(names)))
+    cost = reading_cost(model) + PUSH * sum(map(model.cardinality, names))
+    suffix = Operand(model.cardinality(names[-1]), 1, model.cardinality(names[-1]))
+    if any(map(model.is_equality, model.tests)):
+        cost += HASH * sum(map(model.cardinality, names))
+    left, _ = _settled(model, frozenset(names[-1:]), frozenset())
+    suffix = Operand(suffix.cardinality * left, 1, suffix.starts)
+    for depth in range(len(names) - 2, -1, -1):
+        after = frozenset(names[depth + 1 :])
+        here = Operand(model.cardinality(names[depth]), 1, model.cardinality(names[depth]))
+        pairs = sequence_pairs(here, suffix, model.order(names[depth : depth + 1], names[depth + 1 : depth + 2]))
+        own = model.one_of_each(
+            [p for p in model.tests if names[depth] in ex.variables(p) and ex.variables(p) <= after | {names[depth]}]
+        )
+        equal = math.prod(model.selectivity(p) for p in own if model.is_equality(p))
+        others = [model.selectivity(p) for p in own if not model.is_equality(p)]
+        tried = pairs.tried * equal * (alive if depth else 1.0)
+        cost += TRY * STACK_TRY * tried * (1.0 + PREDICATE_WEIGHT * len(others))
+        made = pairs.fitting * equal * math.prod(others)
+        left, looked = _settled(model, after | {names[depth]}, after)
+        cost += LOOK * made * looked
+        suffix = Operand(made * left, suffix.classes + 1, here.starts)
+    return cost + TRY * OUTPUT_WEIGHT * STACK_OUTPUT * suffix.cardinality
+
+
+def _equal_share(model: Model, var: str, names: frozenset[str]) -> float:
+    """The share of events that have the key of an event of the variable, where equalities give them one."""
+    shares = [
+        model.selectivity(p)
+        for p in model.one_of_each([p for p in model.tests if var in ex.variables(p) <= names])
+        if model.is_equality(p)
+    ]
+    return min(shares, default=1.0)
+
+
+def _settled(model: Model, known: frozenset[str], before: frozenset[str]) -> tuple[float, int]:
+    """The absences that can be decided once these components are known, and could not be before: the share of sequences
+    that they leave, and how many are looked for."""
+    survival, looked = 1.0, 0
+    for absence in model.alternative.absences:
+        sides = {
+            v for levels in (absence.sides.before, absence.sides.after) for level in levels for v in _nearest(level)
+        }
+        about = {v for p in model.predicates if set(absence.variables) & ex.variables(p) for v in ex.variables(p)}
+        needed = (sides | about) & set(model.alternative.plain)
+        if needed <= known and not needed <= before:
+            survival *= model.survival(absence)
+            looked += len(absence.variables)
+    return survival, looked
+
+
+def _nearest(level: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    return next((part for part in level if part), ())
