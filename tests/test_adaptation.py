@@ -70,7 +70,7 @@ class Forced:
     observations: int = 2
     seen: list[Stats] = field(default_factory=list)
 
-    def decide(self, plan: Plan, planned_with: Stats, now: Stats) -> Decision:
+    def decide(self, plan: Plan, planned_with: Stats, now: Stats, bases: Sequence[Plan]) -> Decision:
         self.seen.append(now)
         return Decision(next(self.plans), "a test says so")
 
@@ -170,7 +170,7 @@ def known(first: float, second: float, ibm: float = 0.25) -> Stats:
 def test_a_plan_changes_when_a_statistic_drifts_and_another_plan_is_better() -> None:
     before, after = known(0.02, 1.0), known(1.0, 0.02)
     plan = plan_of_query_6(before)
-    decision = Adaptive().decide(plan, before, after)
+    decision = Adaptive().decide(plan, before, after, [plan])
     assert plan_text(plan) != plan_text(decision.plan) == plan_text(plan_of_query_6(after))
     assert decision.drift is not None and decision.drift.size == pytest.approx(49.0)
     assert decision.cost_before == plan_cost(plan, after) > 1.2 * decision.cost_after
@@ -181,23 +181,23 @@ def test_no_plan_changes_without_a_drift_even_if_another_is_better() -> None:
     before, after = known(0.02, 1.0), known(1.0, 0.02)
     worse = plan_of_query_6(before)
     assert plan_cost(worse, after) > 1.2 * plan_cost(plan_of_query_6(after), after)
-    assert Adaptive().decide(worse, after, after) == Decision(worse, "no statistic has changed enough")
+    assert Adaptive().decide(worse, after, after, [worse]) == Decision(worse, "no statistic has changed enough")
 
 
 def test_no_plan_changes_without_a_gain_even_if_statistics_drift() -> None:
     before = known(0.02, 1.0)
     plan = plan_of_query_6(before)
-    still_best = Adaptive().decide(plan, before, known(0.01, 1.0))
+    still_best = Adaptive().decide(plan, before, known(0.01, 1.0), [plan])
     assert (still_best.plan, still_best.drift) == (plan, Drift(f"the selectivity of `{ORACLE_SUN}`", 0.02, 0.01))
     assert "still the best" in still_best.reason
-    modest = Adaptive(gain=1e9).decide(plan, before, known(1.0, 0.02))
+    modest = Adaptive(gain=1e9).decide(plan, before, known(1.0, 0.02), [plan])
     assert modest.plan == plan
     assert "gains too little" in modest.reason
 
 
 def test_what_was_not_known_is_a_drift() -> None:
     plan = plan_of_query_6(NO_STATS)
-    decision = Adaptive().decide(plan, NO_STATS, known(0.02, 1.0))
+    decision = Adaptive().decide(plan, NO_STATS, known(0.02, 1.0), [plan])
     assert decision.drift is not None and decision.drift.before is None
     assert "was not known" in decision.reason
     assert drift(known(0.001, 1.0), known(0.0001, 1.0)) is None, "a sample cannot tell such selectivities apart"

@@ -55,18 +55,21 @@ class Watch:
     """What a stream looked like when its plan was chosen, what it looks like now, and what is to be done about it."""
 
     policy: Policy
+    bases: tuple[Plan, ...]
+    """The query's plans, one for each evaluator that may run it."""
     planned_with: Stats
     running: RunningStats
     observer: Observer
 
     @classmethod
-    def start(cls, policy: Policy, plan: Plan, stats: Stats) -> Watch:
-        return cls(policy, stats, RunningStats(policy.observations), Observer(plan))
+    def start(cls, policy: Policy, bases: tuple[Plan, ...], stats: Stats) -> Watch:
+        """The first of the plans is the one at hand."""
+        return cls(policy, bases, stats, RunningStats(policy.observations), Observer(bases[0]))
 
     def decide(self, plan: Plan, events: pa.RecordBatch, encoded: Batch) -> Decision:
         """Which plan is to go on with these events, which are next."""
         self.running = self.running.observed(self.observer.observe(events, encoded))
-        decision = self.policy.decide(plan, self.planned_with, self.running.average)
+        decision = self.policy.decide(plan, self.planned_with, self.running.average, self.bases)
         if decision.drift is not None and same_work(plan, decision.plan):
             self.planned_with = self.running.average  # the plan is the best for these statistics too
         return decision
@@ -212,7 +215,7 @@ def stepper_for(prepared: Prepared, kernel: Kernel, expected: int | None, listen
         plain.compiled,
         plain.interpreting,
         plain.spent,
-        watch=Watch.start(prepared.adaptive, kernel.plan, prepared.stats),
+        watch=Watch.start(prepared.adaptive, prepared.plans, prepared.stats),
         kernels=Kernels(kernel),
         listener=listener,
     )

@@ -20,6 +20,7 @@ from cepheid.backends.layout import match_table
 from cepheid.backends.limit import FirstMatches, first_matches
 from cepheid.backends.prepare import NO_WISHES, Prepared, Wishes, prepare
 from cepheid.backends.rows import Rows, events_of
+from cepheid.backends.sampling import sampled
 from cepheid.backends.sources import (
     Source,
     clock_of,
@@ -50,7 +51,8 @@ def silent(events: int, matches: int) -> None:
 def prepare_for(query: Query, source: Source, unit: str | None, wishes: Wishes = NO_WISHES) -> Prepared:
     named = {name for role in roles(query.pattern).values() for name in role.event_class.types}
     kinds = schema_kinds(readable_schema(source.schema))
-    return prepare(query, kinds, schema_of(source, sorted(named)), clock_of(source, unit), wishes)
+    schema, clock = schema_of(source, sorted(named)), clock_of(source, unit)
+    return prepare(query, kinds, schema, clock, sampled(query, kinds, schema, clock, wishes, source))
 
 
 def is_made_by_oracle(query: Query) -> bool:
@@ -177,11 +179,12 @@ class Run:
         yield from stepper.finish_lazily()
 
     def _read_by_plan(self) -> list[str]:
-        plan = self.prepared.plan
-        tests = [node for bit in plan.bits for test in bit.tests for node in ex.walk(test)]
-        names = [node.name for node in tests if isinstance(node, ex.Attr)]
-        keys = plan.key if plan.counts_events else ()
-        return columns_read([*names, *plan.columns, *keys], self.source.schema)
+        names: list[str] = []
+        for plan in self.prepared.plans:
+            tests = [node for bit in plan.bits for test in bit.tests for node in ex.walk(test)]
+            keys = plan.key if plan.counts_events else ()
+            names += [*(node.name for node in tests if isinstance(node, ex.Attr)), *plan.columns, *keys]
+        return columns_read(names, self.source.schema)
 
     def _gatherer(self) -> Gatherer:
         everything = dict.fromkeys(self.prepared.variables, tuple(self.source.schema.names))

@@ -150,9 +150,10 @@ class _Attributes:
 
 def event_batch(prepared: Prepared, events: Sequence[Event]) -> pa.RecordBatch:
     """What the plan reads of the events."""
-    plan = prepared.plan
-    tested = [node for bit in plan.bits for test in bit.tests for node in ex.walk(test)]
-    names = [*(node.name for node in tested if isinstance(node, ex.Attr)), *plan.columns, *plan.key]
+    names: list[str] = []
+    for plan in prepared.plans:
+        tested = [node for bit in plan.bits for test in bit.tests for node in ex.walk(test)]
+        names += [*(node.name for node in tested if isinstance(node, ex.Attr)), *plan.columns, *plan.key]
     attributes = _Attributes(events)
     columns: dict[str, pa.Array] = {TYPE: pa.array([event.type for event in events], pa.string()).dictionary_encode()}
     columns[TIME] = pa.array(np.array([event.start for event in events], np.int64))

@@ -39,7 +39,8 @@ NO_WISHES = Wishes()
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A bound query, its plan, and the statistics that it was chosen with. Without a kernel the oracle evaluates it,
-    and the plan says why. `adaptive` decides when the plan changes, if it can."""
+    and the plan says why. `adaptive` decides when the plan changes, if it can, be it to one of another evaluator, of
+    which `others` has one each."""
 
     query: Query
     schema: Schema
@@ -48,6 +49,11 @@ class Prepared:
     kernel: Kernel | None
     stats: Stats = NO_STATS
     adaptive: Policy | None = None
+    others: tuple[Plan, ...] = ()
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        return (self.plan, *self.others)
 
     @property
     def variables(self) -> dict[str, Role]:

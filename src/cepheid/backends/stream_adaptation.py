@@ -37,7 +37,7 @@ class Adapted:
 
     @classmethod
     def start(cls, prepared: Prepared, since: int) -> Adapted:
-        return cls(prepared.plan, Watch.start(_policy(prepared), prepared.plan, prepared.stats), since=since)
+        return cls(prepared.plan, Watch.start(_policy(prepared), (prepared.plan,), prepared.stats), since=since)
 
     def decide(self, came: int, recent: pa.RecordBatch, kernel: Kernel, replayed_from: int) -> Decision | None:
         """After `came` new events, the last of the recent ones; None where it is no time to decide. Events from the
@@ -74,7 +74,7 @@ class Adapted:
     @classmethod
     def of_data(cls, prepared: Prepared, data: Mapping[str, Any]) -> Adapted:
         plan = with_trees(prepared.plan, data["trees"]) if data["trees"] else prepared.plan
-        watch = Watch.start(_policy(prepared), plan, _stats_of_data(data["planned_with"]))
+        watch = Watch.start(_policy(prepared), (plan,), _stats_of_data(data["planned_with"]))
         observed = tuple(map(_stats_of_data, data["observed"]))
         watch.running = RunningStats(watch.policy.observations, observed)
         return cls(plan, watch, data["unseen"], data["since"])

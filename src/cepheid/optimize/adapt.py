@@ -103,7 +103,10 @@ class Policy(Protocol):
         """Over how many looks statistics are averaged."""
         ...
 
-    def decide(self, plan: Plan, planned_with: Stats, now: Stats) -> Decision: ...
+    def decide(self, plan: Plan, planned_with: Stats, now: Stats, bases: Sequence[Plan]) -> Decision:
+        """Which plan is to go on, after the one at hand. `bases` are the query's plans by each evaluator that may run
+        it."""
+        ...
 
 
 _LEAST = {"drift": 0.0, "gain": 0.0, "observed_every": 1, "seconds_between": 0.0, "observations": 1}
@@ -127,13 +130,13 @@ class Adaptive:
             if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
                 raise InputProblem(f"`{name}` of an adaptive run is {value!r}", expected=f"a number from {least:g} on")
 
-    def decide(self, plan: Plan, planned_with: Stats, now: Stats) -> Decision:
+    def decide(self, plan: Plan, planned_with: Stats, now: Stats, bases: Sequence[Plan]) -> Decision:
         changed = drift(planned_with, now)
         if changed is None or changed.size <= self.drift:
             return Decision(plan, "no statistic has changed enough")
         if plan.tree is None:
             return Decision(plan, f"the evaluator {plan.evaluator} has one plan only", changed)
-        best = replanned(plan, now)
+        best = min((replanned(base, now) for base in bases), key=lambda base: plan_cost(base, now))
         before, after = plan_cost(plan, now), plan_cost(best, now)
         costs = f"expected cost {after:.4g} instead of {before:.4g}"
         if same_work(plan, best):
@@ -160,7 +163,9 @@ def situation_of(plan: Plan, stats: Stats) -> Situation:
 
 
 def replanned(plan: Plan, stats: Stats) -> Plan:
-    """The best tree plan by these statistics, as far as the plan's options leave a choice."""
+    """The evaluator's best plan by these statistics, as far as the plan's options leave a choice."""
+    if plan.tree is None:
+        return plan
     wishes = {name: str(plan.options[name]) for name in ("shape", "negation") if name in plan.options}
     return replace(plan, tree=tree_plan(situation_of(plan, stats), **wishes))
 
