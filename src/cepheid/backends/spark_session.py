@@ -22,6 +22,8 @@ _SETTINGS: Mapping[str, str] = {
     # A row crosses into Python as part of an Arrow batch: the larger, the less it costs.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
     "spark.sql.shuffle.partitions": "8",
+}
+_ON_THIS_MACHINE: Mapping[str, str] = {
     # Nobody else talks to a session on this machine, whatever its name resolves to.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -31,16 +33,18 @@ _NO_SETTINGS: Mapping[str, str] = {}
 
 
 def session(master: str = "local[*]", settings: Mapping[str, str] = _NO_SETTINGS) -> SparkSession:
-    """The session that is running, or a new one on this machine: quiet, in UTC, its workers running this Python."""
+    """The session that is running, or a new one, on this machine unless the master is elsewhere: quiet, in UTC, its
+    workers running this Python."""
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
     # Workers would otherwise run whatever python3 is on PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if master.startswith("local"):
+    here = master.startswith(("local", "spark://127.0.0.1:"))
+    if here:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
-    wanted = {**_SETTINGS, **settings}
+    wanted = {**_SETTINGS, **(_ON_THIS_MACHINE if here else {}), **settings}
     wanted[_JAVA_OPTIONS] = f"{quiet} {wanted.get(_JAVA_OPTIONS, '')}".strip()
     builder = SparkSession.builder.appName("cepheid").master(master)
     for name, value in wanted.items():

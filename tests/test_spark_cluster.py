@@ -1,0 +1,211 @@
+"""A standalone cluster of separate processes on this machine: a master, two workers, and an executor of each, one of
+which is killed in the middle. What comes out is what comes out without a cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from stream_harness import (
+    CLOSURE,
+    NEGATION,
+    Places,
+    command,
+    disordered,
+    driver,
+    events,
+    expected,
+    query_file,
+    write_parts,
+)
+
+import cepheid
+from cepheid import datasets
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    master: str
+    workers: tuple[subprocess.Popen[bytes], ...]
+
+    def executors(self) -> list[int]:
+        """The processes of the executors that run now."""
+        started = {worker.pid for worker in self.workers}
+        return [pid for pid in _processes() if _parent(pid) in started and EXECUTOR in _words(pid)]
+
+    def kill_an_executor(self, seconds: float = 120) -> int:
+        wait_until(lambda: len(self.executors()) == 2, seconds)
+        (victim, *_) = self.executors()
+        os.kill(victim, signal.SIGKILL)
+        return victim
+
+
+def _processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
+
+
+def _words(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return []
+
+
+def wait_until(holds: Callable[[], bool], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextmanager
+def spark_process(log: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_WORKER_DIR": str(log.parent / "work"),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    with log.open("wb") as told:
+        process = subprocess.Popen(
+            [str(home / "bin" / "spark-class"), *words],
+            env=environment,
+            stdout=told,
+            stderr=told,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        # A worker ends its executors when it is asked to end.
+        process.terminate()
+        process.wait(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    logs = tmp_path_factory.mktemp("cluster")
+    port, host = free_port(), ["--host", "127.0.0.1"]
+    url = f"spark://127.0.0.1:{port}"
+    web = ["--webui-port", "0"]
+    name = "org.apache.spark.deploy"
+    with spark_process(logs / "master.log", f"{name}.master.Master", *host, "--port", str(port), *web):
+        wait_until(lambda: "I have been elected leader" in (logs / "master.log").read_text(), 120)
+        size = ["--cores", "1", "--memory", "2g"]
+        worker = [f"{name}.worker.Worker", *host, *web, *size, url]
+        with spark_process(logs / "1.log", *worker) as first, spark_process(logs / "2.log", *worker) as second:
+            registered = "Successfully registered with master"
+            wait_until(lambda: all(registered in (logs / f"{n}.log").read_text() for n in (1, 2)), 120)
+            yield Cluster(url, (first, second))
+
+
+# --- batch ------------------------------------------------------------------------------------------------------------
+
+BATCH_QUERY = "EVENT SEQ(E1 x, E2 y, E3 z) WHERE [attr1] WITHIN 2000 RETURN x.n AS a, y.n AS b, z.n AS c"
+BATCH = """
+import sys, threading, time
+import cepheid
+
+master, path, read_by, out = sys.argv[1:]
+spark = cepheid.session(master)
+tracker = spark.sparkContext.statusTracker()
+
+def tell_when_in_the_middle():
+    done = 0
+    while done < 2:
+        time.sleep(0.05)
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        done = max([stage.numCompletedTasks for stage in stages if stage and stage.numTasks > 4], default=0)
+    print("in the middle", flush=True)
+
+threading.Thread(target=tell_when_in_the_middle, daemon=True).start()
+events = spark.read.parquet(path) if read_by == "spark" else path
+cepheid.match(sys.stdin.read(), events, session=spark, partitions=16).write.parquet(out)
+"""
+
+
+@pytest.mark.parametrize("read_by", ["spark", "files"])
+def test_batch_on_a_cluster_survives_the_loss_of_an_executor(cluster: Cluster, tmp_path: Path, read_by: str) -> None:
+    table = datasets.synthetic(1_000_000, domains=(200,), seed=5)
+    table = table.append_column("n", pa.array(range(table.num_rows)))
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    for number in range(8):
+        part = table.slice(number * 125_000, 125_000)
+        pq.write_table(part, source / f"{number}.parquet", row_group_size=25_000)
+    words = [sys.executable, "-c", BATCH, cluster.master, str(source), read_by, str(out)]
+    with (tmp_path / "log").open("wb") as log:
+        job = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+    assert job.stdin is not None and job.stdout is not None
+    job.stdin.write(BATCH_QUERY)
+    job.stdin.close()
+    try:
+        assert job.stdout.readline() == "in the middle\n", (tmp_path / "log").read_text()
+        cluster.kill_an_executor()
+        assert job.wait(timeout=600) == 0, (tmp_path / "log").read_text()
+    finally:
+        job.kill()
+    found = sorted(map(tuple, (row.values() for row in pq.read_table(out).to_pylist())))
+    wanted = sorted(map(tuple, (row.values() for row in cepheid.match(BATCH_QUERY, table).to_pylist())))
+    assert len(wanted) > 1000 and found == wanted
+
+
+# --- streaming --------------------------------------------------------------------------------------------------------
+
+
+def committed(places: Places) -> int:
+    """The number of the last batch that is complete."""
+    names = [path.name for path in places.checkpoint.glob("commits/*") if path.name.isdecimal()]
+    return max(map(int, names), default=-1)
+
+
+def test_a_stream_on_a_cluster_survives_the_loss_of_executors(cluster: Cluster, tmp_path: Path) -> None:
+    places = Places(tmp_path)
+    rows = events(3, 1200)
+    write_parts(places.source, disordered(rows, 3), 20)
+    queries = {"closure": CLOSURE, "negation": NEGATION}
+    words = command(places, *(query_file(places, text, name) for name, text in queries.items()))
+    log = tmp_path / "driver.log"
+    killed: list[int] = []
+    with driver(words, log, master=cluster.master) as process:
+        for batches in (2, 8):
+            wait_until(lambda at=batches: committed(places) >= at or process.poll() is not None, 300)
+            assert process.poll() is None, log.read_text()
+            killed.append(cluster.kill_an_executor())
+        assert process.wait(timeout=600) == 0, log.read_text()
+    assert len(set(killed)) == 2
+    for name, query in queries.items():
+        assert places.matches(name) == expected(query, rows)
+    assert not places.late.exists()
