@@ -6,11 +6,13 @@ import datetime
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -165,6 +167,45 @@ def test_skewed_many_and_null_keys(spark: SparkSession, ids: tuple[Any, ...]) ->
     ]
     found = numbers(spark_job(query, frame(spark, rows), partitions=5).matches())
     assert found == oracle(query, rows[:400])
+
+
+def returned(found: Any) -> Counter[tuple[Any, ...]]:
+    table = found if isinstance(found, pa.Table) else found.toArrow()
+    return Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+@pytest.mark.parametrize("query", [KEYED[0], KEYED[6]])
+def test_a_key_with_half_of_all_events(spark: SparkSession, tmp_path: Path, query: str) -> None:
+    """One task has most of the work, some have none, and the answer is the same, from files too."""
+    rng = np.random.default_rng(1)
+    count = 20_000
+    keys = np.where(rng.random(count) < 0.5, 7, rng.integers(0, 5, count) * 1000)
+    table = pa.table(
+        {
+            "type": pa.array(list("ABCD")).take(pa.array(rng.integers(0, 4, count))),
+            "ts": np.arange(count),
+            "id": pa.array(keys, mask=rng.random(count) < 0.05),
+            "v": rng.random(count),
+        }
+    )
+    pq.write_table(table, tmp_path / "events.parquet", row_group_size=4_000)
+    wanted = returned(cepheid.match(query, table).select(["match_start", "match_end"]))
+    assert wanted.total() > 1_000
+    for events in (spark.createDataFrame(table), str(tmp_path / "events.parquet")):
+        found = cepheid.match(query, events, session=spark, partitions=16)
+        assert returned(found.select("match_start", "match_end")) == wanted
+
+
+@pytest.mark.slow
+def test_a_million_keys(spark: SparkSession) -> None:
+    """Half of them with a match."""
+    keys = 1_000_000
+    ids = spark.range(keys, numPartitions=4).withColumnRenamed("id", "key")
+    first = ids.selectExpr("'A' AS type", "key AS ts", "key")
+    second = ids.selectExpr("IF(key % 2 = 0, 'B', 'C') AS type", "key + 5 AS ts", "key")
+    found = cepheid.match("EVENT SEQ(A x, B y) WHERE [key] WITHIN 9", first.unionAll(second), partitions=4)
+    told = found.agg(F.count("*"), F.sum(F.col("x.key")), F.sum(F.col("match_end") - F.col("match_start"))).collect()
+    assert tuple(told[0]) == (keys // 2, sum(range(0, keys, 2)), keys // 2 * 5)
 
 
 @pytest.mark.parametrize("query", [KEYED[0], SLICED[0], UNDIVIDED[2]])

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -191,6 +192,10 @@ def committed(places: Places) -> int:
     return max(map(int, names), default=-1)
 
 
+def has_come_to(places: Places, process: subprocess.Popen[bytes], batch: int) -> bool:
+    return committed(places) >= batch or process.poll() is not None
+
+
 def test_a_stream_on_a_cluster_survives_the_loss_of_executors(cluster: Cluster, tmp_path: Path) -> None:
     places = Places(tmp_path)
     rows = events(3, 1200)
@@ -201,7 +206,7 @@ def test_a_stream_on_a_cluster_survives_the_loss_of_executors(cluster: Cluster, 
     killed: list[int] = []
     with driver(words, log, master=cluster.master) as process:
         for batches in (2, 8):
-            wait_until(lambda at=batches: committed(places) >= at or process.poll() is not None, 300)
+            wait_until(partial(has_come_to, places, process, batches), 300)
             assert process.poll() is None, log.read_text()
             killed.append(cluster.kill_an_executor())
         assert process.wait(timeout=600) == 0, log.read_text()
