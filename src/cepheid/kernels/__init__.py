@@ -157,9 +157,9 @@ class Kernel:
         registers = state[0]
         # Room for a little more than the last step wrote: memory that is not used costs nothing, copies do.
         room = max(1024, _ROOM * len(batch), int(registers[VALUES]) * 5 // 4)
-        limits = max(1024, len(batch), int(registers[BOUNDS]) * 5 // 4) if self.has_bounds else 1
+        edges = max(1024, len(batch), int(registers[BOUNDS]) * 5 // 4) if self.has_bounds else 1
         registers[VALUES] = registers[BOUNDS] = 0
-        values, bounds = np.empty(room, np.int64), np.zeros(limits, np.int64)
+        values, bounds = np.empty(room, np.int64), np.zeros(edges, np.int64)
         *arrays, values, bounds = self.function(
             now,
             batch.first,
