@@ -147,6 +147,8 @@ class AdaptiveStepper(Stepper):
             encoded = self.encoder.encode(events)
             if self.looked is None or self.worked - self.looked >= policy.seconds_between:
                 encoded = self._look(events, encoded)
+            else:
+                self.watch.observer.pass_over(encoded)
             self._keep(encoded, events)
             began = self.worked
             yield from self.step_encoded(encoded, piece)

@@ -59,6 +59,10 @@ class Observer:
         self.column = {name: (number, kind) for number, (name, kind) in enumerate(plan.columns.items())}
         self.bit = {step.var: step.begin for step in plan.steps}
 
+    def pass_over(self, encoded: Batch) -> None:
+        """A batch that is not looked at."""
+        self.last = int(encoded.time[-1])
+
     def observe(self, events: pa.RecordBatch, encoded: Batch) -> Stats:
         """The statistics of a batch that is not empty. Where only masks came with it, an event that fails the
         single-class predicates of its class is not seen at all, and rates are those of the events that pass."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from cepheid.errors import NotAvailable
 from cepheid.events import Clock, Schema
 from cepheid.kernels import Kernel
 from cepheid.kernels.registry import kernel_for
-from cepheid.optimize.adapt import Policy, why_fixed
+from cepheid.optimize.adapt import SWITCHABLE, Policy, why_fixed
 from cepheid.optimize.lower import REFERENCE, lower
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Query, Role, roles
@@ -94,21 +94,31 @@ def prepare(
     if plan.evaluator == REFERENCE:
         return Prepared(bound, schema, clock, plan, None)
     try:
-        return _adaptive(Prepared(bound, schema, clock, plan, kernel_for(plan), wishes.stats), wishes.adaptive)
+        prepared = Prepared(bound, schema, clock, plan, kernel_for(plan), wishes.stats)
     except NotAvailable as problem:
         if wishes.evaluator is not None:
             raise
         return Prepared(bound, schema, clock, _instead(planned(REFERENCE), plan, problem), None)
-
-
-def _adaptive(prepared: Prepared, policy: Policy | None) -> Prepared:
-    if policy is None:
+    if wishes.adaptive is None:
         return prepared
-    fixed = why_fixed(prepared.plan)
-    if fixed is None:
-        return replace(prepared, adaptive=policy)
-    reasons = (*prepared.plan.reasons, f"the plan stays the same while it runs: {fixed}")
-    return replace(prepared, plan=replace(prepared.plan, reasons=reasons))
+    fixed = why_fixed(plan)
+    if fixed is not None:
+        reasons = (*plan.reasons, f"the plan stays the same while it runs: {fixed}")
+        return replace(prepared, plan=replace(plan, reasons=reasons))
+    # Who wishes for something of an evaluator wants that one.
+    may_be_another = wishes.evaluator is None and not wishes.options.keys() - {"rewrite"}
+    names = [name for name in SWITCHABLE if name != plan.evaluator] if may_be_another else []
+    others = [other for name in names if (other := _if_able(planned, name)) is not None]
+    return replace(prepared, adaptive=wishes.adaptive, others=tuple(others))
+
+
+def _if_able(planned: Callable[[str | None], Plan], evaluator: str) -> Plan | None:
+    try:
+        plan = planned(evaluator)
+        kernel_for(plan)
+    except NotAvailable:
+        return None
+    return plan
 
 
 def _instead(reference: Plan, wanted: Plan, problem: NotAvailable) -> Plan:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from cepheid.errors import InputProblem
 from cepheid.optimize.alternatives import alternatives
 from cepheid.optimize.cost import total_cost
-from cepheid.optimize.search import Situation, tree_plan
+from cepheid.optimize.search import Situation, expected_of_stacks, expected_of_tree, tree_plan
 from cepheid.optimize.stats import Drift, Stats, drift
 from cepheid.pattern import Kleene, walk
 from cepheid.physical import (
@@ -37,6 +37,8 @@ from cepheid.physical import (
     tree_text,
 )
 
+SWITCHABLE = ("stacks", "tree")
+"""The evaluators that can take over from one another."""
 OBSERVED_EVERY = 1 << 14
 """The events between two looks at a stream."""
 SECONDS_BETWEEN = 0.03
@@ -134,11 +136,9 @@ class Adaptive:
         changed = drift(planned_with, now)
         if changed is None or changed.size <= self.drift:
             return Decision(plan, "no statistic has changed enough")
-        if plan.tree is None:
-            return Decision(plan, f"the evaluator {plan.evaluator} has one plan only", changed)
         best = min((replanned(base, now) for base in bases), key=lambda base: plan_cost(base, now))
         before, after = plan_cost(plan, now), plan_cost(best, now)
-        costs = f"expected cost {after:.4g} instead of {before:.4g}"
+        costs = f"{after:.3g} instead of {before:.3g} ns are expected for an event"
         if same_work(plan, best):
             return Decision(plan, f"{changed}, and the plan is still the best", changed, before, after)
         if before <= after * (1.0 + self.gain):
@@ -171,11 +171,13 @@ def replanned(plan: Plan, stats: Stats) -> Plan:
 
 
 def plan_cost(plan: Plan, stats: Stats) -> float:
-    """What a tree plan costs by these statistics."""
-    assert plan.tree is not None, "only tree plans have a cost"
+    """The nanoseconds for each event that a plan of stacks or trees is expected to take by these statistics."""
     situation = situation_of(plan, stats)
+    if plan.tree is None:
+        return expected_of_stacks(situation)
     pairs = zip(alternatives(plan.query.pattern), plan.tree.trees, strict=True)
-    return sum(total_cost(situation.model(alternative).annotated(tree)) for alternative, tree in pairs)
+    cost = sum(total_cost(situation.model(alternative).annotated(tree)) for alternative, tree in pairs)
+    return expected_of_tree(situation, replace(plan.tree, cost=cost))
 
 
 def same_work(one: Plan, other: Plan) -> bool:
@@ -225,7 +227,7 @@ def _node_of_data(data: Mapping[str, Any]) -> TreeNode:
 
 def why_fixed(plan: Plan) -> str | None:
     """Why the plan of a query cannot be exchanged while it runs; None if it can."""
-    if plan.evaluator not in ("tree", "stacks"):
+    if plan.evaluator not in SWITCHABLE:
         return f"the evaluator {plan.evaluator} has one plan only"
     if plan.window is None:
         return "without WITHIN all events would have to be kept to start another plan from"
