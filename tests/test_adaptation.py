@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+_STREAMS = settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
 _MANY = settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -350,6 +351,7 @@ def streamed(
     schema: pa.Schema = SCHEMA,
     types: Sequence[str] = TYPES,
     order: Sequence[str] = ("n",),
+    evaluator: str | None = "tree",
 ) -> StreamPlan:
     attributes = attribute_types(schema)
     shape = Shape(
@@ -358,7 +360,7 @@ def streamed(
         lambda query: Schema({kind: attributes for kind in types}),
         lambda types: tuple(schema.names),
     )
-    wishes = Wishes(evaluator="tree", adaptive=policy)
+    wishes = Wishes(evaluator=evaluator, adaptive=policy)
     return plan_stream({"q": parse(text)}, shape, watermark, wishes=wishes, order=order, buckets=2)
 
 
@@ -381,8 +383,40 @@ def test_switching_at_every_batch_of_a_stream_changes_nothing(text: str) -> None
         assert multiset(simulated.matches["q"]) == expected
 
 
+SEQUENCES = [
+    "PATTERN A a;B b;C c WHERE a.v <= b.v AND b.name = c.name WITHIN 6",
+    "PATTERN A a;!B b;C c WHERE a.id = c.id AND b.v > c.v WITHIN 6",
+    "PATTERN !A a;B b;C c WHERE a.v < b.v WITHIN 5",
+    "EVENT SEQ(A x, B y, !(C z)) WHERE [id] AND z.v > x.v WITHIN 6",
+]
+
+
+@pytest.mark.parametrize("text", SEQUENCES)
+def test_switching_between_evaluators_in_a_stream_changes_nothing(text: str) -> None:
+    rng = random.Random(text)
+    plans = streamed(text, Adaptive(), evaluator=None).queries[0].prepared.plans
+    assert {plan.evaluator for plan in plans} == {"stacks", "tree"}
+    for _ in range(6):
+        rows, delay = random_rows(rng), rng.choice((0, 3, 7))
+        expected = multiset(cepheid.match(text, pa.Table.from_pylist(rows, SCHEMA), time_unit="ms"))
+        simulation = Simulation(streamed(text, Forced(itertools.cycle(reversed(plans))), delay, evaluator=None))
+        simulated = simulation.run(cut(rng, rows, delay))
+        assert multiset(simulated.matches["q"]) == expected
+
+
+def test_a_stream_whose_evaluator_has_changed_must_go_on_as_adaptive() -> None:
+    text = SEQUENCES[0]
+    plans = streamed(text, Adaptive(), evaluator=None).queries[0].prepared.plans
+    batches = cut(random.Random(1), random_rows(random.Random(1)), 0)
+    simulation = Simulation(streamed(text, Forced(itertools.repeat(plans[1])), evaluator=None))
+    assert simulation.run(batches, end_of_time=False).switches
+    simulation.plan = streamed(text, None, evaluator=None)
+    with pytest.raises(InputProblem, match=f"evaluator `{plans[1].evaluator}`"):
+        simulation.run([])
+
+
 @pytest.mark.slow
-@_MANY
+@_STREAMS
 @given(zstream_queries() | sase_queries(), drawn_streams(max_events=20), st.data())
 def test_switching_changes_nothing_in_random_streams(text: str, drawn: DrawnStream, data: st.DataObject) -> None:
     rows = [{"n": place, **event.row} for place, event in enumerate(drawn.events)]

@@ -37,7 +37,7 @@ TimeUnit = Annotated[
 ]
 Adaptive = Annotated[
     bool,
-    typer.Option("--adaptive", help="Change the plan when rates or selectivities do (windows and tree plans only)."),
+    typer.Option("--adaptive", help="Change the plan when rates or selectivities do (queries with WITHIN only)."),
 ]
 Params = Annotated[
     list[str] | None,

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from cepheid.backends.adaptation import Watch
 from cepheid.backends.prepare import Prepared
 from cepheid.backends.stepping import encoder_for
-from cepheid.errors import NotAvailable
+from cepheid.errors import InputProblem
 from cepheid.kernels import Kernel
 from cepheid.optimize.adapt import Adaptive, Decision, Policy, trees_to_data, with_trees
 from cepheid.optimize.stats import RunningStats, Stats, from_json, to_json
@@ -37,7 +38,7 @@ class Adapted:
 
     @classmethod
     def start(cls, prepared: Prepared, since: int) -> Adapted:
-        return cls(prepared.plan, Watch.start(_policy(prepared), (prepared.plan,), prepared.stats), since=since)
+        return cls(prepared.plan, Watch.start(_policy(prepared), prepared.plans, prepared.stats), since=since)
 
     def decide(self, came: int, recent: pa.RecordBatch, kernel: Kernel, replayed_from: int) -> Decision | None:
         """After `came` new events, the last of the recent ones; None where it is no time to decide. Events from the
@@ -49,11 +50,6 @@ class Adapted:
         self.unseen = 0
         self.watch.observer.last = None  # not all of the events since the last look are looked at
         decision = self.watch.decide(self.plan, looked_at, encoder_for(kernel).encode(looked_at))
-        if decision.plan.bits != self.plan.bits:
-            raise NotAvailable(
-                "in a stream, plans can only change to plans of the same evaluator",
-                hint="the parts that an event can play are decided before it comes to its bucket",
-            )
         return decision if replayed_from >= self.since or not self.since else None
 
     def switch(self, decision: Decision) -> None:
@@ -64,6 +60,7 @@ class Adapted:
 
     def to_data(self) -> dict[str, Any]:
         return {
+            "evaluator": self.plan.evaluator,
             "trees": trees_to_data(self.plan),
             "planned_with": _stats_to_data(self.watch.planned_with),
             "observed": [_stats_to_data(stats) for stats in self.watch.running.observations],
@@ -73,11 +70,29 @@ class Adapted:
 
     @classmethod
     def of_data(cls, prepared: Prepared, data: Mapping[str, Any]) -> Adapted:
-        plan = with_trees(prepared.plan, data["trees"]) if data["trees"] else prepared.plan
-        watch = Watch.start(_policy(prepared), (plan,), _stats_of_data(data["planned_with"]))
+        bases = {base.evaluator: base for base in prepared.plans}
+        if data["evaluator"] not in bases:
+            raise InputProblem(
+                f"the stream's plan has changed to one of the evaluator `{data['evaluator']}`",
+                expected="to go on as adaptive, without asking for another evaluator",
+            )
+        base = bases.pop(data["evaluator"])
+        plan = with_trees(base, data["trees"]) if data["trees"] else base
+        watch = Watch.start(_policy(prepared), (plan, *bases.values()), _stats_of_data(data["planned_with"]))
         observed = tuple(map(_stats_of_data, data["observed"]))
         watch.running = RunningStats(watch.policy.observations, observed)
         return cls(plan, watch, data["unseen"], data["since"])
+
+
+def rearranged(masks: pa.Array, given: Plan, wanted: Plan) -> pa.Array:
+    """Masks that were made for one plan, as another of the same query reads them."""
+    if wanted.bits == given.bits:
+        return masks
+    before = masks.to_numpy(zero_copy_only=False)
+    after = np.zeros(len(before), np.uint64)
+    for place, bit in enumerate(wanted.bits):
+        after |= (before >> np.uint64(given.bits.index(bit)) & np.uint64(1)) << np.uint64(place)
+    return pa.array(after)
 
 
 def _policy(prepared: Prepared) -> Policy:

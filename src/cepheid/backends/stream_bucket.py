@@ -21,7 +21,7 @@ from cepheid.backends.found import Found, first_and_last, from_matches, position
 from cepheid.backends.local_events import complete_matches
 from cepheid.backends.sources import readable
 from cepheid.backends.stepping import TIME, Stepper
-from cepheid.backends.stream_adaptation import Adapted
+from cepheid.backends.stream_adaptation import Adapted, rearranged
 from cepheid.backends.stream_pack import from_bytes, joined, to_bytes
 from cepheid.backends.stream_plan import StreamPlan, StreamQuery, mask_column
 from cepheid.backends.stream_reader import as_json
@@ -192,8 +192,7 @@ class Bucket:
         if query.by_oracle:
             return self._by_oracle(number, query, watermark)
         switched = self._adapt(number, query, released.num_rows)
-        plan = self.adapted[number].plan if number in self.adapted else query.prepared.plan
-        stepper = Stepper.start(self.workshop.kernel(number, plan), released.num_rows)
+        stepper = Stepper.start(self.workshop.kernel(number, self._plan_in_use(number)), released.num_rows)
         if switched:
             self._catch_up(number, query, stepper, released.num_rows)
         elif number in self.memory:
@@ -235,9 +234,15 @@ class Bucket:
             yield from parts
 
     def _for_kernel(self, number: int, query: StreamQuery, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows as the kernel of the plan in use reads them."""
         names = query.read_by_kernel(self.plan.schema)
         arrays = [*(readable(rows.column(name)) for name in names), rows.column(TIME)]
-        return pa.RecordBatch.from_arrays([*arrays, rows.column(mask_column(number))], names=[*names, TIME, MASK])
+        masks = rearranged(rows.column(mask_column(number)), query.prepared.plan, self._plan_in_use(number))
+        return pa.RecordBatch.from_arrays([*arrays, masks], names=[*names, TIME, MASK])
+
+    def _plan_in_use(self, number: int) -> Plan:
+        adapted = self.adapted.get(number)
+        return self.plan.queries[number].prepared.plan if adapted is None else adapted.plan
 
     # --- plans that change --------------------------------------------------------------------------------------------
 

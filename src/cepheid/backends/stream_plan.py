@@ -275,9 +275,15 @@ def stream_query(name: str, prepared: Prepared, gatherer: Gatherer | None) -> St
     kernel = prepared.kernel
     arrays = () if kernel is None else tuple(f"{array.name} {array.dtype}" for array in kernel.arrays)
     horizon = _horizon(query, prepared, lag) if by_oracle and not summarises(query) else None
-    shipped = replace(prepared, kernel=None)
+    others = tuple(other for other in prepared.others if _reads_the_same(other, prepared.plan))
+    shipped = replace(prepared, kernel=None, others=others)
     own_gatherer = None if gatherer is None else replace(gatherer, prepared=shipped)
     return StreamQuery(name, shipped, own_gatherer, key, lag, horizon, arrays)
+
+
+def _reads_the_same(other: Plan, plan: Plan) -> bool:
+    """Whether another plan can go on with events that were packed for a plan: with their masks and columns."""
+    return set(other.bits) <= set(plan.bits) and other.columns.keys() <= plan.columns.keys()
 
 
 def _ends_with_negation(plan: Plan) -> bool:
