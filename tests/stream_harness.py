@@ -146,6 +146,13 @@ def finish(arguments: Sequence[str], log: Path, seconds: int = 600) -> None:
         assert process.wait(timeout=seconds) == 0, log.read_text(errors="replace")
 
 
+def wait_until(holds: Callable[[], bool], seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.05)
+
+
 # --- moments ----------------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@ tests/test_stream.py; here is what Spark, the checkpoint and the sinks add."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from rich.console import Console
+from rich.table import Table
 from stream_harness import (
     CLOSURE,
     COLUMNS,
@@ -25,6 +28,7 @@ from stream_harness import (
     events,
     expected,
     query_file,
+    wait_until,
     write,
     write_parts,
 )
@@ -32,10 +36,14 @@ from typer.testing import CliRunner
 
 import cepheid
 from cepheid.backends.places import HadoopPlace
-from cepheid.backends.spark_stream import WATERMARK_DELAY, RunningStream
+from cepheid.backends.spark_stream import OBSERVED, WATERMARK_DELAY, RunningStream
 from cepheid.backends.stream_inspect import read_state
+from cepheid.backends.stream_metrics import Metrics
+from cepheid.backends.stream_output import batch_name
 from cepheid.cli import app
 from cepheid.errors import InputProblem
+from cepheid.events import TIMESTAMP_CLOCK
+from cepheid.stream_view import metrics_table
 
 pytestmark = pytest.mark.spark
 
@@ -108,6 +116,57 @@ def test_a_spark_writer_gets_each_batch_under_its_number(spark: SparkSession, pl
     assert running.tally.matches["query"] == sum(written.values())
 
 
+def run_the_last_batch_again(places: Places) -> int:
+    """As if the driver had been killed after it wrote and before Spark noted that the batch is complete."""
+    last = max(int(path.name) for path in places.checkpoint.glob("commits/*") if path.name.isdecimal())
+    for path in [places.checkpoint / "commits" / str(last), places.checkpoint / "commits" / f".{last}.crc"]:
+        path.unlink(missing_ok=True)
+    return last
+
+
+def test_any_format_of_spark_and_a_batch_that_runs_again_replaces_itself(spark: SparkSession, places: Places) -> None:
+    """Files in a format that only Spark writes, hooks, progress and what Spark's listeners hear."""
+    rows = events(3, 400)
+    heard: list[tuple[str, str]] = []
+    progress: list[Metrics] = []
+
+    def start() -> RunningStream:
+        return run(
+            CLOSURE,
+            frame(spark, places.source),
+            places,
+            format="orc",
+            on_match=lambda row, batch: heard.append((batch, json.dumps(row, sort_keys=True))),
+            on_progress=progress.append,
+        )
+
+    write_parts(places.source, [*rows[:350], {**rows[0], "ts": None}], 3)
+    start()
+    again = run_the_last_batch_again(places)
+    before = len(progress)
+    write(places.source, "z.parquet", [{**rows[0], "v": 9.0}, *rows[350:], {"type": "D", "ts": 10_000, "id": 1}])
+    start()
+    found = spark.read.orc(str(places.output))
+    matches = Counter(json.dumps(row.asDict(recursive=True), sort_keys=True) for row in found.drop("batch").collect())
+    assert matches == expected(CLOSURE, rows)
+    # The hook heard the batch twice, under the same name, and can tell.
+    assert len(set(heard)) == matches.total() < len(heard) and {batch_name(again)} == {
+        batch for batch, _ in (Counter(heard) - Counter(set(heard)))
+    }
+    wait_until(lambda: len(progress) > before and progress[-1].late == 1)
+    assert "late" in rendered(metrics_table(progress[-1], TIMESTAMP_CLOCK))
+
+
+def test_sparks_own_listeners_hear_what_a_batch_did(spark: SparkSession, places: Places) -> None:
+    rows = events(5, 300)
+    write_parts(places.source, [*rows, {**rows[0], "ts": None}], 2)
+    running = run(CLOSURE, frame(spark, places.source), places)
+    observed = [told.observedMetrics[OBSERVED].asDict() for told in running.query.recentProgress]
+    assert sum(row["events"] for row in observed) == 300 == running.tally.events
+    assert sum(row["matches"] for row in observed) == running.tally.matches["query"] > 0
+    assert sum(row["rejects"] for row in observed) == 1 and max(row["state_bytes_touched"] for row in observed) > 0
+
+
 def test_time_passes_without_events_and_idle_keys_are_released(spark: SparkSession, places: Places) -> None:
     """The watermark reaches buckets for which no event comes: Spark knows the column of time by its metadata."""
     assert WATERMARK_DELAY == "spark.watermarkDelayMs"
@@ -125,6 +184,13 @@ def test_time_passes_without_events_and_idle_keys_are_released(spark: SparkSessi
     assert read_state(str(places.checkpoint), spark).buckets == ()
 
 
+def rendered(table: Table) -> str:
+    console = Console(file=io.StringIO(), width=100)
+    console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
@@ -140,6 +206,8 @@ def test_a_checkpoint_refuses_another_query_and_a_second_driver(spark: SparkSess
         run(NEGATION.replace("90", "91"), source, places)
     with pytest.raises(InputProblem, match="order: "):
         run(NEGATION, source, places, order_by=["v"])
+    with pytest.raises(InputProblem, match="`nonsense` is no format of output"):
+        run(NEGATION, source, places, format="nonsense")
 
 
 def test_names_that_may_be_types_need_the_types(spark: SparkSession, places: Places) -> None:

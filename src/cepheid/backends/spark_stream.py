@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming import StreamingQuery
@@ -50,6 +50,9 @@ from cepheid.optimize.adapt import Switch
 
 WATERMARK_DELAY = "spark.watermarkDelayMs"
 """The metadata by which Spark knows the column of event time. Internal to Spark, so held by a test."""
+
+OBSERVED = "cepheid"
+"""What Spark's own listeners find among the observed metrics of a batch."""
 
 Writer = Callable[[DataFrame, int], None]
 """Any Spark batch writer: given the matches of a batch as a DataFrame, and the batch's number. It may be called again
@@ -138,9 +141,10 @@ class SparkStream:
         unseen = F.when(F.lit(False), F.col("at")).alias("at", metadata={WATERMARK_DELAY: plan.delay})
         blocks = marked.select("bucket", "rejected", "block", unseen)
         step = Step(plan, plan.fingerprint())
-        return blocks.groupBy("bucket").applyInPandasWithState(
+        given = blocks.groupBy("bucket").applyInPandasWithState(
             step, GIVEN, STATE, "append", GroupStateTimeout.EventTimeTimeout
         )
+        return given.observe(OBSERVED, *_observed())
 
     @contextmanager
     def _settings(self) -> Iterator[None]:
@@ -269,10 +273,10 @@ class _Deliver:
             needed = [] if any(self.stream.outputs.matches.values()) else [F.col("kind") != MATCHES]
             rows = kept.filter(needed[0]).collect() if needed else kept.collect()
             self.ownership.require()
-            self._call_writers(kept, batch_id)
+            found = kept.filter(F.col("kind") == MATCHES).groupBy("query").agg(F.sum("number").alias("n")).collect()
+            self._call_writers(kept, batch_id, {row["query"] for row in found})
             counted, late, rejects = deliver(self.stream, batch_name(batch_id), rows)
-            sums = kept.filter(F.col("kind") == MATCHES).groupBy("query").agg(F.sum("number").alias("n")).collect()
-            for row in sums:
+            for row in found:
                 counted[self.stream.plan.queries[row["query"]].name] = row["n"]
             self._count(rows, counted, late, rejects)
         finally:
@@ -297,13 +301,30 @@ class _Deliver:
                 tally.switches.append((self.stream.plan.queries[row["query"]].name, switch))
         tally.events += tally.last_events
 
-    def _call_writers(self, kept: DataFrame, batch_id: int) -> None:
+    def _call_writers(self, kept: DataFrame, batch_id: int, found: Collection[int]) -> None:
+        """Those of the queries that have found something: a job for nothing costs as much as one for a little."""
         for number, query in enumerate(self.stream.plan.queries):
+            if number not in found:
+                continue
             schema = self.stream.output_schema(number)
             blocks = kept.filter((F.col("kind") == MATCHES) & (F.col("query") == number)).select("block")
             matches = blocks.mapInArrow(Unpack(schema), from_arrow_schema(schema))
             for write in self.stream.outputs.writers.get(query.name, ()):
                 write(matches, batch_id)
+
+
+def _observed() -> list[Column]:
+    def of(kind: str, value: Column) -> Column:
+        return F.coalesce(F.sum(F.when(F.col("kind") == kind, value)), F.lit(0)).cast("long")
+
+    number, told = F.col("number"), F.col("block").cast("string")
+    return [
+        of(STATES, F.get_json_object(told, "$.events").cast("long")).alias("events"),
+        of(MATCHES, number).alias("matches"),
+        of(LATE, number).alias("late"),
+        of(REJECTS, number).alias("rejects"),
+        of(STATES, number).alias("state_bytes_touched"),
+    ]
 
 
 def deliver(stream: SparkStream, batch: str, rows: Sequence[Row]) -> tuple[dict[str, int], int, int]:

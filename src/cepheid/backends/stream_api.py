@@ -16,9 +16,11 @@ from cepheid.backends.prepare import Wishes
 from cepheid.backends.sources import Columns, attribute_types
 from cepheid.backends.spark_events import SparkEvents, types_named
 from cepheid.backends.spark_stream import Outputs, RunningStream, SparkStream, Writer
-from cepheid.backends.stream_output import HookSink, Sink, file_sink
+from cepheid.backends.stream_metrics import Metrics
+from cepheid.backends.stream_output import FORMATS, HookSink, Sink, file_sink
 from cepheid.backends.stream_plan import Shape, plan_stream
 from cepheid.backends.stream_reader import RowReader
+from cepheid.backends.stream_writers import BatchDirectories
 from cepheid.errors import CepheidError, InputProblem
 from cepheid.events import UNTYPED, Schema
 from cepheid.lang import parse
@@ -44,6 +46,7 @@ def stream(
     writer: Writer | Mapping[str, Writer] | None = None,
     on_match: Hook | Mapping[str, Hook] | None = None,
     on_late: Hook | None = None,
+    on_progress: Callable[[Metrics], None] | None = None,
     dialect: str = "auto",
     type_column: str = "type",
     time_column: str = "ts",
@@ -64,8 +67,9 @@ def stream(
     `watermark` says how much later than the latest event one may come: `"10 minutes"`, or a number in the time column's
     own unit. Later ones go to `late_output` (and `on_late`), rows without a time to `reject_output`; all are counted.
     Matches go to files under `output` (a directory for each query where there are several), to a Spark `writer(df,
-    batch_id)`, and to `on_match(row, batch)`, each of which may be a mapping by query name. `checkpoint` is where the
-    stream goes on after a stop or a crash.
+    batch_id)`, and to `on_match(row, batch)`, each of which may be a mapping by query name. `format` is parquet or
+    jsonl, with a file for each batch, or any other that Spark can write, with a directory for each. `checkpoint` is
+    where the stream goes on after a stop or a crash. `on_progress` is told the stream's metrics after every batch.
 
     Events of the same time are ordered by the columns `order_by`, or else by all their columns. `types` are the event
     types of the input, for queries whose names may or may not be types. With `adaptive=True` (or an `Adaptive` with
@@ -79,16 +83,23 @@ def stream(
         plan = plan_stream(queries, shape, watermark, wishes=wishes, order=order_by, buckets=buckets)
     session = found.frame.sparkSession
     several = isinstance(query, Mapping)
+    by_spark = format not in FORMATS
+    own = "parquet" if by_spark else format
+    places = {name: _place(output, name if several else None) for name in queries}
+    writers = {name: [write] if (write := _of(writer, name)) is not None else [] for name in queries}
+    if by_spark:
+        for name, path in places.items():
+            writers[name] += [] if path is None else [BatchDirectories.of(path, format, session)]
     outputs = Outputs(
-        {name: _sinks(output, name if several else None, format, _of(on_match, name), session) for name in queries},
-        _sinks(late_output, None, format, on_late, session),
-        _sinks(reject_output, None, format, None, session),
-        {name: [write] if (write := _of(writer, name)) is not None else [] for name in queries},
+        {name: _sinks(None if by_spark else places[name], own, _of(on_match, name), session) for name in queries},
+        _sinks(late_output, own, on_late, session),
+        _sinks(reject_output, own, None, session),
+        writers,
     )
     kept = Checkpoint(place(checkpoint, session), checkpoint)
     planned = SparkStream(plan, found.frame, kept, checkpoint, outputs, partitions)
     trigger: dict[str, Any] = {"availableNow": True} if available_now else {"processingTime": interval or "0 seconds"}
-    return planned.start({}, trigger)
+    return planned.start({}, trigger, on_progress)
 
 
 def shape_of(events: SparkEvents, unit: str | None, types: Sequence[str] | None) -> Shape:
@@ -143,10 +154,14 @@ def _of(given: Any, name: str) -> Any:
     return given.get(name) if isinstance(given, Mapping) else given
 
 
-def _sinks(path: str | None, inside: str | None, format: str, hook: Hook | None, session: Any) -> list[Sink]:
+def _place(path: str | None, inside: str | None) -> str | None:
+    return path if path is None or inside is None else f"{path.rstrip('/')}/{inside}"
+
+
+def _sinks(path: str | None, format: str, hook: Hook | None, session: Any) -> list[Sink]:
     sinks: list[Sink] = []
     if path is not None:
-        sinks.append(file_sink(path if inside is None else f"{path.rstrip('/')}/{inside}", format, session))
+        sinks.append(file_sink(path, format, session))
     if hook is not None:
         sinks.append(HookSink(hook))
     return sinks

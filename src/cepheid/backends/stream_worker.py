@@ -14,6 +14,7 @@ from cepheid.backends.spark_worker import settle_memory, together
 from cepheid.backends.stream_bucket import Bucket, Given, Workshop
 from cepheid.backends.stream_pack import from_bytes, packets, to_bytes
 from cepheid.backends.stream_plan import StreamPlan
+from cepheid.backends.stream_reader import REJECTS as REJECT_SCHEMA
 from cepheid.kernels import END_OF_TIME
 
 PACKED = "bucket int, rejected boolean, block binary, at timestamp"
@@ -102,7 +103,7 @@ class Step:
         # An event that several keys spread is counted once.
         events = sum(batch.num_rows for batch in arrived) if bucket.number < self.plan.buckets else 0
         told = {"watermark": watermark if watermark > -END_OF_TIME else None, "events": events}
-        rows = [*given_rows(given), *((REJECTS, 0, 0, block) for block in rejects)]
+        rows = [*given_rows(given), *((REJECTS, 0, from_bytes(b, REJECT_SCHEMA).num_rows, b) for b in rejects)]
         rows.append((STATES, bucket.number, len(after), json.dumps(told).encode()))
         yield pd.DataFrame(rows, columns=["kind", "query", "number", "block"])
 
