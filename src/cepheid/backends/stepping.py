@@ -29,6 +29,8 @@ PATIENCE = 2.0
 more than twice as long as would have been best."""
 PIECE = 1_000
 """How many events are interpreted between two looks at the clock."""
+COMPILED_PIECE = 1 << 16
+"""How many events a compiled kernel is given at once: the matches of more do not stay in the processor's cache."""
 
 
 _spent: dict[str, float] = {}
@@ -65,7 +67,7 @@ class Stepper:
     def step_encoded(self, encoded: Batch, piece: int | None = None) -> Iterator[Positions]:
         at = 0
         while at < len(encoded):
-            size = PIECE if self.interpreting else piece or len(encoded)
+            size = PIECE if self.interpreting else piece or COMPILED_PIECE
             began = time.perf_counter()
             self.state, parts = self.kernel.step_lazily(self.state, encoded.cut(at, at + size))
             took = time.perf_counter() - began

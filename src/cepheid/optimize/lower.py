@@ -36,6 +36,8 @@ from cepheid.semantics.common import expanded
 TREE = "tree"
 EVALUATORS = ("stacks", "runs", TREE, "any_runs", REFERENCE)
 _MASK_BITS = 64
+_WORTH_BUFFERS = 0.85
+"""What a tree must cost of what stacks cost to be chosen: stacks hold less, compile faster, and estimates err."""
 _TREE_WISHES = ("shape", "negation")
 _NO_OPTIONS: Mapping[str, str | bool] = {}
 
@@ -107,7 +109,7 @@ def _cheapest(
         return TREE
     if stats == NO_STATS or len(expected) < 2:
         return able[0]
-    return min(expected, key=lambda name: expected[name])
+    return TREE if expected[TREE] < _WORTH_BUFFERS * expected["stacks"] else "stacks"
 
 
 def _why_others_lost(
@@ -121,7 +123,8 @@ def _why_others_lost(
         elif stats == NO_STATS:
             yield name, f"nothing is known about the stream, and {chosen} keeps less"
         else:
-            yield name, f"{cost:.4g} ns expected for each event, {cost / expected[chosen]:.2f} times that of {chosen}"
+            times = f"{cost:.4g} ns expected for each event, {cost / expected[chosen]:.2f} times that of {chosen}"
+            yield name, times if cost >= expected[chosen] else f"{times}: too little to keep buffers for"
 
 
 def _longest(window: int | float, includes_bound: bool) -> int:
