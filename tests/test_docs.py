@@ -1,14 +1,21 @@
-"""The documentation is true: every query on its pages parses, and every link between pages leads somewhere."""
+"""The documentation is true: every query on its pages parses, every link between pages leads somewhere, and the page on
+Spark runs."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cepheid.lang import parse, recognise, to_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -45,3 +52,18 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.spark
+def test_the_page_on_spark_prints_what_it_says(spark: SparkSession) -> None:
+    text = (ROOT / "docs" / "how-to" / "spark.md").read_text()
+    names: dict[str, Any] = {}
+    told = io.StringIO()
+    said = ""
+    for kind, body in blocks(text):
+        if kind == "python":
+            with contextlib.redirect_stdout(told):
+                exec(compile(body, "spark.md", "exec"), names)
+        elif kind == "text":
+            said += body
+    assert [line.rstrip() for line in told.getvalue().splitlines() if line.strip()] == said.splitlines()
