@@ -7,6 +7,7 @@ from cepheid.version import __version__
 if TYPE_CHECKING:
     from cepheid.backends.api import explain as explain
     from cepheid.backends.api import match as match
+    from cepheid.backends.api import statistics as statistics
     from cepheid.backends.spark_api import matches as matches
     from cepheid.backends.spark_session import session as session
     from cepheid.backends.stream_api import stream as stream
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
     from cepheid.lang import to_text as to_text
     from cepheid.optimize.adapt import Adaptive as Adaptive
     from cepheid.optimize.adapt import Switch as Switch
+    from cepheid.optimize.stats import Stats as Stats
 
 __all__ = [
     "Adaptive",
     "CepheidError",
+    "Stats",
     "Switch",
     "Verification",
     "__version__",
@@ -31,6 +34,7 @@ __all__ = [
     "parse",
     "read_output",
     "session",
+    "statistics",
     "stream",
     "to_text",
     "verify",
@@ -39,6 +43,7 @@ __all__ = [
 _HOMES = {
     "match": "cepheid.backends.api",
     "explain": "cepheid.backends.api",
+    "statistics": "cepheid.backends.api",
     "matches": "cepheid.backends.spark_api",
     "session": "cepheid.backends.spark_session",
     "stream": "cepheid.backends.stream_api",
@@ -47,6 +52,7 @@ _HOMES = {
     "Verification": "cepheid.backends.verify",
     "Adaptive": "cepheid.optimize.adapt",
     "Switch": "cepheid.optimize.adapt",
+    "Stats": "cepheid.optimize.stats",
     "parse": "cepheid.lang",
     "to_text": "cepheid.lang",
     "CepheidError": "cepheid.errors",

@@ -156,6 +156,12 @@ def explain_command(
     query: QueryArgument,
     format: Annotated[str, typer.Option(help="text, mermaid, dot or html.")] = "text",
     code: Annotated[bool, typer.Option("--code", help="Show the code generated for the query; needs --input.")] = False,
+    analyze: Annotated[
+        bool, typer.Option("--analyze", help="Run the query and show what each operator did; needs --input.")
+    ] = False,
+    stats: Annotated[
+        str | None, typer.Option(metavar="FILE", help="What is known about the events, as JSON: rates, selectivities.")
+    ] = None,
     dialect: Dialect = "auto",
     input: Inputs = None,
     type_column: TypeColumn = "type",
@@ -167,25 +173,32 @@ def explain_command(
     SASE+ the NFA^b automaton too.
 
     With --input the names are settled against the data first, and the plan is shown: which evaluator runs and why, what
-    is decided for each event alone, and which columns travel.
+    is decided for each event alone, and which columns travel; with --analyze also what each operator did on the data,
+    beside what was expected of it.
     """
     written = query_argument(query, dialect)
     parsed = written.parse()
     if not input:
-        if code:
-            raise InputProblem("the code depends on the data's columns and types", expected="--input [TYPE=]PATH")
+        if code or analyze or stats is not None:
+            raise InputProblem("the plan depends on the data's columns and types", expected="--input [TYPE=]PATH")
         typer.echo(explain(parsed, format), nl=False)
         return
-    from cepheid.backends.local_events import prepare_events  # pyarrow and NumPy, which plain explanations do without
+    from cepheid.backends.local_events import (  # pyarrow, which plain explanations do without
+        analysis_of,
+        prepare_events,
+    )
     from cepheid.backends.prepare import Wishes, code_of
+    from cepheid.optimize.stats import NO_STATS, read_stats
 
     settings = Settings(
         type_column=type_column, time_column=time_column, time_unit=time_unit, params=read_params(param)
     )
     loaded = load(parsed, [Input.parse(text) for text in input], settings)
     with written.located_errors():
-        prepared = prepare_events(parsed, loaded, Wishes(settings.params))
-        text = code_of(prepared) if code else explain(prepared.query, format, prepared.plan)
+        known = NO_STATS if stats is None else read_stats(stats)
+        prepared = prepare_events(parsed, loaded, Wishes(settings.params, stats=known))
+        analysis = analysis_of(prepared, loaded) if analyze else None
+        text = code_of(prepared) if code else explain(prepared.query, format, prepared.plan, analysis)
     typer.echo(text, nl=False)
 
 

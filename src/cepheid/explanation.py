@@ -7,6 +7,7 @@ of queries.
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
@@ -40,6 +41,7 @@ from cepheid.pattern import (
 )
 from cepheid.physical import (
     REFERENCE,
+    Analysis,
     ConNode,
     DisNode,
     GroupNode,
@@ -69,14 +71,14 @@ class Explanation:
     """Each with its title."""
 
 
-def explain(query: Query, format: str = "text", plan: Plan | None = None) -> str:
-    """What a query means and, with its plan, how it is evaluated."""
+def explain(query: Query, format: str = "text", plan: Plan | None = None, analysis: Analysis | None = None) -> str:
+    """What a query means, with its plan how it is evaluated, and with an analysis what that took."""
     render = FORMATS.get(format)
     if render is None:
         raise InputProblem(
             f"no format `{shown(format)}`", expected=f"one of {listing(FORMATS)}", hint=did_you_mean(format, FORMATS)
         )
-    return render(describe(query, plan))
+    return render(describe(query, plan, analysis))
 
 
 # --- what is said of a query ------------------------------------------------------------------------------------------
@@ -104,10 +106,10 @@ _SELECTION: Mapping[Language, str] = {
 }
 
 
-def describe(query: Query, plan: Plan | None = None) -> Explanation:
+def describe(query: Query, plan: Plan | None = None, analysis: Analysis | None = None) -> Explanation:
     tree = _query_node(query)
     if plan is not None:
-        tree = Node(tree.label, (*tree.children, plan_node(plan)))
+        tree = Node(tree.label, (*tree.children, plan_node(plan, analysis)))
     return Explanation(tree, tuple(_automata(query)))
 
 
@@ -306,12 +308,15 @@ def _before(node: Expr) -> bool:
 # --- plans ------------------------------------------------------------------------------------------------------------
 
 
-def plan_node(plan: Plan) -> Node:
+def plan_node(plan: Plan, analysis: Analysis | None = None) -> Node:
     """Which evaluator runs and why, what is decided for each event alone, and what reaches the evaluator."""
     reasons = tuple(Node(reason) for reason in plan.reasons)
     if plan.evaluator == REFERENCE:
         return Node("plan", (Node("evaluator: reference, the definition itself, which is slow", reasons),))
-    parts = [Node(f"evaluator: {plan.evaluator}, compiled", reasons)]
+    expected = "" if math.isnan(plan.expected) else f", about {plan.expected:.4g} ns for each event"
+    parts = [Node(f"evaluator: {plan.evaluator}, compiled{expected}", reasons)]
+    if plan.others:
+        parts.append(Node("evaluators that lost", tuple(Node(f"{name}: {reason}") for name, reason in plan.others)))
     parts.append(Node("decided for each event alone (bits of its mask)", tuple(_bit_nodes(plan))))
     if plan.predicates:
         parts.append(Node("tested between events", tuple(Node(to_text(p)) for p in plan.predicates)))
@@ -322,15 +327,18 @@ def plan_node(plan: Plan) -> Node:
     if plan.window is not None:
         parts.append(Node(f"window: last - first <= {plan.window} {'positions' if plan.counts_events else 'ticks'}"))
     if plan.tree is not None:
-        parts += _tree_nodes(plan.tree)
+        parts += _tree_nodes(plan.tree, analysis)
+    if analysis is not None:
+        parts.append(_analysis_node(plan, analysis))
     if plan.options:
         parts.append(Node(f"options: {', '.join(f'{name}={value}' for name, value in plan.options.items())}"))
     return Node("plan", tuple(parts))
 
 
-def _tree_nodes(plan: TreePlan) -> list[Node]:
+def _tree_nodes(plan: TreePlan, analysis: Analysis | None) -> list[Node]:
     """The chosen tree with what is expected of each operator, and the plans that lost."""
-    parts = [Node(f"tree plan, estimated cost {plan.cost:.4g}", tuple(_operator_node(tree) for tree in plan.trees))]
+    trees = tuple(_operator_node(tree, analysis) for tree in plan.trees)
+    parts = [Node(f"tree plan, estimated cost {plan.cost:.4g} ns while a window passes", trees)]
     if plan.runners_up:
         others = [
             Node(f"{' or '.join(tree_text(tree) for tree in trees)}: {reason}") for trees, _, reason in plan.runners_up
@@ -339,11 +347,11 @@ def _tree_nodes(plan: TreePlan) -> list[Node]:
     return parts
 
 
-def _operator_node(node: TreeNode) -> Node:
-    expected = f"about {node.cardinality:.4g} in a window"
+def _operator_node(node: TreeNode, analysis: Analysis | None) -> Node:
+    expected, actual = f"about {node.cardinality:.4g} in a window", _actual(node, analysis)
     match node:
         case LeafBuffer():
-            return Node(f"{node.var}: {expected}")
+            return Node(f"{node.var}: {expected}{actual}")
         case NseqNode() | NegNode():
             what = f"{_OPERATORS[type(node)]} of {', '.join(node.negated)}"
         case KseqNode():
@@ -352,8 +360,26 @@ def _operator_node(node: TreeNode) -> Node:
             what = f"{_OPERATORS[GroupNode]} of {', '.join(node.closures)}"
         case _:
             what = _OPERATORS[type(node)]
-    operands = tuple(_operator_node(operand) for operand in tree_operands(node))
-    return Node(f"{what}: {expected}, cost {node.cost:.4g}", operands)
+    operands = tuple(_operator_node(operand, analysis) for operand in tree_operands(node))
+    return Node(f"{what}: {expected}, cost {node.cost:.4g}{actual}", operands)
+
+
+def _actual(node: TreeNode, analysis: Analysis | None) -> str:
+    """What an operator made in a run, beside what was expected of it in all windows that passed."""
+    counts = None if analysis is None else analysis.operators.get(tree_text(node))
+    if analysis is None or counts is None:
+        return ""
+    expected = "" if analysis.windows is None else f" ({node.cardinality * analysis.windows:,.0f} expected)"
+    tried = "" if counts.tried is None else f" of {counts.tried:,} tried, {counts.predicates or 0:,} predicates tested"
+    return f"; made {counts.made:,}{expected}{tried}"
+
+
+def _analysis_node(plan: Plan, analysis: Analysis) -> Node:
+    counted = tuple(Node(f"{name.replace('_', ' ')}: {count:,}") for name, count in analysis.counters.items())
+    pushed: tuple[Node, ...] = ()
+    if plan.tree is None:
+        pushed = tuple(Node(f"instances of {name}: {each.made:,}") for name, each in analysis.operators.items())
+    return Node("what it did", (*counted, *pushed))
 
 
 _OPERATORS: Mapping[type[TreeNode], str] = {

@@ -205,3 +205,26 @@ class Plan:
     """The nanoseconds for each event that the cost model expects, where it was asked."""
     others: tuple[tuple[str, str], ...] = ()
     """The evaluators that could run instead, each with why it lost."""
+
+
+# --- what a run did (EXPLAIN ANALYZE) ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCounts:
+    """What an operator did: the records that it made and, of a join, the combinations that it tried and the predicates
+    that it tested on them."""
+
+    made: int
+    tried: int | None = None
+    predicates: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What a plan did on some events: the counters of its kernel, those of each operator by the text of it, and how
+    many windows passed (None without a window)."""
+
+    counters: Mapping[str, int]
+    operators: Mapping[str, OperatorCounts]
+    windows: float | None

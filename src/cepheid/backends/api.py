@@ -15,10 +15,11 @@ from cepheid.errors import CepheidError, InputProblem, listing, shown
 from cepheid.explanation import explain as explain_query
 from cepheid.lang import parse
 from cepheid.optimize.adapt import Policy, Switch, policy_of
+from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import EventClass, Query, walk
 
 OUTPUTS = ("events", "positions")
-LEVELS = ("query", "plan", "code")
+LEVELS = ("query", "plan", "code", "analyze")
 
 
 def match(
@@ -38,6 +39,7 @@ def match(
     rejects: bool = False,
     adaptive: bool | Policy = False,
     on_switch: Callable[[Switch], None] | None = None,
+    stats: Stats | None = None,
 ) -> Any:
     """The matches of a query in a table of events, as a table of the same kind, one row for each match.
 
@@ -51,7 +53,8 @@ def match(
     `output="positions"` there are only the row numbers of the events. Matches come in the order in which they are
     found. `evaluator` and `options` force a choice that is otherwise made by the plan (see `explain`). With
     `adaptive=True` (or an `Adaptive` with other thresholds) the plan changes when the stream does; `on_switch` is told
-    of every change.
+    of every change. `stats` is what is known about the events, as `statistics` counts it; without it the first events
+    are looked at.
 
     A Spark DataFrame, a dictionary of one for each event type, or (with `session`) the path or table of Parquet files
     is matched in Spark, by `partitions` tasks, and the answer is a DataFrame; with `rejects=True` it comes with a
@@ -80,12 +83,13 @@ def match(
             session=session,
             partitions=partitions,
             rejects=rejects,
+            stats=stats,
         )
     parsed = parse(query, dialect) if isinstance(query, str) else query
     opened = frames.opened(events, Columns(type_column, time_column))
     if opened is None:
         return iter(())
-    wishes = Wishes(params or {}, evaluator, options or {}, adaptive=policy_of(adaptive))
+    wishes = Wishes(params or {}, evaluator, options or {}, stats or NO_STATS, policy_of(adaptive))
     prepared = _prepared(query, parsed, opened.source, time_unit, wishes)
     run = Run(prepared, opened.source, listener=on_switch or unheard)
     if output == "positions":
@@ -107,9 +111,11 @@ def explain(
     params: Mapping[str, Any] | None = None,
     options: Mapping[str, str | bool] | None = None,
     adaptive: bool | Policy = False,
+    stats: Stats | None = None,
 ) -> str:
     """What a query means (`level="query"`), how it is evaluated on events like these (`"plan"`, the default where there
-    are events), or the code generated for it (`"code"`)."""
+    are events), the code generated for it (`"code"`), or what each operator did on the events beside what was expected
+    of it (`"analyze"`, which runs the query)."""
     level = level or ("query" if events is None else "plan")
     if level not in LEVELS:
         raise InputProblem(f"there is no level `{shown(level)}`", expected=f"one of {listing(LEVELS)}")
@@ -128,6 +134,7 @@ def explain(
             evaluator=evaluator,
             params=params,
             options=options,
+            stats=stats,
         )
     parsed = parse(query, dialect) if isinstance(query, str) else query
     if events is None:
@@ -139,11 +146,36 @@ def explain(
     opened = frames.opened(events, Columns(type_column, time_column))
     if opened is None:
         raise InputProblem("the iterator of events is empty", expected="at least one batch, to know the columns")
-    wishes = Wishes(params or {}, evaluator, options or {}, adaptive=policy_of(adaptive))
+    wishes = Wishes(params or {}, evaluator, options or {}, stats or NO_STATS, policy_of(adaptive))
     prepared = _prepared(query, parsed, opened.source, time_unit, wishes)
     if level == "code":
         return code_of(prepared)
+    if level == "analyze":
+        return explain_query(prepared.query, format, prepared.plan, Run(prepared, opened.source).analysis())
     return explain_query(prepared.query, format, prepared.plan if level == "plan" else None)
+
+
+def statistics(
+    query: str | Query,
+    events: Any,
+    *,
+    dialect: str = "auto",
+    type_column: str = "type",
+    time_column: str = "ts",
+    time_unit: str | None = None,
+    params: Mapping[str, Any] | None = None,
+) -> Stats:
+    """What a table of events says about a query: the rates of its classes and the selectivities of its predicates, for
+    `match(..., stats=...)`. Of a Spark DataFrame they are counted in one pass over its rows."""
+    parsed = parse(query, dialect) if isinstance(query, str) else query
+    if is_spark(events):
+        from cepheid.backends import spark_stats
+
+        return spark_stats.statistics(parsed, events, Columns(type_column, time_column), params or {}, time_unit)
+    opened = frames.opened(events, Columns(type_column, time_column))
+    if opened is None:
+        raise InputProblem("the iterator of events is empty", expected="at least one batch")
+    return _prepared(query, parsed, opened.source, time_unit, Wishes(params or {})).stats
 
 
 def _prepared(given: str | Query, query: Query, source: Source, time_unit: str | None, wishes: Wishes) -> Prepared:

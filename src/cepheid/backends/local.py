@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from cepheid import expr as ex
 from cepheid.backends.adaptation import Listener, stepper_for, unheard
+from cepheid.backends.analysis import analysed
 from cepheid.backends.files import Loaded
 from cepheid.backends.found import Found, first_and_last, from_matches, position_columns
 from cepheid.backends.gather import Gatherer
@@ -38,6 +39,7 @@ from cepheid.errors import NotAvailable
 from cepheid.events import Event
 from cepheid.kernels import Kernel, Positions
 from cepheid.pattern import Query, SourceStream, roles
+from cepheid.physical import Analysis
 from cepheid.semantics import Match, evaluate
 
 Progress = Callable[[int, int], None]
@@ -177,6 +179,12 @@ class Run:
             read += batch.num_rows
             self.progress(read, matches)
         yield from stepper.finish_lazily()
+
+    def analysis(self) -> Analysis:
+        """What the plan does on the events, operator by operator."""
+        names = self._read_by_plan()
+        batches = (for_kernel(batch, names) for batch in self.source.batches(names))
+        return analysed(self.prepared, batches, self.source.count)
 
     def _read_by_plan(self) -> list[str]:
         names: list[str] = []

@@ -4,7 +4,7 @@ made of the very events that were read, so that they are shown as the reference 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,24 +13,30 @@ import pyarrow as pa
 from cepheid import expr as ex
 from cepheid.backends import Answer
 from cepheid.backends.adaptation import Listener, stepper_for, unheard
+from cepheid.backends.analysis import analysed
 from cepheid.backends.files import Loaded
 from cepheid.backends.found import bindings_of
 from cepheid.backends.limit import first_matches
 from cepheid.backends.prepare import Prepared, Wishes, prepare
+from cepheid.backends.sampling import SHARE, WORTHWHILE
 from cepheid.backends.sources import BATCH
 from cepheid.backends.stepping import PIECE, TIME, TYPE, Stepper
 from cepheid.backends.summaries import summary_of, sums_up
+from cepheid.binding import bind
 from cepheid.checks import summarises
 from cepheid.codegen.columns import kind_of
 from cepheid.events import Event
 from cepheid.expr import Binding, Env
 from cepheid.kernels import Kernel, Positions
 from cepheid.optimize.adapt import Adaptive, Switch
+from cepheid.optimize.stats import NO_STATS, from_sample
 from cepheid.pattern import Query
-from cepheid.physical import Kind
+from cepheid.physical import Analysis, Kind
 from cepheid.semantics import Match, evaluate, summary
 from cepheid.semantics.common import events_of
 
+_SAMPLE = 4_096
+"""How many events statistics are taken from, at most."""
 _EXACT = 2**53
 """The whole numbers up to here are floats as well."""
 
@@ -50,9 +56,22 @@ def run_adaptively(query: Query, loaded: Loaded, params: Mapping[str, Any]) -> A
 
 
 def prepare_events(query: Query, loaded: Loaded, wishes: Wishes) -> Prepared:
+    """Where nothing is known about the stream, some of its first events decide between plans."""
     attributes = _Attributes(loaded.events)
     kinds = {name: kind for name in _names(query) if (kind := attributes.kind(name)) is not None}
+    if wishes.stats == NO_STATS and len(loaded.events) >= WORTHWHILE:
+        bound = bind(query, loaded.schema, wishes.params)
+        if not bound.inputs:
+            size = min(_SAMPLE, len(loaded.events) // SHARE)
+            wishes = replace(wishes, stats=from_sample(bound, loaded.events[:size], loaded.clock))
     return prepare(query, kinds, loaded.schema, loaded.clock, wishes)
+
+
+def analysis_of(prepared: Prepared, loaded: Loaded) -> Analysis:
+    """What the plan does on the events, operator by operator."""
+    whole = event_batch(prepared, loaded.events)
+    parts = (whole.slice(start, BATCH) for start in range(0, whole.num_rows, BATCH))
+    return analysed(prepared, parts, whole.num_rows)
 
 
 def matches_of(prepared: Prepared, loaded: Loaded, listener: Listener = unheard) -> list[Match]:

@@ -22,7 +22,9 @@ from cepheid.pattern import Query
 from cepheid.physical import Kind, Plan
 
 SAMPLE = 1 << 14
-"""How many events are looked at: enough for the rates of rare classes, few enough to take about a millisecond."""
+"""How many events are looked at, at most: enough for the rates of rare classes, in about a millisecond."""
+SHARE = 8
+"""Of fewer events one in so many is looked at, so that looking costs little of the run."""
 WORTHWHILE = 2_000
 """The number of events below which any plan is done before the best is found."""
 
@@ -53,10 +55,11 @@ def sampled(
 
 def _observed(plan: Plan, source: Source) -> Stats:
     names = _columns(plan, source)
-    first = source.first(names, SAMPLE) if isinstance(source, TableSource) else next(iter(source.batches(names)), None)
+    size = min(SAMPLE, (source.count or 0) // SHARE)
+    first = source.first(names, size) if isinstance(source, TableSource) else next(iter(source.batches(names)), None)
     if first is None or not first.num_rows:
         return NO_STATS
-    events = for_kernel(first.slice(0, SAMPLE), names)
+    events = for_kernel(first.slice(0, size), names)
     encoded = Encoder(plan, TYPE, TIME, (), needs_ranks=False).encode(events)
     return Observer(plan).observe(events, encoded)
 

@@ -17,6 +17,7 @@ from cepheid.backends.spark_session import session as running_session
 from cepheid.errors import CepheidError, InputProblem, NotAvailable
 from cepheid.explanation import explain as explain_query
 from cepheid.lang import parse
+from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Query
 
 SparkInput = DataFrame | Mapping[str, DataFrame] | str
@@ -36,13 +37,14 @@ def spark_job(
     options: Mapping[str, str | bool] | None = None,
     session: SparkSession | None = None,
     partitions: int | None = None,
+    stats: Stats | None = None,
 ) -> SparkJob:
     """The query prepared for the events: its matches, its rejects, and how the work is divided."""
     if partitions is not None and partitions < 1:
         raise InputProblem(f"{partitions} partitions", expected="at least one")
     parsed = parse(query, dialect) if isinstance(query, str) else query
     unit = None if time_unit is None else unit_of(time_unit)
-    wishes = Wishes(params or {}, evaluator, options or {})
+    wishes = Wishes(params or {}, evaluator, options or {}, stats or NO_STATS)
     columns = Columns(type_column, time_column)
     if isinstance(events, str | os.PathLike):
         opened = SparkEvents.stored(os.fspath(events), session or running_session(), columns)
@@ -70,6 +72,11 @@ def match(
 
 def explain(query: str | Query, events: SparkInput, level: str, format: str, **settings: Any) -> str:
     """As `cepheid.explain`, and how the work is divided among Spark's tasks."""
+    if level == "analyze":
+        raise NotAvailable(
+            "what a plan does in Spark is counted in its tasks, and not brought together",
+            hint="analyze a part of the events outside Spark: `explain(query, df.limit(100_000).toArrow(), ...)`",
+        )
     job = spark_job(query, events, **settings)
     if level == "code":
         return code_of(job.prepared)

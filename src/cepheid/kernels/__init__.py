@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cepheid.physical import Plan
+from cepheid.physical import OperatorCounts, Plan
 
 Array = np.ndarray
 State = tuple[Array, ...]
@@ -96,13 +96,6 @@ class OperatorRegisters:
     made: int
     tried: int | None = None
     predicates: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorCounts:
-    made: int
-    tried: int | None
-    predicates: int | None
 
 
 @dataclass(frozen=True, slots=True)

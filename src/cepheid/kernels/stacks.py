@@ -18,7 +18,7 @@ Options, for the comparisons of SASE §5 (the defaults are what the optimiser wo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +29,17 @@ from cepheid.codegen.scalar import Constants, Term, condition
 from cepheid.codegen.writer import Writer
 from cepheid.errors import NotAvailable
 from cepheid.expr import Attr, Compare, Expr
-from cepheid.kernels import BOUNDS, COUNTERS, END_OF_TIME, FREE, OLDEST, VALUES, Kernel, StateArray
+from cepheid.kernels import (
+    BOUNDS,
+    COUNTERS,
+    END_OF_TIME,
+    FREE,
+    OLDEST,
+    VALUES,
+    Kernel,
+    OperatorRegisters,
+    StateArray,
+)
 from cepheid.kernels.instance_stack import IMPORTS, Link, Stack
 from cepheid.physical import Kind, Plan, Step
 
@@ -56,6 +66,7 @@ def kernel(plan: Plan) -> Kernel:
         has_bounds=False,
         texts=tuple(generator.constants.texts),
         needs_ranks="ranks[" in source,
+        operators=tuple(generator.operators()),
     )
 
 
@@ -238,6 +249,12 @@ class _Generator:
         if name.startswith("c") and name[1:].isdigit():
             return "float64" if list(self.plan.columns.values())[int(name[1:])] is Kind.FLOAT else "int64"
         return "int64"
+
+    def operators(self) -> Iterator[OperatorRegisters]:
+        """The instances pushed on each stack; the events of the last component are not pushed."""
+        for ring in [*self.rings, *(absence.ring for absence in self.absences)]:
+            if f"{ring.name}_next" in self.registers:
+                yield OperatorRegisters(ring.step.var, FREE + self.registers.index(f"{ring.name}_next"))
 
     def _register(self, name: str) -> str:
         if name not in self.registers:

@@ -13,12 +13,13 @@ import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from cepheid import expr as ex
-from cepheid.errors import InputProblem, listing
+from cepheid.errors import InputProblem, listing, shown
 from cepheid.events import UNTYPED, Clock, Event, complete, in_order, infer_schema, primitive
 from cepheid.expr import At, Attr, Env, Expr
 from cepheid.pattern import Query, roles
@@ -97,6 +98,15 @@ def from_json(text: str, source: str = "the statistics") -> Stats:
             raise InputProblem(f"`orders` of {source} has `{pair}`", expected="two variables, `A;B`")
         orders[earlier.strip(), later.strip()] = float(share)
     return Stats(found.get("rates", {}), found.get("passing", {}), found.get("selectivities", {}), orders, total)
+
+
+def read_stats(path: str) -> Stats:
+    """Statistics from a file of JSON."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise InputProblem(f"the statistics in `{shown(path, 200)}` cannot be read: {problem}") from None
+    return from_json(text, f"`{shown(path, 200)}`")
 
 
 def to_json(stats: Stats) -> str:
