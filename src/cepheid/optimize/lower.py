@@ -95,7 +95,7 @@ def lower(
         options=options,
         reasons=tuple(reasons),
         tree=lowering.tree(window, stats, options) if chosen == TREE else None,
-        expected=expected.get(chosen, math.nan),
+        expected=math.nan if stats == NO_STATS else expected.get(chosen, math.nan),
         others=tuple(_why_others_lost(chosen, expected, evaluator is not None, stats)),
     )
 
@@ -118,10 +118,13 @@ def _why_others_lost(
     for name, cost in expected.items():
         if name == chosen:
             continue
-        if forced:
+        if stats == NO_STATS:
+            reason = (
+                f"{chosen} was asked for" if forced else f"nothing is known about the stream, and {chosen} keep less"
+            )
+            yield name, reason
+        elif forced:
             yield name, f"{cost:.4g} ns expected for each event; {chosen} was asked for"
-        elif stats == NO_STATS:
-            yield name, f"nothing is known about the stream, and {chosen} keeps less"
         else:
             times = f"{cost:.4g} ns expected for each event, {cost / expected[chosen]:.2f} times that of {chosen}"
             yield name, times if cost >= expected[chosen] else f"{times}: too little to keep buffers for"
