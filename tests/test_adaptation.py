@@ -328,6 +328,17 @@ def test_kernels_are_made_once_and_events_count_once() -> None:
     assert (counters(stepper.state)["events"], counters(stepper.state)["matches"]) == (100, found)
 
 
+def test_no_more_events_are_kept_than_another_plan_needs() -> None:
+    stream = stream_of(stocks(2_000).to_pylist())
+    kernel = kernel_of(bound(QUERY_6.replace("100", "20"), stream), stream, evaluator="tree")
+    policy = Forced(itertools.repeat(kernel.plan), 50)
+    prepared = Prepared(kernel.plan.query, stream.schema, Clock(), kernel.plan, kernel, adaptive=policy)
+    stepper = stepper_for(prepared, kernel, 2_000)
+    assert isinstance(stepper, AdaptiveStepper)
+    for _ in stepper.step(as_input(stream)):
+        assert sum(kept.events.num_rows for kept in stepper.kept) <= 2 * 20 + 2 * 50
+
+
 def test_adaptive_runs_on_spark_batches_are_refused() -> None:
     with pytest.raises(InputProblem, match="adaptive"):
         cepheid.match("PATTERN A;B WITHIN 5", "events.parquet", session=object(), adaptive=True)

@@ -31,6 +31,10 @@ _log = logging.getLogger("cepheid.adaptation")
 
 Listener = Callable[[Switch], None]
 
+_wasted: dict[str, float] = {}
+"""The seconds that this process has lost because the kernel of this source was not compiled: a query that is run again
+and again is worth compiling in the end."""
+
 
 def unheard(switch: Switch) -> None:
     """Nobody listens to switches; the log has them."""
@@ -135,8 +139,6 @@ class AdaptiveStepper(Stepper):
     """Events a second, lately."""
     wanted: Decision | None = None
     """A switch that would have to be compiled first."""
-    wasted: float = 0.0
-    """The seconds by which the plan at hand took longer than the wanted one."""
 
     def step(self, batch: pa.RecordBatch, piece: int | None = None) -> Iterator[Positions]:
         at = 0
@@ -155,7 +157,9 @@ class AdaptiveStepper(Stepper):
             took = self.worked - began
             self.pace = len(encoded) / took if took else 0.0
             if self.wanted is not None:
-                self.wasted += took * (1.0 - self.wanted.cost_after / self.wanted.cost_before)
+                source = self.kernels.of(self.wanted.plan).source
+                share = 1.0 - self.wanted.cost_after / self.wanted.cost_before
+                _wasted[source] = _wasted.get(source, 0.0) + took * share
 
     def _look(self, events: pa.RecordBatch, encoded: Batch) -> Batch:
         """Look at the events that are next, and change the plan if that is better; gives the events as the plan that
@@ -176,9 +180,9 @@ class AdaptiveStepper(Stepper):
         without it: nobody knows how much of the stream is still to come."""
         if self.interpreting or math.isnan(decision.cost_before):
             return True
-        if self.wasted > PATIENCE or not is_ready(self.compiled.function):
-            return True
-        return is_ready(self.kernels.of(decision.plan).function)
+        kernel = self.kernels.of(decision.plan)
+        wasted = _wasted.get(kernel.source, 0.0)
+        return wasted > PATIENCE or is_ready(kernel.function) or not is_ready(self.compiled.function)
 
     def _switch(self, decision: Decision, events: int) -> None:
         switch = Switch.of(events, self.kernel.plan, decision)
@@ -188,7 +192,6 @@ class AdaptiveStepper(Stepper):
         state, self.encoder = caught_up(self.kernel, kept[0].first if kept else events, (k.events for k in kept))
         carry_counters(self.state, state)
         self.state = state
-        self.wasted = 0.0
         self.watch.follow(decision)
         told(switch, self.listener)
 

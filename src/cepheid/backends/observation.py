@@ -1,5 +1,5 @@
 """What passing events say about the stream (ZStream §5.3, the sampling operators at the leaf buffers): rates are
-counted, selectivities are estimated from some hundred combinations of events that lie within a window."""
+counted, selectivities are estimated from a thousand combinations of events that lie within a window."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from cepheid.kernels.arrays import NULL_CODE, NULL_INT
 from cepheid.optimize.stats import Stats, is_single
 from cepheid.physical import Kind, Plan
 
-_COMBINATIONS = 512
+_COMBINATIONS = 1024
 """How many combinations of events a predicate is tried on."""
 _STRETCH = 1 << 12
-"""How many successive events combinations are drawn from: enough for some hundred, whatever the size of the batch."""
+"""How many successive events combinations are drawn from: enough for a thousand, whatever the size of the batch."""
 _UNSEEN = 0.5
 """What counts for a class or a selectivity of which nothing was seen: it is rare, but not impossible."""
 _FEW_BITS = 12
