@@ -156,7 +156,9 @@ def test_matches_across_the_edges_of_slices(spark: SparkSession) -> None:
     assert "__cepheid_slice" in plan_of(found)
 
 
-@pytest.mark.parametrize("ids", [(1,), (1, 1, 1, 1, 1, 1, 2, 3), tuple(range(5000)), (None,)], ids=str)
+@pytest.mark.parametrize(
+    "ids", [(1,), (1, 1, 1, 1, 1, 1, 2, 3), tuple(range(5000)), (None,)], ids=["one", "skewed", "many", "null"]
+)
 def test_skewed_many_and_null_keys(spark: SparkSession, ids: tuple[Any, ...]) -> None:
     query = "EVENT SEQ(A x, B y) WHERE [id] WITHIN 30"
     rows = stream(5, 400, ids[:6] if len(ids) > 100 else ids) + [
