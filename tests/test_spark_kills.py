@@ -11,11 +11,13 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from stream_harness import (
     CLOSURE,
     MOMENTS,
     NEGATION,
+    SCHEMA,
     STARTING,
     Places,
     Row,
@@ -33,6 +35,7 @@ from stream_harness import (
 )
 
 import cepheid
+from cepheid.backends.stream_output import file_sink
 
 pytestmark = pytest.mark.spark
 
@@ -73,6 +76,29 @@ def require_exactly_once(places: Places, feeder: Feeder) -> None:
     assert sum(late.values()) == len(late) == feeder.late
     rejects = multiset(cepheid.read_output(str(places.rejects)))
     assert sum(rejects.values()) == len(rejects) == feeder.rejects
+
+
+def test_what_is_lost_or_twice_is_noticed(tmp_path: Path) -> None:
+    """What a perfect stream would have written passes; with any row less, or twice, it does not."""
+    places = Places(tmp_path)
+    feeder = Feeder(places, 1, "parquet", files=16)
+    feeder.feed(16)
+    late = [{**LATE, "v": float(n)} for n in range(feeder.late)]
+    rejects = [{"raw": str(n)} for n in range(feeder.rejects)]
+    perfect = {
+        places.output / name: cepheid.match(query, pa.Table.from_pylist(feeder.rows, SCHEMA))
+        for name, query in QUERIES.items()
+    }
+    perfect |= {places.late: pa.Table.from_pylist(late), places.rejects: pa.Table.from_pylist(rejects)}
+    for directory, rows in perfect.items():
+        file_sink(str(directory), "parquet").write("batch-0", rows)
+    require_exactly_once(places, feeder)
+    for directory, rows in perfect.items():
+        for wrong in (rows.slice(1), pa.concat_tables([rows, rows.slice(0, 1)])):
+            file_sink(str(directory), "parquet").write("batch-0", wrong)
+            with pytest.raises(AssertionError):
+                require_exactly_once(places, feeder)
+        file_sink(str(directory), "parquet").write("batch-0", rows)
 
 
 def killed_and_restarted(base: Path, seed: int, kills: int, moments: list[str], ending: str) -> list[str]:

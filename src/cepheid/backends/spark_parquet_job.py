@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
@@ -33,7 +34,9 @@ class SparkParquetJob(ParquetJob):
     def on_spark(self) -> SparkJob:
         spark, source = session(), self.source
         schema = readable_schema(source.schema)
-        files = ParquetFiles.listed([StoredFile(file.path, file.type) for file in source.files], source.columns.time)
+        # Workers have a working directory of their own.
+        stored = [StoredFile(os.path.abspath(file.path), file.type) for file in source.files]
+        files = ParquetFiles.listed(stored, source.columns.time)
         events = SparkEvents(
             frame=spark.createDataFrame([], from_arrow_schema(schema)),
             columns=source.columns,
