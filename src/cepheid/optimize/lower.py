@@ -36,7 +36,7 @@ from cepheid.semantics.common import expanded
 TREE = "tree"
 EVALUATORS = ("stacks", "runs", TREE, "any_runs", REFERENCE)
 _MASK_BITS = 64
-_WORTH_BUFFERS = 0.85
+_WORTH_BUFFERS = 0.9
 """What a tree must cost of what stacks cost to be chosen: stacks hold less, compile faster, and estimates err."""
 _TREE_WISHES = ("shape", "negation")
 _NO_OPTIONS: Mapping[str, str | bool] = {}

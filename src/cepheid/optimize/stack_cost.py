@@ -23,10 +23,8 @@ from cepheid.optimize.cost import (
     sequence_pairs,
 )
 
-PUSH = 10.0
+PUSH = 30.0
 """Nanoseconds to drop what has left the window and to push an instance."""
-STACK_TRY = 0.8
-"""How looking at an instance compares with a combination of a tree: it is read from its stack and goes nowhere."""
 STACK_OUTPUT = 0.75
 """How a match compares with one of a tree, whose events are found through its buffers."""
 
@@ -51,7 +49,7 @@ def stacks_cost(model: Model) -> float:
         equal = math.prod(model.selectivity(p) for p in own if model.is_equality(p))
         others = [model.selectivity(p) for p in own if not model.is_equality(p)]
         tried = pairs.tried * equal * (alive if depth else 1.0)
-        cost += TRY * STACK_TRY * tried * (1.0 + PREDICATE_WEIGHT * len(others))
+        cost += TRY * tried * (1.0 + PREDICATE_WEIGHT * len(others))
         made = pairs.fitting * equal * math.prod(others)
         left, looked = _settled(model, after | {names[depth]}, after)
         cost += LOOK * made * looked
