@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -30,6 +31,9 @@ from cepheid.physical import Plan
 _log = logging.getLogger("cepheid.adaptation")
 
 Listener = Callable[[Switch], None]
+
+_PAUSE = 25.0
+"""How much longer kernels work between two looks than the last look took."""
 
 _wasted: dict[str, float] = {}
 """The seconds that this process has lost because the kernel of this source was not compiled: a query that is run again
@@ -133,6 +137,8 @@ class AdaptiveStepper(Stepper):
     kept: deque[_Kept] = field(default_factory=deque)
     looked: float | None = None
     """How long the kernels had worked when the stream was last looked at."""
+    pause: float = 0.0
+    """How long they work until the next look: the longer a look takes, the longer."""
     pace: float = 0.0
     """Events a second, lately."""
     wanted: Decision | None = None
@@ -142,10 +148,10 @@ class AdaptiveStepper(Stepper):
         at = 0
         while at < batch.num_rows:
             policy = self.watch.policy
-            events = batch.slice(at, max(policy.observed_every, int(self.pace * policy.seconds_between)))
+            events = batch.slice(at, max(policy.observed_every, int(self.pace * self.pause)))
             at += events.num_rows
             encoded = self.encoder.encode(events)
-            if self.looked is None or self.worked - self.looked >= policy.seconds_between:
+            if self.looked is None or self.worked - self.looked >= self.pause:
                 encoded = self._look(events, encoded)
             else:
                 self.watch.observer.pass_over(encoded)
@@ -162,8 +168,11 @@ class AdaptiveStepper(Stepper):
     def _look(self, events: pa.RecordBatch, encoded: Batch) -> Batch:
         """Look at the events that are next, and change the plan if that is better; gives the events as the plan that
         goes on reads them."""
-        self.looked = self.worked
+        began = time.perf_counter()
         decision = self.watch.decide(self.kernel.plan, events, encoded)
+        least = self.watch.policy.seconds_between
+        self.pause = max(least, _PAUSE * (time.perf_counter() - began)) if least else 0.0
+        self.looked = self.worked
         self.wanted = None
         if same_work(self.kernel.plan, decision.plan):
             return encoded

@@ -97,7 +97,8 @@ class Policy(Protocol):
 
     @property
     def seconds_between(self) -> float:
-        """The seconds that a kernel works from one look to the next, at least, so that looking costs little."""
+        """The seconds that a kernel works from one look to the next, at least, so that looking costs little: more, if
+        looks take long. Zero: every look that the number of events allows."""
         ...
 
     @property
