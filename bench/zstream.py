@@ -95,7 +95,9 @@ class Measured:
     state_bytes: int
 
 
-def _measured(point: int | float | str, variant: str, query: str, table: pa.Table, choice: Choice) -> Measured:
+def _measured(
+    point: int | float | str, variant: str, query: str, table: pa.Table, choice: Choice, piece: int
+) -> Measured:
     opened = frames.opened(table, _COLUMNS)
     assert opened is not None
     parsed = parse(query)
@@ -104,15 +106,15 @@ def _measured(point: int | float | str, variant: str, query: str, table: pa.Tabl
     prepared = prepare_for(parsed, opened.source, None, Wishes({}, choice.evaluator, choice.options, stats))
     assert prepared.kernel is not None
     runnable = Prepared(prepared.kernel)
-    sample = measure(point, variant, table.num_rows, partial(runnable.run, table, piece=PIECE))
+    sample = measure(point, variant, table.num_rows, partial(runnable.run, table, piece=piece))
     expected = None if math.isnan(prepared.plan.expected) else prepared.plan.expected
     return Measured(sample, plan_text(prepared.plan), expected, sample.found.counted["state_bytes"])
 
 
 def _compared(
-    point: int | float | str, query: str, table: pa.Table, choices: Mapping[str, Choice]
+    point: int | float | str, query: str, table: pa.Table, choices: Mapping[str, Choice], piece: int = PIECE
 ) -> tuple[Measured, ...]:
-    return tuple(_measured(point, name, query, table, choice) for name, choice in choices.items())
+    return tuple(_measured(point, name, query, table, choice, piece) for name, choice in choices.items())
 
 
 def _report(
@@ -416,7 +418,7 @@ def _in_segments(query: str, segments: Sequence[pa.Table], choice: Choice, polic
 
 
 def figure_14(quick: bool) -> Report:
-    n, window, repeats = (400, 30, 1) if quick else (200_000, 100, 4)
+    n, window, repeats = (400, 30, 1) if quick else (500_000, 100, 2)
     query, segments = QUERY_6.format(window=window), _concatenated(n)
     policy = Adaptive(observed_every=100, seconds_between=0.0) if quick else Adaptive()
     samples: list[Sample] = []
@@ -442,12 +444,12 @@ def figure_14(quick: bool) -> Report:
 
 
 def _query_7(quick: bool, varied: str) -> tuple[Measured, ...]:
-    n, window, factors = (300, 40, (1, 8)) if quick else (60_000, 200, (1, 2, 4, 8, 16))
+    n, window, factors = (300, 40, (1, 8)) if quick else (200_000, 200, (1, 2, 4, 8, 16))
     found: list[Measured] = []
     for factor in factors:
         rates = {"IBM": 1.0, "Sun": 1.0, "Oracle": 1.0, varied: float(factor)}
         table = ticks(n, rates, seed=1)
-        found += _compared(factor, QUERY_7.format(window=window), table, NEGATION)
+        found += _compared(factor, QUERY_7.format(window=window), table, NEGATION, n)
     return tuple(found)
 
 

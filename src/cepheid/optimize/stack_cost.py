@@ -25,7 +25,7 @@ from cepheid.optimize.cost import (
 
 PUSH = 30.0
 """Nanoseconds to drop what has left the window and to push an instance."""
-STACK_OUTPUT = 0.75
+STACK_OUTPUT = 0.6
 """How a match compares with one of a tree, whose events are found through its buffers."""
 
 
@@ -48,11 +48,12 @@ def stacks_cost(model: Model) -> float:
         )
         equal = math.prod(model.selectivity(p) for p in own if model.is_equality(p))
         others = [model.selectivity(p) for p in own if not model.is_equality(p)]
-        tried = pairs.tried * equal * (alive if depth else 1.0)
+        left, looked = _settled(model, after | {names[depth]}, after)
+        # A search backwards ends at what must not lie between.
+        tried = pairs.tried * equal * left * (alive if depth else 1.0)
         cost += TRY * tried * (1.0 + PREDICATE_WEIGHT * len(others))
         made = pairs.fitting * equal * math.prod(others)
-        left, looked = _settled(model, after | {names[depth]}, after)
-        cost += LOOK * made * looked
+        cost += LOOK * made * left * looked
         suffix = Operand(made * left, suffix.classes + 1, here.starts)
     return cost + TRY * OUTPUT_WEIGHT * STACK_OUTPUT * suffix.cardinality
 
