@@ -32,7 +32,10 @@ _log = logging.getLogger("cepheid.adaptation")
 
 Listener = Callable[[Switch], None]
 
-_PAUSE = 25.0
+_STEP = 0.01
+"""The seconds that a kernel works at a stretch, at the pace so far: it may be slower all at once, and is to be stopped
+then."""
+_PAUSE = 20.0
 """How much longer kernels work between two looks than the last look took."""
 
 _wasted: dict[str, float] = {}
@@ -148,7 +151,7 @@ class AdaptiveStepper(Stepper):
         at = 0
         while at < batch.num_rows:
             policy = self.watch.policy
-            events = batch.slice(at, max(policy.observed_every, int(self.pace * self.pause)))
+            events = batch.slice(at, max(policy.observed_every, int(self.pace * min(self.pause, _STEP))))
             at += events.num_rows
             encoded = self.encoder.encode(events)
             if self.looked is None or self.worked - self.looked >= self.pause:
