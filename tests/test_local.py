@@ -309,6 +309,18 @@ def test_a_branch_that_was_not_taken_is_null() -> None:
     assert all((row["B"] is None) != (row["C"] is None) for row in positions)
 
 
+@pytest.mark.parametrize(
+    "query", ["PATTERN (B|(A;C*)) WITHIN 3", "PATTERN A;(B|C*) WITHIN 3", "PATTERN ((A;C*)|B);ANY(*) x WITHIN 3"]
+)
+def test_a_closure_of_a_branch_that_was_not_taken_is_null_and_not_empty(query: str) -> None:
+    table = pa.Table.from_pylist(ROWS)
+    found, wanted = (
+        cepheid.match(query, table, evaluator=evaluator).to_pylist() for evaluator in ("tree", "reference")
+    )
+    assert Counter(map(str, found)) == Counter(map(str, wanted))
+    assert any(row["C"] is None for row in found)
+
+
 def test_structs_are_read_by_dotted_names() -> None:
     rows = [
         {"type": "A", "ts": 1, "at": {"x": 1}},

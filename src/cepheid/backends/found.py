@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from cepheid.events import Event
 from cepheid.kernels import Array, Positions
+from cepheid.pattern import Disj, Pattern, roles, walk
 from cepheid.semantics import Match
 
 _BLOCK = 1 << 12
@@ -26,24 +27,55 @@ class Found:
     end: Array
 
 
-def position_columns(
-    positions: Positions, many: Collection[str], never_empty: Collection[str] = ()
-) -> dict[str, pa.Array]:
-    """The answer of a kernel as a column for each step. A variable without events is that of a branch not taken, unless
-    it may bind many, and none of them (`never_empty` are those that may not)."""
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What the variables of a query bind: `many` events, of which there is always one (`never_empty`), or there may be
+    none. A variable that binds nothing is that of a branch not taken; of one that may bind no event that is so where
+    one of its `rivals`, the variables of the other branches, binds something."""
+
+    many: frozenset[str]
+    never_empty: frozenset[str]
+    rivals: Mapping[str, frozenset[str]]
+
+    @classmethod
+    def of(cls, pattern: Pattern) -> Binding:
+        variables = {var: role for var, role in roles(pattern).items() if not role.negated}
+        rivals: dict[str, frozenset[str]] = {}
+        for node in walk(pattern):
+            if isinstance(node, Disj):
+                branches = [frozenset(roles(item)) & variables.keys() for item in node.items]
+                for branch in branches:
+                    others = frozenset().union(*(other for other in branches if other is not branch))
+                    for var in branch:
+                        rivals[var] = rivals.get(var, frozenset()) | others
+        return cls(
+            frozenset(var for var, role in variables.items() if role.binds_many),
+            frozenset(var for var, role in variables.items() if role.kleene is not None and role.kleene.low > 0),
+            rivals,
+        )
+
+
+def position_columns(positions: Positions, binding: Binding) -> dict[str, pa.Array]:
+    """The answer of a kernel as a column for each step."""
     width = len(positions.steps)
     if positions.bounds is None:
         return dict(zip(positions.steps, map(pa.array, _transposed(positions.values.reshape(-1, width))), strict=True))
     columns: dict[str, pa.Array] = {}
-    for number, var in enumerate(positions.steps):
-        starts, ends = positions.bounds[number:-1:width], positions.bounds[number + 1 :: width]
+    edges = {
+        var: (positions.bounds[number:-1:width], positions.bounds[number + 1 :: width])
+        for number, var in enumerate(positions.steps)
+    }
+    for var, (starts, ends) in edges.items():
         empty = starts == ends
-        if var not in many:
+        if var not in binding.many:
             values = positions.values[np.where(empty, 0, starts)] if len(positions.values) else positions.values
             columns[var] = pa.array(values, mask=empty if empty.any() else None)
             continue
         values = positions.values[_ranges(starts, ends - starts)]
-        mask = pa.array(empty) if var in never_empty and empty.any() else None
+        if var not in binding.never_empty:
+            of_rivals = [edges[rival] for rival in binding.rivals.get(var, ()) if rival in edges]
+            empty = empty & np.logical_or.reduce([np.zeros(len(empty), bool), *(a != b for a, b in of_rivals)])
+        mask = pa.array(empty) if empty.any() else None
         offsets = pa.array(np.concatenate([[0], np.cumsum(ends - starts)]), pa.int32())
         columns[var] = pa.ListArray.from_arrays(offsets, pa.array(values), mask=mask)
     return columns
@@ -92,11 +124,9 @@ def _position(binding: Event | tuple[Event, ...] | None) -> int | list[int] | No
     return None if binding is None else binding.position
 
 
-def bindings_of(
-    positions: Positions, many: Collection[str], never_empty: Collection[str] = ()
-) -> Iterator[dict[str, int | tuple[int, ...] | None]]:
+def bindings_of(positions: Positions, binding: Binding) -> Iterator[dict[str, int | tuple[int, ...] | None]]:
     """The matches one by one, each variable with its position or positions."""
-    columns = {var: column.to_pylist() for var, column in position_columns(positions, many, never_empty).items()}
+    columns = {var: column.to_pylist() for var, column in position_columns(positions, binding).items()}
     for number in range(len(positions)):
         bound: dict[str, int | tuple[int, ...] | None] = {}
         for var, values in columns.items():

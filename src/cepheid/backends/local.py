@@ -145,7 +145,7 @@ class Run:
             yield Found(variables, rows.ticks(first), rows.ticks(last))
 
     def _columns(self, positions: Positions) -> dict[str, pa.Array]:
-        return position_columns(positions, self.prepared.many, self.prepared.never_empty)
+        return position_columns(positions, self.prepared.binding)
 
     def _first_found(self, limit: int, stepper: Stepper, rows: Rows, kept: Sequence[str]) -> Found:
         """LIMIT: the first matches. No event is read once they are certain."""

@@ -107,7 +107,7 @@ def _bindings(prepared: Prepared, kernel: Kernel, events: Sequence[Event], liste
         first, _, _ = first_matches(stepper, answers, limit, lambda at: times[at])
         answers = iter([first])
     for positions in answers:
-        yield from bindings_of(positions, prepared.many, prepared.never_empty)
+        yield from bindings_of(positions, prepared.binding)
 
 
 def _answers(stepper: Stepper, whole: pa.RecordBatch, piece: int | None) -> Iterator[Positions]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cepheid.backends.found import Binding
 from cepheid.binding import bind
 from cepheid.codegen.legend import with_legend
 from cepheid.codegen.masks import is_vectorisable
@@ -62,13 +63,11 @@ class Prepared:
 
     @property
     def many(self) -> frozenset[str]:
-        return frozenset(var for var, role in self.variables.items() if role.binds_many)
+        return self.binding.many
 
     @property
-    def never_empty(self) -> frozenset[str]:
-        """The variables that bind at least one event in every match that binds them."""
-        found = self.variables.items()
-        return frozenset(var for var, role in found if role.kleene is not None and role.kleene.low > 0)
+    def binding(self) -> Binding:
+        return Binding.of(self.query.pattern)
 
 
 def prepare(

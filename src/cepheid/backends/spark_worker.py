@@ -169,7 +169,7 @@ class KernelTask:
         for positions in answers:
             if len(positions):
                 start, end = (rows.ticks(at) for at in first_and_last(positions))
-                yield Found(position_columns(positions, prepared.many, prepared.never_empty), start, end)
+                yield Found(position_columns(positions, prepared.binding), start, end)
 
     def _shown(self, found: Found, rows: WholeTable) -> pa.RecordBatch:
         if self.gatherer is None:

@@ -453,7 +453,7 @@ def _sortable(column: pa.Array) -> pa.Array:
 
 
 def _columns(positions: Positions, query: StreamQuery) -> dict[str, pa.Array]:
-    return position_columns(positions, query.prepared.many, query.prepared.never_empty)
+    return position_columns(positions, query.prepared.binding)
 
 
 def _placed(at: int | list[int] | None, place: Mapping[int, int]) -> int | tuple[int, ...] | None:
