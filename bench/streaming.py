@@ -5,6 +5,7 @@ Throughput is that of steady state: the batches in which Spark and Numba compile
 
 from __future__ import annotations
 
+import os
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,8 @@ from cepheid.datasets import synthetic
 
 _QUERY = "EVENT SEQ(E1 a, E2 b, E3 c) WHERE [attr1] WITHIN {window}"
 _WATERMARK = 100
-_WARMING_UP = 3
+_PARTS = 4
+_WARMING_UP = 6
 """Batches that are not measured."""
 _PHASES = {
     "addBatch": "events, kernel, state, output",
@@ -52,19 +54,22 @@ class Batches:
 
 
 def files(directory: Path, batches: int, size: int, keys: int) -> Path:
-    """A file for each micro-batch, all of one stream."""
+    """Some files for each micro-batch, so that all cores read, all of one stream."""
     directory.mkdir()
     table = synthetic(batches * size, 3, (keys,), seed=1)
     table = table.append_column("value", pa.array(np.random.default_rng(1).random(batches * size)))
-    for number in range(batches):
-        pq.write_table(table.slice(number * size, size), directory / f"{number:05}.parquet")
+    part = size // _PARTS
+    for number in range(batches * _PARTS):
+        path = directory / f"{number:05}.parquet"
+        pq.write_table(table.slice(number * part, part), path)
+        os.utime(path, (number + 1, number + 1))  # Spark reads files in the order of their times
     return directory
 
 
 def streamed(session: SparkSession, source: Path, work: Path, query: str) -> Batches:
-    """All files, one in each micro-batch."""
+    """All files, those of one micro-batch at a time."""
     schema = session.read.parquet(str(source)).schema
-    events = session.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(source))
+    events = session.readStream.schema(schema).option("maxFilesPerTrigger", _PARTS).parquet(str(source))
     before = cpu_of(session)
     stream = cepheid.stream(
         query,
@@ -91,7 +96,7 @@ def streamed(session: SparkSession, source: Path, work: Path, query: str) -> Bat
 
 
 def throughput(quick: bool) -> Report:
-    batches, size, keys, window = (3, 2_000, 50, 100) if quick else (12, 500_000, 10_000, 10_000)
+    batches, size, keys, window = (3, 2_000, 50, 100) if quick else (16, 500_000, 10_000, 10_000)
     query = _QUERY.format(window=window)
     with running("local[2]") as session, tempfile.TemporaryDirectory() as directory:
         source = files(Path(directory) / "source", batches, size, keys)
