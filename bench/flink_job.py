@@ -14,7 +14,7 @@ from bench.processes import cpu_of_family
 _SOURCE = """
 CREATE TABLE transactions (
     `type` STRING, ts BIGINT, acc BIGINT, amount DOUBLE,
-    at_time AS TO_TIMESTAMP_LTZ(ts, 3), WATERMARK FOR at_time AS at_time
+    at_time AS TO_TIMESTAMP_LTZ(ts, 3), WATERMARK FOR at_time AS at_time - INTERVAL '0.001' SECOND
 ) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'csv')
 """
 _SINK = """
