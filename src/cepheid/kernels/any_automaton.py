@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 from cepheid import expr as ex
 from cepheid.codegen.scalar import Constants, Term, condition
-from cepheid.expr import Aggregate, At, Attr, Compare, Expr, Over, Same
+from cepheid.expr import At, Attr, Compare, Expr, Same
 from cepheid.kernels.state_vector import Edge, Layout, Moves, Negation, Scope, Slot
 from cepheid.physical import Plan
+from cepheid.semantics.runs import last_instantiated
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ class Automaton:
 
     def _placed(self, component: int, edge: str) -> tuple[Expr, ...]:
         """The predicates on one edge of a component (SASE+ §3.2, step 2)."""
-        return tuple(p for p in self.predicates if _last_instantiated(p, self.layout) == (component, edge))
+        return tuple(p for p in self.predicates if last_instantiated(p, self.layout.order) == (component, edge))
 
     def _routes(self) -> list[Route]:
         routes: list[Route] = []
@@ -261,26 +262,6 @@ def _keys(plan: Plan) -> tuple[str, ...]:
     tested = {p.name for p in plan.query.where if isinstance(p, Same) and p.value is None}
     negates = any(step.negated for step in plan.steps)
     return tuple(name for name in plan.key if name in plan.columns and (name in tested or not negates))
-
-
-def _last_instantiated(predicate: Expr, layout: Layout) -> tuple[int, str]:
-    """The component and the edge where a conjunct can be tested, as `semantics.runs` says."""
-    identifiers = [
-        (layout.index(node.var), _edge_of(node)) for node in ex.walk(predicate) if isinstance(node, Attr | Aggregate)
-    ]
-    last = max(component for component, _ in identifiers)
-    edges = {edge for component, edge in identifiers if component == last}
-    return last, next((edge for edge in ("take", "proceed") if edge in edges), "begin")
-
-
-def _edge_of(identifier: Attr | Aggregate) -> str:
-    match identifier:
-        case Attr(at=At.EVENT | At.FIRST):
-            return "begin"
-        case Attr(at=At.CURRENT | At.PREVIOUS) | Aggregate(over=Over.BEFORE):
-            return "take"
-        case _:
-            return "proceed"
 
 
 def _slot_order(slot: Slot) -> tuple[str, int, str]:

@@ -85,8 +85,12 @@ class Layout:
         positive = tuple(step for step in plan.steps if not step.negated)
         return cls(plan, positive, {name: number for number, name in enumerate(plan.columns)})
 
+    @property
+    def order(self) -> dict[str, int]:
+        return {step.var: number for number, step in enumerate(self.components)}
+
     def index(self, var: str) -> int:
-        return next((i for i, step in enumerate(self.components) if step.var == var), -1)
+        return self.order.get(var, -1)
 
     def kind(self, name: str) -> Kind:
         return self.plan.columns[name]

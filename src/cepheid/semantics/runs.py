@@ -12,7 +12,7 @@ one whose last component is Kleene is a match at every take.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,7 +66,7 @@ def compile_components(context: Context, items: Sequence[Pattern]) -> list[Compo
     order = {c.var: index for index, c in enumerate(classes) if isinstance(c, EventClass)}
     edges: list[dict[str, list[Expr]]] = [{"begin": [], "take": [], "proceed": []} for _ in items]
     for predicate in context.about(absent=False):
-        index, edge = _last_instantiated(predicate, order)
+        index, edge = last_instantiated(predicate, order)
         edges[index][edge].append(predicate)
     return [
         Component(
@@ -83,7 +83,7 @@ def compile_components(context: Context, items: Sequence[Pattern]) -> list[Compo
     ]
 
 
-def _last_instantiated(predicate: Expr, order: dict[str, int]) -> tuple[int, str]:
+def last_instantiated(predicate: Expr, order: Mapping[str, int]) -> tuple[int, str]:
     """The component and the edge where a conjunct can be tested. One that speaks of `a[i]` and of the whole group can
     only be tested at the take, over the group so far: once it proceeds, there is no current event any more."""
     instantiated = [(order[n.var], _edge(n)) for n in ex.walk(predicate) if isinstance(n, Attr | Aggregate)]
