@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.measure import Found
-from cepheid.kernels.jit import machine_code, njit
+from cepheid.kernels.jit import entry, machine_code
 
 Array = np.ndarray
 
@@ -27,7 +27,7 @@ def three_of_a_key(table: pa.Table, domain: int, window: int, matches: int) -> F
     return Found(len(found) // 3, len(found))
 
 
-@njit
+@entry
 def _three_of_a_key(
     types: Array,
     first_type: int,

@@ -37,6 +37,7 @@ LAYERS = (
             "demo_stream",
             "cli_options",
             "stream_view",
+            "warm_up",
             "cli_stream",
             "cli",
             "__main__",

@@ -15,7 +15,7 @@ from cepheid.errors import InputProblem
 from cepheid.events import UNTYPED
 from cepheid.kernels import Array, Batch
 from cepheid.kernels.arrays import NULL_CODE, NULL_INT
-from cepheid.kernels.jit import machine_code, njit
+from cepheid.kernels.jit import entry, machine_code
 from cepheid.physical import Kind, Plan
 
 MASK = "\0mask"
@@ -183,7 +183,7 @@ class Encoder:
 _WORTH_COMPILING = 10_000
 
 
-@njit
+@entry
 def _count_places(keys: Array, counts: Array, places: Array) -> None:
     for i in range(keys.shape[0]):
         places[i] = counts[keys[i]]

@@ -22,7 +22,7 @@ import numpy as np
 
 from cepheid.kernels import FREE, OLDEST, VALUES
 from cepheid.kernels.arrays import EMPTY, copy, grown, heap_push
-from cepheid.kernels.jit import njit
+from cepheid.kernels.jit import entry, njit
 
 Array = np.ndarray
 
@@ -237,7 +237,7 @@ def with_root(registers: Array, roots: Array, root: int, floor: int) -> Array:
 # --- what has left the window -----------------------------------------------------------------------------------------
 
 
-@njit
+@entry
 def tidied(
     nodes: Array, groups: Array, registers: Array, stride: int, group_stride: int, floor: int, limit: int
 ) -> tuple[Array, Array, Array, Array]:
@@ -309,7 +309,7 @@ def _kept_nodes(nodes: Array, stride: int, marked: Array, floors: Array) -> tupl
     return kept, numbers, first_row
 
 
-@njit
+@entry
 def reachable(nodes: Array, stride: int, roots: Array) -> tuple[Array, Array]:
     """The nodes that matches are made of and no others, and the roots in them."""
     marked = np.zeros(nodes.shape[0] // stride + 1, np.bool_)
@@ -325,7 +325,7 @@ def reachable(nodes: Array, stride: int, roots: Array) -> tuple[Array, Array]:
     return kept[: kept.shape[0] - _LONGEST_PATH * stride], moved
 
 
-@njit
+@entry
 def still_pending(times: Array, items: Array, size: int, moved: Array) -> int:
     """Renumber the groups on a heap after tidying, without those that are gone; how many are left."""
     left = 0
@@ -348,7 +348,7 @@ CURSOR_ROOT, CURSOR_STACK, CURSOR_VISITED, CURSOR_FIELDS = range(4)
 """Where an enumeration stands: the next root, how much is on the stack, and how many nodes were visited."""
 
 
-@njit
+@entry
 def enumerate_some(
     nodes: Array,
     stride: int,

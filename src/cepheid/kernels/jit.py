@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 F = TypeVar("F", bound=Callable[..., Any])
 
 JIT_OFF = "0"
-_OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy"}
+OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 _helpers: list[Callable[..., Any]] = []
+_called_from_python: set[Callable[..., Any]] = set()
 _dispatchers: dict[Callable[..., Any], Any] = {}
 
 
@@ -24,9 +25,15 @@ def jit_enabled() -> bool:
 
 
 def njit(function: F) -> F:
-    """A helper that compiled code can call. Python that wants its machine code asks for it with `machine_code`."""
+    """A helper that compiled code can call. What Python calls compiled as well is to be an `entry`."""
     _helpers.append(function)
     return function
+
+
+def entry(function: F) -> F:
+    """A helper whose machine code Python calls too, by way of `machine_code`."""
+    _called_from_python.add(function)
+    return njit(function)
 
 
 def prepare_helpers() -> None:
@@ -36,7 +43,9 @@ def prepare_helpers() -> None:
 
     while _helpers:
         function = _helpers.pop()
-        _dispatchers[function] = dispatcher = numba.njit(**_OPTIONS)(function)
+        # The code that takes arguments out of Python objects takes longer to compile than most helpers.
+        options = {**OPTIONS, "no_cpython_wrapper": function not in _called_from_python}
+        _dispatchers[function] = dispatcher = numba.njit(**options)(function)
         # Compiled once for all integers, and not anew for each that a call writes out.
         dispatcher.get_call_template = _with_plain_types(dispatcher.get_call_template)
         # What Numba asks an unknown global for: here a plain function says that it is called as its machine code.
@@ -50,7 +59,8 @@ def _with_plain_types(get_call_template: Callable[..., Any]) -> Callable[..., An
 
 
 def machine_code(function: F) -> F:
-    """A helper's machine code, for calls from Python over much data (with the JIT off, the function itself)."""
+    """An entry's machine code, for calls from Python over much data (with the JIT off, the function itself)."""
+    assert function in _called_from_python, f"{function.__qualname__} has to be an @entry: Python calls it compiled"
     if not jit_enabled():
         return function
     prepare_helpers()

@@ -20,7 +20,7 @@ from cepheid.errors import NotAvailable
 from cepheid.expr import Aggregate
 from cepheid.kernels.arrays import EMPTY, NULL_CODE, NULL_INT, grown
 from cepheid.kernels.compact_store import BEFORE, LEFT, LOWEST, NODE_VALUES, RIGHT, STEP, TIME, is_alive
-from cepheid.kernels.jit import jit_enabled, machine_code, njit
+from cepheid.kernels.jit import entry, jit_enabled, machine_code, njit
 from cepheid.kernels.state_vector import Layout
 from cepheid.pattern import Column
 from cepheid.physical import Kind, Plan
@@ -331,7 +331,7 @@ def _largest(amounts: Array) -> float:
     return float(np.max(finite, initial=1.0, where=np.isfinite(finite)))
 
 
-@njit
+@entry
 def weigh(
     nodes: Array,
     stride: int,
