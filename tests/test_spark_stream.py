@@ -116,12 +116,14 @@ def test_a_spark_writer_gets_each_batch_under_its_number(spark: SparkSession, pl
     assert running.tally.matches["query"] == sum(written.values())
 
 
-def run_the_last_batch_again(places: Places) -> int:
-    """As if the driver had been killed after it wrote and before Spark noted that the batch is complete."""
+def run_the_last_events_again(places: Places) -> int:
+    """As if the driver had been killed after it wrote the matches of the last file and before Spark noted that the
+    batch is complete: the batch without events that came after it is forgotten, the one with events not committed."""
     last = max(int(path.name) for path in places.checkpoint.glob("commits/*") if path.name.isdecimal())
-    for path in [places.checkpoint / "commits" / str(last), places.checkpoint / "commits" / f".{last}.crc"]:
-        path.unlink(missing_ok=True)
-    return last
+    for log, batch in (("commits", last), ("offsets", last), ("commits", last - 1)):
+        (places.checkpoint / log / f"{batch}").unlink()
+        (places.checkpoint / log / f".{batch}.crc").unlink(missing_ok=True)
+    return last - 1
 
 
 def test_any_format_of_spark_and_a_batch_that_runs_again_replaces_itself(spark: SparkSession, places: Places) -> None:
@@ -142,7 +144,7 @@ def test_any_format_of_spark_and_a_batch_that_runs_again_replaces_itself(spark: 
 
     write_parts(places.source, [*rows[:350], {**rows[0], "ts": None}], 3)
     start()
-    again = run_the_last_batch_again(places)
+    again = run_the_last_events_again(places)
     before = len(progress)
     write(places.source, "z.parquet", [{**rows[0], "v": 9.0}, *rows[350:], {"type": "D", "ts": 10_000, "id": 1}])
     start()

@@ -29,7 +29,7 @@ from cepheid.backends.sources import Columns, attribute_types
 from cepheid.backends.stream_bucket import Bucket, Workshop
 from cepheid.backends.stream_input import DirectoryInput
 from cepheid.backends.stream_output import FileSink, as_json_lines, read_output
-from cepheid.backends.stream_pack import bucket_numbers
+from cepheid.backends.stream_pack import bucket_numbers, packets
 from cepheid.backends.stream_plan import Shape, StreamPlan, plan_stream
 from cepheid.backends.stream_reader import RowReader
 from cepheid.backends.stream_simulation import Simulated, Simulation
@@ -223,6 +223,18 @@ def test_an_event_exactly_as_late_as_allowed_is_not_late() -> None:
     simulated = run(plan, [event("B", 100)], [event("A", 90)], [event("A", 89)])
     assert [row["ts"] for rows in simulated.late for row in rows.to_pylist()] == [89]
     assert [row["x"]["ts"] for rows in simulated.matches["q"] for row in rows.to_pylist()] == [90]
+
+
+def test_events_wait_no_longer_than_their_own_batch_makes_them_and_none_of_it_is_late() -> None:
+    """Whether an event is late is decided by the batches before its own, but what can be released by all of them."""
+    plan = planned("EVENT SEQ(A x, B y) WHERE [id] WITHIN 50", 10, buckets=1)
+    rows = batch([event("B", 100), event("A", 2), event("B", 3), event("A", 95)])
+    (packet,) = packets(plan, rows)
+    bucket = Bucket.new(Workshop(plan), packet.bucket)
+    given = bucket.step([packet.rows], -END_OF_TIME, plan.time.watermark_after(packet.latest, plan.delay))
+    assert given.late is None and bucket.watermark == 90
+    assert [(row["x"]["ts"], row["y"]["ts"]) for _, found in given.matches for row in found.to_pylist()] == [(2, 3)]
+    assert sorted(bucket.waiting.column("ts").to_pylist()) == [95, 100]
 
 
 def test_events_of_one_time_in_several_batches_are_ordered_as_in_one() -> None:

@@ -139,7 +139,7 @@ class SparkStream:
         marked = packed.withWatermark("at", f"{plan.delay} milliseconds")
         # Spark would drop blocks whose latest event is late. Without a time none is, and Spark still lets time pass.
         unseen = F.when(F.lit(False), F.col("at")).alias("at", metadata={WATERMARK_DELAY: plan.delay})
-        blocks = marked.select("bucket", "rejected", "block", unseen)
+        blocks = marked.select("bucket", "rejected", "ahead", "block", unseen)
         step = Step(plan, plan.fingerprint())
         given = blocks.groupBy("bucket").applyInPandasWithState(
             step, GIVEN, STATE, "append", GroupStateTimeout.EventTimeTimeout
@@ -295,7 +295,8 @@ class _Deliver:
                 tally.states[row["query"]] = row["number"]
                 told = json.loads(row["block"])
                 tally.last_events += told["events"]
-                tally.watermark = told["watermark"]
+                # A bucket may know less of how far time has come than others.
+                tally.watermark = max((m for m in (tally.watermark, told["watermark"]) if m is not None), default=None)
             elif row["kind"] == SWITCHES:
                 switch = told_switch(Switch(**json.loads(row["block"])))
                 tally.switches.append((self.stream.plan.queries[row["query"]].name, switch))

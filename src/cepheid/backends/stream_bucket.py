@@ -1,8 +1,11 @@
 """One bucket of a stream: events wait in it until the watermark has passed them, then go through the evaluators in
 order. Nothing here knows of Spark, so parity with batch can be tested without it.
 
-An event before the watermark when it arrives is late. Since all events of one time are released together, and ordered
-by columns they carry, matches do not depend on how the stream was cut into batches.
+Spark's watermark during a batch is what the batches before it have left. By that an event is late; but what the batch
+itself tells of time is known too when a bucket takes its step, so the events of a batch need not wait for the next one,
+which would mean to write nearly all of them into the state and to read them again. Since all events of one time are
+released together, and ordered by columns they carry, matches do not depend on how the stream was cut into batches, nor
+on how early they are released.
 """
 
 from __future__ import annotations
@@ -129,10 +132,12 @@ class Bucket:
 
     # --- a batch ------------------------------------------------------------------------------------------------------
 
-    def step(self, arrived: Sequence[pa.RecordBatch], watermark: int) -> Given:
-        """Take in events, and let time pass up to the watermark."""
+    def step(self, arrived: Sequence[pa.RecordBatch], watermark: int, ahead: int = -END_OF_TIME) -> Given:
+        """Take in events, of which those before the watermark are late, and let time pass up to it, or further where
+        the batch has led `ahead`: up to any watermark that is not later than that of the next batch."""
         self.switches = []
         late = self._take_in(arrived, watermark)
+        watermark = max(watermark, ahead)
         released = self._release(watermark)
         if released.num_rows:
             self.last = int(released.column(TIME)[-1].as_py())

@@ -21,7 +21,8 @@ from cepheid.kernels import Array
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """The events of one bucket (or rejects), and the time of the latest of them in ticks."""
+    """The events of one bucket (or rejects). `latest` is the time in ticks of the latest event of all that were packed
+    together, whatever its bucket: how far time has come."""
 
     bucket: int
     rejected: bool
@@ -33,19 +34,20 @@ def packets(plan: StreamPlan, given: pa.RecordBatch) -> Iterator[Packet]:
     """The rows of a batch by bucket; an event that several keys spread goes to a bucket of each."""
     read = plan.reader.read(given, *plan.time.range)
     events, ticks = read.events, read.ticks
+    latest = int(ticks.max()) if events.num_rows else None
     if read.rejects.num_rows:
-        yield Packet(0, True, read.rejects, None)
+        yield Packet(0, True, read.rejects, latest)
     if not events.num_rows:
         return
     whole = _with_masks(plan, events, ticks)
     for number, key in enumerate(plan.keys):
         places = number * plan.buckets + bucket_numbers(events, key, plan.buckets)
         order = np.argsort(places, kind="stable")
-        ordered, sorted_ticks = whole.take(pa.array(order)), ticks[order]
+        ordered = whole.take(pa.array(order))
         edges = np.flatnonzero(np.diff(places[order], prepend=-1, append=-1))
         for start, end in pairwise(edges.tolist()):
             bucket = int(places[order[start]])
-            yield Packet(bucket, False, ordered.slice(start, end - start), int(sorted_ticks[start:end].max()))
+            yield Packet(bucket, False, ordered.slice(start, end - start), latest)
 
 
 def _with_masks(plan: StreamPlan, events: pa.RecordBatch, ticks: Array) -> pa.RecordBatch:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import pyarrow as pa
 
@@ -15,6 +16,8 @@ from cepheid.backends.stream_pack import Packet, packets
 from cepheid.backends.stream_plan import StreamPlan
 from cepheid.kernels import END_OF_TIME
 from cepheid.optimize.adapt import Switch
+
+_TASKS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,8 @@ class Simulation:
     def run(self, batches: Iterable[pa.RecordBatch], *, end_of_time: bool = True) -> Simulated:
         out = Simulated({query.name: [] for query in self.plan.queries}, [], [])
         for batch in batches:
-            self._batch(list(packets(self.plan, batch)), self.watermark, out)
+            tasks = (packets(self.plan, part) for part in _parts(batch))
+            self._batch(list(chain.from_iterable(tasks)), self.watermark, out)
             # Spark runs a batch without data when the watermark has moved and something waits for it.
             self._batch([], self.watermark, out)
         if end_of_time:
@@ -57,7 +61,11 @@ class Simulation:
         for number in self._called(arrived, watermark):
             data = self.states.pop(number, None)
             bucket = Bucket.new(workshop, number) if data is None else Bucket.load(workshop, data)
-            given = bucket.step([p.rows for p in arrived if p.bucket == number and not p.rejected], watermark)
+            came = [packet for packet in arrived if packet.bucket == number]
+            ahead = [self.plan.time.watermark_after(packet.latest, self.plan.delay) for packet in came]
+            given = bucket.step(
+                [packet.rows for packet in came if not packet.rejected], watermark, max(ahead, default=-END_OF_TIME)
+            )
             if given.late is not None:
                 out.late.append(given.late)
             for query, matches in given.matches:
@@ -84,3 +92,10 @@ class Simulation:
         if wake is None:
             return False
         return self.plan.time.wake_at(wake, bucket.watermark) < self.spark_watermark
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch as several tasks read it, none of which knows what the others see."""
+    size = max(-(-batch.num_rows // _TASKS), 1)
+    for start in range(0, batch.num_rows, size):
+        yield batch.slice(start, size)

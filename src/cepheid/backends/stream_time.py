@@ -45,6 +45,12 @@ class EventTime:
         """Spark's watermark in ticks; before the first event it is earlier than any."""
         return (milliseconds - SHIFT) * self.ticks_a_milli if milliseconds > 0 else -END_OF_TIME
 
+    def watermark_after(self, latest: int | None, delay: int) -> int:
+        """The watermark in ticks that Spark computes for the next batch, if this is the time of the latest event."""
+        if latest is None:
+            return -END_OF_TIME
+        return self.watermark(self.to_spark_micros(latest) // _MICROS_A_MILLI - delay)
+
     def wake_at(self, ticks: int, watermark: int) -> int:
         """The timeout that Spark lets pass when the watermark is later than these ticks. It must not lie before the
         watermark itself."""

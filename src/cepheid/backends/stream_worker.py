@@ -17,7 +17,7 @@ from cepheid.backends.stream_plan import StreamPlan
 from cepheid.backends.stream_reader import REJECTS as REJECT_SCHEMA
 from cepheid.kernels import END_OF_TIME
 
-PACKED = "bucket int, rejected boolean, block binary, at timestamp"
+PACKED = "bucket int, rejected boolean, ahead long, block binary, at timestamp"
 GIVEN = "kind string, query int, number long, block binary"
 STATE = "s binary"
 """One flat column, in lower case: the only kind of schema that Spark lets a state keep for ever."""
@@ -27,6 +27,7 @@ _PACKED_ARROW = pa.schema(
     [
         ("bucket", pa.int32()),
         ("rejected", pa.bool_()),
+        ("ahead", pa.int64()),
         ("block", pa.binary()),
         ("at", pa.timestamp("us", "UTC")),
     ]
@@ -48,8 +49,8 @@ def _workshop(plan: StreamPlan, fingerprint: str) -> Workshop:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """The rows of a task as one block for each bucket. `at` is the time of the latest event of a block, from which
-    Spark computes its watermark."""
+    """The rows of a task as one block for each bucket. With each goes the time of the task's latest event: as `at`, of
+    which Spark makes the watermark of the next batch, and as that watermark, `ahead`, which the bucket sees."""
 
     plan: StreamPlan
 
@@ -58,11 +59,12 @@ class Pack:
         if given is None:
             return
         packed = list(packets(self.plan, given))
-        time = self.plan.time
+        time, delay = self.plan.time, self.plan.delay
         at = [0 if packet.latest is None else time.to_spark_micros(packet.latest) for packet in packed]
         columns = [
             pa.array([packet.bucket for packet in packed], pa.int32()),
             pa.array([packet.rejected for packet in packed], pa.bool_()),
+            pa.array([time.watermark_after(packet.latest, delay) for packet in packed], pa.int64()),
             pa.array([to_bytes(packet.rows) for packet in packed], pa.binary()),
             pa.array(at, pa.timestamp("us", "UTC")),
         ]
@@ -81,15 +83,17 @@ class Step:
         workshop = _workshop(self.plan, self.fingerprint)
         blocks: list[bytes] = []
         rejects: list[bytes] = []
+        ahead = -END_OF_TIME
         for frame in frames:
             for rejected, block in zip(frame["rejected"], frame["block"], strict=True):
                 (rejects if rejected else blocks).append(block)
+            ahead = max([ahead, *map(int, frame["ahead"])])
         before = state.get[0] if state.exists else None
         bucket = Bucket.new(workshop, int(key[0])) if before is None else Bucket.load(workshop, before)
         time = self.plan.time
         watermark = time.watermark(state.getCurrentWatermarkMs())
         arrived = [from_bytes(block, workshop.packed) for block in blocks]
-        given = bucket.step(arrived, watermark)
+        given = bucket.step(arrived, watermark, ahead)
         after = b""
         if not bucket.is_empty:
             after = bucket.save()
@@ -97,12 +101,13 @@ class Step:
                 state.update((after,))
             wake = bucket.wake_at()
             if wake is not None:
-                state.setTimeoutTimestamp(time.wake_at(wake, watermark))
+                state.setTimeoutTimestamp(time.wake_at(wake, max(watermark, ahead)))
         elif before is not None:
             state.remove()
         # An event that several keys spread is counted once.
         events = sum(batch.num_rows for batch in arrived) if bucket.number < self.plan.buckets else 0
-        told = {"watermark": watermark if watermark > -END_OF_TIME else None, "events": events}
+        reached = max(watermark, ahead)
+        told = {"watermark": reached if reached > -END_OF_TIME else None, "events": events}
         rows = [*given_rows(given), *((REJECTS, 0, from_bytes(b, REJECT_SCHEMA).num_rows, b) for b in rejects)]
         rows.append((STATES, bucket.number, len(after), json.dumps(told).encode()))
         yield pd.DataFrame(rows, columns=["kind", "query", "number", "block"])
