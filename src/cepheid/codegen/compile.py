@@ -31,6 +31,7 @@ from cepheid.kernels.arrays import (
     EMPTY, NULL_CODE, NULL_INT, count_bit, divided, float_key, grown, heap_pop, heap_push, last_before, mixed_key,
     null_to_nan, rehashed, remainder, ring_capacity, slot_of, unrolled, used_slots,
 )
+from cepheid.kernels.prefetch import prefetch
 '''
 
 

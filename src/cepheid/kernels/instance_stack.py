@@ -94,12 +94,18 @@ def relaid(stack: np.ndarray, width: int, base: int, following: int, room: int) 
 @njit
 def chain_of(chains: np.ndarray, key: int) -> int:
     """Where the chain of a key lies in the table (the key, and beside it the head), or where it belongs."""
-    last = chains.shape[0] // 2 - 1
+    last = chains.shape[0] - 1
+    at = first_link(chains, key)
+    while chains[at + 1] != EMPTY and chains[at] != key:
+        at = (at + 2) & last
+    return at
+
+
+@njit
+def first_link(chains: np.ndarray, key: int) -> int:
+    """Where the search for a key's chain begins."""
     mixed = ((key ^ (key >> 31)) & 0x7FFFFFFF) * 73244475  # no product here exceeds 63 bits, so nothing wraps around
-    slot = (mixed ^ (mixed >> 16)) & last
-    while chains[2 * slot + 1] != EMPTY and chains[2 * slot] != key:
-        slot = (slot + 1) & last
-    return 2 * slot
+    return 2 * (mixed ^ (mixed >> 16)) & (chains.shape[0] - 1)
 
 
 @njit
@@ -142,6 +148,6 @@ def float_of(bits: int) -> float:
 
 
 IMPORTS = f"from {__name__} import " + ", ".join(
-    helper.__name__ for helper in (bits_of, chain_of, float_of, rehashed_chains, relaid, used_chains)
+    helper.__name__ for helper in (bits_of, chain_of, first_link, float_of, rehashed_chains, relaid, used_chains)
 )
 """What generated code says to have these."""

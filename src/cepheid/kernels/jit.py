@@ -16,6 +16,7 @@ JIT_OFF = "0"
 OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 _helpers: list[Callable[..., Any]] = []
+_lessons: list[Callable[[], None]] = []
 _called_from_python: set[Callable[..., Any]] = set()
 _dispatchers: dict[Callable[..., Any], Any] = {}
 
@@ -36,11 +37,19 @@ def entry(function: F) -> F:
     return njit(function)
 
 
+def when_compiling(lesson: Callable[[], None]) -> Callable[[], None]:
+    """Something to teach Numba before it compiles anything."""
+    _lessons.append(lesson)
+    return lesson
+
+
 def prepare_helpers() -> None:
     """Tell Numba how the helpers are called; to be done before anything that calls them is compiled."""
     import numba
     from numba import types
 
+    while _lessons:
+        _lessons.pop()()
     while _helpers:
         function = _helpers.pop()
         # The code that takes arguments out of Python objects takes longer to compile than most helpers.

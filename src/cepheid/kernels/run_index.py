@@ -84,13 +84,17 @@ class RunIndex:
         if len(parts) == 1:
             w(f"{at} = slot_in({self.name}, {self.stride}, slots{self.suffix}, {parts[0]})")
             return
+        same = " and ".join(f"{self.name}[{at} + {i}] == {part}" for i, part in enumerate(parts))
+        w(f"{at} = {self.first(parts)}")
+        with w.block(f"while {self.count(at)} != EMPTY and not ({same}):"):
+            w(f"{at} = ({at} + {self.stride}) % {self.name}.shape[0]")
+
+    def first(self, parts: Sequence[str]) -> str:
+        """Source of the slot where the search for a key begins."""
         hashed = parts[0]
         for part in parts[1:]:
             hashed = f"mixed_key({hashed}, {part})"
-        same = " and ".join(f"{self.name}[{at} + {i}] == {part}" for i, part in enumerate(parts))
-        w(f"{at} = first_slot({hashed}, slots{self.suffix}) * {self.stride}")
-        with w.block(f"while {self.count(at)} != EMPTY and not ({same}):"):
-            w(f"{at} = ({at} + {self.stride}) % {self.name}.shape[0]")
+        return f"first_slot({hashed}, slots{self.suffix}) * {self.stride}"
 
     def occupy(self, w: Writer, at: str, parts: Sequence[str]) -> None:
         """Make an unused slot that of a key."""

@@ -23,7 +23,7 @@ import numpy as np
 from cepheid.codegen.compile import compiled
 from cepheid.codegen.scalar import Term
 from cepheid.codegen.writer import Writer
-from cepheid.kernels import FREE, Kernel, State, StateArray, instance_stack, run_store
+from cepheid.kernels import FREE, Kernel, State, StateArray, instance_stack, prefetch, run_store
 from cepheid.kernels.backtrack import Backtrack
 from cepheid.kernels.run_edges import OWN_COUNTERS, RunEdges
 from cepheid.kernels.run_index import Awaited, RunIndex, awaited_by, is_null, key_part
@@ -153,6 +153,8 @@ class _Basic(RunEdges):
             if index.parts:
                 self.register(f"used{index.suffix}")
             index.make_room(w, self._inserts(index))
+        if self.indexes[0].key:
+            w(f"far = time.shape[0] if {self.indexes[0].name}.shape[0] > {prefetch.FAR} else 0")
 
     def _inserts(self, index: RunIndex) -> str:
         """How many keys an event can add to an index: its own, or one for each run that it makes."""
@@ -176,6 +178,7 @@ class _Basic(RunEdges):
     # --- one event ----------------------------------------------------------------------------------------------------
 
     def _event(self, w: Writer) -> None:
+        self._look_ahead(w)
         w("bits = mask[e]")
         if not self.contiguous:
             with w.block(f"if bits & np.uint64({self._relevant_bits()}) == 0:"):
@@ -208,6 +211,19 @@ class _Basic(RunEdges):
         if self.exclusive:
             self._exclude(w)
         self.absences.push(w)
+
+    def _look_ahead(self, w: Writer) -> None:
+        """Ask for the memory that an event further on will look at: the slot of its partition."""
+        index = self.indexes[0]
+        if index.key:
+            w("# ask for what a later event will look at, so that it is there in time")
+            wanted = "" if self.contiguous else f" and mask[e + {prefetch.AHEAD}] & np.uint64({self._relevant_bits()})"
+            parts = [key_part(self._later_term(name), False) for name in index.key]
+            with w.block(f"if e + {prefetch.AHEAD} < far{wanted}:"):
+                w(f"prefetch({index.name}, {index.first(parts)})")
+
+    def _later_term(self, name: str) -> Term:
+        return Term(f"column{self.run.column[name]}[e + {prefetch.AHEAD}]", self.plan.columns[name])
 
     def _relevant_bits(self) -> int:
         return sum({1 << bit for step in self.plan.steps for bit in (step.begin, step.take) if bit is not None})

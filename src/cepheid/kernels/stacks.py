@@ -39,6 +39,7 @@ from cepheid.kernels import (
     Kernel,
     OperatorRegisters,
     StateArray,
+    prefetch,
 )
 from cepheid.kernels.instance_stack import IMPORTS, Link, Stack
 from cepheid.physical import Kind, Plan, Step
@@ -226,6 +227,12 @@ class _Generator:
                 with w.block(f"if 4 * ({used} + room) > {name}_chains.shape[0]:"):
                     w(f"{name}_chains = rehashed_chains({name}_chains, {base}, room)")
                     w(f"{used} = used_chains({name}_chains)")
+        if chained := self._chained():
+            sizes = " + ".join(f"{ring.name}_chains.shape[0]" for ring in chained)
+            w(f"far = time.shape[0] if {sizes} > {prefetch.FAR} else 0")
+
+    def _chained(self) -> list[Stack]:
+        return [ring for ring in self._all_rings() if ring.links]
 
     def _all_rings(self) -> list[Stack]:
         if self.options["algorithm"] == "basic":
@@ -264,6 +271,7 @@ class _Generator:
     # --- one event ----------------------------------------------------------------------------------------------------
 
     def _event(self, w: Writer) -> None:
+        self._look_ahead(w)
         self._read_event(w)
         if self.trailing:
             self._flush(w)
@@ -280,6 +288,23 @@ class _Generator:
             step = absence.ring.step
             with w.block(f"if bits & np.uint64({1 << step.begin}):  # can be {_comment(step)}, negated"):
                 self._push(w, absence.ring, {})
+
+    def _look_ahead(self, w: Writer) -> None:
+        """Ask for the memory that events further on will look at: their chains, then the heads of these."""
+        chained = self._chained()
+        if not chained:
+            return
+        w("# ask for what later events will look at, so that it is there in time")
+        for distance in (prefetch.AHEAD, prefetch.SOON):
+            wanted = f"mask[e + {distance}] & np.uint64({self._wanted_bits()})"
+            with w.block(f"if e + {distance} < far and {wanted}:"):
+                for ring in chained:
+                    terms = [(link, self._event_term(link.here, f"e + {distance}")) for link in ring.links]
+                    link = f"first_link({ring.name}_chains, {self._key(terms)[0]})"
+                    if distance == prefetch.AHEAD:
+                        w(f"prefetch({ring.name}_chains, {link})")
+                    else:
+                        w(f"prefetch({ring.name}, {ring.place(f'{ring.name}_chains[{link} + 1]')})")
 
     def _read_event(self, w: Writer) -> None:
         """Event -1 stands for the time that has passed before the batch."""
@@ -619,8 +644,8 @@ class _Generator:
 
     # --- reading attributes -------------------------------------------------------------------------------------------
 
-    def _event_term(self, name: str) -> Term:
-        return Term(f"column{self.column_number[name]}[e]", self.plan.columns[name], self._missing(name, "bits"))
+    def _event_term(self, name: str, event: str = "e") -> Term:
+        return Term(f"column{self.column_number[name]}[{event}]", self.plan.columns[name], self._missing(name, "bits"))
 
     def _missing(self, name: str, mask: str) -> str | None:
         bit = self.plan.lacking.get(name)
