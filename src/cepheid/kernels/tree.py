@@ -41,8 +41,7 @@ from cepheid.kernels import (
 from cepheid.kernels.tree_buffers import NEVER, Buffer, Buffers, Chain, Place
 from cepheid.kernels.tree_top import Output, Top
 from cepheid.optimize.alternatives import Alternative, Group, alternatives
-from cepheid.optimize.cost import first_nodes
-from cepheid.optimize.placement import join_tests, lean, nodes, placed
+from cepheid.optimize.placement import first_nodes, join_tests, lean, names_of, nodes, placed
 from cepheid.pattern import Conj, Disj, EventClass, Kleene, Pattern, Seq, walk
 from cepheid.physical import (
     ConNode,
@@ -290,7 +289,7 @@ class _Branch:
                 pass
             case _:
                 raise NotAvailable(f"a tree plan has no {type(node).__name__} inside")
-        parts = placed(node, tests, self.alternative.joined)
+        parts = placed(node, tests, lambda test: names_of(test).intersection(self.alternative.joined))
         left, right = self._build(node.left, parts.left), self._build(node.right, parts.right)
         sure = left.sure | right.sure
         own = lean(parts.own, [*parts.left, *parts.right], lambda test: self.buffers.is_sure_equality(test, sure))

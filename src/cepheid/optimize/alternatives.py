@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Seq, positives, walk
 from cepheid.semantics.combinations import normal_form
@@ -83,6 +84,7 @@ class Alternative:
         return not absence.in_sequence or not set(self.joined).intersection(after)
 
 
+@lru_cache(maxsize=256)
 def alternatives(pattern: Pattern) -> tuple[Alternative, ...]:
     """The alternatives of a pattern in ZStream's language (or SASE's)."""
     found = []

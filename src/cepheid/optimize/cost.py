@@ -16,15 +16,16 @@ between two operands (KSEQ) is charged for its members where its groups are made
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from cepheid import expr as ex
 from cepheid.expr import At, Attr, Compare, Expr
 from cepheid.optimize.alternatives import Absence, Alternative, Group
-from cepheid.optimize.placement import equality_classes, join_tests, names_of, placed, variables
+from cepheid.optimize.placement import equality_classes, join_tests, names_of, placed
 from cepheid.optimize.stats import DEFAULT_ORDER, NO_STATS, Stats
 from cepheid.physical import (
     ConNode,
@@ -57,7 +58,11 @@ GROUP_SELECTIVITY = 0.33
 """The share of groups that a predicate on a whole group lets through, where nothing is known."""
 
 
-def operator_cost(tried: float, predicates: int, made: float, looked: float = 0.0) -> float:
+Amount = Any
+"""A number, or an array of them: the search asks for many joins at once."""
+
+
+def operator_cost(tried: Amount, predicates: Amount, made: Amount, looked: Amount = 0.0) -> Amount:
     """Formula (1), and the searches that were begun.
 
     >>> operator_cost(tried=200, predicates=2, made=50) == TRY * (200 + 2 * PREDICATE_WEIGHT * 200 + OUTPUT_WEIGHT * 50)
@@ -70,18 +75,18 @@ class Operand(NamedTuple):
     """What a join needs to know of an operand: its records while a window passes, the number of events in one, and how
     many different events they may start with."""
 
-    cardinality: float
-    classes: int
-    starts: float
+    cardinality: Amount
+    classes: Amount
+    starts: Amount
 
 
 class Pairs(NamedTuple):
     """The pairs of records that a join tries while a window passes, and those of them that fit the window."""
 
-    tried: float
-    fitting: float
+    tried: Amount
+    fitting: Amount
 
-    def scaled(self, share: float) -> Pairs:
+    def scaled(self, share: Amount) -> Pairs:
         return Pairs(self.tried * share, self.fitting * share)
 
 
@@ -95,14 +100,20 @@ def sequence_pairs(left: Operand, right: Operand, order: float) -> Pairs:
     >>> sequence_pairs(Operand(10, 1, 10), Operand(20, 1, 20), 0.5)
     Pairs(tried=200.0, fitting=200.0)
     """
-    both = 2.0 * order * left.cardinality * right.cardinality
-    within = both / right.classes
-    fitting = both * _fitting(left.classes, right.classes)
-    return Pairs(fitting + (within - fitting) * (1.0 - nothing_between(left.starts)), fitting)
+    shares = fitting_share(left.classes, right.classes), 1.0 - nothing_between(left.starts)
+    return pairs_in_order(left.cardinality, right.cardinality, right.classes, order, *shares)
+
+
+def pairs_in_order(left: Amount, right: Amount, classes: Amount, order: Amount, fit: Amount, in_vain: Amount) -> Pairs:
+    """`sequence_pairs` of so many records on both sides, those on the right of so many classes; the share of ordered
+    pairs that fit a window, and the share of the others that are tried in vain, are known."""
+    both = 2.0 * order * left * right
+    fitting = both * fit
+    return Pairs(fitting + (both / classes - fitting) * in_vain, fitting)
 
 
 @lru_cache(maxsize=1024)
-def _fitting(left: int, right: int) -> float:
+def fitting_share(left: int, right: int) -> float:
     """The share of ordered pairs of records of so many events, each in a window, that are in a window together."""
     return math.factorial(left - 1) * math.factorial(right - 1) / math.factorial(left + right - 1)
 
@@ -114,8 +125,7 @@ def conjunction_pairs(left: Operand, right: Operand) -> Pairs:
     Pairs(tried=400.0, fitting=400.0)
     """
     both = left.cardinality * right.cardinality
-    together = (left.classes + right.classes) / (left.classes * right.classes)
-    return Pairs(2.0 * both, both * min(together, 2.0))
+    return Pairs(2.0 * both, both * (left.classes + right.classes) / (left.classes * right.classes))
 
 
 def disjunction_tried(left: float, right: float) -> float:
@@ -132,6 +142,16 @@ def members_between(members: float, count: int | None = None, order: float = DEF
     return members * order * order * (count or 1)
 
 
+def join(
+    pairs: Pairs, looked: Amount, linked: Amount, equal: Amount, others: Amount, tests: Amount, hashed: Amount
+) -> tuple[Amount, Amount]:
+    """Cardinality and cost of a join of such pairs, in which so many searches begin. `equal` is the share of pairs with
+    equal keys, `others` the share that so many other `tests` let through. Where equal keys are looked up (`hashed`),
+    only the equal are tried, for which so many records are linked by their key."""
+    made = pairs.fitting * equal * others
+    return made, operator_cost(pairs.tried * equal, tests, made, looked) + hashed * HASH * (looked + linked)
+
+
 def nothing_between(expected: float) -> float:
     """The share of pairs in a window with none of the events of which `expected` fall into a window.
 
@@ -139,6 +159,47 @@ def nothing_between(expected: float) -> float:
     (1.0, 0.63, 0.01)
     """
     return 1.0 if expected < 1e-9 else (1.0 - math.exp(-expected)) / expected
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class JoinTest:
+    """A predicate between joined events, with what is asked of it again and again. Equalities that follow from one
+    another are `alike` by the number of their class: a join needs one of each."""
+
+    predicate: Expr
+    names: frozenset[str]
+    selectivity: float
+    is_equality: bool
+    alike: int | None = None
+
+
+def tested_join(pairs: Pairs, looked: float, linked: float, tests: Iterable[tuple[float, bool]]) -> tuple[float, float]:
+    """A join with these tests, each with its selectivity and whether it is an equality."""
+    equal, others, count, hashed = 1.0, 1.0, 0, False
+    for selectivity, is_equality in tests:
+        if is_equality:
+            equal, hashed = equal * selectivity, True
+        else:
+            others, count = others * selectivity, count + 1
+    return join(pairs, looked, linked, equal, others, count, hashed)
+
+
+def one_of_each(tests: Iterable[JoinTest]) -> list[JoinTest]:
+    """The tests without further equalities of a class."""
+    return list({-1 - place if t.alike is None else t.alike: t for place, t in enumerate(tests)}.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """A tree with the estimates of its operators, and what a join with it needs to know: the variables that it binds,
+    those of its first and last operand, and those of the negations pushed down to the first."""
+
+    tree: TreeNode
+    operand: Operand
+    names: tuple[str, ...]
+    first: tuple[str, ...]
+    last: tuple[str, ...]
+    negated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,16 +216,27 @@ class Model:
     window: float | None = None
     counts_events: bool = False
     hashing: bool = True
-    tests: list[Expr] = field(default_factory=list)
-    classes: dict[Expr, int] = field(default_factory=dict)
-    """Equalities that follow from one another, by the number of their class: a join needs one of each."""
+    tests: list[JoinTest] = field(default_factory=list)
     known: dict[str, float] = field(default_factory=dict)
     """The cardinalities that were asked for."""
+    surviving: dict[tuple[str, ...], float] = field(default_factory=dict)
+    """What negations leave, of those that were asked for."""
 
     def __post_init__(self) -> None:
-        self.tests.extend(join_tests(self.alternative, self.predicates, self.negated)[0])
-        for number, members in enumerate(equality_classes(self.tests)):
-            self.classes.update(dict.fromkeys(members, number))
+        predicates = join_tests(self.alternative, self.predicates, self.negated)[0]
+        shares = [self.stats.selectivity(p) for p in predicates]
+        place_of = {id(p): place for place, p in enumerate(predicates)}
+        number_of: dict[int, int] = {}
+        for number, members in enumerate(equality_classes(predicates)):
+            places = [place_of[id(member)] for member in members]
+            number_of.update(dict.fromkeys(places, number))
+            mean = sum(shares[place] for place in places) / len(places)
+            for place in places:
+                shares[place] = mean
+        joined = frozenset(self.alternative.joined)
+        for place, p in enumerate(predicates):
+            names, equal = names_of(p) & joined, self._is_equality(p)
+            self.tests.append(JoinTest(p, names, shares[place], equal, number_of.get(place)))
 
     # --- operands -----------------------------------------------------------------------------------------------------
 
@@ -187,18 +259,7 @@ class Model:
             rate /= self.stats.total_rate or 1.0
         return max(rate * float(self.window) * passing, 1e-6)
 
-    def selectivity(self, predicate: Expr) -> float:
-        number = self.classes.get(predicate)
-        if number is None:
-            return self.stats.selectivity(predicate)
-        alike = [self.stats.selectivity(p) for p, other in self.classes.items() if other == number]
-        return sum(alike) / len(alike)
-
-    def one_of_each(self, tests: Sequence[Expr]) -> list[Expr]:
-        """The tests without further equalities of a class."""
-        return list({self.classes.get(test, -1 - place): test for place, test in enumerate(tests)}.values())
-
-    def is_equality(self, predicate: Expr) -> bool:
+    def _is_equality(self, predicate: Expr) -> bool:
         match predicate:
             case Compare(op="=", left=Attr(at=At.EVENT), right=Attr(at=At.EVENT)):
                 return self.hashing
@@ -206,35 +267,28 @@ class Model:
 
     def survival(self, absence: Absence) -> float:
         """The share of records that a negation leaves."""
-        left = 1.0
-        for var in absence.variables:
-            against = [p for p in self.predicates if var in ex.variables(p)]
-            left *= nothing_between(self.cardinality(var) * math.prod(map(self.selectivity, against)))
-        return left
+        negated = absence.variables
+        if negated not in self.surviving:
+            shares = []
+            for var in negated:
+                against = [p for p in self.predicates if var in names_of(p)]
+                shares.append(nothing_between(self.cardinality(var) * math.prod(map(self.stats.selectivity, against))))
+            self.surviving[negated] = math.prod(shares)
+        return self.surviving[negated]
 
     def absence_of(self, negated: Sequence[str]) -> list[Absence]:
-        return [a for a in self.alternative.absences if set(a.variables) <= set(negated)]
+        return [a for a in self.alternative.absences if set(a.variables) <= set(negated)] if negated else []
 
     def group_of(self, var: str) -> Group:
         return next(group for group in self.alternative.groups if group.var == var)
 
     def enough_between(self, group: Group) -> float:
         """The share of pairs with enough members between them."""
-        about = [p for p in self.predicates if group.var in ex.variables(p)]
-        expected = self.cardinality(group.var) * math.prod(map(self.selectivity, about))
+        about = [p for p in self.predicates if group.var in names_of(p)]
+        expected = self.cardinality(group.var) * math.prod(map(self.stats.selectivity, about))
         return max(1.0 - nothing_between(expected / max(group.closure.low, 1)), 1e-6)
 
     # --- joins --------------------------------------------------------------------------------------------------------
-
-    def join(
-        self, pairs: Pairs, looked: float, linked: float, equalities: Sequence[float], others: Sequence[float]
-    ) -> tuple[float, float]:
-        """Cardinality and cost of a join of such pairs, in which so many searches begin. Of those that are to be equal,
-        only the equal are tried, for which so many records are linked by their key."""
-        equal = math.prod(equalities)
-        made = pairs.fitting * equal * math.prod(others)
-        cost = operator_cost(pairs.tried * equal, len(others), made, looked)
-        return made, cost + HASH * (looked + linked) if equalities else cost
 
     def order(self, left: Sequence[str], right: Sequence[str]) -> float:
         return self.stats.order(left, right)
@@ -255,7 +309,7 @@ class Model:
                 made, cost = self.groups(item.cardinality, tree.closures)
                 return replace(tree, item=item, cardinality=made, cost=cost)
             case _:
-                return self._core(tree, self.tests)
+                return self._core(tree, self.tests).tree
 
     def groups(self, records: float, closures: Sequence[str]) -> tuple[float, float]:
         """KSEQ's members are visited for each complete record; predicates on whole groups are tested once for each."""
@@ -263,23 +317,34 @@ class Model:
         for var in closures:
             count = self.group_of(var).closure.high
             visited += records * members_between(self.cardinality(var), count)
-            whole = [p for p in self.predicates if var in ex.variables(p) and p not in self.tests]
+            joined = [test.predicate for test in self.tests]
+            whole = [p for p in self.predicates if var in names_of(p) and p not in joined]
             made *= GROUP_SELECTIVITY ** sum(any(isinstance(n, ex.Aggregate) for n in ex.walk(p)) for p in whole)
         return made, operator_cost(visited, 0, made)
 
-    def _core(self, node: TreeNode, tests: Sequence[Expr]) -> TreeNode:
+    def _core(self, node: TreeNode, tests: Sequence[JoinTest]) -> Estimated:
         match node:
             case LeafBuffer():
-                return replace(node, cardinality=self.cardinality(node.var), cost=0.0)
+                events, own = self.cardinality(node.var), (node.var,)
+                leaf = replace(node, cardinality=events, cost=0.0)
+                return Estimated(leaf, Operand(events, 1, events), own, own, own)
             case NseqNode():
                 right = self._core(node.right, tests)
-                made = right.cardinality
-                return replace(node, right=right, cardinality=made, cost=self.negating(made, node.negated))
+                made = right.operand.cardinality
+                nseq = replace(node, right=right.tree, cardinality=made, cost=self.negating(made, node.negated))
+                return replace(right, tree=nseq, negated=(*node.negated, *right.negated))
             case SeqNode() | KseqNode() | ConNode() | DisNode():
-                parts = placed(node, tests, self.alternative.joined)
+                parts = placed(node, tests, attrgetter("names"))
                 left, right = self._core(node.left, parts.left), self._core(node.right, parts.right)
                 made, cost = self._join(node, left, right, parts.own)
-                return replace(node, left=left, right=right, cardinality=made, cost=cost)
+                tree = replace(node, left=left.tree, right=right.tree, cardinality=made, cost=cost)
+                names = (*left.names, *right.names)
+                if isinstance(node, SeqNode | KseqNode):
+                    operand = Operand(made, len(names), left.operand.starts)
+                    return Estimated(tree, operand, names, left.first, right.last, left.negated)
+                starts = left.operand.starts + right.operand.starts
+                operand = Operand(made, 1 if isinstance(node, DisNode) else len(names), starts)
+                return Estimated(tree, operand, names, names, names)
             case _:
                 raise AssertionError("not inside a tree")
 
@@ -287,29 +352,22 @@ class Model:
         """NSEQ finds for each record the latest event that negates it, without searching the others."""
         return operator_cost(0.0, 0, 0.0, records * len(negated))
 
-    def operand(self, node: TreeNode) -> Operand:
-        names, first = variables(node), first_variables(node)
-        starts = sum(map(self.cardinality, first))
-        return Operand(node.cardinality, 1 if isinstance(node, DisNode) else len(names), starts)
-
-    def _join(self, node: TreeNode, left: TreeNode, right: TreeNode, own: Sequence[Expr]) -> tuple[float, float]:
-        a, b = left.cardinality, right.cardinality
+    def _join(self, node: TreeNode, left: Estimated, right: Estimated, own: Sequence[JoinTest]) -> tuple[float, float]:
+        a, b = left.operand.cardinality, right.operand.cardinality
         if isinstance(node, DisNode):
             tried = disjunction_tried(a, b)
             return tried, operator_cost(tried, 0, tried)
-        sides = set(variables(left)), set(variables(right))
-        between = self.one_of_each([p for p in own if all(names_of(p) & side for side in sides)])
-        equal = [self.selectivity(p) for p in between if self.is_equality(p)]
-        others = [self.selectivity(p) for p in between if not self.is_equality(p)]
+        sides = frozenset(left.names), frozenset(right.names)
+        between = one_of_each(test for test in own if test.names & sides[0] and test.names & sides[1])
+        tests = [(test.selectivity, test.is_equality) for test in between]
         if isinstance(node, ConNode):
-            return self.join(conjunction_pairs(self.operand(left), self.operand(right)), a + b, a + b, equal, others)
-        order = self.order(last_variables(left), first_variables(right))
-        pairs = sequence_pairs(self.operand(left), self.operand(right), order)
-        for absence in self.absence_of([var for n in first_nodes(right) for var in n.negated]):
+            return tested_join(conjunction_pairs(left.operand, right.operand), a + b, a + b, tests)
+        pairs = sequence_pairs(left.operand, right.operand, self.order(left.last, right.first))
+        for absence in self.absence_of(right.negated):
             pairs = pairs.scaled(self.survival(absence))
         if not isinstance(node, KseqNode):
-            return self.join(pairs, b, a, equal, others)
-        return self.join(pairs.scaled(self.enough_between(self.group_of(node.closure))), 2 * b, a, equal, others)
+            return tested_join(pairs, b, a, tests)
+        return tested_join(pairs.scaled(self.enough_between(self.group_of(node.closure))), 2 * b, a, tests)
 
 
 def events_in_window(model: Model) -> float:
@@ -330,30 +388,3 @@ def total_cost(node: TreeNode) -> float:
     """The cost of a whole annotated tree: the sum of its operators'."""
     inside = sum(total_cost(operand) for operand in tree_operands(node))
     return inside if isinstance(node, LeafBuffer) else node.cost + inside
-
-
-def first_nodes(node: TreeNode) -> list[NseqNode]:
-    """The negations pushed down to the first operand of a subtree, for which what is joined from the left counts."""
-    found: list[NseqNode] = []
-    while True:
-        match node:
-            case NseqNode():
-                found.append(node)
-                node = node.right
-            case SeqNode() | KseqNode():
-                node = node.left
-            case _:
-                return found
-
-
-def first_variables(node: TreeNode) -> list[str]:
-    """The variables of a subtree's first operand."""
-    while isinstance(node, NseqNode | SeqNode | KseqNode):
-        node = node.right if isinstance(node, NseqNode) else node.left
-    return variables(node)
-
-
-def last_variables(node: TreeNode) -> list[str]:
-    while isinstance(node, NseqNode | SeqNode | KseqNode):
-        node = node.right
-    return variables(node)

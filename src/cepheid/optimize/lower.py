@@ -206,8 +206,8 @@ class _Lowering:
         return tuple(steps)
 
     def tree(self, window: int | float | None, stats: Stats, options: Mapping[str, str | bool]) -> TreePlan:
-        wishes = {name: str(options[name]) for name in _TREE_WISHES if name in options}
-        return tree_plan(self._situation(window, stats), **wishes)
+        shape, negation = (str(options[name]) if name in options else None for name in _TREE_WISHES)
+        return tree_plan(self._situation(window, stats), shape, negation)
 
     def _situation(self, window: int | float | None, stats: Stats) -> Situation:
         return Situation(self.query, tuple(self.between), self.alone, window, stats)

@@ -6,12 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Generic, TypeVar
 
 from cepheid import expr as ex
 from cepheid.expr import At, Attr, Compare, Expr
 from cepheid.optimize.alternatives import Absence, Alternative, Group, Level, Sides
 from cepheid.pattern import EventClass, Pattern, Seq, walk
 from cepheid.physical import ConNode, DisNode, KseqNode, LeafBuffer, NseqNode, SeqNode, TreeNode
+
+T = TypeVar("T")
 
 # --- predicates -------------------------------------------------------------------------------------------------------
 
@@ -27,7 +30,7 @@ def join_tests(
     early: list[Expr] = []
     late: list[Expr] = []
     for predicate in predicates:
-        names = ex.variables(predicate)
+        names = names_of(predicate)
         if names.intersection(negated):
             continue
         mentioned = names & undecided
@@ -57,7 +60,7 @@ def _has_constant_part(predicate: Expr) -> bool:
         case ex.Not() | ex.Filter():
             return _has_constant_part(predicate.item)
         case _:
-            return not ex.variables(predicate)
+            return not names_of(predicate)
 
 
 @lru_cache(maxsize=1024)
@@ -91,14 +94,19 @@ def lean(own: Sequence[Expr], below: Iterable[Expr], is_sure: Callable[[Expr], b
 
 def equality_classes(tests: Iterable[Expr]) -> list[list[Expr]]:
     """The equalities that make several attributes equal, where every pair of them is spelt out."""
-    groups: list[tuple[set[Expr], list[Expr]]] = []
+    group_of: dict[tuple[str, str], tuple[set[tuple[str, str]], list[Expr]]] = {}
     for test in tests:
         match test:
             case Compare(op="=", left=Attr(at=At.EVENT) as left, right=Attr(at=At.EVENT) as right):
-                touched = [group for group in groups if group[0] & {left, right}]
-                members = {left, right}.union(*(group[0] for group in touched))
-                merged = [t for group in touched for t in group[1]] + [test]
-                groups = [group for group in groups if group not in touched] + [(members, merged)]
+                one, other = (left.var, left.name), (right.var, right.name)
+                group = group_of.setdefault(one, ({one}, []))
+                joining = group_of.setdefault(other, ({other}, []))
+                if joining is not group:
+                    group[0].update(joining[0])
+                    group[1].extend(joining[1])
+                    group_of.update(dict.fromkeys(joining[0], group))
+                group[1].append(test)
+    groups = {id(group): group for group in group_of.values()}.values()
     return [found for members, found in groups if 2 * len(found) == len(members) * (len(members) - 1) > 2]
 
 
@@ -132,6 +140,20 @@ def variables(node: TreeNode) -> list[str]:
     return found
 
 
+def first_nodes(node: TreeNode) -> list[NseqNode]:
+    """The negations pushed down to the first operand of a subtree, for which what is joined from the left counts."""
+    found: list[NseqNode] = []
+    while True:
+        match node:
+            case NseqNode():
+                found.append(node)
+                node = node.right
+            case SeqNode() | KseqNode():
+                node = node.left
+            case _:
+                return found
+
+
 def _scopes(node: TreeNode) -> list[frozenset[str]]:
     """The sets of variables whose predicates can be tested inside the node."""
     match node:
@@ -146,24 +168,32 @@ def _scopes(node: TreeNode) -> list[frozenset[str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Generic[T]):
     """The tests of a join itself, and those that its operands make."""
 
-    own: list[Expr]
-    left: list[Expr]
-    right: list[Expr]
+    own: list[T]
+    left: list[T]
+    right: list[T]
 
 
-def placed(node: SeqNode | KseqNode | ConNode | DisNode, tests: Sequence[Expr], joined: Collection[str]) -> Placed:
-    """`joined` are all variables that the tree binds: what a test names besides them does not count."""
-
-    def inside(child: TreeNode) -> list[Expr]:
-        scopes = _scopes(child)
-        return [t for t in tests if any(names_of(t).intersection(joined) <= scope for scope in scopes)]
-
-    left, right = inside(node.left), inside(node.right)
-    below = [*left, *right]
-    return Placed([t for t in tests if not any(t is other for other in below)], left, right)
+def placed(
+    node: SeqNode | KseqNode | ConNode | DisNode, tests: Sequence[T], names: Callable[[T], frozenset[str]]
+) -> Placed[T]:
+    """`names` are the variables that a test names, of those that the tree binds: others do not count."""
+    if not tests:
+        return Placed([], [], [])
+    left_scopes, right_scopes = _scopes(node.left), _scopes(node.right)
+    parts: Placed[T] = Placed([], [], [])
+    for test in tests:
+        needed = names(test)
+        in_left, in_right = any(map(needed.issubset, left_scopes)), any(map(needed.issubset, right_scopes))
+        if in_left:
+            parts.left.append(test)
+        if in_right:
+            parts.right.append(test)
+        if not in_left and not in_right:
+            parts.own.append(test)
+    return parts
 
 
 # --- what can be pushed down ------------------------------------------------------------------------------------------
@@ -202,7 +232,7 @@ class Narrowing:
         gap = self._gap(group.sides)
         if gap is None or not self._depends_on_right(group.var, gap, group.sides):
             return None
-        about = [p for p in self.predicates if group.var in ex.variables(p)]
+        about = [p for p in self.predicates if group.var in names_of(p)]
         return gap if all(only_members(p, group.var) for p in about) else None
 
     def _gap(self, sides: Sides) -> Gap | None:
@@ -226,8 +256,8 @@ class Narrowing:
         right = class_names(gap.sequence.items[gap.index])
         own = {*self.alternative.joined, *(group.var for group in self.alternative.groups)}
         for predicate in self.predicates:
-            names = ex.variables(predicate) - {var}
-            if var in ex.variables(predicate) and (not names & own <= right or names & set(self.alternative.empty)):
+            names = names_of(predicate) - {var}
+            if var in names_of(predicate) and (not names & own <= right or names & set(self.alternative.empty)):
                 return False
         around = {v for level in (sides.before[0], sides.after[0]) for part in level for v in part}
         return not any(self._may_be_one(var, other) for other in own - around - {var})

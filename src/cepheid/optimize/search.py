@@ -9,25 +9,30 @@ Negations are pushed down (NSEQ) where their predicates allow it, or kept on top
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
 
-from cepheid import expr as ex
+import numpy as np
+
 from cepheid.errors import InputProblem
 from cepheid.expr import Expr
 from cepheid.optimize.alternatives import Absence, Alternative, Group, alternatives
 from cepheid.optimize.cost import (
     Model,
     Operand,
-    Pairs,
     conjunction_pairs,
     disjunction_tried,
     events_in_window,
+    fitting_share,
+    join,
+    nothing_between,
     operator_cost,
+    pairs_in_order,
     reading_cost,
-    sequence_pairs,
+    tested_join,
     total_cost,
 )
 from cepheid.optimize.placement import Gap, Narrowing, class_names
@@ -52,7 +57,7 @@ from cepheid.physical import (
 
 _FEW = 6
 """Up to how many operands of a conjunction every way to part them is looked at."""
-_RUNNERS_UP = 3
+RUNNERS_UP = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +100,21 @@ def expected_of_stacks(situation: Situation) -> float:
     return stacks_cost(model) / events_in_window(model)
 
 
-def tree_plan(situation: Situation, shape: str | None = None, negation: str | None = None) -> TreePlan:
+def tree_plan(
+    situation: Situation, shape: str | None = None, negation: str | None = None, next_best: int = RUNNERS_UP
+) -> TreePlan:
     """The cheapest plan, or the one that the user asks for: `shape` is left-deep, right-deep, bushy, or written out
-    (`[[IBM;Sun];[Oracle;Google]]`); `negation` is `top` or `pushed`."""
+    (`[[IBM;Sun];[Oracle;Google]]`); `negation` is `top` or `pushed`. Up to so many of the
+    `next_best` are told with it."""
     if negation not in (None, "top", "pushed"):
         raise InputProblem(f"no way to negate `{negation}`", expected="`top` or `pushed`")
     chosen: list[_Candidate] = []
     others: list[tuple[int, _Candidate]] = []
     found = alternatives(situation.query.pattern)
     for number, alternative in enumerate(found):
-        candidates = _candidates(situation, alternative, shape if len(found) == 1 or shape in SHAPES else None)
+        candidates = _candidates(
+            situation, alternative, shape if len(found) == 1 or shape in SHAPES else None, next_best
+        )
         wanted = [c for c in candidates if negation is None or c.negation in (None, negation)]
         ranked = sorted(wanted, key=lambda c: c.cost)
         chosen.append(ranked[0])
@@ -112,7 +122,7 @@ def tree_plan(situation: Situation, shape: str | None = None, negation: str | No
     trees = tuple(c.tree for c in chosen)
     cost = sum(c.cost for c in chosen)
     runners_up = []
-    for number, candidate in sorted(others, key=lambda item: item[1].cost - chosen[item[0]].cost)[:_RUNNERS_UP]:
+    for number, candidate in sorted(others, key=lambda item: item[1].cost - chosen[item[0]].cost)[:next_best]:
         whole = (*trees[:number], candidate.tree, *trees[number + 1 :])
         reason = _why_it_lost(candidate, chosen[number])
         runners_up.append((whole, cost - chosen[number].cost + candidate.cost, reason))
@@ -126,7 +136,7 @@ class _Candidate:
     negation: str | None
 
 
-def _candidates(situation: Situation, alternative: Alternative, shape: str | None) -> list[_Candidate]:
+def _candidates(situation: Situation, alternative: Alternative, shape: str | None, next_best: int) -> list[_Candidate]:
     """The best plans, each with the root's split in another place, with negations pushed down and on top."""
     model, narrowing = situation.model(alternative), situation.narrowing(alternative)
     absences = [(a, gap) for a in alternative.absences if (gap := narrowing.absence(a)) is not None]
@@ -135,8 +145,7 @@ def _candidates(situation: Situation, alternative: Alternative, shape: str | Non
     for pushed in [absences, []] if absences else [[]]:
         search = Search(model, alternative, pushed, closures)
         if shape is None:
-            ranked = sorted(search.by_root_split(), key=lambda solved: solved.cost)
-            trees = [solved.tree for solved in ranked[: 1 + _RUNNERS_UP]]
+            trees = [solved.tree for solved in search.by_root_split(1 + next_best)]
         elif shape in SHAPES:
             trees = [shaped(alternative.operands, shape)]
         else:
@@ -196,10 +205,10 @@ class Search:
     def best(self) -> Solved:
         return self._solve(self.alternative.operands)
 
-    def by_root_split(self) -> list[Solved]:
-        """The best plan for each way to split the whole pattern."""
+    def by_root_split(self, number: int) -> list[Solved]:
+        """The best plan for each way to split the whole pattern, the best of them first, up to so many."""
         operands = self.alternative.operands
-        return self._sequence(operands).splits() if isinstance(operands, Seq) else [self._solve(operands)]
+        return self._sequence(operands).splits(number) if isinstance(operands, Seq) else [self._solve(operands)]
 
     def complete(self, tree: TreeNode) -> TreeNode:
         """The plan with what narrows its joins, and what is settled on top."""
@@ -263,14 +272,14 @@ class Search:
                 items[index] = replace(items[index], cost=items[index].cost + nseq)
             kept = math.prod(map(self.model.survival, absences)) * math.prod(map(self.model.enough_between, closures))
             steps.append(_Step(order, kept, looks=1 + len(closures)))
-        return _Stretches(self.model, items, steps, _crossing(self.model, names), SeqNode)
+        return _Stretches(items, steps, _crossing(self.model, names), SeqNode)
 
     def _conjunction(self, pattern: Conj) -> Solved:
         items = [self._solve(item) for item in pattern.items]
         names = [class_names(item) for item in pattern.items]
         if len(items) > _FEW:
             steps = [_Step(1.0)] * len(items)
-            return _Stretches(self.model, items, steps, _crossing(self.model, names), ConNode).best()
+            return _Stretches(items, steps, _crossing(self.model, names), ConNode).best()
         return self._parted(items, names)
 
     def _parted(self, items: Sequence[Solved], names: Sequence[frozenset[str]]) -> Solved:
@@ -285,13 +294,9 @@ class Search:
                 rest = chosen - part
                 one, other = (best[part], best[rest]) if rest & -rest > part & -part else (best[rest], best[part])
                 between = [t for t in tests if t.made_by(part, rest)]
-                made, cost = self.model.join(
-                    conjunction_pairs(one.operand, other.operand),
-                    one.operand.cardinality + other.operand.cardinality,
-                    one.operand.cardinality + other.operand.cardinality,
-                    [t.selectivity for t in between if t.equality],
-                    [t.selectivity for t in between if not t.equality],
-                )
+                records = one.operand.cardinality + other.operand.cardinality
+                pairs = conjunction_pairs(one.operand, other.operand)
+                made, cost = tested_join(pairs, records, records, [(t.selectivity, t.equality) for t in between])
                 cost += one.cost + other.cost
                 if chosen not in best or cost < best[chosen].cost:
                     best[chosen] = Solved(ConNode(one.tree, other.tree), _joined(one, other, made), cost)
@@ -343,89 +348,120 @@ def _crossing(model: Model, names: Sequence[frozenset[str]]) -> list[_Crossing]:
     found: list[_Crossing] = []
     of_class: dict[int, _Crossing] = {}
     for test in model.tests:
-        mentioned = ex.variables(test) & frozenset(model.alternative.joined)
-        spans = sum(1 << i for i, part in enumerate(names) if part & mentioned)
-        if not mentioned <= here or spans & (spans - 1) == 0:
+        spans = sum(1 << i for i, part in enumerate(names) if part & test.names)
+        if not test.names <= here or spans & (spans - 1) == 0:
             continue
-        number = model.classes.get(test)
-        if number is None:
-            found.append(_Crossing(spans, model.selectivity(test), model.is_equality(test)))
+        if test.alike is None:
+            found.append(_Crossing(spans, test.selectivity, test.is_equality))
         else:
-            known = of_class[number].spans if number in of_class else 0
-            of_class[number] = _Crossing(spans | known, model.selectivity(test), model.is_equality(test), True)
+            known = of_class[test.alike].spans if test.alike in of_class else 0
+            of_class[test.alike] = _Crossing(spans | known, test.selectivity, test.is_equality, True)
     return [*found, *of_class.values()]
 
 
+@lru_cache(maxsize=64)
+def _fitting_shares(size: int) -> Any:
+    """`fitting_share` of records of up to so many classes, from one class on."""
+    return np.array([[fitting_share(left, right) for right in range(1, size + 1)] for left in range(1, size + 1)])
+
+
+class _Tests:
+    """What the tests of a sequence mean for each split, by the first operand, the first after the split, and the end:
+    the share of pairs with equal keys, whether keys are looked up, and the share that so many other tests let
+    through."""
+
+    def __init__(self, size: int, tests: Sequence[_Crossing]) -> None:
+        cube = (size + 1, size + 1, size + 1)
+        self.equal, self.others = np.ones(cube), np.ones(cube)
+        self.hashed, self.count = np.zeros(cube, bool), np.zeros(cube)
+        for test in tests:
+            where: Any
+            if test.partial:
+                before = np.array([(test.spans & ((1 << place) - 1)).bit_count() for place in range(size + 1)])
+                more = before[:, None] < before  # whether one of its operands lies between two places
+                where = more[:, :, None] & more[None, :, :]
+            else:
+                low, high = (test.spans & -test.spans).bit_length() - 1, test.spans.bit_length() - 1
+                where = np.s_[: low + 1, low + 1 : high + 1, high + 1 :]
+            if test.equality:
+                self.equal[where] *= test.selectivity
+                self.hashed[where] = True
+            else:
+                self.others[where] *= test.selectivity
+                self.count[where] += 1.0
+
+
 class _Stretches:
-    """Algorithm 5 over the operands of one sequence."""
+    """Algorithm 5 over the operands of one sequence (or of a conjunction of many): for all stretches of one size at
+    once, the costs of all their splits."""
 
     def __init__(
         self,
-        model: Model,
         items: Sequence[Solved],
         steps: Sequence[_Step],
         tests: Sequence[_Crossing],
         node: type[SeqNode] | type[ConNode],
     ) -> None:
-        self.model = model
-        self.items = items
-        self.steps = steps
-        self.node = node
         n = len(items)
-        self.classes = [0, *itertools.accumulate(item.operand.classes for item in items)]
-        self.crossed_at = [[t for t in tests if t.spans >> r and t.spans & ((1 << r) - 1)] for r in range(n)]
-        self.cost = [[math.inf] * (n + 1) for _ in range(n + 1)]
-        self.root = [[0] * (n + 1) for _ in range(n + 1)]
-        self.operand = [[item.operand] * (n + 1) for item in items]
-        for i, item in enumerate(items):
-            self.operand[i][i + 1], self.cost[i][i + 1] = item.operand, item.cost
+        self.items = items
+        self.node = node
+        self.tests = _Tests(n, tests)
+        self.order, self.kept, self.looks = np.array([(step.order, step.kept, step.looks) for step in steps]).T
+        self.classes = np.cumsum([0, *(item.operand.classes for item in items)])
+        self.starts = np.cumsum([0.0, *(item.operand.starts for item in items)])
+        self.in_vain = np.array([1.0 - nothing_between(item.operand.starts) for item in items])
+        self.fit = _fitting_shares(int(self.classes[-1]))
+        self.cardinality, self.cost = np.zeros((n + 1, n + 1)), np.zeros((n + 1, n + 1))
+        self.root = np.zeros((n + 1, n + 1), np.int64)
+        for place, item in enumerate(items):
+            alone = (place, place + 1)
+            self.cardinality[alone], self.cost[alone] = item.operand.cardinality, item.cost
         for size in range(2, n + 1):
-            for i in range(n - size + 1):
-                j = i + size
-                for r in range(i + 1, j):
-                    made, cost = self._split(i, r, j)
-                    if cost < self.cost[i][j]:
-                        self.cost[i][j], self.root[i][j] = cost, r
-                self.operand[i][j] = self._operand(i, j, made)
+            i = np.arange(n - size + 1)
+            made, cost = self._splits(i[:, None], i[:, None] + np.arange(1, size), i[:, None] + size)
+            best = cost.argmin(axis=1)
+            self.cardinality[i, i + size] = made[:, -1]
+            self.cost[i, i + size], self.root[i, i + size] = cost[i, best], i + best + 1
 
-    def _operand(self, i: int, j: int, made: float) -> Operand:
-        items = self.items
-        starts = items[i].operand.starts if self.node is SeqNode else sum(x.operand.starts for x in items[i:j])
-        return Operand(made, self.classes[j] - self.classes[i], starts)
-
-    def _split(self, i: int, r: int, j: int) -> tuple[float, float]:
-        left, right, step = self.operand[i][r], self.operand[r][j], self.steps[r]
-        equal: list[float] = []
-        others: list[float] = []
-        before, after = (1 << r) - (1 << i), (1 << j) - (1 << r)
-        for test in self.crossed_at[r]:
-            if test.made_by(before, after):
-                (equal if test.equality else others).append(test.selectivity)
+    def _splits(self, i: Any, r: Any, j: Any) -> tuple[Any, Any]:
+        """Cardinality and cost of stretches from `i` to `j` that are split at `r`."""
+        left, right = self.cardinality[i, r], self.cardinality[r, j]
+        one, other = self.classes[r] - self.classes[i], self.classes[j] - self.classes[r]
+        looked: Any
         if self.node is SeqNode:
-            pairs: Pairs = sequence_pairs(left, right, step.order)
-            if step.kept != 1.0:
-                pairs = pairs.scaled(step.kept)
-            looked, linked = right.cardinality * step.looks, left.cardinality
+            fit = self.fit[one - 1, other - 1]
+            pairs = pairs_in_order(left, right, other, self.order[r], fit, self.in_vain[i]).scaled(self.kept[r])
+            looked, linked = right * self.looks[r], left
         else:
-            pairs = conjunction_pairs(left, right)
-            looked = linked = left.cardinality + right.cardinality
-        made, cost = self.model.join(pairs, looked, linked, equal, others)
-        return made, cost + self.cost[i][r] + self.cost[r][j]
+            starts = self.starts[r] - self.starts[i], self.starts[j] - self.starts[r]
+            pairs = conjunction_pairs(Operand(left, one, starts[0]), Operand(right, other, starts[1]))
+            looked = linked = left + right
+        tests, at = self.tests, (i, r, j)
+        made, cost = join(pairs, looked, linked, tests.equal[at], tests.others[at], tests.count[at], tests.hashed[at])
+        return made, cost + self.cost[i, r] + self.cost[r, j]
 
     def _tree(self, i: int, j: int, root: int | None = None) -> TreeNode:
         if j == i + 1:
             return self.items[i].tree
-        r = root or self.root[i][j]
+        r = root or int(self.root[i, j])
         return self.node(self._tree(i, r), self._tree(r, j))
+
+    @property
+    def _whole(self) -> Operand:
+        starts = self.items[0].operand.starts if self.node is SeqNode else float(self.starts[-1])
+        return Operand(float(self.cardinality[0, -1]), int(self.classes[-1]), starts)
 
     def best(self) -> Solved:
         n = len(self.items)
-        return Solved(self._tree(0, n), self.operand[0][n], self.cost[0][n])
+        return Solved(self._tree(0, n), self._whole, float(self.cost[0, n]))
 
-    def splits(self) -> list[Solved]:
+    def splits(self, number: int) -> list[Solved]:
         n = len(self.items)
-        found = [(self._split(0, r, n), r) for r in range(1, n)]
-        return [Solved(self._tree(0, n, r), self.operand[0][n], cost) for (_, cost), r in found]
+        _, cost = self._splits(0, np.arange(1, n), n)
+        return [
+            Solved(self._tree(0, n, int(r) + 1), self._whole, float(cost[r]))
+            for r in np.argsort(cost, kind="stable")[:number]
+        ]
 
 
 def _edge_names(node: TreeNode, *, first: bool) -> frozenset[str]:

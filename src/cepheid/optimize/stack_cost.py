@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 
-from cepheid import expr as ex
 from cepheid.optimize.cost import (
     HASH,
     LOOK,
@@ -19,9 +18,11 @@ from cepheid.optimize.cost import (
     TRY,
     Model,
     Operand,
+    one_of_each,
     reading_cost,
     sequence_pairs,
 )
+from cepheid.optimize.placement import names_of
 
 PUSH = 30.0
 """Nanoseconds to drop what has left the window and to push an instance."""
@@ -35,7 +36,7 @@ def stacks_cost(model: Model) -> float:
     alive = 1.0 - math.exp(-model.cardinality(names[0]) * _equal_share(model, names[0], frozenset(names)))
     cost = reading_cost(model) + PUSH * sum(map(model.cardinality, names))
     suffix = Operand(model.cardinality(names[-1]), 1, model.cardinality(names[-1]))
-    if any(map(model.is_equality, model.tests)):
+    if any(test.is_equality for test in model.tests):
         cost += HASH * sum(map(model.cardinality, names))
     left, _ = _settled(model, frozenset(names[-1:]), frozenset())
     suffix = Operand(suffix.cardinality * left, 1, suffix.starts)
@@ -43,11 +44,9 @@ def stacks_cost(model: Model) -> float:
         after = frozenset(names[depth + 1 :])
         here = Operand(model.cardinality(names[depth]), 1, model.cardinality(names[depth]))
         pairs = sequence_pairs(here, suffix, model.order(names[depth : depth + 1], names[depth + 1 : depth + 2]))
-        own = model.one_of_each(
-            [p for p in model.tests if names[depth] in ex.variables(p) and ex.variables(p) <= after | {names[depth]}]
-        )
-        equal = math.prod(model.selectivity(p) for p in own if model.is_equality(p))
-        others = [model.selectivity(p) for p in own if not model.is_equality(p)]
+        own = one_of_each(t for t in model.tests if names[depth] in t.names and t.names <= after | {names[depth]})
+        equal = math.prod(test.selectivity for test in own if test.is_equality)
+        others = [test.selectivity for test in own if not test.is_equality]
         left, looked = _settled(model, after | {names[depth]}, after)
         # A search backwards ends at what must not lie between.
         tried = pairs.tried * equal * left * (alive if depth else 1.0)
@@ -60,11 +59,8 @@ def stacks_cost(model: Model) -> float:
 
 def _equal_share(model: Model, var: str, names: frozenset[str]) -> float:
     """The share of events that have the key of an event of the variable, where equalities give them one."""
-    shares = [
-        model.selectivity(p)
-        for p in model.one_of_each([p for p in model.tests if var in ex.variables(p) <= names])
-        if model.is_equality(p)
-    ]
+    about = one_of_each(test for test in model.tests if var in test.names <= names)
+    shares = [test.selectivity for test in about if test.is_equality]
     return min(shares, default=1.0)
 
 
@@ -76,7 +72,7 @@ def _settled(model: Model, known: frozenset[str], before: frozenset[str]) -> tup
         sides = {
             v for levels in (absence.sides.before, absence.sides.after) for level in levels for v in _nearest(level)
         }
-        about = {v for p in model.predicates if set(absence.variables) & ex.variables(p) for v in ex.variables(p)}
+        about = {v for p in model.predicates if set(absence.variables) & names_of(p) for v in names_of(p)}
         needed = (sides | about) & set(model.alternative.plain)
         if needed <= known and not needed <= before:
             survival *= model.survival(absence)
