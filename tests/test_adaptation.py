@@ -52,7 +52,7 @@ from cepheid.optimize.adapt import (
     replanned,
     why_fixed,
 )
-from cepheid.optimize.stats import NO_STATS, Drift, RunningStats, Stats, drift
+from cepheid.optimize.stats import NO_STATS, RunningStats, Stats, drift
 from cepheid.physical import Plan
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def test_a_plan_changes_when_a_statistic_drifts_and_another_plan_is_better() -> 
     plan = plan_of_query_6(before)
     decision = Adaptive().decide(plan, before, after, [plan])
     assert plan_text(plan) != plan_text(decision.plan) == plan_text(plan_of_query_6(after))
-    assert decision.drift is not None and decision.drift.size == pytest.approx(49.0)
+    assert decision.drift is not None and decision.drift.size == pytest.approx(1.01 / 0.03 - 1.0)
     assert decision.cost_before == plan_cost(plan, after) > 1.2 * decision.cost_after
     assert decision.reason.startswith(str(decision.drift))
 
@@ -190,8 +190,9 @@ def test_no_plan_changes_without_a_drift_even_if_another_is_better() -> None:
 def test_no_plan_changes_without_a_gain_even_if_statistics_drift() -> None:
     before = known(0.02, 1.0)
     plan = plan_of_query_6(before)
-    still_best = Adaptive().decide(plan, before, known(0.01, 1.0), [plan])
-    assert (still_best.plan, still_best.drift) == (plan, Drift(f"the selectivity of `{ORACLE_SUN}`", 0.02, 0.01))
+    still_best = Adaptive().decide(plan, before, known(0.005, 1.0), [plan])
+    assert still_best.plan == plan
+    assert str(still_best.drift) == f"the selectivity of `{ORACLE_SUN}` went from 0.02 to 0.005"
     assert "still the best" in still_best.reason
     modest = Adaptive(gain=1e9).decide(plan, before, known(1.0, 0.02), [plan])
     assert modest.plan == plan
@@ -228,7 +229,8 @@ def test_what_was_not_known_is_a_drift() -> None:
     decision = Adaptive().decide(plan, NO_STATS, known(0.02, 1.0), [plan])
     assert decision.drift is not None and decision.drift.before is None
     assert "was not known" in decision.reason
-    assert drift(known(0.001, 1.0), known(0.0001, 1.0)) is None, "a sample cannot tell such selectivities apart"
+    hardly = drift(known(0.001, 1.0), known(0.0001, 1.0))
+    assert hardly is not None and hardly.size < 0.1, "a sample cannot tell such selectivities apart"
 
 
 def test_a_jump_ends_what_was_before() -> None:

@@ -32,10 +32,12 @@ _log = logging.getLogger("cepheid.adaptation")
 
 Listener = Callable[[Switch], None]
 
-_STEP = 0.01
+_STEP = 0.003
 """The seconds that a kernel works at a stretch, at the pace so far: it may be slower all at once, and is to be stopped
 then."""
-_PAUSE = 20.0
+_SLOWER = 2.0
+"""A kernel that is so many times slower than at the last look has met something new, which is looked at at once."""
+_PAUSE = 30.0
 """How much longer kernels work between two looks than the last look took."""
 
 _wasted: dict[str, float] = {}
@@ -77,9 +79,11 @@ class Watch:
         """The first of the plans is the one at hand."""
         return cls(policy, bases, stats, RunningStats(policy.observations), Observer(bases[0]))
 
-    def decide(self, plan: Plan, events: pa.RecordBatch, encoded: Batch) -> Decision:
-        """Which plan is to go on with these events, which are next."""
+    def observe(self, events: pa.RecordBatch, encoded: Batch) -> None:
         self.running = self.running.observed(self.observer.observe(events, encoded))
+
+    def decide(self, plan: Plan) -> Decision:
+        """Which plan is to go on, by what was observed."""
         decision = self.policy.decide(plan, self.planned_with, self.running.average, self.bases)
         if decision.drift is not None and same_work(plan, decision.plan):
             self.planned_with = self.running.average  # the plan is the best for these statistics too
@@ -136,54 +140,73 @@ class AdaptiveStepper(Stepper):
 
     watch: Watch = field(kw_only=True)
     kernels: Kernels = field(kw_only=True)
+    reach: int = field(kw_only=True)
+    """How far back, in the window's measure, the events lie that another plan needs."""
     listener: Listener = unheard
     kept: deque[_Kept] = field(default_factory=deque)
     looked: float | None = None
     """How long the kernels had worked when the stream was last looked at."""
+    look: float = math.inf
+    """The least seconds that a look took: what the machine did besides is no part of it."""
     pause: float = 0.0
     """How long they work until the next look: the longer a look takes, the longer."""
     pace: float = 0.0
     """Events a second, lately."""
+    pace_then: float = 0.0
+    """Events a second, right after the last look."""
     wanted: Decision | None = None
     """A switch that would have to be compiled first."""
 
     def step(self, batch: pa.RecordBatch, piece: int | None = None) -> Iterator[Positions]:
-        at = 0
+        encoded, at = self.encoder.encode(batch), 0
         while at < batch.num_rows:
-            policy = self.watch.policy
-            events = batch.slice(at, max(policy.observed_every, int(self.pace * min(self.pause, _STEP))))
-            at += events.num_rows
-            encoded = self.encoder.encode(events)
-            if self.looked is None or self.worked - self.looked >= self.pause:
-                encoded = self._look(events, encoded)
+            size = max(self.watch.policy.observed_every, int(self.pace * min(self.pause, _STEP)))
+            if piece is not None and size > piece:
+                size -= size % piece  # room for matches is made by what the last piece needed
+            events, stretch = batch.slice(at, size), encoded.cut(at, at + size)
+            if self._is_time_to_look():
+                if self._look(events, stretch):
+                    batch, at = batch.slice(at), 0
+                    encoded = self.encoder.encode(batch)
+                    stretch = encoded.cut(0, size)
             else:
-                self.watch.observer.pass_over(encoded)
-            self._keep(encoded, events)
+                self.watch.observer.pass_over(stretch)
+            at += events.num_rows
+            self._keep(stretch, events)
             began = self.worked
-            yield from self.step_encoded(encoded, piece)
+            yield from self.step_encoded(stretch, piece)
             took = self.worked - began
-            self.pace = len(encoded) / took if took else 0.0
+            self.pace = len(stretch) / took if took else 0.0
+            self.pace_then = self.pace_then or self.pace
             if self.wanted is not None:
                 source = self.kernels.of(self.wanted.plan).source
                 share = 1.0 - self.wanted.cost_after / self.wanted.cost_before
                 _wasted[source] = _wasted.get(source, 0.0) + took * share
 
-    def _look(self, events: pa.RecordBatch, encoded: Batch) -> Batch:
-        """Look at the events that are next, and change the plan if that is better; gives the events as the plan that
-        goes on reads them."""
+    def _is_time_to_look(self) -> bool:
+        if self.looked is None or self.worked - self.looked >= self.pause:
+            return True
+        return self.pace_then > _SLOWER * self.pace
+
+    def _look(self, events: pa.RecordBatch, encoded: Batch) -> bool:
+        """Look at the events that are next, and change the plan if that is better: whether it was changed, so that they
+        must be encoded again for the new one."""
         began = time.perf_counter()
-        decision = self.watch.decide(self.kernel.plan, events, encoded)
-        least = self.watch.policy.seconds_between
-        self.pause = max(least, _PAUSE * (time.perf_counter() - began)) if least else 0.0
-        self.looked = self.worked
+        self.watch.observe(events, encoded)
+        self.look = took = min(self.look, time.perf_counter() - began)
+        decision = self.watch.decide(self.kernel.plan)
+        unchanged = same_work(self.kernel.plan, decision.plan)
         self.wanted = None
-        if same_work(self.kernel.plan, decision.plan):
-            return encoded
-        if not self._is_worth_it(decision):
+        if not unchanged and not self._is_worth_it(decision):
             self.wanted = decision
-            return encoded
+            took = time.perf_counter() - began  # the next look will search again
+        least = self.watch.policy.seconds_between
+        self.pause = max(least, _PAUSE * took) if least else 0.0
+        self.looked, self.pace_then = self.worked, 0.0
+        if unchanged or self.wanted is not None:
+            return False
         self._switch(decision, encoded.first)
-        return self.encoder.encode(events)
+        return True
 
     def _is_worth_it(self, decision: Decision) -> bool:
         """A kernel that has to be compiled first is worth it once waiting for it is no longer than what was lost
@@ -207,12 +230,13 @@ class AdaptiveStepper(Stepper):
 
     def _keep(self, encoded: Batch, events: pa.RecordBatch) -> None:
         self.kept.append(_Kept(encoded.first, encoded.measure, events))
-        while self.kept[0].places[-1] < self._oldest():
+        oldest = self._oldest()
+        while self.kept[0].places[-1] < oldest:
             self.kept.popleft()
 
     def _oldest(self) -> int:
         """The place of the oldest event that another plan needs."""
-        return int(self.kept[-1].places[-1]) - horizon(self.kernel.plan)
+        return int(self.kept[-1].places[-1]) - self.reach
 
     def _replayed(self) -> list[_Kept]:
         return [kept.after(self._oldest()) for kept in self.kept]
@@ -232,5 +256,6 @@ def stepper_for(prepared: Prepared, kernel: Kernel, expected: int | None, listen
         plain.spent,
         watch=Watch.start(prepared.adaptive, prepared.plans, prepared.stats),
         kernels=Kernels(kernel),
+        reach=horizon(kernel.plan),
         listener=listener,
     )

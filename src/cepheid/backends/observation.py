@@ -1,5 +1,5 @@
 """What passing events say about the stream (ZStream §5.3, the sampling operators at the leaf buffers): rates are
-counted, selectivities are estimated from a thousand combinations of events that lie within a window."""
+counted, selectivities are estimated from some hundred combinations of events that lie within a window."""
 
 from __future__ import annotations
 
@@ -18,10 +18,14 @@ from cepheid.kernels.arrays import NULL_CODE, NULL_INT
 from cepheid.optimize.stats import Stats, is_single
 from cepheid.physical import Kind, Plan
 
-_COMBINATIONS = 1024
+_COMBINATIONS = 512
 """How many combinations of events a predicate is tried on."""
+_COUNTED = 1 << 13
+"""How many events of a batch are counted."""
 _STRETCH = 1 << 12
-"""How many successive events combinations are drawn from: enough for a thousand, whatever the size of the batch."""
+"""How many events of a batch combinations are drawn from."""
+_ALONG = (np.arange(_COMBINATIONS) + 0.5) / _COMBINATIONS
+"""Where in the stretch the first events of the combinations lie: evenly spread, so that a search goes forwards."""
 _UNSEEN = 0.5
 """What counts for a class or a selectivity of which nothing was seen: it is rare, but not impossible."""
 _FEW_BITS = 12
@@ -52,7 +56,8 @@ class Observer:
         self.plan = plan
         self.last = last
         """The time of the last event before the batch at hand."""
-        self.chance = np.random.default_rng(1)
+        self.shares = np.random.default_rng(1).random((len(plan.steps), _COMBINATIONS))
+        """Which of the events in the window is taken for each further variable. The events are others at each look."""
         between = [p for p in plan.predicates if len(ex.variables(p)) > 1 and is_single(p)]
         self.predicates = [_Observed.of(p, plan) for p in between if _is_arithmetic(p, plan.columns)]
         self.named = sorted({var for observed in self.predicates for var in observed.variables})
@@ -64,9 +69,15 @@ class Observer:
         self.last = int(encoded.time[-1])
 
     def observe(self, events: pa.RecordBatch, encoded: Batch) -> Stats:
-        """The statistics of a batch that is not empty. Where only masks came with it, an event that fails the
-        single-class predicates of its class is not seen at all, and rates are those of the events that pass."""
-        began = int(encoded.time[0]) - 1 if self.last is None else self.last
+        """The statistics of a batch that is not empty, by its last events: they are the newest. Where only masks came
+        with it, an event that fails the single-class predicates of its class is not seen at all, and rates are those of
+        the events that pass."""
+        before = len(encoded) - _COUNTED
+        if before > 0:
+            began = int(encoded.time[before - 1])
+            events, encoded = events.slice(before), encoded.cut(before, len(encoded))
+        else:
+            began = int(encoded.time[0]) - 1 if self.last is None else self.last
         self.last = int(encoded.time[-1])
         duration = max(self.last - began, 1)
         passed = {var: max(count, _UNSEEN) for var, count in self._counted(encoded.mask).items()}
@@ -100,42 +111,43 @@ class Observer:
     def _selectivities(self, encoded: Batch) -> dict[str, float]:
         if not self.predicates:
             return {}
-        start = int(self.chance.integers(0, max(len(encoded) - _STRETCH, 0) + 1))
-        stretch = encoded.cut(start, start + _STRETCH)
+        stretch = encoded.cut(max(len(encoded) - _STRETCH, 0), len(encoded))
         can_be = {var: stretch.mask & np.uint64(1 << self.bit[var]) for var in self.named}
         members = {var: bits.astype(bool).nonzero()[0] for var, bits in can_be.items()}
-        shares = {}
+        shares: dict[str, float] = {}
         for observed in self.predicates:
             names = sorted(observed.variables, key=lambda var: len(members[var]))
-            chosen = self._combinations(names, stretch.measure, members)
-            if chosen is not None:
+            if not len(members[names[0]]):
+                continue
+            chosen, usable = self._combinations(names, stretch.measure, members)
+            tried = int(np.count_nonzero(usable))
+            if tried:
                 held = _truth(observed.predicate, lambda node: self._values(node, stretch, chosen))  # noqa: B023
                 for var, bit in observed.lacking:
                     held = held | ((stretch.mask[chosen[var]] & bit) != 0)
-                shares[observed.text] = max(int(np.count_nonzero(held)), _UNSEEN) / len(held)
+                shares[observed.text] = max(int(np.count_nonzero(held & usable)), _UNSEEN) / tried
         return shares
 
     def _combinations(
         self, names: Sequence[str], places: Array, members: Mapping[str, Array]
-    ) -> dict[str, Array] | None:
-        """Events of each of the variables, those of one row within a window; None if there are none."""
+    ) -> tuple[dict[str, Array], Array]:
+        """Events of each of the variables, all of which have some, those of one combination within a window; and which
+        combinations there are."""
         first, *others = names
-        if not len(members[first]):
-            return None
-        chosen = {first: members[first][self.chance.integers(0, len(members[first]), _COMBINATIONS)]}
+        chosen = {first: members[first][(_ALONG * len(members[first])).astype(np.int64)]}
         around = places[chosen[first]]
         window = int(self.plan.window or 0)
-        usable: Array | bool = True
-        for var in others:
+        usable: Array = np.ones(_COMBINATIONS, bool)
+        for var, shares in zip(others, self.shares, strict=False):
             own = places[members[var]]
             low, high = np.searchsorted(own, around - window), np.searchsorted(own, around + window, "right")
-            at = low + (self.chance.random(_COMBINATIONS) * (high - low)).astype(np.int64)
-            chosen[var] = members[var][np.minimum(at, len(own) - 1)] if len(own) else chosen[first]
-            usable = usable & (high > low)
-            for other in chosen:
-                if other != var:
-                    usable = usable & (chosen[other] != chosen[var])
-        return {var: at[usable] for var, at in chosen.items()} if np.any(usable) else None
+            at = low + (shares * (high - low)).astype(np.int64)
+            usable &= high > low
+            drawn = members[var][np.minimum(at, len(own) - 1)]
+            for other in chosen.values():
+                usable &= other != drawn
+            chosen[var] = drawn
+        return chosen, usable
 
     def _values(self, node: Attr, batch: Batch, chosen: Mapping[str, Array]) -> Array:
         """The values of an attribute as floats, NaN where there is none."""

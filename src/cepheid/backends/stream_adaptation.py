@@ -49,7 +49,8 @@ class Adapted:
         looked_at = recent.slice(max(recent.num_rows - min(self.unseen, LOOKED_AT), 0))
         self.unseen = 0
         self.watch.observer.last = None  # not all of the events since the last look are looked at
-        decision = self.watch.decide(self.plan, looked_at, encoder_for(kernel).encode(looked_at))
+        self.watch.observe(looked_at, encoder_for(kernel).encode(looked_at))
+        decision = self.watch.decide(self.plan)
         return decision if replayed_from >= self.since or not self.since else None
 
     def switch(self, decision: Decision) -> None:

@@ -35,8 +35,8 @@ _PAIRS = 1_000
 """How many combinations of events a selectivity is estimated from."""
 _LEAST = 1e-6
 """No selectivity is taken to be lower: a sample that shows none says little."""
-_TELLABLE = 0.002
-"""Lower selectivities all look alike in samples of some hundred combinations."""
+_TELLABLE = 0.01
+"""Selectivities much lower than this all look alike in samples of some hundred combinations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,18 +267,20 @@ def _averaged(tables: Sequence[Mapping[K, float]]) -> dict[K, float]:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A statistic that is not what it was; `before` is None where it was not known."""
+    """A statistic that is not what it was; `before` is None where it was not known. Values that are small beside
+    `tellable` cannot be told apart."""
 
     statistic: str
     before: float | None
     after: float
+    tellable: float = 0.0
 
     @property
     def size(self) -> float:
         """By how much it changed, either way: 0.5 where one value is half as large again as the other."""
         if self.before is None:
             return math.inf
-        low, high = sorted((self.before, self.after))
+        low, high = sorted((self.before + self.tellable, self.after + self.tellable))
         return high / low - 1.0 if low > 0 else 0.0 if high == low else math.inf
 
     def __str__(self) -> str:
@@ -292,8 +294,7 @@ _PARTS = {"rates": "the rate of", "passing": "the share that passes of", "orders
 
 
 def drift(before: Stats, after: Stats) -> Drift | None:
-    """The statistic that changed most; None where nothing did. Selectivities that are both too low to be told apart by
-    a sample are alike."""
+    """The statistic that changed most; None where nothing did."""
     found = []
     for part, words in _PARTS.items():
         old, new = getattr(before, part), getattr(after, part)
@@ -301,8 +302,6 @@ def drift(before: Stats, after: Stats) -> Drift | None:
             label = ";".join(key) if isinstance(key, tuple) else key
             found.append(Drift(f"{words} {label}", old.get(key), new[key]))
     for text, share in after.selectivities.items():
-        known = before.selectivities.get(text)
-        known = None if known is None else max(known, _TELLABLE)
-        found.append(Drift(f"the selectivity of `{text}`", known, max(share, _TELLABLE)))
+        found.append(Drift(f"the selectivity of `{text}`", before.selectivities.get(text), share, _TELLABLE))
     largest = max(found, key=lambda change: change.size, default=None)
     return largest if largest is not None and largest.size > 0 else None
