@@ -58,6 +58,10 @@ def own_counters(state: State) -> dict[str, int]:
     return {name: int(state[0][FREE + i]) for i, name in enumerate(OWN_COUNTERS)}
 
 
+_LITTLE = 256
+"""So few nodes are not worth looking for those that can be reclaimed."""
+
+
 class _Basic(RunEdges):
     """§5.2.1 and §5.2.2: all runs side by side, equal ones merged."""
 
@@ -142,8 +146,12 @@ class _Basic(RunEdges):
             if not self.plan.counts_events:
                 with w.block("elif time.shape[0] == 0:"):
                     w("floor = max(now, limit + ALWAYS) - limit")
-        with w.block(f"if start == 0 or {self._short_of('node', 'nodes')} or {self._short_of('run', 'live')}:"):
+        # Half of what is looked through is then gone or new, so reclaiming costs no more than making it did.
+        self.register("kept")
+        due = f"time.shape[0] == 0 or nodes > 2 * kept + {_LITTLE} * NODE_SIZE"
+        with w.block(f"if {due} or {self._short_of('node', 'nodes')} or {self._short_of('run', 'live')}:"):
             self._reclaim(w)
+            w("kept = nodes")
             w(f"node = grown(node, 2 * nodes + {2 * self.most} * work * NODE_SIZE)")
             w(f"run = grown(run, 2 * live + {self.most} * work * RUN_SIZE)")
             if self._hashed_merges():
@@ -197,7 +205,7 @@ class _Basic(RunEdges):
             w("stop = e", "break")
         w("events += 1", "m = measure[e]", "row = first + e")
         for state in self.states:
-            if self._merges_by_target(state):
+            if self._merges_by_target(state) and not self._waits_as_one(state):
                 w(f"target{state} = EMPTY")
         if self.exclusive:
             w("chosen = False")
@@ -296,7 +304,7 @@ class _Basic(RunEdges):
     # --- new runs and matches -----------------------------------------------------------------------------------------
 
     def record(self, w: Writer, at: int, to: int, source: Source) -> None:
-        began, before = ("m", "EMPTY") if at == NOWHERE else ("run[r + BEGAN]", "run[r + NODE]")
+        began, before = self._origin(at)
         if self.absences.trailing(to):
             self.absences.postpone(w, to, before, began, source)
             return
@@ -323,6 +331,9 @@ class _Basic(RunEdges):
                     self._release(w, state)
 
     def arrive(self, w: Writer, at: int, to: int) -> None:
+        if self._waits_as_one(to):
+            self._join_waiting(w, at, to)
+            return
         self._unless_null(
             w, to, of_new, lambda: self._merge_or(w, to, of_new, at == NOWHERE, lambda: self._add(w, at, to))
         )
@@ -331,6 +342,9 @@ class _Basic(RunEdges):
         """The run stays in its list, changed, unless it is merged into another. Where it may go on without the event
         too, or waits for another value, and so in another list, a new one takes the event."""
         awaited = self._index_of(s).awaited
+        if self._waits_as_one(s):
+            self._change_in_place(w, s, changed)
+            return
         if not self.compared and (awaited is None or awaited.value not in changed):
             self._merge_or(w, s, source, False, lambda: self._change_in_place(w, s, changed), "r")
             return
@@ -364,7 +378,7 @@ class _Basic(RunEdges):
     def _add(self, w: Writer, at: int, to: int) -> None:
         """A new run `q` at component `to`, with the values just computed."""
         index = self._index_of(to)
-        began, before = ("m", "EMPTY") if at == NOWHERE else ("run[r + BEGAN]", "run[r + NODE]")
+        began, before = self._origin(at)
         with w.block("if live < top:"):
             w("q = free", "free = run[q + NEXT]")
         with w.block("else:"):
@@ -387,7 +401,29 @@ class _Basic(RunEdges):
         head = index.head(to, slot)
         w(f"run[q + NEXT] = {index.name}[{head}]", f"{index.name}[{head}] = q", f"{index.count(slot)} += 1")
 
+    def _origin(self, at: int) -> tuple[str, str]:
+        """Where the run that comes of `r`, or of nothing, began, and the node that its event follows."""
+        return ("m", "EMPTY") if at == NOWHERE else ("run[r + BEGAN]", "run[r + NODE]")
+
     # --- merging ------------------------------------------------------------------------------------------------------
+
+    def _waits_as_one(self, state: int) -> bool:
+        """Whether all runs of a partition that wait at a component are one: none of their events matters any more, so
+        they have the same future whenever they came. However many there are, an event then looks at one."""
+        index = self._index_of(state)
+        return self.merges and not self.compared and index.awaited is None and not self.run.live(state)
+
+    def _join_waiting(self, w: Writer, at: int, to: int) -> None:
+        """The new run joins the one that waits at the component, or is the first to wait there."""
+        began, before = self._origin(at)
+        index = self._index_of(to)
+        w(f"q = {index.name}[{index.head(to)}]")
+        with w.block("if q != EMPTY:"):
+            w(f"add_node(node, nodes, row, {to}, {before}, {began})")
+            w("unite(node, nodes + NODE_SIZE, nodes, run[q + NODE])", "nodes += NODE_SIZE")
+            w("run[q + NODE] = nodes", "run[q + BEGAN] = node[nodes + BEGAN]", "nodes += NODE_SIZE", "merged += 1")
+        with w.block("else:"):
+            self._add(w, at, to)
 
     def _differing(self, state: int) -> list[Value]:
         """The values in which runs that an event brings into a state can differ."""
