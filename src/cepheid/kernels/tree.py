@@ -387,6 +387,11 @@ class _Branch:
             if made is not None:
                 b.link_new(w, made)
         cursor = self._cursor(w, operator, right)
+        for var, absent_chain in operator.absent:
+            if absent_chain is None:
+                self._begin_search(w, operator, b.leaves[var])
+        if chain is None:
+            self._begin_search(w, operator, left)
 
         def one_right() -> None:
             w(f"r = {right.at(cursor)}", f"{cursor} += 1")
@@ -396,11 +401,11 @@ class _Branch:
                 self._need_members(w, operator.closure, there, right)
             w(f"since = {NEVER}")
             for var, absent_chain in operator.absent:
-                self._latest_negating(w, var, absent_chain, there, right)
+                self._latest_negating(w, var, absent_chain, there, operator)
             if b.expires:
                 w(f"oldest = {b.last_place(right, 'r')} - limit")
             if chain is None:
-                w(f"j = last_before({left.end_array}, {left.base}, {left.following}, upto)")
+                self._last_before(w, "j", operator, left, "upto")
             else:
                 b.head(w, chain, there, "j")
             with w.block(f"while j >= {left.base}:"):
@@ -421,6 +426,30 @@ class _Branch:
         self._rows(w, operator, f"{cursor} < {right.following}", f"({left.live})", one_right)
         if not right.is_leaf:
             w(f"{right.base} = {right.following}")
+
+    def _goes_forward(self, operator: _Operator) -> bool:
+        """Whether the time from which is searched backwards never goes back from one right record to the next: events
+        come in the order of time, while other records end in order but do not start so."""
+        return operator.right.is_leaf and operator.closure is None
+
+    def _searched(self, operator: _Operator, buffer: Buffer) -> str:
+        """The register of the first record that has not ended before the last time searched from."""
+        return self.buffers.register(f"a{self.number}_{self.operators.index(operator)}{buffer.name}")
+
+    def _begin_search(self, w: Writer, operator: _Operator, buffer: Buffer) -> None:
+        if self._goes_forward(operator):
+            searched = self._searched(operator, buffer)
+            w(f"{searched} = max({searched}, {buffer.base})")
+
+    def _last_before(self, w: Writer, target: str, operator: _Operator, buffer: Buffer, time: str) -> None:
+        """The last record that ends before a time."""
+        if not self._goes_forward(operator):
+            w(f"{target} = last_before({buffer.end_array}, {buffer.base}, {buffer.following}, {time})")
+            return
+        searched = self._searched(operator, buffer)
+        with w.block(f"while {searched} < {buffer.following} and {buffer.end(buffer.at(searched))} < {time}:"):
+            w(f"{searched} += 1")
+        w(f"{target} = {searched} - 1")
 
     def _within(self, left: Buffer, i: str, right: Buffer, r: str) -> list[str]:
         """That a pair fits the window; `oldest` follows from the one that ends last."""
@@ -475,12 +504,12 @@ class _Branch:
         return self.buffers.chain(self.buffers.leaves[var], equalities) if equalities else None
 
     def _latest_negating(
-        self, w: Writer, var: str, chain: Chain | None, there: dict[str, Place], right: Buffer
+        self, w: Writer, var: str, chain: Chain | None, there: dict[str, Place], operator: _Operator
     ) -> None:
         """Algorithm 2: the latest negated event before the right record that its predicates hold for."""
-        b, leaf = self.buffers, self.buffers.leaves[var]
+        b, leaf, right = self.buffers, self.buffers.leaves[var], operator.right
         if chain is None:
-            w(f"q = last_before({leaf.name}_time, {leaf.base}, {leaf.following}, {right.start('r')})")
+            self._last_before(w, "q", operator, leaf, right.start("r"))
         else:
             b.head(w, chain, there, "q")
         with w.block(f"while q >= {leaf.base}:"):
