@@ -121,6 +121,12 @@ def test_the_ignore_edge_follows_the_strategy(strategy: str, formula: str) -> No
     assert edges(QUERY_3.replace("skip_till_next_match", strategy))["b", "ignore"] == ("b", formula)
 
 
+def test_what_speaks_of_an_element_and_of_its_group_is_tested_at_the_take() -> None:
+    found = edges("PATTERN SEQ(A a, B+ b[]) WHERE skip_till_any_match(a, b[]) { b[i].x <= sum(b.x) } WITHIN 5 units")
+    assert "b[i].x <= sum(b.x)" in found["b[i]", "take"][1]
+    assert "sum(b.x)" not in found["b[i]", "proceed"][1]
+
+
 def test_a_closure_at_the_end_proceeds_to_the_final_state() -> None:
     found = edges("PATTERN SEQ(A a, B+ b[]) WHERE skip_till_any_match(a, b[]) { sum(b.x) > 3 } WITHIN 5 units")
     assert found["b[i]", "proceed"] == ("F", "sum(b.x) > 3 AND time - time of a <= 5 units")

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cepheid.expr import Aggregate, At, Attr, Expr, Over, to_text, variables, walk
+from cepheid.expr import to_text, variables
 from cepheid.pattern import EventClass, Query, Role, Strategy, partition_attributes, roles
 from cepheid.semantics.common import expanded
+from cepheid.semantics.runs import last_instantiated
 
 FINAL = "F"
 
@@ -73,26 +74,14 @@ def _states(var: str, role: Role) -> list[str]:
 
 def _placed(query: Query, components: list[str], found: Mapping[str, Role]) -> dict[tuple[str, str], list[str]]:
     """Step 2: each conjunct on an edge of the state where the last of its identifiers is instantiated."""
-    stages = ("begin", "take", "proceed")
+    order = {var: number for number, var in enumerate(components)}
     placed: dict[tuple[str, str], list[str]] = {}
     for predicate in expanded(query):
         if any(found[var].negated for var in variables(predicate)):
             continue
-        identifiers = [
-            (components.index(node.var), _stage(node, found[node.var]))
-            for node in walk(predicate)
-            if isinstance(node, Attr | Aggregate) and node.var in components
-        ]
-        component, stage = max(identifiers, default=(0, 0))
-        placed.setdefault((components[component], stages[stage]), []).append(to_text(predicate))
+        component, edge = last_instantiated(predicate, order)
+        placed.setdefault((components[component], edge), []).append(to_text(predicate))
     return placed
-
-
-def _stage(node: Expr, role: Role) -> int:
-    if not role.binds_many or (isinstance(node, Attr) and node.at is At.FIRST):
-        return 0
-    taking = isinstance(node, Attr) and node.at in (At.CURRENT, At.PREVIOUS)
-    return 1 if taking or (isinstance(node, Aggregate) and node.over is Over.BEFORE) else 2
 
 
 def _ignore(query: Query, condition: str) -> str:
