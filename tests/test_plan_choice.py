@@ -121,8 +121,8 @@ def test_the_reference_counts_nothing() -> None:
         cepheid.explain(QUERY_4, SELECTIVE, level="analyze", evaluator="reference")
 
 
-def run(*arguments: Any) -> str:
-    result = CliRunner().invoke(app, ["explain", *map(str, arguments)])
+def run(*arguments: Any, command: str = "explain") -> str:
+    result = CliRunner().invoke(app, [command, *map(str, arguments)])
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -135,6 +135,26 @@ def test_the_command_line_analyzes_and_reads_statistics(tmp_path: Path) -> None:
     known.write_text(to_json(Stats({"IBM": 1.0, "Sun": 1.0, "Oracle": 0.5}, {}, {"IBM.price > Sun.price": 0.01})))
     assert "about 60 in a window" in run(QUERY_4, "--input", data, "--stats", known)
     assert CliRunner().invoke(app, ["explain", QUERY_4, "--analyze"]).exit_code != 0
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_statistics_in_a_file_decide_how_a_query_is_run(ending: str, tmp_path: Path) -> None:
+    data, known = tmp_path / f"ticks.{ending}", tmp_path / "stats.json"
+    write(ticks(3_000, STOCKS, seed=1, prices={"IBM": (1.0, 33.0)}), data)
+    for selectivity, evaluator in ((0.01, "tree"), (1.0, "stacks")):
+        known.write_text(to_json(Stats(dict.fromkeys(STOCKS, 1.0), {}, {"IBM.price > Sun.price": selectivity})))
+        told = run("--query", QUERY_4, "--input", data, "--backend", "local", "--stats", known, command="run")
+        assert f"evaluated by the compiled evaluator `{evaluator}`" in told
+
+
+def test_the_reference_has_no_plan_for_statistics(tmp_path: Path) -> None:
+    data, known = tmp_path / "ticks.jsonl", tmp_path / "stats.json"
+    write(ticks(30, STOCKS, seed=1), data)
+    known.write_text("{}")
+    arguments = ["run", "--query", QUERY_4, "--input", str(data), "--stats", str(known)]
+    refused = CliRunner().invoke(app, arguments)
+    assert refused.exit_code == 2
+    assert "--backend local" in refused.output
 
 
 def test_statistics_that_are_not_there() -> None:

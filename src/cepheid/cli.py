@@ -40,6 +40,7 @@ from cepheid.cli_options import (
     Inputs,
     Params,
     QueryArgument,
+    Statistics,
     TimeColumn,
     TimeUnit,
     TypeColumn,
@@ -54,6 +55,7 @@ from cepheid.version import __version__
 
 if TYPE_CHECKING:
     from cepheid.backends.parquet_job import ParquetJob
+    from cepheid.optimize.stats import Stats
 
 USER_ERROR = 2
 INTERNAL_ERROR = 1
@@ -159,9 +161,7 @@ def explain_command(
     analyze: Annotated[
         bool, typer.Option("--analyze", help="Run the query and show what each operator did; needs --input.")
     ] = False,
-    stats: Annotated[
-        str | None, typer.Option(metavar="FILE", help="What is known about the events, as JSON: rates, selectivities.")
-    ] = None,
+    stats: Statistics = None,
     dialect: Dialect = "auto",
     input: Inputs = None,
     type_column: TypeColumn = "type",
@@ -188,14 +188,14 @@ def explain_command(
         prepare_events,
     )
     from cepheid.backends.prepare import Wishes, code_of
-    from cepheid.optimize.stats import NO_STATS, read_stats
+    from cepheid.optimize.stats import NO_STATS
 
     settings = Settings(
         type_column=type_column, time_column=time_column, time_unit=time_unit, params=read_params(param)
     )
     loaded = load(parsed, [Input.parse(text) for text in input], settings)
     with written.located_errors():
-        known = NO_STATS if stats is None else read_stats(stats)
+        known = NO_STATS if stats is None else _read_stats(stats)
         prepared = prepare_events(parsed, loaded, Wishes(settings.params, stats=known))
         analysis = analysis_of(prepared, loaded) if analyze else None
         text = code_of(prepared) if code else explain(prepared.query, format, prepared.plan, analysis)
@@ -217,6 +217,7 @@ def run_command(
     time_column: TimeColumn = "ts",
     time_unit: TimeUnit = "ms",
     param: Params = None,
+    stats: Statistics = None,
     adaptive: Adaptive = False,
     rejects: Annotated[
         str | None,
@@ -234,7 +235,8 @@ def run_command(
         raise InputProblem("there are no events to look at", expected="--input [TYPE=]PATH, at least once")
     written = QueryText(query, "query", dialect) if query is not None else read_query(query_file or "", dialect)
     inputs = [Input.parse(text) for text in input]
-    settings = Settings(backend, type_column, time_column, time_unit, read_params(param), adaptive)
+    known = None if stats is None else _read_stats(stats)
+    settings = Settings(backend, type_column, time_column, time_unit, read_params(param), adaptive, known)
     parsed = written.parse()
     if output != STANDARD:
         require_writable_name(output)
@@ -273,6 +275,12 @@ def run_command(
         outcome.switches,
     )
     _finish(ran, outcome.warnings, loaded.rejects, _write_rejects(loaded.rejects, output, rejects))
+
+
+def _read_stats(path: str) -> Stats:
+    from cepheid.optimize.stats import read_stats  # pyarrow, which the reference does without
+
+    return read_stats(path)
 
 
 _QUERY_OPTIONS = "either --query-file FILE or --query TEXT"

@@ -39,6 +39,10 @@ Adaptive = Annotated[
     bool,
     typer.Option("--adaptive", help="Change the plan when rates or selectivities do (queries with WITHIN only)."),
 ]
+Statistics = Annotated[
+    str | None,
+    typer.Option("--stats", metavar="FILE", help="What is known about the events, as JSON: rates, selectivities."),
+]
 Params = Annotated[
     list[str] | None,
     typer.Option("--param", "-p", metavar="NAME=VALUE", help="A value for a parameter of the query; may be repeated."),

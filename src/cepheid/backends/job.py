@@ -22,6 +22,7 @@ from cepheid.semantics import Match
 
 if TYPE_CHECKING:
     from cepheid.optimize.adapt import Switch
+    from cepheid.optimize.stats import Stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class Settings:
     params: Mapping[str, Any] = field(default_factory=dict)
     adaptive: bool = False
     """Whether the plan may change while it runs."""
+    stats: Stats | None = None
+    """What is known about the events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ def execute(written: QueryText, inputs: Sequence[Input], settings: Settings) -> 
     """All that can be found wrong with the query by itself is found before any data is read."""
     query = written.parse()
     column_names(query)
-    run = backend(settings.backend, settings.adaptive)
+    run = backend(settings.backend, settings.adaptive, settings.stats)
     loaded = load(query, inputs, settings)
     with written.located_errors():
         bound = bind(query, loaded.schema, settings.params)

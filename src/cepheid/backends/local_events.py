@@ -28,8 +28,8 @@ from cepheid.codegen.columns import kind_of
 from cepheid.events import Event
 from cepheid.expr import Binding, Env
 from cepheid.kernels import Kernel, Positions
-from cepheid.optimize.adapt import Adaptive, Switch
-from cepheid.optimize.stats import NO_STATS, from_sample
+from cepheid.optimize.adapt import Switch, policy_of
+from cepheid.optimize.stats import NO_STATS, Stats, from_sample
 from cepheid.pattern import Query
 from cepheid.physical import Analysis, Kind
 from cepheid.semantics import Match, evaluate, summary
@@ -44,13 +44,11 @@ Bindings = Mapping[str, int | tuple[int, ...] | None]
 """A match as positions: of the event of each variable, or of its events; none for a branch not taken."""
 
 
-def run(query: Query, loaded: Loaded, params: Mapping[str, Any]) -> Answer:
-    prepared = prepare_events(query, loaded, Wishes(params))
-    return Answer(matches_of(prepared, loaded), prepared.plan)
-
-
-def run_adaptively(query: Query, loaded: Loaded, params: Mapping[str, Any]) -> Answer:
-    prepared = prepare_events(query, loaded, Wishes(params, adaptive=Adaptive()))
+def run(
+    query: Query, loaded: Loaded, params: Mapping[str, Any], *, adaptive: bool = False, stats: Stats | None = None
+) -> Answer:
+    wishes = Wishes(params, stats=stats or NO_STATS, adaptive=policy_of(adaptive))
+    prepared = prepare_events(query, loaded, wishes)
     switches: list[Switch] = []
     return Answer(matches_of(prepared, loaded, switches.append), prepared.plan, tuple(switches))
 

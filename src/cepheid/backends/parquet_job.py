@@ -18,6 +18,7 @@ from cepheid.backends.local import Progress, Run, is_made_by_oracle, silent
 from cepheid.backends.matches import cell, dumps
 from cepheid.backends.parquet import ParquetSource, scan
 from cepheid.backends.prepare import Prepared, Wishes, prepare
+from cepheid.backends.sampling import sampled
 from cepheid.backends.sources import Columns, attribute_types, clock_of, readable_schema
 from cepheid.backends.summaries import sums_up
 from cepheid.backends.tables import plain
@@ -26,6 +27,7 @@ from cepheid.codegen.columns import schema_kinds
 from cepheid.events import Schema
 from cepheid.expr import Whole
 from cepheid.optimize.adapt import Switch, policy_of
+from cepheid.optimize.stats import NO_STATS
 from cepheid.pattern import Query
 
 
@@ -94,8 +96,11 @@ def parquet_job(written: QueryText, query: Query, inputs: Sequence[Input], setti
     known = attribute_types(source.schema)
     schema = Schema({name: {a: t for a, t in known.items() if _has(has, a)} for name, has in source.attributes.items()})
     with written.located_errors():
-        wishes = Wishes(settings.params, adaptive=policy_of(settings.adaptive))
-        prepared = prepare(query, kinds, schema, clock_of(source, unit), wishes)
+        clock = clock_of(source, unit)
+        wishes = Wishes(settings.params, stats=settings.stats or NO_STATS, adaptive=policy_of(settings.adaptive))
+        if source.in_order:  # otherwise all events would have to be read to know the first
+            wishes = sampled(query, kinds, schema, clock, wishes, source)
+        prepared = prepare(query, kinds, schema, clock, wishes)
     if prepared.kernel is None or (is_made_by_oracle(prepared.query) and not sums_up(prepared)):
         return None
     return ParquetJob(source, prepared, warnings_for(prepared.query, schema))

@@ -21,8 +21,8 @@ from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Query
 from cepheid.physical import Kind, Plan
 
-SAMPLE = 1 << 14
-"""How many events are looked at, at most: enough for the rates of rare classes, in about a millisecond."""
+SAMPLE = 1 << 13
+"""How many events are looked at, at most: enough for the rates of rare classes, in less than a millisecond."""
 SHARE = 8
 """Of fewer events one in so many is looked at, so that looking costs little of the run."""
 WORTHWHILE = 2_000

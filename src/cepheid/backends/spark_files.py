@@ -26,6 +26,7 @@ from cepheid.codegen.spark import column
 from cepheid.events import Event
 from cepheid.kernels.registry import kernel_for
 from cepheid.optimize.distribution import distribution
+from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Query
 from cepheid.physical import REFERENCE
 from cepheid.semantics import Match
@@ -37,8 +38,8 @@ _FOR_SMALL_JOBS = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 """Events that were read one by one are few, and the JVM's optimising compiler costs more than it gains."""
 
 
-def run(query: Query, loaded: Loaded, params: Mapping[str, Any]) -> Answer:
-    prepared = prepare_events(query, loaded, Wishes(params))
+def run(query: Query, loaded: Loaded, params: Mapping[str, Any], *, stats: Stats | None = None) -> Answer:
+    prepared = prepare_events(query, loaded, Wishes(params, stats=stats or NO_STATS))
     return Answer(matches_of(prepared, loaded, session(settings=_FOR_SMALL_JOBS)), prepared.plan)
 
 
