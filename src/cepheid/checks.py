@@ -333,6 +333,15 @@ def _check_predicate(predicate: Expr, found: Mapping[str, Role], query: Query) -
             span=predicate.span,
             expected="members of one closure in a predicate; an aggregate of the other",
         )
+    circular = [node for node in ex.walk(predicate) if isinstance(node, Aggregate) and node.var in members]
+    if circular and query.language is Language.ZSTREAM:
+        var = circular[0].var
+        raise PatternProblem(
+            f"`{ex.to_text(predicate)}` decides which events are members of `{var}` by all of its members",
+            span=circular[0].span or predicate.span,
+            expected="a condition on each member, or one on aggregates",
+            hint=f"compare the members of `{var}` with another class or a constant, or write aggregates on both sides",
+        )
     if members and absent:
         raise PatternProblem(
             f"`{ex.to_text(predicate)}` compares a negated event with each member of a closure",
