@@ -12,6 +12,7 @@ import pyarrow as pa
 from cepheid.backends.gather import flat_fields, owner
 from cepheid.backends.rows import RecentRows, Rows, WholeTable, one_batch
 from cepheid.backends.stepping import TIME, TYPE
+from cepheid.codegen.strings import dictionary_encoded
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import TIMESTAMP_CLOCK, UNTYPED, Clock, Schema, Type
 from cepheid.kernels import Array
@@ -135,7 +136,7 @@ def types_column(batch: pa.RecordBatch, columns: Columns) -> pa.Array:
         return pa.DictionaryArray.from_arrays(np.zeros(batch.num_rows, np.int32), pa.array([UNTYPED]))
     column = batch.column(columns.type)
     if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
+        column = dictionary_encoded(column)
     if not pa.types.is_string(column.type.value_type):
         column = pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(pa.string()))
     return column

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cepheid.codegen.strings import dictionary_encoded
 from cepheid.errors import InputProblem
 from cepheid.events import UNTYPED
 from cepheid.kernels import Array, Batch
@@ -61,7 +62,7 @@ class Dictionary:
         self.recent = set()
 
     def encode(self, column: pa.Array) -> Array:
-        encoded = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
+        encoded = column if isinstance(column, pa.DictionaryArray) else dictionary_encoded(column)
         translation = np.array([self.code(text) for text in encoded.dictionary.to_pylist()] or [0], np.int64)
         indices = encoded.indices
         if indices.null_count:
@@ -268,7 +269,7 @@ def types_of(table: pa.RecordBatch, type_column: str) -> tuple[list[str], Array]
     if type_column not in table.schema.names:
         return [UNTYPED], np.zeros(table.num_rows, np.int64)
     column = table.column(type_column)
-    encoded = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
+    encoded = column if isinstance(column, pa.DictionaryArray) else dictionary_encoded(column)
     names: list[Any] = encoded.dictionary.to_pylist()
     indices = encoded.indices
     if indices.null_count:
