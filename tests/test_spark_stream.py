@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -40,6 +41,7 @@ from cepheid.backends.spark_stream import OBSERVED, WATERMARK_DELAY, RunningStre
 from cepheid.backends.stream_inspect import read_state
 from cepheid.backends.stream_metrics import Metrics
 from cepheid.backends.stream_output import batch_name
+from cepheid.backends.stream_spread import group_numbers, spark_hashes
 from cepheid.cli import app
 from cepheid.errors import InputProblem
 from cepheid.events import TIMESTAMP_CLOCK
@@ -184,6 +186,12 @@ def test_time_passes_without_events_and_idle_keys_are_released(spark: SparkSessi
     run(NEGATION, source, places)
     assert [json.loads(line)["y"]["ts"] for line in places.matches()] == [2]
     assert read_state(str(places.checkpoint), spark).buckets == ()
+
+
+def test_the_hash_by_which_buckets_are_spread_is_sparks(spark: SparkSession) -> None:
+    numbers = [0, 1, 77, *group_numbers(16)]
+    found = spark.createDataFrame([(number,) for number in numbers], "n int").select(F.hash("n")).collect()
+    assert [row[0] for row in found] == spark_hashes(np.array(numbers, np.uint32)).tolist()
 
 
 def rendered(table: Table) -> str:

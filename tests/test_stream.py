@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from golden_cases import Case, all_cases
@@ -30,10 +31,11 @@ from cepheid.backends.stream_bucket import Bucket, Workshop
 from cepheid.backends.stream_input import DirectoryInput
 from cepheid.backends.stream_output import FileSink, as_json_lines, read_output
 from cepheid.backends.stream_pack import bucket_numbers, packets
-from cepheid.backends.stream_plan import Shape, StreamPlan, plan_stream
+from cepheid.backends.stream_plan import STATE_FORMAT, Shape, StreamPlan, plan_stream
 from cepheid.backends.stream_reader import RowReader
 from cepheid.backends.stream_simulation import Simulated, Simulation
 from cepheid.backends.stream_spool import Spool, path_on
+from cepheid.backends.stream_spread import group_numbers, spark_hashes
 from cepheid.backends.stream_time import EventTime, parse_duration
 from cepheid.errors import CepheidError, InputProblem, NotAvailable
 from cepheid.events import TIMESTAMP_CLOCK, Clock, Schema
@@ -394,7 +396,7 @@ def test_a_damaged_state_is_refused() -> None:
 def test_a_state_of_another_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     workshop, data = saved()
     monkeypatch.setattr(stream_state, "STATE_FORMAT", 99)
-    with pytest.raises(InputProblem, match="format 1"):
+    with pytest.raises(InputProblem, match=f"format {STATE_FORMAT}"):
         Bucket.load(workshop, data)
 
 
@@ -452,6 +454,18 @@ def test_keys_stay_in_their_buckets_for_ever() -> None:
 IDS = [7, 3, 0, 17, 15]
 NAMES = [22, 0, 2, 23, 27]
 FLOATS = [7, 17, 31, 17, 0]
+
+
+def test_every_task_gets_as_many_buckets_as_the_others() -> None:
+    """States are found by these numbers: others would lose them."""
+    numbers = group_numbers(64)
+    assert numbers[:4] == NUMBERS and len(set(group_numbers(12_000))) == 12_000
+    hashes = spark_hashes(np.array(numbers, np.uint32))
+    for tasks in (1, 2, 4, 8, 16):
+        assert set(Counter((hashes % tasks).tolist()).values()) == {64 // tasks}
+
+
+NUMBERS = (22362, 14516, 848, 16776)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

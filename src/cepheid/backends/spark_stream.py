@@ -25,6 +25,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 
 from cepheid.backends.adaptation import told as told_switch
 from cepheid.backends.checkpoint import Checkpoint, Ownership
+from cepheid.backends.places import LocalPlace
 from cepheid.backends.stream_failure import Failure
 from cepheid.backends.stream_metrics import Metrics, MetricsListener, Tally, metrics_of
 from cepheid.backends.stream_output import END_OF_TIME_NAME, Sink, batch_name
@@ -67,7 +68,18 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "true",
     "spark.sql.streaming.minBatchesToRetain": "5",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
+    # With a limit of bytes, Spark would compute the size of the whole batch again after every row.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),
+    # Packing gives the same bytes whenever it is done again, so they need not be compared.
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
 }
+
+
+_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_WITHOUT_COMMANDS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+"""On a local disk Spark's own choice starts the command `readlink` four times for each file of a checkpoint: a tenth of
+a second and more for each batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +151,9 @@ class SparkStream:
         marked = packed.withWatermark("at", f"{plan.delay} milliseconds")
         # Spark would drop blocks whose latest event is late. Without a time none is, and Spark still lets time pass.
         unseen = F.when(F.lit(False), F.col("at")).alias("at", metadata={WATERMARK_DELAY: plan.delay})
-        blocks = marked.select("bucket", "rejected", "ahead", "block", unseen)
+        blocks = marked.select("grouped", "rejected", "ahead", "block", unseen)
         step = Step(plan, plan.fingerprint())
-        given = blocks.groupBy("bucket").applyInPandasWithState(
+        given = blocks.groupBy("grouped").applyInPandasWithState(
             step, GIVEN, STATE, "append", GroupStateTimeout.EventTimeTimeout
         )
         return given.observe(OBSERVED, *_observed())
@@ -152,6 +164,8 @@ class SparkStream:
         conf = self.session.conf
         tasks = self.partitions or self.session.sparkContext.defaultParallelism
         wanted = {**_SETTINGS, "spark.sql.shuffle.partitions": str(tasks)}
+        if isinstance(self.checkpoint.place, LocalPlace) and conf.get(_FILE_MANAGER, None) is None:
+            wanted[_FILE_MANAGER] = _WITHOUT_COMMANDS
         before = {name: conf.get(name, None) for name in wanted}
         for name, value in wanted.items():
             conf.set(name, value)

@@ -4,6 +4,7 @@ come out as matches. One call does all keys of a partition."""
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -339,14 +340,15 @@ def _order_of(found: Found, rows: WholeTable) -> pa.Array:
     return pa.array(orders, pa.list_(pa.int64()))
 
 
-_settled = False
+_settled = 0
+"""How many modules were loaded when memory was last settled."""
 
 
 def settle_memory() -> None:
-    """Spark collects garbage after every task, and goes through all of Numba and Arrow to find none: what is there
-    after the first task stays, so it need not be looked at again."""
+    """Spark collects garbage after every task, and goes through all of Numba and Arrow to find none: what came with a
+    module stays, so it need not be looked at again."""
     global _settled
-    if not _settled:
+    if len(sys.modules) > _settled:
         gc.collect()
         gc.freeze()
-        _settled = True
+        _settled = len(sys.modules)

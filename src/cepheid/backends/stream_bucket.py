@@ -28,6 +28,7 @@ from cepheid.backends.stream_adaptation import Adapted, rearranged
 from cepheid.backends.stream_pack import from_bytes, joined, to_bytes
 from cepheid.backends.stream_plan import StreamPlan, StreamQuery, mask_column
 from cepheid.backends.stream_reader import as_json
+from cepheid.backends.stream_spread import group_numbers
 from cepheid.backends.summaries import summary_of
 from cepheid.codegen.columns import MASK
 from cepheid.kernels import END_OF_TIME, Array, Kernel, Positions
@@ -89,6 +90,12 @@ class Workshop:
         self.kept = plan.kept_schema()
         self.packed = plan.packed_schema()
         self.kernels: dict[int, Kernels] = {}
+
+        self.numbers = group_numbers(plan.all_buckets)
+
+    def bucket_of(self, group: int) -> int:
+        """The bucket that goes by a number in Spark."""
+        return self.numbers.index(group)
 
     def kernel(self, number: int, plan: Plan) -> Kernel:
         """The kernel of a query, by the plan that is in use."""

@@ -33,10 +33,10 @@ from cepheid.pattern import Conj, Kleene, Language, Neg, Pattern, Query, Seq, Ti
 from cepheid.physical import REFERENCE, Plan
 from cepheid.semantics.combinations import normal_form
 
-STATE_FORMAT = 1
+STATE_FORMAT = 2
 """Raised whenever the bytes of a state, or what a kernel's arrays mean, change."""
-BUCKETS = 32
-"""More than there are tasks, so that the work is spread evenly; few enough that small batches stay cheap."""
+BUCKETS = 16
+"""As many tasks can share the work; few enough that small batches stay cheap."""
 ONE_BUCKET: tuple[str, ...] = ()
 
 
@@ -127,6 +127,11 @@ class StreamPlan:
     def keys(self) -> tuple[tuple[str, ...], ...]:
         """The keys that events are spread by; the queries of one key see the same buckets."""
         return tuple(dict.fromkeys(query.key for query in self.queries))
+
+    @property
+    def all_buckets(self) -> int:
+        """How many buckets there are for all keys together."""
+        return self.buckets * len(self.keys)
 
     def sharing(self, bucket: int) -> tuple[int, ...]:
         """The numbers of the queries that look at a bucket."""

@@ -15,9 +15,10 @@ from cepheid.backends.stream_bucket import Bucket, Given, Workshop
 from cepheid.backends.stream_pack import from_bytes, packets, to_bytes
 from cepheid.backends.stream_plan import StreamPlan
 from cepheid.backends.stream_reader import REJECTS as REJECT_SCHEMA
+from cepheid.backends.stream_spread import group_numbers
 from cepheid.kernels import END_OF_TIME
 
-PACKED = "bucket int, rejected boolean, ahead long, block binary, at timestamp"
+PACKED = "grouped int, rejected boolean, ahead long, block binary, at timestamp"
 GIVEN = "kind string, query int, number long, block binary"
 STATE = "s binary"
 """One flat column, in lower case: the only kind of schema that Spark lets a state keep for ever."""
@@ -25,7 +26,7 @@ MATCHES, LATE, REJECTS, STATES, SWITCHES = "matches", "late", "rejects", "states
 
 _PACKED_ARROW = pa.schema(
     [
-        ("bucket", pa.int32()),
+        ("grouped", pa.int32()),
         ("rejected", pa.bool_()),
         ("ahead", pa.int64()),
         ("block", pa.binary()),
@@ -60,9 +61,10 @@ class Pack:
             return
         packed = list(packets(self.plan, given))
         time, delay = self.plan.time, self.plan.delay
+        numbers = group_numbers(self.plan.all_buckets)
         at = [0 if packet.latest is None else time.to_spark_micros(packet.latest) for packet in packed]
         columns = [
-            pa.array([packet.bucket for packet in packed], pa.int32()),
+            pa.array([numbers[packet.bucket] for packet in packed], pa.int32()),
             pa.array([packet.rejected for packet in packed], pa.bool_()),
             pa.array([time.watermark_after(packet.latest, delay) for packet in packed], pa.int64()),
             pa.array([to_bytes(packet.rows) for packet in packed], pa.binary()),
@@ -89,7 +91,7 @@ class Step:
                 (rejects if rejected else blocks).append(block)
             ahead = max([ahead, *map(int, frame["ahead"])])
         before = state.get[0] if state.exists else None
-        bucket = Bucket.new(workshop, int(key[0])) if before is None else Bucket.load(workshop, before)
+        bucket = Bucket.new(workshop, workshop.bucket_of(key[0])) if before is None else Bucket.load(workshop, before)
         time = self.plan.time
         watermark = time.watermark(state.getCurrentWatermarkMs())
         arrived = [from_bytes(block, workshop.packed) for block in blocks]
@@ -111,6 +113,7 @@ class Step:
         rows = [*given_rows(given), *((REJECTS, 0, from_bytes(b, REJECT_SCHEMA).num_rows, b) for b in rejects)]
         rows.append((STATES, bucket.number, len(after), json.dumps(told).encode()))
         yield pd.DataFrame(rows, columns=["kind", "query", "number", "block"])
+        settle_memory()
 
 
 @dataclass(frozen=True, slots=True)
