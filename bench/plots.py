@@ -16,7 +16,7 @@ matplotlib.use("Agg")
 _SIZE = (7.0, 4.2)
 _DOTS_PER_INCH = 80
 """Small files: a picture in the documentation is to be looked at, not measured."""
-_CAPTION_WIDTH = 110
+_CAPTION_WIDTH, _TITLE_WIDTH = 110, 80
 
 
 def draw(report: Report, directory: Path) -> Path:
@@ -33,9 +33,9 @@ def draw(report: Report, directory: Path) -> Path:
         axes.set_ylim(bottom=0)
     axes.set_xlabel(report.point)
     axes.set_ylabel(report.value_title)
-    axes.set_title(report.title, fontsize=10)
+    figure.suptitle("\n".join(textwrap.wrap(report.title, _TITLE_WIDTH)), fontsize=10)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+    figure.legend(loc="outside right center", fontsize=8)  # inside the axes it would hide bars
     figure.supxlabel("To compare: " + "\n".join(textwrap.wrap(report.paper, _CAPTION_WIDTH)), fontsize=7)
     path = directory / f"{report.name}.png"
     figure.savefig(path, dpi=_DOTS_PER_INCH)

@@ -117,50 +117,53 @@ def _compared(
     return tuple(_measured(point, name, query, table, choice, piece) for name, choice in choices.items())
 
 
-def _report(
+Reported = Callable[[str, str, str, Sequence[Measured], str], Report]
+"""From a name, a title, what varies, the measurements and what the paper says."""
+
+
+def _by_sample(measured: Sequence[Measured]) -> Callable[[Sample], Measured]:
+    of = {(m.sample.point, m.sample.variant): m for m in measured}
+    return lambda sample: of[sample.point, sample.variant]
+
+
+def _throughput(
     name: str, title: str, point: str, measured: Sequence[Measured], paper: str, baseline: str = "right-deep"
 ) -> Report:
-    of = {(m.sample.point, m.sample.variant): m for m in measured}
-
-    def expected(sample: Sample) -> str:
-        cost = of[sample.point, sample.variant].expected
-        return "" if cost is None else f"{cost:,.0f}"
-
-    return Report(
-        name,
-        title,
-        point,
-        tuple(m.sample for m in measured),
-        paper,
-        baseline=baseline,
-        columns=(
-            Column("expected ns/event", expected),
-            Column("measured ns/event", lambda sample: f"{1e9 * sample.cpu / sample.events:,.0f}"),
-            Column("plan", lambda sample: of[sample.point, sample.variant].plan),
-        ),
+    """What was measured, beside what the model expects."""
+    of = _by_sample(measured)
+    columns = (
+        Column("expected ns/event", lambda s: "" if (cost := of(s).expected) is None else f"{cost:,.0f}"),
+        Column("measured ns/event", lambda s: f"{1e9 * s.cpu / s.events:,.0f}"),
+        Column("plan", lambda s: of(s).plan),
     )
+    return Report(name, title, point, tuple(m.sample for m in measured), paper, baseline=baseline, columns=columns)
 
 
 def _estimates(name: str, title: str, point: str, measured: Sequence[Measured], paper: str) -> Report:
     """The model's side of an experiment, as the paper draws it: 1 / estimated cost."""
-    known = [m for m in measured if m.expected is not None]
-    expected = {(m.sample.point, m.sample.variant): m.expected for m in known}
+    known = tuple(m.sample for m in measured if m.expected is not None)
+    of = _by_sample(measured)
 
     def inverse(sample: Sample) -> float:
-        cost = expected[sample.point, sample.variant]
-        assert cost is not None
-        return 1e9 / cost
+        return 1e9 / (of(sample).expected or math.nan)
 
-    return Report(
-        name,
-        title,
-        point,
-        tuple(m.sample for m in known),
-        paper,
-        columns=(Column("1/expected cost (events/s)", lambda sample: f"{inverse(sample):,.0f}"),),
-        value=inverse,
-        value_title="1 / expected cost (events/s)",
+    told = "1 / expected cost (events/s)"
+    columns = (Column(told, lambda sample: f"{inverse(sample):,.0f}"),)
+    return Report(name, title, point, known, paper, columns=columns, value=inverse, value_title=told)
+
+
+def _memory(name: str, title: str, point: str, measured: Sequence[Measured], paper: str) -> Report:
+    of = _by_sample(measured)
+
+    def megabytes(sample: Sample) -> float:
+        return of(sample).state_bytes / 1e6
+
+    columns = (
+        Column("peak MB", lambda sample: f"{megabytes(sample):.3f}"),
+        Column("peak records", lambda sample: f"{sample.found.counted['peak_retained']:,}"),
     )
+    told, samples = "peak memory of the state, MB", tuple(m.sample for m in measured)
+    return Report(name, title, point, samples, paper, columns=columns, value=megabytes, value_title=told)
 
 
 def ranks(values: Sequence[float]) -> list[float]:
@@ -203,7 +206,7 @@ def w3(quick: bool) -> Report:
         return Found(cepheid.match(query, table, output="positions").num_rows)
 
     measured = _compared(window, query, table, FOUR)
-    report = _report(
+    report = _throughput(
         "w3",
         "four stocks, IBM a hundred times rarer, two price predicates",
         "W",
@@ -221,15 +224,7 @@ def _with_sample(report: Report, sample: Sample) -> Report:
         return lambda s: cell(s) if (s.point, s.variant) in known else ""
 
     columns = tuple(Column(column.title, guarded(column.cell)) for column in report.columns)
-    return Report(
-        report.name,
-        report.title,
-        report.point,
-        (*report.samples, sample),
-        report.paper,
-        baseline=report.baseline,
-        columns=columns,
-    )
+    return replace(report, samples=(*report.samples, sample), columns=columns)
 
 
 # --- §6.1: selectivity and rates --------------------------------------------------------------------------------------
@@ -247,26 +242,6 @@ def _query_4(quick: bool) -> tuple[Measured, ...]:
     return tuple(found)
 
 
-def figure_8(quick: bool) -> Report:
-    return _report(
-        "zstream-8",
-        "query 4: throughput of plans by the selectivity of IBM.price > Sun.price",
-        "selectivity",
-        _query_4(quick),
-        "the left-deep plan wins by a factor of 5 at 1/32; the NFA is like the right-deep plan.",
-    )
-
-
-def figure_9(quick: bool) -> Report:
-    return _estimates(
-        "zstream-9",
-        "query 4: 1 / expected cost of plans by selectivity",
-        "selectivity",
-        _query_4(quick),
-        "the cost model predicts the behaviour with varying selectivity.",
-    )
-
-
 @lru_cache(maxsize=2)
 def _query_5(quick: bool) -> tuple[Measured, ...]:
     n, window = (300, 20) if quick else (20_000, 200)
@@ -277,26 +252,6 @@ def _query_5(quick: bool) -> tuple[Measured, ...]:
         table = ticks(n, {"IBM": ibm, "Sun": sun, "Oracle": oracle}, seed=1)
         found += _compared(rates, QUERY_5.format(window=window), table, THREE)
     return tuple(found)
-
-
-def figure_10(quick: bool) -> Report:
-    return _report(
-        "zstream-10",
-        "query 5: throughput of plans by relative rates",
-        "IBM:Sun:Oracle",
-        _query_5(quick),
-        "right-deep is best where IBM is frequent, left-deep where it is rare; the gap is wider where one is rare.",
-    )
-
-
-def figure_11(quick: bool) -> Report:
-    return _estimates(
-        "zstream-11",
-        "query 5: 1 / expected cost of plans by relative rates",
-        "IBM:Sun:Oracle",
-        _query_5(quick),
-        "the estimates behave as the throughput does.",
-    )
 
 
 # --- §6.2: more complex queries, memory -------------------------------------------------------------------------------
@@ -329,57 +284,6 @@ def _query_6(quick: bool) -> tuple[Measured, ...]:
         table = ticks(n, rates, seed=1, prices=prices)
         found += _compared(setting, QUERY_6.format(window=window), table, FOUR)
     return tuple(found)
-
-
-def figure_12(quick: bool) -> Report:
-    return _report(
-        "zstream-12",
-        "query 6: throughput of plans in three settings",
-        "setting",
-        _query_6(quick),
-        "left-deep and bushy do best where IBM is rare, inner at sel1 (nearly 2x), right-deep and NFA at sel2.",
-    )
-
-
-def figure_13(quick: bool) -> Report:
-    return _estimates(
-        "zstream-13",
-        "query 6: 1 / expected cost of plans in three settings",
-        "setting",
-        _query_6(quick),
-        "the model predicts the real performance well.",
-    )
-
-
-def _memory(name: str, title: str, point: str, measured: Sequence[Measured], paper: str) -> Report:
-    of = {(m.sample.point, m.sample.variant): m for m in measured}
-
-    def megabytes(sample: Sample) -> float:
-        return of[sample.point, sample.variant].state_bytes / 1e6
-
-    return Report(
-        name,
-        title,
-        point,
-        tuple(m.sample for m in measured),
-        paper,
-        columns=(
-            Column("peak MB", lambda sample: f"{megabytes(sample):.3f}"),
-            Column("peak records", lambda sample: f"{sample.found.counted['peak_retained']:,}"),
-        ),
-        value=megabytes,
-        value_title="peak memory of the state, MB",
-    )
-
-
-def table_3(quick: bool) -> Report:
-    return _memory(
-        "zstream-table-3",
-        "query 6: peak memory of plans",
-        "setting",
-        [m for m in _query_6(quick) if m.sample.point != "sel2 = 1/50"],
-        "from 6.5 to 7.6 MB for all plans, much more stable than their throughput.",
-    )
 
 
 # --- §6.3: plan adaptation --------------------------------------------------------------------------------------------
@@ -418,14 +322,17 @@ def _in_segments(query: str, segments: Sequence[pa.Table], choice: Choice, polic
 
 
 def figure_14(quick: bool) -> Report:
-    n, window, repeats = (400, 30, 1) if quick else (500_000, 100, 2)
+    n, window, repeats = (400, 30, 1) if quick else (500_000, 100, 3)
     query, segments = QUERY_6.format(window=window), _concatenated(n)
     policy = Adaptive(observed_every=100, seconds_between=0.0) if quick else Adaptive()
+    runs: dict[str, list[list[Sample]]] = {variant: [] for variant in (*_FIXED, ADAPTIVE)}
+    for _ in range(repeats):
+        for variant in runs:  # the fixed plans first, so that those that take over are compiled
+            choice, adapts = FOUR.get(variant, Choice()), policy if variant == ADAPTIVE else None
+            runs[variant].append(_in_segments(query, segments, choice, adapts))
     samples: list[Sample] = []
-    for variant in (*_FIXED, ADAPTIVE):  # the fixed plans first, so that those that take over are compiled
-        choice, adapts = FOUR.get(variant, Choice()), policy if variant == ADAPTIVE else None
-        runs = [_in_segments(query, segments, choice, adapts) for _ in range(repeats)]
-        best = min(runs, key=lambda run: sum(sample.cpu for sample in run))
+    for variant in runs:
+        best = min(runs[variant], key=lambda run: sum(sample.cpu for sample in run))
         samples += [replace(sample, variant=variant) for sample in best]
         total = Found(sum(sample.found.matches for sample in best))
         spent = sum(sample.cpu for sample in best), sum(sample.wall for sample in best)
@@ -453,28 +360,6 @@ def _query_7(quick: bool, varied: str) -> tuple[Measured, ...]:
     return tuple(found)
 
 
-def figure_15(quick: bool) -> Report:
-    return _report(
-        "zstream-15",
-        "query 7: NSEQ against negation on top, by the rate of Oracle",
-        "rate of Oracle",
-        _query_7(quick, "Oracle"),
-        "NSEQ always wins, by almost an order of magnitude; it slows a little as Oracle's rate grows.",
-        baseline="negation on top (plan 2)",
-    )
-
-
-def figure_16(quick: bool) -> Report:
-    return _report(
-        "zstream-16",
-        "query 7: NSEQ against negation on top, by the rate of Sun",
-        "rate of Sun",
-        _query_7(quick, "Sun"),
-        "NSEQ always wins; negation on top catches up as Sun grows, since there are fewer pairs of IBM and Oracle.",
-        baseline="negation on top (plan 2)",
-    )
-
-
 # --- §6.5: web access -------------------------------------------------------------------------------------------------
 
 
@@ -483,27 +368,6 @@ def _query_8(quick: bool) -> tuple[Measured, ...]:
     n, hours = (15_000, 28 * 24) if quick else (1_500_000, 10)
     query = QUERY_8.format(window=hours * DAY // 24)
     return _compared(f"{hours} hours", query, weblog(n, seed=1), THREE)
-
-
-def figure_17(quick: bool) -> Report:
-    return _report(
-        "zstream-17",
-        "query 8: publication, project and course pages from one address",
-        "window",
-        _query_8(quick),
-        "left-deep is much faster, since publications are rarest; the NFA is a little slower than right-deep. Of 1.5 M "
-        "accesses, 6,775, 11,610 and 16,083 are of these kinds (table 4).",
-    )
-
-
-def table_5(quick: bool) -> Report:
-    return _memory(
-        "zstream-table-5",
-        "query 8: peak memory of plans",
-        "window",
-        _query_8(quick),
-        "10.13 MB left-deep, 10.66 MB right-deep, 10.55 MB NFA.",
-    )
 
 
 # --- the model against the measurements -------------------------------------------------------------------------------
@@ -546,19 +410,135 @@ def rank(quick: bool) -> Report:
     )
 
 
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    """A figure or table of the paper: measurements, shown in one way."""
+
+    name: str
+    about: str
+    shown: Reported
+    measured: Callable[[bool], Sequence[Measured]]
+    point: str
+    title: str
+    paper: str
+
+    def run(self, quick: bool) -> Report:
+        return self.shown(self.name, self.title, self.point, self.measured(quick), self.paper)
+
+    def benchmark(self) -> Benchmark:
+        return Benchmark(self.name, f"ZStream {self.about}", self.run)
+
+
+_AGAINST_TOP = partial(_throughput, baseline="negation on top (plan 2)")
+_FIGURES = (
+    _Figure(
+        "zstream-8",
+        "figure 8: query 4 by selectivity",
+        _throughput,
+        _query_4,
+        "selectivity",
+        "query 4: throughput of plans by the selectivity of IBM.price > Sun.price",
+        "the left-deep plan wins by a factor of 5 at 1/32; the NFA is like the right-deep plan.",
+    ),
+    _Figure(
+        "zstream-9",
+        "figure 9: its estimated cost",
+        _estimates,
+        _query_4,
+        "selectivity",
+        "query 4: 1 / expected cost of plans by selectivity",
+        "the cost model predicts the behaviour with varying selectivity.",
+    ),
+    _Figure(
+        "zstream-10",
+        "figure 10: query 5 by relative rates",
+        _throughput,
+        _query_5,
+        "IBM:Sun:Oracle",
+        "query 5: throughput of plans by relative rates",
+        "right-deep is best where IBM is frequent, left-deep where it is rare; the gap is wider where one is rare.",
+    ),
+    _Figure(
+        "zstream-11",
+        "figure 11: its estimated cost",
+        _estimates,
+        _query_5,
+        "IBM:Sun:Oracle",
+        "query 5: 1 / expected cost of plans by relative rates",
+        "the estimates behave as the throughput does.",
+    ),
+    _Figure(
+        "zstream-12",
+        "figure 12: query 6 in three settings",
+        _throughput,
+        _query_6,
+        "setting",
+        "query 6: throughput of plans in three settings",
+        "left-deep and bushy do best where IBM is rare, inner at sel1 (nearly 2x), right-deep and NFA at sel2.",
+    ),
+    _Figure(
+        "zstream-13",
+        "figure 13: its estimated cost",
+        _estimates,
+        _query_6,
+        "setting",
+        "query 6: 1 / expected cost of plans in three settings",
+        "the model predicts the real performance well.",
+    ),
+    _Figure(
+        "zstream-table-3",
+        "table 3: memory of query 6",
+        _memory,
+        lambda quick: [m for m in _query_6(quick) if m.sample.point != "sel2 = 1/50"],
+        "setting",
+        "query 6: peak memory of plans",
+        "from 6.5 to 7.6 MB for all plans, much more stable than their throughput.",
+    ),
+    _Figure(
+        "zstream-15",
+        "figure 15: negation by the rate of Oracle",
+        _AGAINST_TOP,
+        partial(_query_7, varied="Oracle"),
+        "rate of Oracle",
+        "query 7: NSEQ against negation on top, by the rate of Oracle",
+        "NSEQ always wins, by almost an order of magnitude; negation on top gains more from a skew, and NSEQ slows a "
+        "little as Oracle's rate grows.",
+    ),
+    _Figure(
+        "zstream-16",
+        "figure 16: negation by the rate of Sun",
+        _AGAINST_TOP,
+        partial(_query_7, varied="Sun"),
+        "rate of Sun",
+        "query 7: NSEQ against negation on top, by the rate of Sun",
+        "NSEQ always wins; negation on top catches up as Sun grows, since there are fewer pairs of IBM and Oracle.",
+    ),
+    _Figure(
+        "zstream-17",
+        "figure 17 and table 4: a web log",
+        _throughput,
+        _query_8,
+        "window",
+        "query 8: publication, project and course pages from one address",
+        "left-deep is much faster, since publications are rarest; the NFA is a little slower than right-deep. Of 1.5 M "
+        "accesses, 6,775, 11,610 and 16,083 are of these kinds (table 4).",
+    ),
+    _Figure(
+        "zstream-table-5",
+        "table 5: memory of query 8",
+        _memory,
+        _query_8,
+        "window",
+        "query 8: peak memory of plans",
+        "10.13 MB left-deep, 10.66 MB right-deep, 10.55 MB NFA.",
+    ),
+)
 BENCHMARKS = (
     Benchmark("w3", "target: four stocks, two price predicates", w3),
-    Benchmark("zstream-8", "ZStream figure 8: query 4 by selectivity", figure_8),
-    Benchmark("zstream-9", "ZStream figure 9: its estimated cost", figure_9),
-    Benchmark("zstream-10", "ZStream figure 10: query 5 by relative rates", figure_10),
-    Benchmark("zstream-11", "ZStream figure 11: its estimated cost", figure_11),
-    Benchmark("zstream-12", "ZStream figure 12: query 6 in three settings", figure_12),
-    Benchmark("zstream-13", "ZStream figure 13: its estimated cost", figure_13),
-    Benchmark("zstream-table-3", "ZStream table 3: memory of query 6", table_3),
+    *(figure.benchmark() for figure in _FIGURES),
     Benchmark("zstream-14", "ZStream figure 14: the plan adapts", figure_14),
-    Benchmark("zstream-15", "ZStream figure 15: negation by the rate of Oracle", figure_15),
-    Benchmark("zstream-16", "ZStream figure 16: negation by the rate of Sun", figure_16),
-    Benchmark("zstream-17", "ZStream figure 17 and table 4: a web log", figure_17),
-    Benchmark("zstream-table-5", "ZStream table 5: memory of query 8", table_5),
     Benchmark("zstream-rank", "ZStream: the cost model against the measurements", rank),
 )
