@@ -25,7 +25,7 @@ def _one_of_each() -> Iterator[tuple[str, pa.Table]]:
     yield "EVENT SEQ(E1, E2, E3) WHERE [attr1] WITHIN 100", sequence
     yield "EVENT SEQ(E1, !(E2), E3) WHERE [attr1] WITHIN 100", sequence
     yield "PATTERN E1; E2; E3 WHERE E1.attr1 > E2.attr1 AND E2.attr1 = E3.attr1 WITHIN 100", sequence
-    prices = stock(_EVENTS, seed=1)
+    prices = stock(10 * _EVENTS, seed=1)  # so many that state is tidied up too
     closure = "[symbol] and a[1].price % 500 == 0 and a[i].volume < 10 and b.volume < 15 } WITHIN 1000"
     yield f"PATTERN SEQ(Stock+ a[], Stock b) WHERE skip_till_next_match(a[], b) {{ {closure}", prices
     yield f"PATTERN SEQ(Stock+ a[], Stock b) WHERE skip_till_any_match(a[], b) {{ {closure}", prices

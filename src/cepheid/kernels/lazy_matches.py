@@ -52,6 +52,8 @@ CHUNK = 1 << 16
 _SMALL_CHUNK = 64
 _FEW = 2_000
 """How many nodes, or matches, are dealt with as well by plain Python as by compiling something first."""
+_interpreted: dict[Callable[..., Any], int] = {}
+"""How many of them each function has dealt with in plain Python."""
 _MATCHES, _PEAK = COUNTERS.index("matches"), COUNTERS.index("peak_retained")
 _NODES_ARRAY, _GROUPS_ARRAY, _HEADS_ARRAY, _NEGATIVES_ARRAY = range(1, 5)
 _TIMES_ARRAY, _ITEMS_ARRAY, _TOTALS_ARRAY, _ORDER_ARRAY = range(5, 9)
@@ -273,7 +275,8 @@ def _items(table: Array, roots: Array) -> Iterator[tuple[int, int]]:
 
 
 def _fast(function: F, amount: int) -> F:
-    return machine_code(function) if amount > _FEW else function
+    _interpreted[function] = _interpreted.get(function, 0) + amount
+    return machine_code(function) if _interpreted[function] > _FEW else function
 
 
 def store_counters(state: State) -> dict[str, int]:
