@@ -80,7 +80,13 @@ class Watch:
         return cls(policy, bases, stats, RunningStats(policy.observations), Observer(bases[0]))
 
     def observe(self, events: pa.RecordBatch, encoded: Batch) -> None:
+        """What is new is looked at a second time, thoroughly: a plan may be chosen by it."""
+        last = self.observer.last
         self.running = self.running.observed(self.observer.observe(events, encoded))
+        if len(self.running.observations) == 1:
+            self.observer.last = last
+            known = self.observer.observe(events, encoded, thoroughly=True)
+            self.running = RunningStats(self.running.length, (known,))
 
     def decide(self, plan: Plan) -> Decision:
         """Which plan is to go on, by what was observed."""

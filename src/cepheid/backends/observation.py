@@ -18,14 +18,13 @@ from cepheid.kernels.arrays import NULL_CODE, NULL_INT
 from cepheid.optimize.stats import Stats, is_single
 from cepheid.physical import Kind, Plan
 
-_COMBINATIONS = 512
-"""How many combinations of events a predicate is tried on."""
+_COMBINATIONS, _MANY = 512, 4096
+"""How many combinations of events a predicate is tried on: enough to see that something has changed, and to know what a
+plan is chosen by."""
 _COUNTED = 1 << 13
-"""How many events of a batch are counted."""
+"""How many events of a batch are counted, and combinations drawn from for a thorough look."""
 _STRETCH = 1 << 12
 """How many events of a batch combinations are drawn from."""
-_ALONG = (np.arange(_COMBINATIONS) + 0.5) / _COMBINATIONS
-"""Where in the stretch the first events of the combinations lie: evenly spread, so that a search goes forwards."""
 _UNSEEN = 0.5
 """What counts for a class or a selectivity of which nothing was seen: it is rare, but not impossible."""
 _FEW_BITS = 12
@@ -56,7 +55,7 @@ class Observer:
         self.plan = plan
         self.last = last
         """The time of the last event before the batch at hand."""
-        self.shares = np.random.default_rng(1).random((len(plan.steps), _COMBINATIONS))
+        self.shares = np.random.default_rng(1).random((len(plan.steps), _MANY))
         """Which of the events in the window is taken for each further variable. The events are others at each look."""
         between = [p for p in plan.predicates if len(ex.variables(p)) > 1 and is_single(p)]
         self.predicates = [_Observed.of(p, plan) for p in between if _is_arithmetic(p, plan.columns)]
@@ -68,7 +67,7 @@ class Observer:
         """A batch that is not looked at."""
         self.last = int(encoded.time[-1])
 
-    def observe(self, events: pa.RecordBatch, encoded: Batch) -> Stats:
+    def observe(self, events: pa.RecordBatch, encoded: Batch, *, thoroughly: bool = False) -> Stats:
         """The statistics of a batch that is not empty, by its last events: they are the newest. Where only masks came
         with it, an event that fails the single-class predicates of its class is not seen at all, and rates are those of
         the events that pass."""
@@ -84,7 +83,7 @@ class Observer:
         found = self._of_class(events, passed)
         rates = {var: count / duration for var, count in found.items()}
         passing = {var: passed[var] / found[var] for var in found}
-        return Stats(rates, passing, self._selectivities(encoded), {}, len(encoded) / duration)
+        return Stats(rates, passing, self._selectivities(encoded, thoroughly), {}, len(encoded) / duration)
 
     def _counted(self, mask: Array) -> dict[str, int]:
         """How many events can be each variable's."""
@@ -108,10 +107,11 @@ class Observer:
 
     # --- predicates between events ------------------------------------------------------------------------------------
 
-    def _selectivities(self, encoded: Batch) -> dict[str, float]:
+    def _selectivities(self, encoded: Batch, thoroughly: bool) -> dict[str, float]:
         if not self.predicates:
             return {}
-        stretch = encoded.cut(max(len(encoded) - _STRETCH, 0), len(encoded))
+        size, number = (_COUNTED, _MANY) if thoroughly else (_STRETCH, _COMBINATIONS)
+        stretch = encoded.cut(max(len(encoded) - size, 0), len(encoded))
         can_be = {var: stretch.mask & np.uint64(1 << self.bit[var]) for var in self.named}
         members = {var: bits.astype(bool).nonzero()[0] for var, bits in can_be.items()}
         shares: dict[str, float] = {}
@@ -119,7 +119,7 @@ class Observer:
             names = sorted(observed.variables, key=lambda var: len(members[var]))
             if not len(members[names[0]]):
                 continue
-            chosen, usable = self._combinations(names, stretch.measure, members)
+            chosen, usable = self._combinations(number, names, stretch.measure, members)
             tried = int(np.count_nonzero(usable))
             if tried:
                 held = _truth(observed.predicate, lambda node: self._values(node, stretch, chosen))  # noqa: B023
@@ -129,19 +129,19 @@ class Observer:
         return shares
 
     def _combinations(
-        self, names: Sequence[str], places: Array, members: Mapping[str, Array]
+        self, number: int, names: Sequence[str], places: Array, members: Mapping[str, Array]
     ) -> tuple[dict[str, Array], Array]:
         """Events of each of the variables, all of which have some, those of one combination within a window; and which
-        combinations there are."""
+        combinations there are. The first events are evenly spread, so that the search for the others goes forwards."""
         first, *others = names
-        chosen = {first: members[first][(_ALONG * len(members[first])).astype(np.int64)]}
+        chosen = {first: members[first][np.arange(number) * len(members[first]) // number]}
         around = places[chosen[first]]
         window = int(self.plan.window or 0)
-        usable: Array = np.ones(_COMBINATIONS, bool)
+        usable: Array = np.ones(number, bool)
         for var, shares in zip(others, self.shares, strict=False):
             own = places[members[var]]
             low, high = np.searchsorted(own, around - window), np.searchsorted(own, around + window, "right")
-            at = low + (shares * (high - low)).astype(np.int64)
+            at = low + (shares[:number] * (high - low)).astype(np.int64)
             usable &= high > low
             drawn = members[var][np.minimum(at, len(own) - 1)]
             for other in chosen.values():

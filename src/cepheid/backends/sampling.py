@@ -61,7 +61,7 @@ def _observed(plan: Plan, source: Source) -> Stats:
         return NO_STATS
     events = for_kernel(first.slice(0, size), names)
     encoded = Encoder(plan, TYPE, TIME, (), needs_ranks=False).encode(events)
-    return Observer(plan).observe(events, encoded)
+    return Observer(plan).observe(events, encoded, thoroughly=True)
 
 
 def _columns(plan: Plan, source: Source) -> list[str]:

@@ -35,7 +35,7 @@ _PAIRS = 1_000
 """How many combinations of events a selectivity is estimated from."""
 _LEAST = 1e-6
 """No selectivity is taken to be lower: a sample that shows none says little."""
-_TELLABLE = 0.01
+_TELLABLE = 0.02
 """Selectivities much lower than this all look alike in samples of some hundred combinations."""
 
 
