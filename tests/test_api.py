@@ -109,6 +109,23 @@ def test_an_event_without_a_time_is_refused() -> None:
         cepheid.match("EVENT SEQ(A x, B y)", table)
 
 
+def test_whole_numbers_stay_whole_in_the_events_that_other_queries_make() -> None:
+    events = pa.table({"type": ["A", "B", "A"], "ts": [1, 2, 3], "id": [7, 7, 8], "v": [1.5, 2.0, 3.0]})
+    query = """
+    source A schema int id, double v source B schema int id
+    primitive seen on A as x schema who as x.id, much as x.v
+    complex pair on seen as p, B as b schema first as p.who, much as p.much event seq(p, b; 5)
+    complex top on pair as q, A as a schema first as q.first, much as q.much, then as a.id event seq(q, a; 5)
+    """
+    found = cepheid.match(query, events)
+    assert found.select(["first", "much", "then"]).to_pylist() == [{"first": 7, "much": 1.5, "then": 8}]
+    assert [found.schema.field(name).type for name in ("first", "much", "then")] == [
+        pa.int64(),
+        pa.float64(),
+        pa.int64(),
+    ]
+
+
 def test_a_time_that_is_no_whole_number_is_refused() -> None:
     table = pa.table({"type": ["A", "B"], "ts": [1.0, 1.5]})
     with pytest.raises(InputProblem, match="not a whole number"):

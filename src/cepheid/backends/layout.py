@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 
 from cepheid.backends.files import Loaded
 from cepheid.backends.matches import END, INTERVAL, START, Presenter, column_names, dumps, presenter
-from cepheid.binding import with_declared
+from cepheid.binding import composite_names, with_declared
 from cepheid.errors import NotAvailable, shown
 from cepheid.events import Clock, Event, Schema, Type
 from cepheid.expr import Aggregate, Attr, Expr, Whole, infer
-from cepheid.pattern import Query, Role, SourceStream, roles
+from cepheid.pattern import DerivedStream, EventClass, Language, Query, Role, SourceStream, roles
 from cepheid.semantics import Match
 
 Layout = Mapping[str, Mapping[str, pa.DataType]]
@@ -80,10 +80,25 @@ def match_schema(query: Query, schema: Schema, clock: Clock, layout: Layout | No
 
 class _Columns:
     def __init__(self, query: Query, schema: Schema, clock: Clock, layout: Layout) -> None:
-        self.schema, self.clock, self.layout = with_declared(query, schema), clock, layout
+        self.query, self.schema, self.clock = query, with_declared(query, schema), clock
         self.roles = roles(query.pattern)
         self.returned = {column.name: column.expr for column in query.output or ()}
         self.derived = {item.name for item in query.inputs if not isinstance(item, SourceStream)}
+        known = dict(layout)
+        for item in query.inputs:
+            if not isinstance(item, SourceStream):
+                known[item.name or ""] = _Columns(_as_query(item), self.schema, clock, known).attributes()
+        self.layout: Layout = known
+
+    def attributes(self) -> dict[str, pa.DataType]:
+        """The types of a match's attributes, where it is an event of another query."""
+        found = {n: self._expression(expr) for n, expr in self.returned.items() if not isinstance(expr, Whole)}
+        for name, var, attribute in composite_names(self.query, self._attributes_of):
+            found[name] = self._attribute(self._types(self.roles[var]), attribute)
+        return found
+
+    def _attributes_of(self, var: str) -> Iterable[str]:
+        return self.schema.attributes(self._types(self.roles[var]))
 
     def type_of(self, name: str) -> pa.DataType:
         if name in (START, END):
@@ -126,6 +141,13 @@ class _Columns:
     def _attribute_type(self, attr: Attr) -> Type:
         role = self.roles.get(attr.var)
         return Type.UNKNOWN if role is None else self.schema.attributes(self._types(role)).get(attr.name, Type.UNKNOWN)
+
+
+def _as_query(stream: DerivedStream | Query) -> Query:
+    """One event for each event of a source is a pattern too, of one component."""
+    if isinstance(stream, Query):
+        return stream
+    return Query(EventClass(stream.alias, (stream.source,)), Language.CED, output=stream.columns)
 
 
 def write_parquet(file: IO[bytes], query: Query, matches: Sequence[Match], loaded: Loaded) -> None:
