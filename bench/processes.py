@@ -1,8 +1,14 @@
-"""CPU time of a process and all that it started: a driver, its JVM, and the workers under it."""
+"""Processes and all that they started (a driver, its JVM, and the workers under it): their CPU time, and the cores that
+they may use."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -23,3 +29,26 @@ def cpu_of_family(root: int) -> float:
         more = {pid for pid, parent in parents.items() if parent in family} - family
         family, grown = family | more, bool(more)
     return sum(spent[pid] for pid in family)
+
+
+@contextmanager
+def pinned(cores: int) -> Iterator[None]:
+    """This process, and whatever it starts meanwhile, on so many cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[:cores])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+_LOOP = "for _ in range(60_000_000): pass"
+
+
+def seconds_of_two(cores: int) -> float:
+    """How long two processes take that do nothing but count, together on so many cores."""
+    with pinned(cores):
+        began = time.perf_counter()
+        for process in [subprocess.Popen([sys.executable, "-c", _LOOP]) for _ in range(2)]:
+            process.wait()
+        return time.perf_counter() - began
