@@ -146,13 +146,13 @@ class _Basic(RunEdges):
             if not self.plan.counts_events:
                 with w.block("elif time.shape[0] == 0:"):
                     w("floor = max(now, limit + ALWAYS) - limit")
-        # Half of what is looked through is then gone or new, so reclaiming costs no more than making it did.
+        # Most of what is looked through is then gone or new, so reclaiming costs no more than making it did.
         self.register("kept")
-        due = f"time.shape[0] == 0 or nodes > 2 * kept + {_LITTLE} * NODE_SIZE"
+        due = f"time.shape[0] == 0 or nodes > 3 * kept + {_LITTLE} * NODE_SIZE"
         with w.block(f"if {due} or {self._short_of('node', 'nodes')} or {self._short_of('run', 'live')}:"):
             self._reclaim(w)
             w("kept = nodes")
-            w(f"node = grown(node, 2 * nodes + {2 * self.most} * work * NODE_SIZE)")
+            w(f"node = grown(node, 3 * nodes + {2 * self.most} * work * NODE_SIZE)")
             w(f"run = grown(run, 2 * live + {self.most} * work * RUN_SIZE)")
             if self._hashed_merges():
                 w("meet = met_before(meet, run.shape[0] // RUN_SIZE)")
