@@ -57,12 +57,18 @@ def cpu_of(session: SparkSession) -> float:
 
 
 def measured(
-    session: SparkSession, point: Hashable, variant: str, events: int, run: Callable[[], int], question: str = ""
+    session: SparkSession,
+    point: Hashable,
+    variant: str,
+    events: int,
+    run: Callable[[], int],
+    question: str = "",
+    repeats: int = REPEATS,
 ) -> Sample:
     """The best of several runs, after one in which Spark and Numba compile."""
     run()
     best: tuple[float, float, int] | None = None
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         wall, cpu = time.perf_counter(), cpu_of(session)
         matches = run()
         spent = cpu_of(session) - cpu, time.perf_counter() - wall, matches
