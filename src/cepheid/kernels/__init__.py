@@ -30,6 +30,7 @@ VALUES, BOUNDS, OLDEST, FREE = len(COUNTERS), len(COUNTERS) + 1, len(COUNTERS) +
 """The registers after the counters: how much output the last step wrote, the position of the oldest event that a later
 match may still contain, and the first register that an evaluator may use for itself."""
 
+_EVENTS, _MATCHES = COUNTERS.index("events"), COUNTERS.index("matches")
 _ROOM = 4
 """The values of matches for each event that fit before the output has to grow."""
 
@@ -148,9 +149,12 @@ class Kernel:
 
     def _call(self, state: State, batch: Batch, now: int) -> tuple[State, Positions]:
         registers = state[0]
-        # Room for a little more than the last step wrote: memory that is not used costs nothing, copies do.
-        room = max(1024, _ROOM * len(batch), int(registers[VALUES]) * 5 // 4)
-        edges = max(1024, len(batch), int(registers[BOUNDS]) * 5 // 4) if self.has_bounds else 1
+        # Room for twice what the last step wrote, and what so many events had so far: memory that is not used costs
+        # nothing, copies do.
+        events, matches = int(registers[_EVENTS]), int(registers[_MATCHES])
+        usual = 2 * len(self.steps) * matches * len(batch) // max(events, 1)
+        room = max(1024, _ROOM * len(batch), 2 * int(registers[VALUES]), usual)
+        edges = max(1024, len(batch), 2 * int(registers[BOUNDS]), usual) if self.has_bounds else 1
         registers[VALUES] = registers[BOUNDS] = 0
         values, bounds = np.empty(room, np.int64), np.zeros(edges, np.int64)
         *arrays, values, bounds = self.function(
