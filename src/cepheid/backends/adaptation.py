@@ -32,9 +32,11 @@ _log = logging.getLogger("cepheid.adaptation")
 
 Listener = Callable[[Switch], None]
 
-_STEP = 0.003
+_STEP = 0.005
 """The seconds that a kernel works at a stretch, at the pace so far: it may be slower all at once, and is to be stopped
 then."""
+ENOUGH = 1_024
+"""How many events a look needs: fewer say little."""
 _SLOWER = 2.0
 """A kernel that is so many times slower than at the last look has met something new, which is looked at at once."""
 _PAUSE = 30.0
@@ -156,6 +158,8 @@ class AdaptiveStepper(Stepper):
     """The least seconds that a look took: what the machine did besides is no part of it."""
     pause: float = 0.0
     """How long they work until the next look: the longer a look takes, the longer."""
+    stretch: int = 0
+    """How many events a kernel is given at once, about."""
     pace: float = 0.0
     """Events a second, lately."""
     pace_then: float = 0.0
@@ -166,11 +170,9 @@ class AdaptiveStepper(Stepper):
     def step(self, batch: pa.RecordBatch, piece: int | None = None) -> Iterator[Positions]:
         encoded, at = self.encoder.encode(batch), 0
         while at < batch.num_rows:
-            size = max(self.watch.policy.observed_every, int(self.pace * min(self.pause, _STEP)))
-            if piece is not None and size > piece:
-                size -= size % piece  # room for matches is made by what the last piece needed
+            size = self._stretch(batch.num_rows - at, piece)
             events, stretch = batch.slice(at, size), encoded.cut(at, at + size)
-            if self._is_time_to_look():
+            if self._is_time_to_look(len(stretch)):
                 if self._look(events, stretch):
                     batch, at = batch.slice(at), 0
                     encoded = self.encoder.encode(batch)
@@ -189,10 +191,22 @@ class AdaptiveStepper(Stepper):
                 share = 1.0 - self.wanted.cost_after / self.wanted.cost_before
                 _wasted[source] = _wasted.get(source, 0.0) + took * share
 
-    def _is_time_to_look(self) -> bool:
-        if self.looked is None or self.worked - self.looked >= self.pause:
+    def _stretch(self, events: int, piece: int | None) -> int:
+        """How many of the next events a kernel is given until the clock is looked at again. Stretches are alike as long
+        as the pace is, since room for matches is made by what the last stretch (or piece of it) needed."""
+        fitting = int(self.pace * min(self.pause, _STEP))
+        if not self.stretch or not self.stretch / 2 <= fitting <= 2 * self.stretch:
+            self.stretch = max(self.watch.policy.observed_every, fitting)
+        alike = math.ceil(events / math.ceil(events / self.stretch))
+        return alike if piece is None or alike < piece else alike - alike % piece
+
+    def _is_time_to_look(self, events: int) -> bool:
+        """Whether to look at the next so many events."""
+        if self.looked is None:
             return True
-        return self.pace_then > _SLOWER * self.pace
+        if events < min(self.watch.policy.observed_every, ENOUGH):
+            return False
+        return self.worked - self.looked >= self.pause or self.pace_then > _SLOWER * self.pace
 
     def _look(self, events: pa.RecordBatch, encoded: Batch) -> bool:
         """Look at the events that are next, and change the plan if that is better: whether it was changed, so that they

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cepheid.backends.adaptation import Watch
+from cepheid.backends.adaptation import ENOUGH, Watch
 from cepheid.backends.prepare import Prepared
 from cepheid.backends.stepping import encoder_for
 from cepheid.errors import InputProblem
@@ -20,8 +20,6 @@ from cepheid.optimize.adapt import Adaptive, Decision, Policy, trees_to_data, wi
 from cepheid.optimize.stats import RunningStats, Stats, from_json, to_json
 from cepheid.physical import Plan
 
-ENOUGH = 1_024
-"""How many events must have come for a look at the stream: fewer say little."""
 LOOKED_AT = 1 << 13
 """At how many events a look is taken."""
 
