@@ -8,7 +8,7 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -237,6 +237,21 @@ def test_events_wait_no_longer_than_their_own_batch_makes_them_and_none_of_it_is
     assert given.late is None and bucket.watermark == 90
     assert [(row["x"]["ts"], row["y"]["ts"]) for _, found in given.matches for row in found.to_pylist()] == [(2, 3)]
     assert sorted(bucket.waiting.column("ts").to_pylist()) == [95, 100]
+
+
+def test_a_batch_that_other_tasks_read_again_gives_the_same() -> None:
+    """After a failure a batch may be read by more tasks than before, and what it gave may have been handed over."""
+    rng = random.Random(7)
+    rows = [event(rng.choice("ABC"), number + rng.randint(0, 3), id=rng.randint(1, 9)) for number in range(120)]
+    batches = [batch(rows[start : start + 10]) for start in range(0, len(rows), 10)]
+
+    def steps(tasks: int) -> Iterator[tuple[Counter[str], int]]:
+        simulation = Simulation(planned("EVENT SEQ(A x, B y) WHERE [id] WITHIN 20", 4), tasks=tasks)
+        for given in batches:
+            yield multiset(simulation.run_one(given).matches["q"]), simulation.spark_watermark
+
+    for first, again in zip(steps(1), steps(7), strict=True):
+        assert first == again
 
 
 def test_events_of_one_time_in_several_batches_are_ordered_as_in_one() -> None:

@@ -161,6 +161,7 @@ class Bucket:
         return Given(late, matches, self.switches)
 
     def _take_in(self, arrived: Sequence[pa.RecordBatch], watermark: int) -> pa.RecordBatch | None:
+        arrived = [events for events in arrived if events.num_rows]
         if not arrived:
             return None
         events = joined(arrived)

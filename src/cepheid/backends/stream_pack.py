@@ -31,7 +31,10 @@ class Packet:
 
 
 def packets(plan: StreamPlan, given: pa.RecordBatch) -> Iterator[Packet]:
-    """The rows of a batch by bucket; an event that several keys spread goes to a bucket of each."""
+    """The rows of a batch by bucket; an event that several keys spread goes to a bucket of each.
+
+    Every bucket gets a packet, be it empty: how far time has come is then known to all, and the same whichever task
+    read which rows. A batch that is done again after a failure, by other tasks, releases the same events."""
     read = plan.reader.read(given, *plan.time.range)
     events, ticks = read.events, read.ticks
     latest = int(ticks.max()) if events.num_rows else None
@@ -41,13 +44,18 @@ def packets(plan: StreamPlan, given: pa.RecordBatch) -> Iterator[Packet]:
         return
     whole = _with_masks(plan, events, ticks)
     for number, key in enumerate(plan.keys):
-        places = number * plan.buckets + bucket_numbers(events, key, plan.buckets)
+        first = number * plan.buckets
+        without_events = set(range(first, first + (plan.buckets if key else 1)))
+        places = first + bucket_numbers(events, key, plan.buckets)
         order = np.argsort(places, kind="stable")
         ordered = whole.take(pa.array(order))
         edges = np.flatnonzero(np.diff(places[order], prepend=-1, append=-1))
         for start, end in pairwise(edges.tolist()):
             bucket = int(places[order[start]])
+            without_events.remove(bucket)
             yield Packet(bucket, False, ordered.slice(start, end - start), latest)
+        for bucket in sorted(without_events):
+            yield Packet(bucket, False, whole.slice(0, 0), latest)
 
 
 def _with_masks(plan: StreamPlan, events: pa.RecordBatch, ticks: Array) -> pa.RecordBatch:

@@ -17,8 +17,6 @@ from cepheid.backends.stream_plan import StreamPlan
 from cepheid.kernels import END_OF_TIME
 from cepheid.optimize.adapt import Switch
 
-_TASKS = 3
-
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
@@ -39,17 +37,31 @@ class Simulation:
     spark_watermark: int = 0
     """In milliseconds, as Spark counts it."""
     sizes: list[int] = field(default_factory=list)
+    tasks: int = 3
+    """How many tasks read a batch."""
 
     def run(self, batches: Iterable[pa.RecordBatch], *, end_of_time: bool = True) -> Simulated:
-        out = Simulated({query.name: [] for query in self.plan.queries}, [], [])
+        out = self._nothing()
         for batch in batches:
-            tasks = (packets(self.plan, part) for part in _parts(batch))
-            self._batch(list(chain.from_iterable(tasks)), self.watermark, out)
+            self._read(batch, out)
             # Spark runs a batch without data when the watermark has moved and something waits for it.
             self._batch([], self.watermark, out)
         if end_of_time:
             self._batch([], END_OF_TIME, out)
         return replace(out, states=tuple(self.sizes))
+
+    def run_one(self, batch: pa.RecordBatch) -> Simulated:
+        """One batch and nothing after it."""
+        out = self._nothing()
+        self._read(batch, out)
+        return out
+
+    def _nothing(self) -> Simulated:
+        return Simulated({query.name: [] for query in self.plan.queries}, [], [])
+
+    def _read(self, batch: pa.RecordBatch, out: Simulated) -> None:
+        tasks = (packets(self.plan, part) for part in _parts(batch, self.tasks))
+        self._batch(list(chain.from_iterable(tasks)), self.watermark, out)
 
     @property
     def watermark(self) -> int:
@@ -94,8 +106,8 @@ class Simulation:
         return self.plan.time.wake_at(wake, bucket.watermark) < self.spark_watermark
 
 
-def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _parts(batch: pa.RecordBatch, tasks: int) -> Iterator[pa.RecordBatch]:
     """A batch as several tasks read it, none of which knows what the others see."""
-    size = max(-(-batch.num_rows // _TASKS), 1)
+    size = max(-(-batch.num_rows // tasks), 1)
     for start in range(0, batch.num_rows, size):
         yield batch.slice(start, size)
