@@ -32,7 +32,7 @@ _log = logging.getLogger("cepheid.adaptation")
 
 Listener = Callable[[Switch], None]
 
-_STEP = 0.005
+_STEP = 0.002
 """The seconds that a kernel works at a stretch, at the pace so far: it may be slower all at once, and is to be stopped
 then."""
 ENOUGH = 1_024
@@ -155,7 +155,7 @@ class AdaptiveStepper(Stepper):
     looked: float | None = None
     """How long the kernels had worked when the stream was last looked at."""
     look: float = math.inf
-    """The least seconds that a look took: what the machine did besides is no part of it."""
+    """The least seconds that a look took: some are slow by chance."""
     pause: float = 0.0
     """How long they work until the next look: the longer a look takes, the longer."""
     stretch: int = 0
@@ -211,15 +211,15 @@ class AdaptiveStepper(Stepper):
     def _look(self, events: pa.RecordBatch, encoded: Batch) -> bool:
         """Look at the events that are next, and change the plan if that is better: whether it was changed, so that they
         must be encoded again for the new one."""
-        began = time.perf_counter()
+        began = time.thread_time()
         self.watch.observe(events, encoded)
-        self.look = took = min(self.look, time.perf_counter() - began)
+        self.look = took = min(self.look, time.thread_time() - began)
         decision = self.watch.decide(self.kernel.plan)
         unchanged = same_work(self.kernel.plan, decision.plan)
         self.wanted = None
         if not unchanged and not self._is_worth_it(decision):
             self.wanted = decision
-            took = time.perf_counter() - began  # the next look will search again
+            took = time.thread_time() - began  # the next look will search again
         least = self.watch.policy.seconds_between
         self.pause = max(least, _PAUSE * took) if least else 0.0
         self.looked, self.pace_then = self.worked, 0.0
