@@ -322,7 +322,7 @@ def _in_segments(query: str, segments: Sequence[pa.Table], choice: Choice, polic
 
 
 def figure_14(quick: bool) -> Report:
-    n, window, repeats = (400, 30, 1) if quick else (500_000, 100, 3)
+    n, window, repeats = (400, 30, 1) if quick else (1_000_000, 100, 2)
     query, segments = QUERY_6.format(window=window), _concatenated(n)
     policy = Adaptive(observed_every=100, seconds_between=0.0) if quick else Adaptive()
     runs: dict[str, list[list[Sample]]] = {variant: [] for variant in (*_FIXED, ADAPTIVE)}
