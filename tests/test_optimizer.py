@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +29,7 @@ from cepheid.optimize.stats import (
     from_sample,
     to_json,
 )
-from cepheid.physical import ConNode, LeafBuffer, NegNode, NseqNode, SeqNode, TreePlan, tree_text
+from cepheid.physical import ConNode, LeafBuffer, NegNode, NseqNode, SeqNode, tree_text
 from cepheid.semantics.common import expanded
 
 QUERY_4 = "PATTERN IBM;Sun;Oracle WHERE IBM.price > Sun.price WITHIN 200"
@@ -221,18 +220,12 @@ def test_algorithm_5_finds_the_best_of_all_plans(problem: tuple[str, Stats]) -> 
         assert best.cost <= min(costs) * (1 + 1e-9)
 
 
-def test_the_search_is_fast() -> None:
-    """Less than 10 ms for a pattern of length 20 (§5.2.3), on a machine that is not busy with other things."""
+def test_long_patterns_are_searched_whole() -> None:
+    """`python -m bench search` says how long it takes."""
     classes = [f"T{i}" for i in range(20)]
     tests = " AND ".join(f"{a}.x < {b}.x" for a, b in itertools.pairwise(classes))
-    found = situation(f"PATTERN {';'.join(classes)} WHERE {tests} WITHIN 9")
-    spent = []
-    for _ in range(5):
-        began = time.process_time()
-        plan = tree_plan(found)
-        spent.append(time.process_time() - began)
-    assert isinstance(plan, TreePlan)
-    assert min(spent) < 0.03
+    plan = tree_plan(situation(f"PATTERN {';'.join(classes)} WHERE {tests} WITHIN 9"))
+    assert [name for name in classes if name not in tree_text(plan.trees[0])] == []
 
 
 # --- statistics -------------------------------------------------------------------------------------------------------
