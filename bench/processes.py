@@ -8,38 +8,50 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
 def cpu_of_family(root: int) -> float:
     """CPU seconds of a process and of all processes under it, also of those that have ended and been waited for."""
-    spent: dict[int, float] = {}
-    parents: dict[int, int] = {}
+    family = _family(root)
+    return sum(sum(map(int, fields[11:15])) for fields in family.values()) / os.sysconf("SC_CLK_TCK")
+
+
+def _family(root: int) -> dict[int, list[str]]:
+    """A process and all processes under it, with what the system says of each after its name."""
+    known: dict[int, list[str]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                known[int(entry.name)] = (entry / "stat").read_text().rsplit(")", 1)[1].split()
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            parents[int(entry.name)] = int(fields[1])
-            spent[int(entry.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     family, grown = {root}, True
     while grown:
-        more = {pid for pid, parent in parents.items() if parent in family} - family
+        more = {pid for pid, fields in known.items() if int(fields[1]) in family} - family
         family, grown = family | more, bool(more)
-    return sum(spent[pid] for pid in family)
+    return {pid: known[pid] for pid in family if pid in known}
 
 
 @contextmanager
 def pinned(cores: int) -> Iterator[None]:
-    """This process, and whatever it starts meanwhile, on so many cores."""
+    """This process and all under it, and whatever they start meanwhile, on so many cores."""
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(before)[:cores])
+    _bind(set(sorted(before)[:cores]))
     try:
         yield
     finally:
-        os.sched_setaffinity(0, before)
+        _bind(before)
+
+
+def _bind(cores: set[int]) -> None:
+    """Each thread has cores of its own choice, and hands them down to those that it starts."""
+    for pid in _family(os.getpid()):
+        with suppress(FileNotFoundError):
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                with suppress(ProcessLookupError):
+                    os.sched_setaffinity(int(task.name), cores)
 
 
 _LOOP = "for _ in range(60_000_000): pass"

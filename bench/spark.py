@@ -242,7 +242,7 @@ def spark_cores(quick: bool) -> Report:
     with tempfile.TemporaryDirectory() as directory:
         path = stored(Path(directory), events, 3, keys)
         for cores in (1, 2):
-            with pinned(cores), running(f"local[{cores}]") as session:
+            with running(f"local[{cores}]") as session, pinned(cores):
                 run = partial(matched, query, path, session)
                 samples.append(measured(session, f"{cores}", "Cepheid, Parquet", events, run))
     ceiling = seconds_of_two(1) / seconds_of_two(2)
