@@ -70,10 +70,13 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
     # With a limit of bytes, Spark would compute the size of the whole batch again after every row.
     "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),
-    # Packing gives the same bytes whenever it is done again, so they need not be compared.
+}
+_UNCOMPARED: Mapping[str, str] = {
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
 }
+"""Where events are the same whenever they are read again, so are the bytes that they are packed into: Spark need not
+hash them to find out."""
 
 
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
@@ -164,6 +167,8 @@ class SparkStream:
         conf = self.session.conf
         tasks = self.partitions or self.session.sparkContext.defaultParallelism
         wanted = {**_SETTINGS, "spark.sql.shuffle.partitions": str(tasks)}
+        if self.frame._jdf.queryExecution().analyzed().deterministic():
+            wanted |= _UNCOMPARED
         if isinstance(self.checkpoint.place, LocalPlace) and conf.get(_FILE_MANAGER, None) is None:
             wanted[_FILE_MANAGER] = _WITHOUT_COMMANDS
         before = {name: conf.get(name, None) for name in wanted}
