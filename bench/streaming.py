@@ -27,7 +27,7 @@ from cepheid.datasets import synthetic
 _QUERY = "EVENT SEQ(E1 a, E2 b, E3 c) WHERE [attr1] WITHIN {window}"
 _WATERMARK = 100
 _PARTS = 4
-_WARMING_UP = 16
+_WARMING_UP = 30
 """Batches that are not measured: the JVM goes on compiling for that long and longer."""
 _PHASES = {
     "addBatch": "events, kernel, state, output",
@@ -98,7 +98,7 @@ def streamed(session: SparkSession, source: Path, work: Path, query: str) -> Bat
 
 
 def throughput(quick: bool) -> Report:
-    batches, size, keys, window = (3, 2_000, 50, 100) if quick else (32, 500_000, 10_000, 10_000)
+    batches, size, keys, window = (3, 2_000, 50, 100) if quick else (46, 500_000, 10_000, 10_000)
     query = _QUERY.format(window=window)
     with running("local[2]") as session, tempfile.TemporaryDirectory() as directory:
         source = files(Path(directory) / "source", batches, size, keys)
@@ -134,7 +134,7 @@ def throughput(quick: bool) -> Report:
 
 def overhead(quick: bool) -> Report:
     """Batches so small that their events cost nothing."""
-    batches, size, keys, window = (3, 100, 10, 50) if quick else (40, 1_000, 100, 1_000)
+    batches, size, keys, window = (3, 100, 10, 50) if quick else (60, 1_000, 100, 1_000)
     with running("local[2]") as session, tempfile.TemporaryDirectory() as directory:
         source = files(Path(directory) / "source", batches, size, keys)
         found = streamed(session, source, Path(directory), _QUERY.format(window=window))
