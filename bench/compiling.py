@@ -82,13 +82,13 @@ def compiling(quick: bool) -> Report:
     with tempfile.TemporaryDirectory() as shared:
         if not quick:
             _set_up(Path(shared))
-        for name in list(QUERIES)[: 1 if quick else None]:
+        names = list(QUERIES)[: 1 if quick else None]
+        caches = Path(shared)
+        for name in names:
             with tempfile.TemporaryDirectory() as directory:
                 samples.append(_sample(name, "first time, without set-up", Path(directory)))
-            caches = Path(shared)
             samples += [_sample(name, "first time", caches), _sample(name, "from disk", caches)]
-            other = "stacks" if name != "stacks" else "tree"
-            _sample(other, "", caches)
+        for name, other in zip(names, [*names[1:], names[0]], strict=True):
             samples.append(_sample(name, "from disk, compiler loaded", caches, other))
     return Report(
         "compiling",
