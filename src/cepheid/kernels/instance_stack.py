@@ -117,7 +117,7 @@ def rehashed_chains(chains: np.ndarray, base: int, room: int) -> np.ndarray:
         if chains[at + 1] >= base:
             live += 1
     capacity = 16
-    while capacity < 2 * (2 * live + room):
+    while capacity < 2 * (3 * live + room):  # so many that they are seldom looked through
         capacity *= 2
     larger = np.full(2 * capacity, EMPTY, chains.dtype)
     for at in range(0, chains.shape[0], 2):
