@@ -120,6 +120,34 @@ def test_agrees_with_the_oracle(rng: Random, options: dict[str, str | bool]) -> 
     assert found == by_oracle(query, stream)
 
 
+@pytest.mark.parametrize("window", ["", " WITHIN 6", " WITHIN 15"])
+@pytest.mark.parametrize("predicate", ["[id]", "1 = 1"])
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("A a, !(B x), C+ b[]", "a, x, b[]"),
+        ("A a, !(B x), C b, B c", "a, x, b, c"),
+        ("A a, B b, !(C x), B c", "a, b, x, c"),
+        ("A a, B b, B c", "a, b, c"),
+        ("A a, B* b[], C c", "a, b[], c"),
+        ("A a, B+ b[], C c", "a, b[], c"),
+    ],
+)
+def test_streams_with_many_open_runs_agree_with_the_oracle(
+    pattern: str, names: str, predicate: str, window: str
+) -> None:
+    """Runs that wait side by side, with few values to tell them apart, are what merging is about."""
+    text = f"PATTERN SEQ({pattern}) WHERE skip_till_next_match({names}) {{ {predicate} }}{window}"
+    for seed in range(4):
+        rng, time, rows = Random(seed), 0, []
+        for _ in range(50):
+            time += rng.choice([0, 1, 1, 2])
+            rows.append({"type": rng.choice("ABC"), "ts": time, "id": rng.randrange(3), "v": 0})
+        stream = stream_of(rows)
+        found, _ = by_kernel(kernel_of(bound(text, stream), stream, evaluator="runs"), stream, [rng.randrange(50)])
+        assert found == by_oracle(bound(text, stream), stream)
+
+
 def kernel_if_any(text: str, stream: Stream, options: dict[str, str | bool]) -> Kernel | None:
     """None for what is left to the reference, and for what the comparison with backtracking leaves out."""
     try:
@@ -230,6 +258,13 @@ def test_runs_that_wait_cost_nothing_until_their_event_comes() -> None:
     assert len(found) == 500
     assert counted["visited"] == 1  # runs with the same future wait as one
     assert counted["predicates"] == 0
+
+
+def test_runs_do_not_wait_as_one_where_an_event_must_be_absent() -> None:
+    """The B spoils the run that began before it, and not the one that began after it."""
+    rows = ticks(("A", 0, 1), ("B", 1, 1), ("A", 2, 1), ("C", 3, 1))
+    found, _ = run("PATTERN SEQ(A a, !(B b), C+ c[]) WHERE skip_till_next_match(a, b, c[]) { [id] }", rows)
+    assert found == [((2,), (3,))]
 
 
 def test_contiguity_ends_a_list_without_a_look() -> None:

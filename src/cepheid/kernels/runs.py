@@ -409,9 +409,11 @@ class _Basic(RunEdges):
 
     def _waits_as_one(self, state: int) -> bool:
         """Whether all runs of a partition that wait at a component are one: none of their events matters any more, so
-        they have the same future whenever they came. However many there are, an event then looks at one."""
+        they have the same future whenever they came. However many there are, an event then looks at one. Where an event
+        must be absent it matters when they came."""
         index = self._index_of(state)
-        return self.merges and not self.compared and index.awaited is None and not self.run.live(state)
+        without_past = not self.run.live(state) and not self.absences.all
+        return self.merges and not self.compared and index.awaited is None and without_past
 
     def _join_waiting(self, w: Writer, at: int, to: int) -> None:
         """The new run joins the one that waits at the component, or is the first to wait there."""
