@@ -7,14 +7,13 @@ second with its length; equal strings are equal words. Whatever does not fit thi
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from cepheid.kernels import Array
-from cepheid.kernels.jit import entry, machine_code, njit, when_compiling
+from cepheid.kernels.jit import entry, instruction, machine_code, njit
 
 _WORTH_COMPILING = 20_000
 _LONGEST = 15
@@ -88,29 +87,13 @@ def _word(data: Array, start: int, length: int) -> int:
     return word
 
 
-def _eight_bytes(data: Array, at: int) -> int:
-    """The number that lies anywhere among bytes; compiled it is one instruction."""
-    return int.from_bytes(data[at : at + _WORD].tobytes(), "little", signed=True)
-
-
-@when_compiling
-def _teach_numba() -> None:
+def _load(builder: Any, address: Any) -> Any:
     from llvmlite import ir
-    from numba import types
-    from numba.extending import intrinsic, overload
 
-    @intrinsic
-    def load(_context: Any, data: Any, at: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-            address = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer())
-            return builder.load(address, align=1)
+    return builder.load(builder.bitcast(address, ir.IntType(64).as_pointer()), align=1)
 
-        return types.int64(data, at), generate
 
-    @overload(_eight_bytes)
-    def compiled(data: Any, at: Any) -> Callable[..., int]:
-        def load_them(data: Any, at: Any) -> int:
-            return load(data, at)  # type: ignore[call-arg]  # Numba passes the typing context
-
-        return load_them
+@instruction("int64", _load)
+def _eight_bytes(array: Array, at: int) -> int:
+    """The number that lies anywhere among bytes."""
+    return int.from_bytes(array[at : at + _WORD].tobytes(), "little", signed=True)

@@ -37,10 +37,36 @@ def entry(function: F) -> F:
     return njit(function)
 
 
-def when_compiling(lesson: Callable[[], None]) -> Callable[[], None]:
-    """Something to teach Numba before it compiles anything."""
-    _lessons.append(lesson)
-    return lesson
+def instruction(result: str, emit: Callable[[Any, Any], Any]) -> Callable[[F], F]:
+    """A function of an array and a place in it that is one instruction of the machine where compiled code calls it:
+    `emit` makes it with LLVM's builder, of the address of the place. `result` is Numba's name of its type."""
+
+    def taught(function: F) -> F:
+        _lessons.append(lambda: _teach(function, result, emit))
+        return function
+
+    return taught
+
+
+def _teach(function: Callable[..., Any], result: str, emit: Callable[[Any, Any], Any]) -> None:
+    from numba import types
+    from numba.extending import intrinsic, overload
+
+    @intrinsic
+    def emitted(_context: Any, array: Any, at: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+            made = emit(builder, builder.gep(data, [arguments[1]]))
+            return context.get_dummy_value() if result == "void" else made
+
+        return getattr(types, result)(array, at), generate
+
+    @overload(function)
+    def compiled(array: Any, at: Any) -> Callable[..., Any]:
+        def call(array: Any, at: Any) -> Any:
+            return emitted(array, at)  # type: ignore[call-arg]  # Numba passes the typing context
+
+        return call
 
 
 def prepare_helpers() -> None:

@@ -417,15 +417,22 @@ class _Basic(RunEdges):
 
     def _join_waiting(self, w: Writer, at: int, to: int) -> None:
         """The new run joins the one that waits at the component, or is the first to wait there."""
-        began, before = self._origin(at)
         index = self._index_of(to)
         w(f"q = {index.name}[{index.head(to)}]")
         with w.block("if q != EMPTY:"):
-            w(f"add_node(node, nodes, row, {to}, {before}, {began})")
-            w("unite(node, nodes + NODE_SIZE, nodes, run[q + NODE])", "nodes += NODE_SIZE")
-            w("run[q + NODE] = nodes", "run[q + BEGAN] = node[nodes + BEGAN]", "nodes += NODE_SIZE", "merged += 1")
+            self._unite(w, at, to)
         with w.block("else:"):
             self._add(w, at, to)
+
+    def _unite(self, w: Writer, at: int, to: int) -> None:
+        """The run `q` stands for the new one as well."""
+        began, before = self._origin(at)
+        w(f"add_node(node, nodes, row, {to}, {before}, {began})")
+        w("unite(node, nodes + NODE_SIZE, nodes, run[q + NODE])", "nodes += NODE_SIZE")
+        self._lead_to_last_node(w)
+
+    def _lead_to_last_node(self, w: Writer) -> None:
+        w("run[q + NODE] = nodes", "run[q + BEGAN] = node[nodes + BEGAN]", "nodes += NODE_SIZE", "merged += 1")
 
     def _differing(self, state: int) -> list[Value]:
         """The values in which runs that an event brings into a state can differ."""
@@ -453,12 +460,10 @@ class _Basic(RunEdges):
             self._look_for_equal(w, state, source)
         with w.block("if q != EMPTY:"):
             if starts:
-                w(f"add_node(node, nodes, row, {state}, EMPTY, m)")
-                w("unite(node, nodes + NODE_SIZE, nodes, run[q + NODE])", "nodes += NODE_SIZE")
+                self._unite(w, NOWHERE, state)
             else:
                 w("join(node, run[q + NODE], run[r + NODE], nodes)")
-            w("run[q + NODE] = nodes", "run[q + BEGAN] = node[nodes + BEGAN]", "nodes += NODE_SIZE")
-            w("merged += 1")
+                self._lead_to_last_node(w)
         with w.block("else:"):
             otherwise()
             if self._merges_by_target(state):
