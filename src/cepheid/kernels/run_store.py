@@ -5,8 +5,9 @@ node at n. Rows are short, so that all of one lies close together, and a kernel 
 
 The buffer is a table of nodes. An *event node* is an event selected for a component, with the node selected before it
 (PREV, EMPTY for a run's first event): runs that have a beginning in common share its nodes, and a match is read off by
-following PREV. A *union node* has an ALT besides: the runs that were merged into one (§5.2.2) are all those that lead
-back through PREV or through ALT. BEGAN is where the youngest run that leads back through a node began, so that members
+following PREV. Runs that were merged into one (§5.2.2) are all those that lead back through a node or through its ALT;
+a *union node* (STEP is UNION) has no event of its own, only two nodes to lead back through, PREV and ALT. OWN is where
+the youngest run began that leads back through a node's own event, and BEGAN counts those through ALT too, so that runs
 that have left the window are passed over without a look. A node is younger than those it leads to.
 
 Runs wait in lists, one for each partition and component, whose heads lie in an *index*: a hash table, each slot of
@@ -20,11 +21,13 @@ import numpy as np
 
 from cepheid.kernels.arrays import EMPTY, grown
 from cepheid.kernels.jit import njit
+from cepheid.kernels.prefetch import prefetch
 
 BEGAN = 0
 """Where a run began in the window's measure; of nodes and runs alike."""
-ROW, PREV, ALT, STEP, DEPTH, NODE_SIZE = 1, 2, 3, 4, 5, 6
-"""A node: the event's position, the nodes it leads to, its component, and a bound on the nodes of a way back."""
+ROW, PREV, ALT, STEP, OWN, NODE_SIZE = 1, 2, 3, 4, 5, 6
+"""A node: the event's position, the nodes it leads to, its component, and where the youngest run through it began."""
+UNION = -1
 NEXT, NODE, RUN_SIZE = 1, 2, 3
 """A run: the next one in its list, and where its events are. Its values follow."""
 BEFORE, LAST_ROW, LAST_STEP, FLOOR, FOUND_SIZE = 0, 1, 2, 3, 4
@@ -171,29 +174,30 @@ def forward_runs(run: np.ndarray, top: int, size: int, marks: np.ndarray) -> Non
 @njit
 def compact(node: np.ndarray, marks: np.ndarray) -> int:
     """Keep what the marked nodes lead to, within their windows, and leave in `marks` where each node went; where the
-    kept ones end. A union of which one side has expired is its other side."""
+    kept ones end. A node of which one side has expired is its other side."""
     for i in range(marks.shape[0] - 1, -1, -1):
-        floor = marks[i]
+        floor, n = marks[i], i * NODE_SIZE
         if floor != UNREACHED:
-            for child in (node[i * NODE_SIZE + PREV], node[i * NODE_SIZE + ALT]):
-                if child != EMPTY and node[child + BEGAN] >= floor:
-                    marks[child // NODE_SIZE] = min(marks[child // NODE_SIZE], floor)
+            if node[n + PREV] != EMPTY and node[n + OWN] >= floor:
+                marks[node[n + PREV] // NODE_SIZE] = min(marks[node[n + PREV] // NODE_SIZE], floor)
+            if node[n + ALT] != EMPTY and node[node[n + ALT] + BEGAN] >= floor:
+                marks[node[n + ALT] // NODE_SIZE] = min(marks[node[n + ALT] // NODE_SIZE], floor)
     kept = 0
     for i in range(marks.shape[0]):
-        if marks[i] == UNREACHED:
+        floor, n = marks[i], i * NODE_SIZE
+        if floor == UNREACHED:
             continue
-        n = i * NODE_SIZE
-        left = EMPTY if node[n + PREV] == EMPTY else marks[node[n + PREV] // NODE_SIZE]
-        right = EMPTY if node[n + ALT] == EMPTY else marks[node[n + ALT] // NODE_SIZE]
-        if left == UNREACHED:
-            marks[i] = right
-        elif right == UNREACHED:
-            marks[i] = left
+        alt = EMPTY if node[n + ALT] == EMPTY else marks[node[n + ALT] // NODE_SIZE]
+        alt = EMPTY if alt == UNREACHED else alt
+        prev = EMPTY if node[n + PREV] == EMPTY else marks[node[n + PREV] // NODE_SIZE]
+        if node[n + OWN] < floor:
+            marks[i] = alt
+        elif node[n + STEP] == UNION and alt == EMPTY:
+            marks[i] = prev
         else:
             marks[i] = kept
-            add_node(node, kept, node[n + ROW], node[n + STEP], left, node[n + BEGAN])
-            if right != EMPTY:
-                unite(node, kept, left, right)
+            alt_began = ALWAYS if alt == EMPTY else node[alt + BEGAN]
+            add_union(node, kept, node[n + ROW], node[n + STEP], prev, node[n + OWN], alt, alt_began)
             kept += NODE_SIZE
     return kept
 
@@ -221,46 +225,49 @@ def forward_waiting(waiting: np.ndarray, items: np.ndarray, waits: int, marks: n
 @njit
 def add_node(node: np.ndarray, n: int, row: int, step: int, before: int, began: int) -> None:
     """Select an event for a component after the node `before` (EMPTY: as the first event of a run)."""
-    node[n + BEGAN] = began
-    node[n + ROW] = row
-    node[n + PREV] = before
-    node[n + ALT] = EMPTY
-    node[n + STEP] = step
-    node[n + DEPTH] = 1 if before == EMPTY else node[before + DEPTH] + 1
+    add_union(node, n, row, step, before, began, EMPTY, began)
 
 
 @njit
-def unite(node: np.ndarray, n: int, one: int, other: int) -> None:
-    """Make a node a union of two others."""
-    node[n + ROW] = node[one + ROW]
-    node[n + BEGAN] = max(node[one + BEGAN], node[other + BEGAN])
-    node[n + PREV] = one
-    node[n + ALT] = other
-    node[n + DEPTH] = 1 + max(node[one + DEPTH], node[other + DEPTH])
+def add_union(node: np.ndarray, n: int, row: int, step: int, before: int, began: int, alt: int, alt_began: int) -> None:
+    """Select an event for a component after the node `before`, or else go back through the node `alt`."""
+    node[n + BEGAN] = max(began, alt_began)
+    node[n + ROW] = row
+    node[n + PREV] = before
+    node[n + ALT] = alt
+    node[n + STEP] = step
+    node[n + OWN] = began
 
 
 @njit
 def join(node: np.ndarray, event: int, joining: int, n: int) -> None:
     """Let what leads to `joining` lead to an event node too. The event moves to the new node, so that it stays younger
     than the union, which takes its old place."""
-    row = node[event + ROW]
-    unite(node, event, joining, node[event + PREV])
-    add_node(node, n, row, node[event + STEP], event, node[event + BEGAN])
+    row, step, before = node[event + ROW], node[event + STEP], node[event + PREV]
+    add_union(node, event, row, UNION, joining, node[joining + BEGAN], before, node[before + BEGAN])
+    add_node(node, n, row, step, event, node[event + BEGAN])
+
+
+@njit
+def _length(node: np.ndarray, n: int) -> int:
+    """How many events a run has that no merging has touched."""
+    length = 0
+    while n != EMPTY:
+        length += 1
+        n = node[n + PREV]
+    return length
 
 
 @njit
 def precedes(node: np.ndarray, found: np.ndarray, one: int, other: int) -> bool:
     """Of two runs that were completed by the same event and that no merging has touched, whether the first comes first:
     the one that started first, and of those the one whose events come earlier, or for an earlier component."""
-    size = 1 + max(
-        0 if found[one + BEFORE] == EMPTY else node[found[one + BEFORE] + DEPTH],
-        0 if found[other + BEFORE] == EMPTY else node[found[other + BEFORE] + DEPTH],
-    )
+    size = 1 + max(_length(node, found[one + BEFORE]), _length(node, found[other + BEFORE]))
     chosen = np.full((2, size, 2), EMPTY, np.int64)
     for which in range(2):
         i = other if which else one
         n = found[i + BEFORE]
-        at = 0 if n == EMPTY else node[n + DEPTH]
+        at = _length(node, n)
         chosen[which, at, 0], chosen[which, at, 1] = found[i + LAST_ROW], found[i + LAST_STEP]
         while n != EMPTY:
             at -= 1
@@ -291,25 +298,30 @@ def write_matches(
     rows, steps = np.empty(size, np.int64), np.empty(size, np.int64)
     later_node, later_length = np.empty(size, np.int64), np.empty(size, np.int64)
     for i in range(0, count, FOUND_SIZE):
+        # ask for the nodes of later matches, so that they are there in time
+        if i + 16 * FOUND_SIZE < count:
+            prefetch(node, found[i + 16 * FOUND_SIZE + BEFORE])
+        if i + 8 * FOUND_SIZE < count and found[i + 8 * FOUND_SIZE + BEFORE] != EMPTY:
+            prefetch(node, node[found[i + 8 * FOUND_SIZE + BEFORE] + PREV])
         n, floor, length, later = found[i + BEFORE], found[i + FLOOR], 0, 0
-        if n != EMPTY and node[n + DEPTH] > size:
-            size = 2 * node[n + DEPTH]
-            rows, steps = np.empty(size, np.int64), np.empty(size, np.int64)
-            later_node, later_length = np.empty(size, np.int64), np.empty(size, np.int64)
         while True:
             while n != EMPTY:
-                if node[n + ALT] == EMPTY:
-                    rows[length] = node[n + ROW]
-                    steps[length] = node[n + STEP]
-                    length += 1
-                    n = node[n + PREV]
-                elif node[node[n + PREV] + BEGAN] < floor:
-                    n = node[n + ALT]
-                else:
-                    if node[node[n + ALT] + BEGAN] >= floor:
+                if max(length, later) == size:
+                    size *= 2
+                    rows, steps = grown(rows, size), grown(steps, size)
+                    later_node, later_length = grown(later_node, size), grown(later_length, size)
+                while n != EMPTY and length < size and later < size:
+                    if node[n + OWN] < floor:
+                        n = node[n + ALT]
+                        continue
+                    if node[n + ALT] != EMPTY and node[node[n + ALT] + BEGAN] >= floor:
                         later_node[later] = node[n + ALT]
                         later_length[later] = length
                         later += 1
+                    if node[n + STEP] != UNION:
+                        rows[length] = node[n + ROW]
+                        steps[length] = node[n + STEP]
+                        length += 1
                     n = node[n + PREV]
             values = grown(values, written + length + 1)
             bounds = grown(bounds, ends + width + 1)
@@ -339,6 +351,7 @@ def write_matches(
 _CONSTANTS = "ALWAYS, BEFORE, BEGAN, FLOOR, FOUND_SIZE, LAST_ROW, LAST_STEP, NEXT, NODE, NODE_SIZE, ROW, UNREACHED"
 _HELPERS = (
     add_node,
+    add_union,
     as_float,
     compact,
     first_slot,
@@ -352,7 +365,6 @@ _HELPERS = (
     release,
     slot_in,
     sweep,
-    unite,
     write_matches,
 )
 IMPORTS = f"""from {__name__} import (

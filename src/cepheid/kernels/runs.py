@@ -221,17 +221,24 @@ class _Basic(RunEdges):
         self.absences.push(w)
 
     def _look_ahead(self, w: Writer) -> None:
-        """Ask for the memory that an event further on will look at: the slot of its partition."""
+        """Ask for the memory that events further on will look at: the slots of their partitions, then the first runs
+        of these."""
         index = self.indexes[0]
         if index.key:
-            w("# ask for what a later event will look at, so that it is there in time")
-            wanted = "" if self.contiguous else f" and mask[e + {prefetch.AHEAD}] & np.uint64({self._relevant_bits()})"
-            parts = [key_part(self._later_term(name), False) for name in index.key]
-            with w.block(f"if e + {prefetch.AHEAD} < far{wanted}:"):
-                w(f"prefetch({index.name}, {index.first(parts)})")
+            w("# ask for what later events will look at, so that it is there in time")
+            for distance in (prefetch.AHEAD, prefetch.SOON):
+                wanted = "" if self.contiguous else f" and mask[e + {distance}] & np.uint64({self._relevant_bits()})"
+                slot = index.first([key_part(self._later_term(name, distance), False) for name in index.key])
+                with w.block(f"if e + {distance} < far{wanted}:"):
+                    if distance == prefetch.AHEAD:
+                        w(f"prefetch({index.name}, {slot})")
+                        continue
+                    w(f"later = {slot}")
+                    for state in index.states:
+                        w(f"prefetch(run, {index.name}[{index.head(state, 'later')}])")
 
-    def _later_term(self, name: str) -> Term:
-        return Term(f"column{self.run.column[name]}[e + {prefetch.AHEAD}]", self.plan.columns[name])
+    def _later_term(self, name: str, distance: int) -> Term:
+        return Term(f"column{self.run.column[name]}[e + {distance}]", self.plan.columns[name])
 
     def _relevant_bits(self) -> int:
         return sum({1 << bit for step in self.plan.steps for bit in (step.begin, step.take) if bit is not None})
@@ -427,8 +434,7 @@ class _Basic(RunEdges):
     def _unite(self, w: Writer, at: int, to: int) -> None:
         """The run `q` stands for the new one as well."""
         began, before = self._origin(at)
-        w(f"add_node(node, nodes, row, {to}, {before}, {began})")
-        w("unite(node, nodes + NODE_SIZE, nodes, run[q + NODE])", "nodes += NODE_SIZE")
+        w(f"add_union(node, nodes, row, {to}, {before}, {began}, run[q + NODE], run[q + BEGAN])")
         self._lead_to_last_node(w)
 
     def _lead_to_last_node(self, w: Writer) -> None:
