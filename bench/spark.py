@@ -26,7 +26,8 @@ from bench import spark as this_module
 from bench.measure import Found, Sample
 from bench.processes import cpu_of_family, pinned, seconds_of_two
 from bench.report import Benchmark, Column, Report
-from cepheid.backends import spark_batch, spark_worker
+from cepheid.backends import spark_batch
+from cepheid.backends.spark import worker as spark_worker
 from cepheid.datasets import synthetic
 
 OBVIOUS = "read, repartition, sort, count"

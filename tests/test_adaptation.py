@@ -34,10 +34,10 @@ from cepheid.backends.observation import Observer
 from cepheid.backends.prepare import Prepared, Wishes
 from cepheid.backends.sources import Columns, attribute_types
 from cepheid.backends.stepping import TIME, TYPE, encoder_for
-from cepheid.backends.stream_adaptation import Adapted
-from cepheid.backends.stream_plan import Shape, StreamPlan, plan_stream
-from cepheid.backends.stream_reader import RowReader
-from cepheid.backends.stream_simulation import Simulation
+from cepheid.backends.stream.adaptation import Adapted
+from cepheid.backends.stream.plan import Shape, StreamPlan, plan_stream
+from cepheid.backends.stream.reader import RowReader
+from cepheid.backends.stream.simulation import Simulation
 from cepheid.errors import CepheidError, InputProblem
 from cepheid.events import Clock, Schema
 from cepheid.kernels import Kernel, counters

@@ -23,8 +23,8 @@ from typer.testing import CliRunner
 
 import cepheid
 from cepheid import expr as ex
-from cepheid.backends.spark_api import spark_job
-from cepheid.backends.spark_parquet import may_matter
+from cepheid.backends.spark.api import spark_job
+from cepheid.backends.spark.parquet import may_matter
 from cepheid.binding import bind
 from cepheid.cli import app
 from cepheid.codegen.spark import EventColumns

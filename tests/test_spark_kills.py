@@ -35,7 +35,7 @@ from stream_harness import (
 )
 
 import cepheid
-from cepheid.backends.stream_output import file_sink
+from cepheid.backends.stream.output import file_sink
 
 pytestmark = pytest.mark.spark
 

@@ -36,12 +36,12 @@ from stream_harness import (
 from typer.testing import CliRunner
 
 import cepheid
-from cepheid.backends.places import HadoopPlace
 from cepheid.backends.spark_stream import OBSERVED, WATERMARK_DELAY, RunningStream
-from cepheid.backends.stream_inspect import read_state
-from cepheid.backends.stream_metrics import Metrics
-from cepheid.backends.stream_output import batch_name
-from cepheid.backends.stream_spread import group_numbers, spark_hashes
+from cepheid.backends.stream.inspect import read_state
+from cepheid.backends.stream.metrics import Metrics
+from cepheid.backends.stream.output import batch_name
+from cepheid.backends.stream.places import HadoopPlace
+from cepheid.backends.stream.spread import group_numbers, spark_hashes
 from cepheid.cli import app
 from cepheid.errors import InputProblem
 from cepheid.events import TIMESTAMP_CLOCK

@@ -19,24 +19,24 @@ import pytest
 from golden_cases import Case, all_cases
 
 import cepheid
-from cepheid.backends import stream_state
-from cepheid.backends.checkpoint import Checkpoint
 from cepheid.backends.files import Input
 from cepheid.backends.job import QueryText, Settings, execute
 from cepheid.backends.matches import write_json_lines
-from cepheid.backends.places import LocalPlace
 from cepheid.backends.prepare import Wishes
 from cepheid.backends.sources import Columns, attribute_types
-from cepheid.backends.stream_bucket import Bucket, Workshop
-from cepheid.backends.stream_input import DirectoryInput
-from cepheid.backends.stream_output import FileSink, as_json_lines, read_output
-from cepheid.backends.stream_pack import bucket_numbers, packets
-from cepheid.backends.stream_plan import STATE_FORMAT, Shape, StreamPlan, plan_stream
-from cepheid.backends.stream_reader import RowReader
-from cepheid.backends.stream_simulation import Simulated, Simulation
-from cepheid.backends.stream_spool import Spool, path_on
-from cepheid.backends.stream_spread import group_numbers, spark_hashes
-from cepheid.backends.stream_time import EventTime, parse_duration
+from cepheid.backends.stream import state as stream_state
+from cepheid.backends.stream.bucket import Bucket, Workshop
+from cepheid.backends.stream.checkpoint import Checkpoint
+from cepheid.backends.stream.input import DirectoryInput
+from cepheid.backends.stream.output import FileSink, as_json_lines, read_output
+from cepheid.backends.stream.pack import bucket_numbers, packets
+from cepheid.backends.stream.places import LocalPlace
+from cepheid.backends.stream.plan import STATE_FORMAT, Shape, StreamPlan, plan_stream
+from cepheid.backends.stream.reader import RowReader
+from cepheid.backends.stream.simulation import Simulated, Simulation
+from cepheid.backends.stream.spool import Spool, path_on
+from cepheid.backends.stream.spread import group_numbers, spark_hashes
+from cepheid.backends.stream.time import EventTime, parse_duration
 from cepheid.errors import CepheidError, InputProblem, NotAvailable
 from cepheid.events import TIMESTAMP_CLOCK, Clock, Schema
 from cepheid.kernels import END_OF_TIME

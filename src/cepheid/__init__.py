@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from cepheid.backends.api import explain as explain
     from cepheid.backends.api import match as match
     from cepheid.backends.api import statistics as statistics
-    from cepheid.backends.spark_api import matches as matches
-    from cepheid.backends.spark_session import session as session
-    from cepheid.backends.stream_api import stream as stream
-    from cepheid.backends.stream_output import read_output as read_output
+    from cepheid.backends.spark.api import matches as matches
+    from cepheid.backends.spark.session import session as session
+    from cepheid.backends.stream.api import stream as stream
+    from cepheid.backends.stream.output import read_output as read_output
     from cepheid.backends.verify import Verification as Verification
     from cepheid.backends.verify import verify as verify
     from cepheid.errors import CepheidError as CepheidError
@@ -44,10 +44,10 @@ _HOMES = {
     "match": "cepheid.backends.api",
     "explain": "cepheid.backends.api",
     "statistics": "cepheid.backends.api",
-    "matches": "cepheid.backends.spark_api",
-    "session": "cepheid.backends.spark_session",
-    "stream": "cepheid.backends.stream_api",
-    "read_output": "cepheid.backends.stream_output",
+    "matches": "cepheid.backends.spark.api",
+    "session": "cepheid.backends.spark.session",
+    "stream": "cepheid.backends.stream.api",
+    "read_output": "cepheid.backends.stream.output",
     "verify": "cepheid.backends.verify",
     "Verification": "cepheid.backends.verify",
     "Adaptive": "cepheid.optimize.adapt",

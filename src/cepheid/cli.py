@@ -251,7 +251,7 @@ def run_command(
         column_names(parsed)
         job = parquet_job(written, parsed, inputs, settings)
         if job is not None and backend == "spark":
-            from cepheid.backends.spark_parquet_job import SparkParquetJob  # Spark, which takes seconds to start
+            from cepheid.backends.spark.parquet_job import SparkParquetJob  # Spark, which takes seconds to start
 
             job = SparkParquetJob.of(job)
         if job is not None:

@@ -73,8 +73,8 @@ def stream_command(
     Events wait until the watermark has passed them, so that any order within it gives the same matches. Later ones go
     to the late output. After a stop or a crash the same command goes on where the stream was.
     """
-    from cepheid.backends.directory_stream import Directories, DirectoryStream
-    from cepheid.backends.stream_spool import Watch
+    from cepheid.backends.stream.directory import Directories, DirectoryStream
+    from cepheid.backends.stream.spool import Watch
     from cepheid.stream_view import View
 
     written = _queries(query_file, query, dialect)
@@ -162,8 +162,8 @@ def state_command(
     master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
 ) -> None:
     """What a stream keeps: its buckets and keys, how much of each, and its oldest event."""
-    from cepheid.backends.spark_session import session
-    from cepheid.backends.stream_inspect import read_state
+    from cepheid.backends.spark.session import session
+    from cepheid.backends.stream.inspect import read_state
     from cepheid.stream_view import state_lines
 
     for line in state_lines(read_state(checkpoint, session(master)), keys):

@@ -96,7 +96,7 @@ def _spark(log: Path, console: Console) -> Iterator[None]:
         yield
         return
     with console.status("Starting Spark on this machine"):
-        from cepheid.backends.spark_session import session
+        from cepheid.backends.spark.session import session
 
         with _errors_into(log):
             spark = session(settings=_QUICK)
@@ -143,7 +143,7 @@ def _show(example: Example, directory: Path, console: Console) -> None:
 
 def _run(example: Example, query: Query, directory: Path) -> tuple[int, Plan | None]:
     """The number of matches, which are written, and the plan that found them."""
-    from cepheid.backends.spark_parquet_job import SparkParquetJob
+    from cepheid.backends.spark.parquet_job import SparkParquetJob
 
     written, inputs = QueryText(example.text, example.file), [Input(str(directory / f"{example.data}.parquet"))]
     settings = Settings("spark", time_unit=example.time_unit, params=example.params)

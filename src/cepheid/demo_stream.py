@@ -22,8 +22,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from cepheid import datasets, report
 from cepheid.backends.api import match
 from cepheid.backends.matches import dumps, make_directory
-from cepheid.backends.places import LocalPlace
-from cepheid.backends.stream_output import read_output
+from cepheid.backends.stream.output import read_output
+from cepheid.backends.stream.places import LocalPlace
 from cepheid.errors import CepheidError
 
 FILES, EVENTS_A_FILE = 16, 2_000

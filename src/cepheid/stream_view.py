@@ -14,8 +14,8 @@ from cepheid.backends.files import timestamp_text
 from cepheid.events import Clock
 
 if TYPE_CHECKING:
-    from cepheid.backends.stream_inspect import BucketState, StreamState
-    from cepheid.backends.stream_metrics import Metrics
+    from cepheid.backends.stream.inspect import BucketState, StreamState
+    from cepheid.backends.stream.metrics import Metrics
 
 
 class View:

@@ -51,7 +51,7 @@ def backend(name: str, adaptive: bool = False, stats: Stats | None = None) -> Ru
 
         return partial(local_events.run, adaptive=adaptive, stats=stats)
     if name == "spark":
-        from cepheid.backends import spark_files  # Spark, which takes seconds to start
+        from cepheid.backends.spark import files as spark_files  # Spark, which takes seconds to start
 
         return partial(spark_files.run, stats=stats)
     raise InputProblem(

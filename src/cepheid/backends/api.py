@@ -67,7 +67,7 @@ def match(
                 "a query over tables in Spark has the same plan all the time",
                 expected="`adaptive` for events outside Spark, or for `cepheid.stream`",
             )
-        from cepheid.backends import spark_api  # Spark, which takes seconds to load
+        from cepheid.backends.spark import api as spark_api  # Spark, which takes seconds to load
 
         return spark_api.match(
             query,
@@ -120,7 +120,7 @@ def explain(
     if level not in LEVELS:
         raise InputProblem(f"there is no level `{shown(level)}`", expected=f"one of {listing(LEVELS)}")
     if is_spark(events):
-        from cepheid.backends import spark_api
+        from cepheid.backends.spark import api as spark_api
 
         return spark_api.explain(
             query,
@@ -169,7 +169,7 @@ def statistics(
     `match(..., stats=...)`. Of a Spark DataFrame they are counted in one pass over its rows."""
     parsed = parse(query, dialect) if isinstance(query, str) else query
     if is_spark(events):
-        from cepheid.backends import spark_stats
+        from cepheid.backends.spark import stats as spark_stats
 
         return spark_stats.statistics(parsed, events, Columns(type_column, time_column), params or {}, time_unit)
     opened = frames.opened(events, Columns(type_column, time_column))

@@ -17,9 +17,9 @@ from cepheid.backends.gather import Gatherer
 from cepheid.backends.local import is_made_by_oracle
 from cepheid.backends.prepare import NO_WISHES, Prepared, Wishes, prepare
 from cepheid.backends.sources import columns_read, readable_schema
-from cepheid.backends.spark_events import SparkEvents
-from cepheid.backends.spark_parquet import ParquetFiles, ReadTask
-from cepheid.backends.spark_worker import (
+from cepheid.backends.spark.events import SparkEvents
+from cepheid.backends.spark.parquet import ParquetFiles, ReadTask
+from cepheid.backends.spark.worker import (
     BUCKET,
     MASKS,
     NO_EVENT,

@@ -24,15 +24,15 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from cepheid.backends.adaptation import told as told_switch
-from cepheid.backends.checkpoint import Checkpoint, Ownership
-from cepheid.backends.places import LocalPlace
-from cepheid.backends.stream_failure import Failure
-from cepheid.backends.stream_metrics import Metrics, MetricsListener, Tally, metrics_of
-from cepheid.backends.stream_output import END_OF_TIME_NAME, Sink, batch_name
-from cepheid.backends.stream_pack import from_bytes
-from cepheid.backends.stream_plan import StreamPlan
-from cepheid.backends.stream_reader import REJECTS as REJECT_SCHEMA
-from cepheid.backends.stream_worker import (
+from cepheid.backends.stream.checkpoint import Checkpoint, Ownership
+from cepheid.backends.stream.failure import Failure
+from cepheid.backends.stream.metrics import Metrics, MetricsListener, Tally, metrics_of
+from cepheid.backends.stream.output import END_OF_TIME_NAME, Sink, batch_name
+from cepheid.backends.stream.pack import from_bytes
+from cepheid.backends.stream.places import LocalPlace
+from cepheid.backends.stream.plan import StreamPlan
+from cepheid.backends.stream.reader import REJECTS as REJECT_SCHEMA
+from cepheid.backends.stream.worker import (
     GIVEN,
     LATE,
     MATCHES,

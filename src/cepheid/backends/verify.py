@@ -20,9 +20,9 @@ from cepheid.backends.files import unit_of
 from cepheid.backends.local import Run, prepare_for
 from cepheid.backends.prepare import Wishes
 from cepheid.backends.sources import Columns, Source, TableSource, schema_of
-from cepheid.backends.stream_plan import Shape, StreamPlan, plan_stream
-from cepheid.backends.stream_reader import NUMBER, RowReader
-from cepheid.backends.stream_simulation import Simulation
+from cepheid.backends.stream.plan import Shape, StreamPlan, plan_stream
+from cepheid.backends.stream.reader import NUMBER, RowReader
+from cepheid.backends.stream.simulation import Simulation
 from cepheid.backends.tables import plain
 from cepheid.errors import InputProblem
 from cepheid.lang import parse

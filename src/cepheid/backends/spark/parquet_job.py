@@ -12,10 +12,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from cepheid.backends.local import Progress, is_made_by_oracle
 from cepheid.backends.parquet_job import ParquetJob
 from cepheid.backends.sources import readable_schema
+from cepheid.backends.spark.events import SparkEvents
+from cepheid.backends.spark.parquet import ParquetFiles, StoredFile
+from cepheid.backends.spark.session import session
 from cepheid.backends.spark_batch import SparkJob
-from cepheid.backends.spark_events import SparkEvents
-from cepheid.backends.spark_parquet import ParquetFiles, StoredFile
-from cepheid.backends.spark_session import session
 from cepheid.optimize.distribution import distribution
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from cepheid.backends.sources import Columns, attribute_types, require_time_column
-from cepheid.backends.spark_parquet import ParquetFiles
+from cepheid.backends.spark.parquet import ParquetFiles
 from cepheid.codegen.spark import column
 from cepheid.errors import InputProblem, shown
 from cepheid.events import TIMESTAMP_CLOCK, UNTYPED, Clock, Schema

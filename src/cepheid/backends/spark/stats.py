@@ -16,8 +16,8 @@ from cepheid import expr as ex
 from cepheid.backends.files import unit_of
 from cepheid.backends.prepare import Wishes
 from cepheid.backends.sources import Columns
+from cepheid.backends.spark.events import SparkEvents
 from cepheid.backends.spark_batch import SparkJob
-from cepheid.backends.spark_events import SparkEvents
 from cepheid.codegen.spark import EventColumns, column, ticks
 from cepheid.events import Clock, primitive
 from cepheid.expr import At, Attr, Compare, Env, Expr

@@ -9,18 +9,18 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from cepheid.backends.checkpoint import Checkpoint
 from cepheid.backends.files import unit_of
-from cepheid.backends.places import place
 from cepheid.backends.prepare import Wishes
 from cepheid.backends.sources import Columns, attribute_types
-from cepheid.backends.spark_events import SparkEvents, types_named
+from cepheid.backends.spark.events import SparkEvents, types_named
 from cepheid.backends.spark_stream import Outputs, RunningStream, SparkStream, Writer
-from cepheid.backends.stream_metrics import Metrics
-from cepheid.backends.stream_output import FORMATS, HookSink, Sink, file_sink
-from cepheid.backends.stream_plan import Shape, plan_stream
-from cepheid.backends.stream_reader import RowReader
-from cepheid.backends.stream_writers import BatchDirectories
+from cepheid.backends.stream.checkpoint import Checkpoint
+from cepheid.backends.stream.metrics import Metrics
+from cepheid.backends.stream.output import FORMATS, HookSink, Sink, file_sink
+from cepheid.backends.stream.places import place
+from cepheid.backends.stream.plan import Shape, plan_stream
+from cepheid.backends.stream.reader import RowReader
+from cepheid.backends.stream.writers import BatchDirectories
 from cepheid.errors import CepheidError, InputProblem
 from cepheid.events import UNTYPED, Schema
 from cepheid.lang import parse

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from cepheid.backends.files import unit_of
 from cepheid.backends.prepare import Wishes, code_of
 from cepheid.backends.sources import Columns
+from cepheid.backends.spark.events import SparkEvents
+from cepheid.backends.spark.session import session as running_session
 from cepheid.backends.spark_batch import SparkJob
-from cepheid.backends.spark_events import SparkEvents
-from cepheid.backends.spark_session import session as running_session
 from cepheid.errors import CepheidError, InputProblem, NotAvailable
 from cepheid.explanation import explain as explain_query
 from cepheid.lang import parse

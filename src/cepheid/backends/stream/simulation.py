@@ -11,9 +11,9 @@ from itertools import chain
 
 import pyarrow as pa
 
-from cepheid.backends.stream_bucket import Bucket, Workshop
-from cepheid.backends.stream_pack import Packet, packets
-from cepheid.backends.stream_plan import StreamPlan
+from cepheid.backends.stream.bucket import Bucket, Workshop
+from cepheid.backends.stream.pack import Packet, packets
+from cepheid.backends.stream.plan import StreamPlan
 from cepheid.kernels import END_OF_TIME
 from cepheid.optimize.adapt import Switch
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
-from cepheid.backends.places import LocalPlace, Place
+from cepheid.backends.stream.places import LocalPlace, Place
 from cepheid.errors import InputProblem, shown
 from cepheid.version import __version__
 

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cepheid.backends.checkpoint import Checkpoint
 from cepheid.backends.matches import make_directory
-from cepheid.backends.places import LocalPlace, place
 from cepheid.backends.prepare import Wishes
 from cepheid.backends.sources import Columns
-from cepheid.backends.spark_session import session
+from cepheid.backends.spark.session import session
 from cepheid.backends.spark_stream import Outputs, RunningStream, SparkStream
-from cepheid.backends.stream_input import DirectoryInput, require_directory, slip_frame
-from cepheid.backends.stream_metrics import Metrics
-from cepheid.backends.stream_output import FORMATS, file_sink
-from cepheid.backends.stream_plan import StreamPlan, plan_stream
-from cepheid.backends.stream_spool import Spool
+from cepheid.backends.stream.checkpoint import Checkpoint
+from cepheid.backends.stream.input import DirectoryInput, require_directory, slip_frame
+from cepheid.backends.stream.metrics import Metrics
+from cepheid.backends.stream.output import FORMATS, file_sink
+from cepheid.backends.stream.places import LocalPlace, place
+from cepheid.backends.stream.plan import StreamPlan, plan_stream
+from cepheid.backends.stream.spool import Spool
 from cepheid.errors import InputProblem, listing, shown
 from cepheid.optimize.adapt import policy_of
 from cepheid.pattern import Query

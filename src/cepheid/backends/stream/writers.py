@@ -9,7 +9,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from cepheid.backends.stream_output import FORMATS
+from cepheid.backends.stream.output import FORMATS
 from cepheid.errors import InputProblem, listing, shown
 
 

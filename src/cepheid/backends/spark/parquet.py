@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame
 
 from cepheid import expr as ex
 from cepheid.backends.sources import Columns, columns_read, ticks_of, types_column
-from cepheid.backends.spark_worker import BASE, BUCKET, EVENTS, MASKS, POSITION, Slices, narrowed, settle_memory
+from cepheid.backends.spark.worker import BASE, BUCKET, EVENTS, MASKS, POSITION, Slices, narrowed, settle_memory
 from cepheid.backends.stepping import TYPE
 from cepheid.codegen.columns import attribute, kind_of, number_array
 from cepheid.codegen.masks import masks

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cepheid.backends.places import Place, place
+from cepheid.backends.stream.places import Place, place
 from cepheid.backends.tables import plain
 from cepheid.errors import InputProblem, listing, shown
 

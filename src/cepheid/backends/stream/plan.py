@@ -21,8 +21,8 @@ from cepheid.backends.local import is_made_by_oracle
 from cepheid.backends.prepare import NO_WISHES, Prepared, Wishes, prepare
 from cepheid.backends.sources import Columns, columns_read, readable_schema
 from cepheid.backends.stepping import TIME
-from cepheid.backends.stream_reader import Reader
-from cepheid.backends.stream_time import EventTime
+from cepheid.backends.stream.reader import Reader
+from cepheid.backends.stream.time import EventTime
 from cepheid.checks import summarises
 from cepheid.codegen.columns import MASK, schema_kinds
 from cepheid.errors import InputProblem, NotAvailable, did_you_mean, listing, shown

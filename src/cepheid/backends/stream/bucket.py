@@ -18,17 +18,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cepheid.backends import stream_state
 from cepheid.backends.adaptation import Kernels, caught_up
 from cepheid.backends.found import Found, first_and_last, from_matches, position_columns
 from cepheid.backends.local_events import complete_matches
 from cepheid.backends.sources import readable
 from cepheid.backends.stepping import TIME, Stepper
-from cepheid.backends.stream_adaptation import Adapted, rearranged
-from cepheid.backends.stream_pack import from_bytes, joined, to_bytes
-from cepheid.backends.stream_plan import StreamPlan, StreamQuery, mask_column
-from cepheid.backends.stream_reader import as_json
-from cepheid.backends.stream_spread import group_numbers
+from cepheid.backends.stream import state as stream_state
+from cepheid.backends.stream.adaptation import Adapted, rearranged
+from cepheid.backends.stream.pack import from_bytes, joined, to_bytes
+from cepheid.backends.stream.plan import StreamPlan, StreamQuery, mask_column
+from cepheid.backends.stream.reader import as_json
+from cepheid.backends.stream.spread import group_numbers
 from cepheid.backends.summaries import summary_of
 from cepheid.codegen.columns import MASK
 from cepheid.kernels import END_OF_TIME, Array, Kernel, Positions

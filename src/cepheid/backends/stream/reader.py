@@ -19,7 +19,7 @@ from cepheid.backends.oracle_rows import oracle_events, oracle_rows
 from cepheid.backends.prepare import Prepared
 from cepheid.backends.rows import one_batch
 from cepheid.backends.sources import Columns
-from cepheid.backends.stream_spool import path_on
+from cepheid.backends.stream.spool import path_on
 from cepheid.backends.tables import plain
 from cepheid.errors import InputProblem, shown
 from cepheid.events import UNTYPED, Event

@@ -17,8 +17,8 @@ from cepheid.backends.layout import layout_of
 from cepheid.backends.matches import dumps, presenter
 from cepheid.backends.prepare import Prepared
 from cepheid.backends.sources import Columns
-from cepheid.backends.stream_output import LINE, RAW
-from cepheid.backends.stream_reader import FILE, NUMBER, REJECTS, SLIP, Read, Reader, paths_on
+from cepheid.backends.stream.output import LINE, RAW
+from cepheid.backends.stream.reader import FILE, NUMBER, REJECTS, SLIP, Read, Reader, paths_on
 from cepheid.backends.tables import Broken
 from cepheid.errors import shown
 from cepheid.events import UNTYPED, Clock, Event, Schema, Type, complete, type_of

@@ -18,10 +18,10 @@ from cepheid.backends import parquet
 from cepheid.backends.files import Input, expand, read_events, unit_of
 from cepheid.backends.job import declared_types
 from cepheid.backends.sources import Columns, attribute_types, require_time_column
-from cepheid.backends.stream_lines import LineReader, line_schema
-from cepheid.backends.stream_output import RAW
-from cepheid.backends.stream_plan import Shape
-from cepheid.backends.stream_reader import FILE, NUMBER, ParquetReader, Reader
+from cepheid.backends.stream.lines import LineReader, line_schema
+from cepheid.backends.stream.output import RAW
+from cepheid.backends.stream.plan import Shape
+from cepheid.backends.stream.reader import FILE, NUMBER, ParquetReader, Reader
 from cepheid.errors import InputProblem, listing, shown
 from cepheid.events import TIMESTAMP_CLOCK, UNTYPED, Clock, Schema, Type
 from cepheid.pattern import Query

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from cepheid.backends import stream_state
-from cepheid.backends.checkpoint import Checkpoint
 from cepheid.backends.files import timestamp_text
-from cepheid.backends.places import place
 from cepheid.backends.stepping import TIME
-from cepheid.backends.stream_pack import from_bytes, joined
+from cepheid.backends.stream import state as stream_state
+from cepheid.backends.stream.checkpoint import Checkpoint
+from cepheid.backends.stream.pack import from_bytes, joined
+from cepheid.backends.stream.places import place
 from cepheid.backends.tables import plain
 from cepheid.codegen.columns import attribute
 from cepheid.errors import InputProblem, shown

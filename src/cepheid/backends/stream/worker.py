@@ -10,12 +10,12 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from cepheid.backends.spark_worker import settle_memory, together
-from cepheid.backends.stream_bucket import Bucket, Given, Workshop
-from cepheid.backends.stream_pack import from_bytes, packets, to_bytes
-from cepheid.backends.stream_plan import StreamPlan
-from cepheid.backends.stream_reader import REJECTS as REJECT_SCHEMA
-from cepheid.backends.stream_spread import group_numbers
+from cepheid.backends.spark.worker import settle_memory, together
+from cepheid.backends.stream.bucket import Bucket, Given, Workshop
+from cepheid.backends.stream.pack import from_bytes, packets, to_bytes
+from cepheid.backends.stream.plan import StreamPlan
+from cepheid.backends.stream.reader import REJECTS as REJECT_SCHEMA
+from cepheid.backends.stream.spread import group_numbers
 from cepheid.kernels import END_OF_TIME
 
 PACKED = "grouped int, rejected boolean, ahead long, block binary, at timestamp"

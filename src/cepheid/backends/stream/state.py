@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cepheid.backends.stream_plan import STATE_FORMAT
+from cepheid.backends.stream.plan import STATE_FORMAT
 from cepheid.errors import InputProblem
 from cepheid.kernels import State, StateArray
 

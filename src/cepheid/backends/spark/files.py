@@ -16,10 +16,10 @@ from cepheid.backends.files import Loaded
 from cepheid.backends.local_events import Bindings, complete_matches, event_batch, prepare_events
 from cepheid.backends.prepare import Prepared, Wishes
 from cepheid.backends.sources import Columns
+from cepheid.backends.spark.events import TYPES, SparkEvents
+from cepheid.backends.spark.session import session
+from cepheid.backends.spark.worker import POSITION
 from cepheid.backends.spark_batch import SparkJob
-from cepheid.backends.spark_events import TYPES, SparkEvents
-from cepheid.backends.spark_session import session
-from cepheid.backends.spark_worker import POSITION
 from cepheid.backends.stepping import TIME, TYPE
 from cepheid.checks import summarises
 from cepheid.codegen.spark import column

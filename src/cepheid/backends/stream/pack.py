@@ -13,7 +13,7 @@ import pyarrow as pa
 from cepheid.backends.rows import one_batch
 from cepheid.backends.sources import readable, types_column, with_type_and_time
 from cepheid.backends.stepping import TIME, TYPE
-from cepheid.backends.stream_plan import StreamPlan
+from cepheid.backends.stream.plan import StreamPlan
 from cepheid.codegen.columns import attribute
 from cepheid.codegen.masks import masks
 from cepheid.kernels import Array
