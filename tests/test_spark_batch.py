@@ -25,6 +25,7 @@ import cepheid
 from cepheid import expr as ex
 from cepheid.backends.spark.api import spark_job
 from cepheid.backends.spark.parquet import may_matter
+from cepheid.backends.spark.schema import plain_schema
 from cepheid.binding import bind
 from cepheid.cli import app
 from cepheid.codegen.spark import EventColumns
@@ -430,11 +431,63 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Row]]:
 
 
 @pytest.mark.parametrize("query", [KEYED[0], KEYED[3], KEYED[5], KEYED[7], SLICED[1], SLICED[4], UNDIVIDED[1]])
-def test_workers_read_parquet(spark: SparkSession, stored: tuple[str, list[Row]], query: str) -> None:
+@pytest.mark.parametrize("partitions", [3, None], ids=["shuffled", "at_once"])
+def test_workers_read_parquet(
+    spark: SparkSession, stored: tuple[str, list[Row]], query: str, partitions: int | None
+) -> None:
+    """Without a word about partitions, few rows are one task's."""
     path, rows = stored
-    found = cepheid.match(query, path, session=spark, partitions=3)
-    assert "FileScan" not in plan_of(found)
-    assert numbers(found) == oracle(query, rows)
+    job = spark_job(query, path, session=spark, partitions=partitions)
+    plan = plan_of(job.matches())
+    assert "FileScan" not in plan
+    assert ("Exchange" in plan) == (partitions is not None)
+    assert ("one task reads the files" in job.notes()[0]) == (partitions is None)
+    assert numbers(job.matches()) == oracle(query, rows)
+
+
+PLAIN = pa.table(
+    {
+        "flag": [True],
+        "byte": pa.array([1], pa.int8()),
+        "short": pa.array([1], pa.int16()),
+        "int": pa.array([1], pa.int32()),
+        "long": [1],
+        "float": pa.array([1], pa.float32()),
+        "double": [1.0],
+        "text": ["x"],
+        "day": pa.array([1], pa.date32()),
+        "at": pa.array([1], pa.timestamp("us")),
+        "at_utc": pa.array([1], pa.timestamp("us", "UTC")),
+    }
+)
+
+
+@pytest.mark.parametrize("name", PLAIN.column_names)
+def test_a_footer_says_the_schema_that_spark_would_find(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    table = PLAIN.select([name])
+    pq.write_table(table, tmp_path / "arrow.parquet")
+    spark.createDataFrame(table).write.parquet(str(tmp_path / "spark"))
+    for path in (str(tmp_path / "arrow.parquet"), str(tmp_path / "spark")):
+        assert plain_schema(path) == spark.read.parquet(path).schema
+
+
+def test_where_spark_has_its_own_view_of_a_schema_it_is_asked(spark: SparkSession, tmp_path: Path) -> None:
+    others = {
+        "unsigned": pa.array([1], pa.uint32()),
+        "nanoseconds": pa.array([1], pa.timestamp("ns")),
+        "nested": [[1]],
+        "decimal": pa.array([1], pa.decimal128(9, 2)),
+        "bytes": [b"x"],
+    }
+    for name, values in others.items():
+        pq.write_table(pa.table({name: values}), tmp_path / f"{name}.parquet")
+        assert plain_schema(str(tmp_path / f"{name}.parquet")) is None
+    assert plain_schema(str(tmp_path)) is None
+    spark.range(2).selectExpr("id", "id AS part").write.partitionBy("part").parquet(str(tmp_path / "parts"))
+    assert plain_schema(str(tmp_path / "parts")) is None
+    (tmp_path / "broken.parquet").write_text("no")
+    assert plain_schema(str(tmp_path / "broken.parquet")) is None
+    assert plain_schema(str(tmp_path / "absent.parquet")) is None
 
 
 def test_row_groups_that_cannot_matter_are_not_read(stored: tuple[str, list[Row]]) -> None:

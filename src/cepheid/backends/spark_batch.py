@@ -18,7 +18,7 @@ from cepheid.backends.local import is_made_by_oracle
 from cepheid.backends.prepare import NO_WISHES, Prepared, Wishes, prepare
 from cepheid.backends.sources import columns_read, readable_schema
 from cepheid.backends.spark.events import SparkEvents
-from cepheid.backends.spark.parquet import ParquetFiles, ReadTask
+from cepheid.backends.spark.parquet import ParquetFiles, ReadAndMatch, ReadTask
 from cepheid.backends.spark.worker import (
     BUCKET,
     MASKS,
@@ -46,6 +46,8 @@ REASON = "reject_reason"
 _LARGEST_PARTITION = 128 << 20
 _WORTH_DIVIDING = 1 << 20
 """Bytes of input below which one task is done before several have started."""
+_FEW_ROWS = 2_000_000
+"""Rows of files that one task has read and matched before they would have been shuffled."""
 _LONGEST_RANGE = 1 << 62
 _WORTH_A_TASK = 8 << 20
 """The bytes of input below which another task costs more than it saves."""
@@ -108,6 +110,10 @@ class SparkJob:
 
     def notes(self) -> list[str]:
         """How the work is divided, and why not further."""
+        if self.events.files is not None and not self._as_a_whole and self._at_once(self.events.files):
+            return [
+                f"one task reads the files and evaluates them: {self.events.files.rows:,} rows are not worth dividing"
+            ]
         match self.distribution:
             case Keyed(attributes):
                 divided = f"shuffled by {', '.join(attributes)}; every task evaluates all keys of its partition at once"
@@ -146,8 +152,9 @@ class SparkJob:
     def _read_and_run(
         self, files: ParquetFiles, names: Sequence[str], gatherer: Gatherer | None, types: ImpliedTypes | None
     ) -> DataFrame:
-        """The same, with the files read by the workers."""
-        session, count = self.events.frame.sparkSession, self._partitions()
+        """The same, with the files read by the workers; few of them by one, which finds the matches too."""
+        at_once = self._at_once(files)
+        session, count = self.events.frame.sparkSession, 1 if at_once else self._partitions()
         slices = None
         if isinstance(self.distribution, Sliced) and files.times is not None and count > 1:
             slices = self._slices_of(*files.times, self.distribution, count)
@@ -166,9 +173,12 @@ class SparkJob:
             numbered=self.prepared.query.limit is not None,
             typed=self.events.typed,
         )
-        packed = session.range(0, len(shares), 1, max(len(shares), 1)).mapInArrow(read, PACKED)
         task = KernelTask(self._shipped, self.events.columns.time, gatherer, slices, packed=True, types=types)
-        return packed.repartitionById(count, column(BUCKET)).mapInArrow(task, from_arrow_schema(task.schema))
+        shown = from_arrow_schema(task.schema)
+        if at_once:
+            return session.range(0, len(shares), 1, 1).mapInArrow(ReadAndMatch(read, task), shown)
+        packed = session.range(0, len(shares), 1, max(len(shares), 1)).mapInArrow(read, PACKED)
+        return packed.repartitionById(count, column(BUCKET)).mapInArrow(task, shown)
 
     def _relevant(self) -> DataFrame:
         """The events that can be part of a match, as far as one event tells."""
@@ -237,6 +247,9 @@ class SparkJob:
         session = self.events.frame.sparkSession
         most = max(int(session.conf.get("spark.sql.shuffle.partitions") or 200), 1)
         return max(min(-(-size // _LARGEST_PARTITION), most), self._tasks(size, _TASKS_PER_CORE))
+
+    def _at_once(self, files: ParquetFiles) -> bool:
+        return self.partitions is None and files.rows <= _FEW_ROWS and files.size <= _LARGEST_PARTITION
 
     def _tasks(self, size: int, most_per_core: int) -> int:
         """All cores have something to do, and more than once where there is enough of it."""

@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from cepheid.backends.sources import Columns, attribute_types, require_time_column
 from cepheid.backends.spark.parquet import ParquetFiles
+from cepheid.backends.spark.schema import plain_schema
 from cepheid.codegen.spark import column
 from cepheid.errors import InputProblem, shown
 from cepheid.events import TIMESTAMP_CLOCK, UNTYPED, Clock, Schema
@@ -50,7 +51,7 @@ class SparkEvents:
     def stored(cls, name: str, session: SparkSession, columns: Columns) -> SparkEvents:
         """Parquet files at a path, or a table of them."""
         is_path = "/" in name or name.lower().endswith(".parquet")
-        found = cls.of(session.read.parquet(name) if is_path else session.table(name), columns)
+        found = cls.of(_read(name, session) if is_path else session.table(name), columns)
         return replace(found, files=ParquetFiles.of(found.frame, columns.time))
 
     @property
@@ -91,6 +92,13 @@ class SparkEvents:
     def _distinct_types(self) -> list[str]:
         kinds = self.frame.select(column(self.columns.type).cast("string").alias("type")).distinct().collect()
         return sorted({UNTYPED if row.type is None else row.type for row in kinds})
+
+
+def _read(path: str, session: SparkSession) -> DataFrame:
+    """The files as a DataFrame. Spark finds out their schema by a job of its own, which costs more than a small query;
+    where Arrow sees it as well, Spark is told."""
+    schema = plain_schema(path)
+    return session.read.parquet(path) if schema is None else session.read.schema(schema).parquet(path)
 
 
 def _arrow_schema(frame: DataFrame) -> pa.Schema:

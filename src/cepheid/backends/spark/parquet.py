@@ -25,7 +25,17 @@ from pyspark.sql import DataFrame
 
 from cepheid import expr as ex
 from cepheid.backends.sources import Columns, columns_read, ticks_of, types_column
-from cepheid.backends.spark.worker import BASE, BUCKET, EVENTS, MASKS, POSITION, Slices, narrowed, settle_memory
+from cepheid.backends.spark.worker import (
+    BASE,
+    BUCKET,
+    EVENTS,
+    MASKS,
+    POSITION,
+    KernelTask,
+    Slices,
+    narrowed,
+    settle_memory,
+)
 from cepheid.backends.stepping import TYPE
 from cepheid.codegen.columns import attribute, kind_of, number_array
 from cepheid.codegen.masks import masks
@@ -100,6 +110,10 @@ class ParquetFiles:
     @property
     def size(self) -> int:
         return sum(group.size for group in self.groups)
+
+    @property
+    def rows(self) -> int:
+        return sum(group.rows for group in self.groups)
 
     def shares(self, count: int) -> list[tuple[RowGroup, ...]]:
         """The row groups in as many runs of about the same size."""
@@ -279,6 +293,17 @@ class ReadTask:
             start, end = int(edges[bucket]), int(edges[bucket + 1])
             if end > start:
                 yield bucket, sorted_events.slice(start, end - start)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAndMatch:
+    """One task that reads all shares and finds the matches among their events."""
+
+    read: ReadTask
+    match: KernelTask
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.match(self.read(batches))
 
 
 # --- statistics -------------------------------------------------------------------------------------------------------

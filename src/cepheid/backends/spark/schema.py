@@ -1,0 +1,64 @@
+"""The schema of Parquet files as Spark would find it, read from one footer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import types as T
+
+_WRITTEN_BY_SPARK = b"org.apache.spark.sql.parquet.row.metadata"
+_PLAIN: dict[pa.DataType, T.DataType] = {
+    pa.bool_(): T.BooleanType(),
+    pa.int8(): T.ByteType(),
+    pa.int16(): T.ShortType(),
+    pa.int32(): T.IntegerType(),
+    pa.int64(): T.LongType(),
+    pa.float32(): T.FloatType(),
+    pa.float64(): T.DoubleType(),
+    pa.string(): T.StringType(),
+    pa.date32(): T.DateType(),
+    pa.timestamp("us"): T.TimestampNTZType(),
+    pa.timestamp("us", "UTC"): T.TimestampType(),
+}
+"""What Arrow and Spark read alike. Of other types (unsigned, nested, decimal, in nanoseconds) Spark has its own views,
+and settings that change them."""
+
+
+def plain_schema(path: str) -> T.StructType | None:
+    """None where only Spark can say: other storage than local files, directories in directories (their names may be
+    columns), or types that are not plain."""
+    file = _a_file(Path(path))
+    if file is None:
+        return None
+    try:
+        found = pq.read_schema(file)
+    except (pa.ArrowInvalid, OSError):
+        return None  # Spark says what is wrong with it
+    if written := (found.metadata or {}).get(_WRITTEN_BY_SPARK):
+        return _nullable(T.StructType.fromJson(json.loads(written)))
+    if len({name.lower() for name in found.names}) < len(found.names):
+        return None
+    if not all(field.type in _PLAIN for field in found):
+        return None
+    return T.StructType([T.StructField(field.name, _PLAIN[field.type]) for field in found])
+
+
+def _a_file(path: Path) -> Path | None:
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        return None
+    entries = [entry for entry in path.iterdir() if not entry.name.startswith((".", "_"))]
+    is_flat = entries and all(entry.is_file() for entry in entries)
+    return min(entries) if is_flat else None
+
+
+def _nullable(schema: T.StructType) -> T.StructType | None:
+    """Files may lack what their schema promises, so Spark takes nothing for certain."""
+    plain = tuple(type(kind) for kind in _PLAIN.values())
+    if not all(isinstance(field.dataType, plain) for field in schema):
+        return None
+    return T.StructType([T.StructField(field.name, field.dataType, True, field.metadata) for field in schema])
