@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
@@ -101,8 +102,8 @@ def first_and_last(positions: Positions) -> tuple[Array, Array]:
     if not len(positions):
         return positions.values[:0], positions.values[:0]
     if positions.bounds is None:
-        rows = positions.values.reshape(-1, width)
-        return rows.min(axis=1), rows.max(axis=1)
+        columns = positions.values.reshape(-1, width).T  # one by one: along such short rows it takes ten times as long
+        return reduce(np.minimum, columns), reduce(np.maximum, columns)
     starts = positions.bounds[:-1:width]
     return np.minimum.reduceat(positions.values, starts), np.maximum.reduceat(positions.values, starts)
 
