@@ -378,22 +378,6 @@ class Bucket:
         sums_up = any(query.sums_up for _, query in self.queries)
         return not (self.waiting.num_rows or self.rows.table.num_rows or self.memory or self.given or sums_up)
 
-    def wake_at(self) -> int | None:
-        """The time after which there is something to do even if no event comes."""
-        times = []
-        if self.waiting.num_rows:
-            times.append(pc.min(self.waiting.column(TIME)).as_py())
-        for number, query in self.queries:
-            kept = self.rows.table.num_rows > 0
-            if query.by_oracle:
-                if kept and (query.waits or query.horizon is not None):
-                    times.append(self.watermark)
-            elif number in self.memory and query.window is not None:
-                times.append(self.last + query.window + 1)
-                if query.waits and kept:
-                    times.append(self.rows.table.column(TIME)[0].as_py() + query.window + 1)
-        return min(times, default=None)
-
     def save(self) -> bytes:
         rows, waiting = self.rows.table, self.waiting
         oldest = [column[0].as_py() for column in [rows.column(TIME)] if len(column)]

@@ -44,8 +44,6 @@ class Simulation:
         out = self._nothing()
         for batch in batches:
             self._read(batch, out)
-            # Spark runs a batch without data when the watermark has moved and something waits for it.
-            self._batch([], self.watermark, out)
         if end_of_time:
             self._batch([], END_OF_TIME, out)
         return replace(out, states=tuple(self.sizes))
@@ -70,7 +68,8 @@ class Simulation:
     def _batch(self, arrived: list[Packet], watermark: int, out: Simulated) -> None:
         workshop = Workshop(self.plan)
         out.rejects.extend(packet.rows for packet in arrived if packet.rejected)
-        for number in self._called(arrived, watermark):
+        called = {packet.bucket for packet in arrived if not packet.rejected}
+        for number in sorted(called | (self.states.keys() if watermark == END_OF_TIME else set())):
             data = self.states.pop(number, None)
             bucket = Bucket.new(workshop, number) if data is None else Bucket.load(workshop, data)
             came = [packet for packet in arrived if packet.bucket == number]
@@ -90,20 +89,6 @@ class Simulation:
         if latest:
             moment = self.plan.time.to_spark_micros(max(latest)) // 1000 - self.plan.delay
             self.spark_watermark = max(self.spark_watermark, moment)
-
-    def _called(self, arrived: list[Packet], watermark: int) -> Iterator[int]:
-        """The buckets that events came for, and those whose time has come."""
-        with_events = {packet.bucket for packet in arrived if not packet.rejected}
-        for number in sorted(with_events | self.states.keys()):
-            if number in with_events or watermark == END_OF_TIME or self._is_due(number, watermark):
-                yield number
-
-    def _is_due(self, number: int, watermark: int) -> bool:
-        bucket = Bucket.load(Workshop(self.plan), self.states[number])
-        wake = bucket.wake_at()
-        if wake is None:
-            return False
-        return self.plan.time.wake_at(wake, bucket.watermark) < self.spark_watermark
 
 
 def _parts(batch: pa.RecordBatch, tasks: int) -> Iterator[pa.RecordBatch]:

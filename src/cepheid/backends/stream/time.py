@@ -51,12 +51,6 @@ class EventTime:
             return -END_OF_TIME
         return self.watermark(self.to_spark_micros(latest) // _MICROS_A_MILLI - delay)
 
-    def wake_at(self, ticks: int, watermark: int) -> int:
-        """The timeout that Spark lets pass when the watermark is later than these ticks. It must not lie before the
-        watermark itself."""
-        latest = self.range[1]
-        return max(min(ticks, latest), max(watermark, -latest)) // self.ticks_a_milli + SHIFT
-
     def delay(self, text: str | int) -> int:
         """The milliseconds inside Spark of a watermark's delay as the user gives it."""
         ticks = self.clock.ticks(parse_duration(text))

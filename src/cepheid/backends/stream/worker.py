@@ -101,9 +101,6 @@ class Step:
             after = bucket.save()
             if after != before:
                 state.update((after,))
-            wake = bucket.wake_at()
-            if wake is not None:
-                state.setTimeoutTimestamp(time.wake_at(wake, max(watermark, ahead)))
         elif before is not None:
             state.remove()
         # An event that several keys spread is counted once.
