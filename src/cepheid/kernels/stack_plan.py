@@ -1,0 +1,244 @@
+"""What SASE's plan of a sequence keeps of its events (SASE §4): the stacks of its components, the equalities that
+chain their instances (PAIS), the attributes that are read again, and so the predicates that are left to test.
+
+Generated code finds the event that is a component in one of several places: it is the event at hand, or an instance on
+a stack, or part of a sequence that waits (`stack_trailing`). Wherever it is, its fields have the same names: `row`,
+`time`, `measure`, `cmask` for its mask, and `c0`, `c1`... for its attributes, by the number of their column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from cepheid import expr as ex
+from cepheid.codegen.scalar import Constants, Term, condition
+from cepheid.codegen.writer import Writer
+from cepheid.expr import Attr, Compare, Expr
+from cepheid.kernels.instance_stack import Link, Stack
+from cepheid.physical import Kind, Plan, Step
+
+
+class Place(Protocol):
+    """Where the event of a component lies."""
+
+    def field(self, name: str) -> str:
+        """Source of one of its fields."""
+
+
+class _EventAtHand:
+    def field(self, name: str) -> str:
+        known = {"row": "first + e", "time": "t", "measure": "m", "cmask": "bits"}
+        return known[name] if name in known else f"column{name.removeprefix('c')}[e]"
+
+
+AT_HAND = _EventAtHand()
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """The record at a place of a stack."""
+
+    stack: Stack
+    place: str
+
+    def field(self, name: str) -> str:
+        return self.stack.at(name, self.place)
+
+
+Places = Mapping[str, Place]
+"""Where each component that is chosen already lies, by its variable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """A negated component: `after` positive components stand before it, and `at` is the one whose instances remember
+    the latest negated event."""
+
+    stack: Stack
+    after: int
+    at: int
+    predicates: tuple[Expr, ...]
+
+    @property
+    def pointer(self) -> str:
+        return self.stack.name
+
+
+class StackPlan:
+    """The components of a plan, what is kept of their events, and what is still to be tested of them."""
+
+    def __init__(self, plan: Plan, options: Mapping[str, str]) -> None:
+        self.plan = plan
+        self.options = options
+        self.constants = Constants([float(plan.window or 0)])
+        self.by_position = plan.query.language.ordered_by_position
+        self.positive = [step for step in plan.steps if not step.negated]
+        self.last = len(self.positive) - 1
+        self.index = {step.var: i for i, step in enumerate(self.positive)}
+        self.equalities = Equalities(plan, options["equalities"])
+        self._column = {name: i for i, name in enumerate(plan.columns)}
+        negated = {step.var for step in plan.steps if step.negated}
+        self.tests = [p for p in plan.predicates if not ex.variables(p) & negated]
+        """What is asked of the positive components."""
+        self.stacks: list[Stack] = []
+        """Those of the positive components but the last."""
+        for i, step in enumerate(self.positive[: self.last]):
+            links = self.equalities.links(step.var, self.positive[i + 1].var, self.tests)
+            self.stacks.append(self.stack(f"s{i}", step, links))
+        for stack in self.stacks[1:]:
+            stack.pointers.append("rip")
+        self.absences = [self._absence(number, step) for number, step in enumerate(plan.steps) if step.negated]
+        self.trailing = [absence for absence in self.absences if absence.after > self.last]
+        self.inner = [absence for absence in self.absences if absence.after <= self.last]
+        """Those that construction can decide: all that come before the last component."""
+        for absence in self.inner:
+            if absence.at < self.last:
+                self.stacks[absence.at].pointers.append(absence.pointer)
+        self.all_stacks = [*self.stacks, *(absence.stack for absence in self.absences)]
+        for stack in self.all_stacks:
+            stack.columns = self.columns(stack.step.var)
+
+    def stack(self, name: str, step: Step, links: tuple[Link, ...] = (), columns: tuple[str, ...] = ()) -> Stack:
+        floats = frozenset(str(i) for i, kind in enumerate(self.plan.columns.values()) if kind is Kind.FLOAT)
+        return Stack(name, step, links, self.plan.counts_events, columns, floats)
+
+    def _absence(self, number: int, step: Step) -> Absence:
+        after = sum(not s.negated for s in self.plan.steps[:number])
+        at = min(after, self.last)
+        predicates = tuple(p for p in self.plan.predicates if step.var in ex.variables(p))
+        links = self.equalities.links(step.var, self.positive[at].var, predicates)
+        return Absence(self.stack(f"n{number}", step, links), after, at, predicates)
+
+    def columns(self, var: str) -> tuple[str, ...]:
+        """The attributes of a component that are read again later. Most equalities are decided by the chains."""
+        names = [
+            node.name
+            for predicate in self.plan.predicates
+            if not self.equalities.decide(predicate)
+            for node in ex.walk(predicate)
+            if isinstance(node, Attr) and node.var == var
+        ]
+        if var == self.positive[self.last].var:
+            names += [link.there for absence in self.trailing for link in absence.stack.links]
+        kept = [str(self._column[name]) for name in dict.fromkeys(names)]
+        if any(name in self.plan.lacking for name in names):
+            kept.append("mask")
+        return tuple(kept)
+
+    # --- what is left to test -----------------------------------------------------------------------------------------
+
+    def residual(self) -> list[Expr]:
+        """What is left to test of the positive components."""
+        return [p for p in self.tests if not self.equalities.decide(p)]
+
+    def tests_of(self, absence: Absence) -> list[Expr]:
+        """What is left to test of a negated event that was found by its chain."""
+        return [p for p in absence.predicates if not self.equalities.decide(p)]
+
+    # --- windows ------------------------------------------------------------------------------------------------------
+
+    @property
+    def drops_in_scan(self) -> bool:
+        """Whether instances that have left the window can be dropped in the order in which they came (§4.3)."""
+        return self._early_window and not self._per_partition_measure
+
+    def sorted_by_measure(self, stack: Stack) -> bool:
+        """Whether the instances of a chain leave the window in order, so that a search can stop at the first outside.
+        Places in a partition only compare within it."""
+        if not self._early_window:
+            return False
+        return not self._per_partition_measure or {link.here for link in stack.links} >= set(self.plan.key)
+
+    @property
+    def _early_window(self) -> bool:
+        return self.plan.window is not None and self.options["window"] != "late"
+
+    @property
+    def _per_partition_measure(self) -> bool:
+        return self.plan.counts_events and bool(self.plan.key)
+
+    # --- reading attributes -------------------------------------------------------------------------------------------
+
+    def term(self, place: Place, name: str) -> Term:
+        """An attribute of the event at a place."""
+        bit = self.plan.lacking.get(name)
+        missing = None if bit is None else f"{place.field('cmask')} & np.uint64({1 << bit}) != 0"
+        return Term(place.field(f"c{self._column[name]}"), self.plan.columns[name], missing)
+
+    def later_term(self, name: str, distance: int) -> Term:
+        """An attribute of an event further on."""
+        return Term(f"column{self._column[name]}[e + {distance}]", self.plan.columns[name])
+
+    def field_of(self, places: Places, i: int, name: str) -> str:
+        """Source of a field of a positive component."""
+        return places[self.positive[i].var].field(name)
+
+    def conditions(self, tests: Sequence[Expr], places: Places) -> list[str]:
+        def read(node: ex.Attr | ex.Aggregate) -> Term:
+            assert isinstance(node, Attr)
+            return self.term(places[node.var], node.name)
+
+        return [condition(test, read, self.constants) for test in tests]
+
+    def if_all(self, w: Writer, tests: Sequence[Expr], places: Places) -> AbstractContextManager[None]:
+        """A block that is entered if all the tests hold; they are counted."""
+        count_predicates(w, len(tests))
+        return w.block(f"if {' and '.join(self.conditions(tests, places)) or 'True'}:")
+
+
+def count_predicates(w: Writer, number: int) -> None:
+    if number:
+        w(f"predicates += {number}")
+
+
+class Equalities:
+    """The equalities of neighbours that are in the chains' keys: all of them, or the `first` of each, or `none`."""
+
+    def __init__(self, plan: Plan, which: str) -> None:
+        self.plan = plan
+        self.which = which
+        self.exact: set[Expr] = set()
+        """Those that are a key by themselves. Several are mixed into one key, which different values may share, so that
+        they are tested again."""
+        self._equal: dict[tuple[str, str], set[tuple[str, str]]] = {}
+        """The attributes, each of a variable, that are equal to it by the exact keys."""
+
+    def links(self, here: str, there: str, predicates: Sequence[Expr]) -> tuple[Link, ...]:
+        """The key of the chains of `here`, in which instances of `there` look."""
+        if self.which == "none":
+            return ()
+        links: list[tuple[Link, Expr]] = []
+        for predicate in predicates:
+            match predicate:
+                case Compare(op="=", left=Attr() as a, right=Attr() as b) if {a.var, b.var} == {here, there}:
+                    mine, other = (a, b) if a.var == here else (b, a)
+                    if mine.name in self.plan.lacking or other.name in self.plan.lacking:
+                        continue
+                    kinds = {self.plan.columns[mine.name], self.plan.columns[other.name]}
+                    if Kind.CODE in kinds and len(kinds) > 1:
+                        continue
+                    links.append((Link(mine.name, other.name, Kind.FLOAT in kinds), predicate))
+        if self.which == "first":
+            links = links[:1]
+        if len(links) == 1:
+            ((link, predicate),) = links
+            self.exact.add(predicate)
+            self._note_equal((here, link.here), (there, link.there))
+        return tuple(link for link, _ in links)
+
+    def _note_equal(self, left: tuple[str, str], right: tuple[str, str]) -> None:
+        merged = self._equal.get(left, {left}) | self._equal.get(right, {right})
+        for member in merged:
+            self._equal[member] = merged
+
+    def decide(self, predicate: Expr) -> bool:
+        """Whether the chains decide it, by one key or by several together."""
+        if predicate in self.exact:
+            return True
+        match predicate:
+            case Compare(op="=", left=Attr() as a, right=Attr() as b):
+                return (b.var, b.name) in self._equal.get((a.var, a.name), ())
+        return False

@@ -1,0 +1,206 @@
+"""The scan over events (SASE §3.2, §4.1) as generated code, whatever stacks it fills and searches.
+
+Events are read in chunks. The code speaks of the event `e` at hand, with its time `t`, its place `m` in the window's
+measure and its mask `bits`; matches go to `values`, of which so much is `written`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from cepheid.codegen.writer import Writer
+from cepheid.kernels import BOUNDS, COUNTERS, FREE, OLDEST, VALUES, OperatorRegisters, StateArray
+from cepheid.kernels.instance_stack import IMPORTS, Stack
+from cepheid.kernels.stack_chains import Chains, key_of
+from cepheid.kernels.stack_plan import AT_HAND, StackPlan
+from cepheid.physical import Plan
+
+_CHUNK = 4096
+"""How many events are looked at between two occasions to let arrays grow."""
+
+_COUNTED = {
+    "events": COUNTERS.index("events"),
+    "dropped": COUNTERS.index("dropped_by_mask"),
+    "partials": COUNTERS.index("partial_matches"),
+    "predicates": COUNTERS.index("predicates"),
+    "matches": COUNTERS.index("matches"),
+    "peak": COUNTERS.index("peak_retained"),
+}
+
+
+class StackScan(ABC):
+    """What the algorithms share. What they keep on stacks, and what an event does to them, is where they differ."""
+
+    def __init__(self, plan: Plan, options: Mapping[str, str]) -> None:
+        self.plan = plan
+        self.kept = StackPlan(plan, options)
+        self.chains = Chains(self.kept, self.register)
+        self.registers: list[str] = []
+        self.arrays: list[StateArray] = []
+
+    def register(self, name: str) -> str:
+        """A number that is part of the state, by its name in the generated code."""
+        if name not in self.registers:
+            self.registers.append(name)
+        return name
+
+    # --- where the algorithms differ ----------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def stacks(self) -> Sequence[Stack]:
+        """All stacks."""
+
+    @property
+    @abstractmethod
+    def decides_late(self) -> bool:
+        """Whether the passing of time alone can bring matches."""
+
+    @abstractmethod
+    def event(self, w: Writer) -> None:
+        """All that is done with an event; `e` is -1 for the time that has passed before the batch."""
+
+    @abstractmethod
+    def most_pushed(self, stack: Stack) -> str:
+        """Source of how many instances the events of a chunk can push, at most."""
+
+    @abstractmethod
+    def older(self, w: Writer) -> None:
+        """Lower `oldest` to the events that may still be part of a match."""
+
+    @abstractmethod
+    def operators(self) -> tuple[OperatorRegisters, ...]:
+        """Where the work of each component is counted, when the source is written."""
+
+    # --- the function -------------------------------------------------------------------------------------------------
+
+    def source(self) -> str:
+        """The module with the function `step`; `arrays` then lists its state."""
+        events = Writer()
+        with events.block("for e in range(start, stop):"):
+            self.event(events)
+        body = Writer()
+        body("stop = -1")
+        with body.block("while stop < time.shape[0]:"):
+            body("start = stop", f"stop = min(max(start, 0) + {_CHUNK}, time.shape[0])")
+            self.make_room(body)
+            body.lines.extend("    " + line if line else "" for line in events.lines)
+        columns = [f"column{i}" for i in range(len(self.plan.columns))]
+        self.arrays = [StateArray("reg", "int64", FREE + len(self.registers)), *self.tables()]
+        names = [array.name for array in self.arrays]
+        out = Writer()
+        out(IMPORTS, "", "")
+        parameters = ["now", "first", "time", "measure", "mask", "texts", "ranks", "numbers", *columns, *names]
+        with out.block(f"def step({', '.join([*parameters, 'values', 'bounds'])}):"):
+            out("limit = np.int64(numbers[0])", *(stack.offsets for stack in self.stacks))
+            for counter, number in _COUNTED.items():
+                out(f"{counter} = reg[{number}]")
+            out("written = 0", "wanted = 0")
+            for number, register in enumerate(self.registers):
+                out(f"{register} = reg[{FREE + number}]")
+            out.lines.extend("    " + line if line else "" for line in body.lines)
+            out(f"matches += written // {len(self.kept.positive)}")
+            for counter, number in _COUNTED.items():
+                out(f"reg[{number}] = {counter}")
+            for number, register in enumerate(self.registers):
+                out(f"reg[{FREE + number}] = {register}")
+            out(f"reg[{VALUES}] = written", f"reg[{BOUNDS}] = 0")
+            out("oldest = first + time.shape[0]")
+            self.older(out)
+            out(f"reg[{OLDEST}] = oldest")
+            out(f"return {', '.join([*names, 'values', 'bounds'])}")
+        return out.text()
+
+    def tables(self) -> list[StateArray]:
+        """The arrays of the state besides the registers."""
+        arrays: list[StateArray] = []
+        for stack in self.stacks:
+            arrays.append(StateArray(stack.name, "int64", 16 * stack.width))
+            if stack.links:
+                arrays.append(StateArray(f"{stack.name}_chains", "int64", 32, fill=-1))
+        return arrays
+
+    def make_room(self, w: Writer) -> None:
+        """Arrays grow here, between chunks of events, and not in the loop over events: an array that is assigned in a
+        loop makes Numba count references at every turn, which costs more than all the rest."""
+        w("# make room for all that the events of this chunk may push")
+        if not self.decides_late:
+            with w.block("if wanted > values.shape[0]:"):
+                w("values = grown(values, wanted)")
+        for stack in self.stacks:
+            name, base, following = stack.name, self.chains.base(stack), self.chains.following(stack)
+            w(f"room = {self.most_pushed(stack)}")
+            with w.block(f"if {stack.width} * ({following} - {base} + room) > {name}.shape[0]:"):
+                w(f"{name} = relaid({name}, {stack.width}, {base}, {following}, room)")
+            w(f"{name}_last = {name}.shape[0] // {stack.width} - 1")
+            if stack.links:
+                used = self.chains.used(stack)
+                with w.block(f"if 4 * ({used} + room) > {name}_chains.shape[0]:"):
+                    w(f"{name}_chains = rehashed_chains({name}_chains, {base}, room)")
+                    w(f"{used} = used_chains({name}_chains)")
+
+    # --- stacks -------------------------------------------------------------------------------------------------------
+
+    def push(self, w: Writer, stack: Stack, pointers: Mapping[str, str]) -> None:
+        """The event at hand becomes an instance, unless a part of its key is null."""
+        name, following = stack.name, self.chains.following(stack)
+        if not stack.links:
+            self._store(w, stack, pointers)
+            w(f"{following} += 1", "partials += 1")
+            self._note_peak(w)
+            return
+        key, valid = key_of([(link, self.kept.term(AT_HAND, link.here)) for link in stack.links])
+        used = self.chains.used(stack)
+        with w.block(f"if {valid}:"):
+            self._store(w, stack, pointers)
+            w(f"key = {key}", f"chain = chain_of({name}_chains, key)", f"head = {name}_chains[chain + 1]")
+            w(stack.put("prev", "i", "head"))
+            with w.block("if head == EMPTY:"):
+                w(f"{used} += 1", f"{name}_chains[chain] = key")
+            w(f"{name}_chains[chain + 1] = {following}", f"{following} += 1", "partials += 1")
+            self._note_peak(w)
+
+    def _store(self, w: Writer, stack: Stack, pointers: Mapping[str, str]) -> None:
+        w(f"# push onto {stack.name}", f"i = {stack.place(self.chains.following(stack))}")
+        for name in ("row", "time", *(["measure"] if stack.measured else [])):
+            w(stack.put(name, "i", AT_HAND.field(name)))
+        for pointer in stack.pointers:
+            w(stack.put(pointer, "i", pointers[pointer]))
+        for column in stack.columns:
+            w(stack.put(f"c{column}", "i", AT_HAND.field(f"c{column}")))
+
+    def _note_peak(self, w: Writer) -> None:
+        bounds = [(self.chains.base(stack), self.chains.following(stack)) for stack in self.stacks]
+        w(f"retained = {' + '.join(f'{following} - {base}' for base, following in bounds)}")
+        with w.block("if retained > peak:"):
+            w("peak = retained")
+
+    def drop_expired(self, w: Writer, stack: Stack) -> None:
+        """Drop the instances that have left the window of the event at hand."""
+        base, following = self.chains.base(stack), self.chains.following(stack)
+        with w.block(f"while {base} < {following} and m - {stack.at('measure', stack.place(base))} > limit:"):
+            w(f"{base} += 1")
+
+    def older_on(self, w: Writer, stack: Stack) -> None:
+        base, following = self.chains.base(stack), self.chains.following(stack)
+        with w.block(f"if {base} < {following}:"):
+            w(f"oldest = min(oldest, {stack.at('row', stack.place(base))})")
+
+    # --- matches ------------------------------------------------------------------------------------------------------
+
+    def emit(self, w: Writer, rows: Sequence[str]) -> None:
+        """A match, if there is room for it; if not, it is counted."""
+        with w.block(f"if written + {len(rows)} <= values.shape[0]:"):
+            for offset, row in enumerate(rows):
+                w(f"values[written + {offset}] = {row}")
+        w(f"written += {len(rows)}")
+
+    def note_output(self, w: Writer) -> None:
+        """Before an event's matches: what is to be as it was if they have to be made again."""
+        w("before, tested = written, predicates")
+
+    def repeat_if_full(self, w: Writer) -> None:
+        """Construction changes nothing but the output, so where that is too small, it is done again with enough."""
+        with w.block("if written > values.shape[0]:"):
+            w("wanted, written, predicates = written, before, tested", "events -= 1", "stop = e", "break")
