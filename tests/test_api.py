@@ -244,7 +244,36 @@ def test_the_how_to_works_as_it_stands(tmp_path: Path, monkeypatch: pytest.Monke
         assert printed.getvalue() == expected, code
 
 
-@pytest.mark.parametrize("options", [{"algoritm": "basic"}, {"algorithm": "fastest"}])
+@pytest.mark.parametrize("options", [{"algoritm": "basic"}, {"algorithm": "fastest"}, {"algorithm": "backtrack"}])
 def test_options_that_are_none_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(cepheid.CepheidError, match="algorithm"):
         cepheid.match(PAIR, SHOP, options=options)
+
+
+def test_a_value_of_another_evaluators_option_is_refused() -> None:
+    with pytest.raises(cepheid.CepheidError) as caught:
+        cepheid.match(PAIR, SHOP, evaluator="stacks", options={"algorithm": "backtrack"})
+    assert str(caught.value) == (
+        "error: the option `algorithm` cannot be `backtrack` for `stacks`\n"
+        "  expected: `ais`, `basic`\n"
+        "  hint: it can be with the evaluator `runs`"
+    )
+
+
+def test_an_option_of_another_evaluator_is_left_to_it() -> None:
+    found = cepheid.match(PAIR, SHOP, evaluator="stacks", options={"merge": "off", "shape": "bushy"})
+    assert found.equals(cepheid.match(PAIR, SHOP))
+    with pytest.raises(cepheid.CepheidError, match="`merge` cannot be `never`"):
+        cepheid.match(PAIR, SHOP, evaluator="stacks", options={"merge": "never"})
+
+
+@pytest.mark.parametrize("off", [False, "False", "off"])
+def test_rewriting_can_be_left_out(off: str | bool) -> None:
+    text = PAIR + " AND 1 = 1"
+    plain = _without_options(cepheid.explain(text, SHOP, options={"rewrite": off}))
+    assert plain == _without_options(cepheid.explain(text, SHOP, options={"rewrite": "off"}))
+    assert plain != _without_options(cepheid.explain(text, SHOP, options={"rewrite": "on"}))
+
+
+def _without_options(shown: str) -> list[str]:
+    return [line for line in shown.splitlines() if "options:" not in line]

@@ -19,6 +19,11 @@ REFERENCE = "reference"
 """The evaluator that is the oracle itself, for what no compiled evaluator can do."""
 
 
+Options = Mapping[str, tuple[str, ...]]
+"""What can be forced, and the values it can have: the first is the default, unless the cost decides. None are listed
+where they are not words but written out."""
+
+
 class Kind(Enum):
     """How an attribute's values are held in the kernel's arrays."""
 
@@ -205,6 +210,10 @@ class Plan:
     """The nanoseconds for each event that the cost model expects, where it was asked."""
     others: tuple[tuple[str, str], ...] = ()
     """The evaluators that could run instead, each with why it lost."""
+
+    def forced(self, options: Options) -> dict[str, str]:
+        """The value of each option: as forced, or the default."""
+        return {name: str(self.options.get(name, values[0])) for name, values in options.items()}
 
 
 # --- what a run did (EXPLAIN ANALYZE) ---------------------------------------------------------------------------------

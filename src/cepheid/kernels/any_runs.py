@@ -37,7 +37,7 @@ from cepheid.kernels.lazy_matches import LazyKernel
 from cepheid.kernels.match_summary import Summary
 from cepheid.kernels.state_vector import Edge, Negation, Scope, Slot
 from cepheid.kernels.state_vector import Words as ReadWord
-from cepheid.physical import Kind, Plan
+from cepheid.physical import Kind, Options, Plan
 
 IMPORTS = """from cepheid.kernels.compact_store import (
     BEFORE, GROUPS, LATEST, LOWEST, MARK, NEGATIVES, NEVER, NODES, PENDING, ROW, SET, START, STEP, TIME,
@@ -51,6 +51,8 @@ from cepheid.kernels.state_vector import (
 
 """
 
+
+OPTIONS: Options = {}
 
 _BITS = 64
 _MOST_EDGES = 256

@@ -2,47 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Protocol
 
 from cepheid.errors import InputProblem, NotAvailable, did_you_mean, listing, shown
 from cepheid.kernels import Kernel, any_runs, runs, stacks, tree
-from cepheid.physical import Plan
+from cepheid.optimize import lower
+from cepheid.physical import Options, Plan
 
-KERNELS: Mapping[str, Callable[[Plan], Kernel]] = {
-    "stacks": stacks.kernel,
-    "runs": runs.kernel,
-    "tree": tree.kernel,
-    "any_runs": any_runs.kernel,
-}
 
-OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "rewrite": ("on", "off", "True", "False"),
-    # stacks, as SASE compares them
-    "algorithm": ("ais", "basic", "backtrack"),
-    "equalities": ("hashed", "first", "none"),
-    "others": ("early", "multi", "late"),
-    "window": ("early", "late"),
-    # runs
-    "merge": ("on", "off"),
-    # trees
-    "shape": (),
-    "negation": ("pushed", "top"),
-}
-"""What can be forced, and the values it can have (none are listed for a shape, which is a tree written out)."""
+class Evaluator(Protocol):
+    """A module of the package: what can be forced of the evaluator, and the kernel of a plan."""
+
+    OPTIONS: Options
+
+    def kernel(self, plan: Plan) -> Kernel: ...
+
+
+EVALUATORS: Mapping[str, Evaluator] = {"stacks": stacks, "runs": runs, "tree": tree, "any_runs": any_runs}
 
 
 def kernel_for(plan: Plan) -> Kernel:
-    _require_known(plan.options)
-    if plan.evaluator not in KERNELS:
+    if plan.evaluator not in EVALUATORS:
         raise NotAvailable(f"there is no compiled evaluator `{plan.evaluator}`")
-    return KERNELS[plan.evaluator](plan)
+    _require_known(plan)
+    return EVALUATORS[plan.evaluator].kernel(plan)
 
 
-def _require_known(options: Mapping[str, str | bool]) -> None:
-    for name, value in options.items():
-        if name not in OPTIONS:
+def _require_known(plan: Plan) -> None:
+    """What is meant for another evaluator than the plan's is left to it, but has to mean something there."""
+    known = sorted({*lower.OPTIONS, *(name for evaluator in EVALUATORS.values() for name in evaluator.OPTIONS)})
+    own = {**lower.OPTIONS, **EVALUATORS[plan.evaluator].OPTIONS}
+    for name, value in plan.options.items():
+        if name not in known:
             raise InputProblem(
-                f"there is no option `{shown(name)}`", expected=listing(OPTIONS), hint=did_you_mean(name, OPTIONS)
+                f"there is no option `{shown(name)}`", expected=listing(known), hint=did_you_mean(name, known)
             )
-        if OPTIONS[name] and str(value) not in OPTIONS[name]:
-            raise InputProblem(f"the option `{name}` cannot be `{shown(str(value))}`", expected=listing(OPTIONS[name]))
+        by_evaluator = {other: e.OPTIONS[name] for other, e in EVALUATORS.items() if name in e.OPTIONS}
+        allowed = own[name] if name in own else [value for values in by_evaluator.values() for value in values]
+        if allowed and str(value) not in allowed:
+            takers = [other for other, values in by_evaluator.items() if str(value) in values]
+            raise InputProblem(
+                f"the option `{name}` cannot be `{shown(str(value))}`" + (f" for `{plan.evaluator}`" if takers else ""),
+                expected=listing(allowed),
+                hint=f"it can be with the evaluator {listing(takers)}" if takers else None,
+            )

@@ -28,13 +28,13 @@ from cepheid.kernels.backtrack import Backtrack
 from cepheid.kernels.run_edges import OWN_COUNTERS, RunEdges
 from cepheid.kernels.run_index import Awaited, RunIndex, awaited_by, is_null, key_part
 from cepheid.kernels.run_values import NOWHERE, Source, Value, of_new
-from cepheid.physical import Kind, Plan
+from cepheid.physical import Kind, Options, Plan
 
-DEFAULTS: Mapping[str, str] = {"algorithm": "basic", "merge": "on"}
+OPTIONS: Options = {"algorithm": ("basic", "backtrack"), "merge": ("on", "off")}
 
 
 def kernel(plan: Plan) -> Kernel:
-    options = {**DEFAULTS, **{k: str(v) for k, v in plan.options.items()}}
+    options = plan.forced(OPTIONS)
     generator: RunEdges = Backtrack(plan, options) if options["algorithm"] == "backtrack" else _Basic(plan, options)
     source = generator.source()
     column_types = tuple("float64" if kind is Kind.FLOAT else "int64" for kind in plan.columns.values())

@@ -18,8 +18,6 @@ Options, for the comparisons of SASE §5 (the defaults are what the optimiser wo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from cepheid.codegen.compile import compiled
@@ -27,13 +25,18 @@ from cepheid.kernels import Kernel
 from cepheid.kernels.stack_ais import ActiveInstanceStacks
 from cepheid.kernels.stack_basic import RuntimeStack
 from cepheid.kernels.stack_scan import StackScan
-from cepheid.physical import Kind, Plan
+from cepheid.physical import Kind, Options, Plan
 
-DEFAULTS: Mapping[str, str] = {"algorithm": "ais", "equalities": "hashed", "others": "early", "window": "early"}
+OPTIONS: Options = {
+    "algorithm": ("ais", "basic"),
+    "equalities": ("hashed", "first", "none"),
+    "others": ("early", "late", "multi"),
+    "window": ("early", "late"),
+}
 
 
 def kernel(plan: Plan) -> Kernel:
-    options = {**DEFAULTS, **{k: str(v) for k, v in plan.options.items()}}
+    options = plan.forced(OPTIONS)
     algorithm = RuntimeStack if options["algorithm"] == "basic" else ActiveInstanceStacks
     generator: StackScan = algorithm(plan, options)
     source = generator.source()

@@ -42,6 +42,7 @@ from cepheid.kernels.tree_buffers import NEVER, Buffer, Buffers, Chain, Place
 from cepheid.kernels.tree_top import Output, Top
 from cepheid.optimize.alternatives import Alternative, Group, alternatives
 from cepheid.optimize.placement import first_nodes, join_tests, lean, names_of, nodes, placed
+from cepheid.optimize.search import TREE_OPTIONS
 from cepheid.pattern import Conj, Disj, EventClass, Kleene, Pattern, Seq, walk
 from cepheid.physical import (
     ConNode,
@@ -52,12 +53,14 @@ from cepheid.physical import (
     LeafBuffer,
     NegNode,
     NseqNode,
+    Options,
     Plan,
     SeqNode,
     TreeNode,
     tree_text,
 )
 
+OPTIONS: Options = TREE_OPTIONS
 _CHUNK = 1024
 """How many events a round takes in."""
 

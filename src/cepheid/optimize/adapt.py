@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from cepheid.errors import InputProblem
 from cepheid.optimize.alternatives import alternatives
 from cepheid.optimize.cost import total_cost
-from cepheid.optimize.search import Situation, expected_of_stacks, expected_of_tree, tree_plan
+from cepheid.optimize.search import Situation, expected_of_stacks, expected_of_tree, tree_plan, tree_wishes
 from cepheid.optimize.stats import Drift, Stats, drift
 from cepheid.pattern import Kleene, walk
 from cepheid.physical import (
@@ -173,8 +173,7 @@ def _best_of(plan: Plan, stats: Stats) -> tuple[Plan, float]:
     situation = situation_of(plan, stats)
     if plan.tree is None:
         return plan, expected_of_stacks(situation)
-    shape, negation = (str(plan.options[name]) if name in plan.options else None for name in ("shape", "negation"))
-    tree = tree_plan(situation, shape, negation, next_best=0)
+    tree = tree_plan(situation, *tree_wishes(plan.options), next_best=0)
     return replace(plan, tree=tree), expected_of_tree(situation, tree)
 
 

@@ -13,7 +13,14 @@ from cepheid.errors import NotAvailable
 from cepheid.events import Clock, Schema
 from cepheid.expr import At, Attr, Expr
 from cepheid.optimize.rules import FALSE, lean_equalities, rewrite
-from cepheid.optimize.search import Situation, expected_of_stacks, expected_of_tree, tree_plan
+from cepheid.optimize.search import (
+    TREE_OPTIONS,
+    Situation,
+    expected_of_stacks,
+    expected_of_tree,
+    tree_plan,
+    tree_wishes,
+)
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import (
     Disj,
@@ -29,7 +36,7 @@ from cepheid.pattern import (
     roles,
     walk,
 )
-from cepheid.physical import REFERENCE, Bit, Kind, Plan, Step, TreePlan
+from cepheid.physical import REFERENCE, Bit, Kind, Options, Plan, Step, TreePlan
 from cepheid.semantics.combinations import normal_form
 from cepheid.semantics.common import expanded
 
@@ -38,7 +45,8 @@ EVALUATORS = ("stacks", "runs", TREE, "any_runs", REFERENCE)
 _MASK_BITS = 64
 _WORTH_BUFFERS = 0.9
 """What a tree must cost of what stacks cost to be chosen: stacks hold less, compile faster, and estimates err."""
-_TREE_WISHES = ("shape", "negation")
+OPTIONS: Options = {"rewrite": ("on", "off", "True", "False")}
+"""What can be forced whatever evaluator is chosen."""
 _NO_OPTIONS: Mapping[str, str | bool] = {}
 
 
@@ -58,7 +66,7 @@ def lower(
 
     `stats` is what is known about the stream, for the choice between tree plans. `is_compilable` and `is_vectorisable`
     say which predicates the code generators below can turn into code."""
-    if options.get("rewrite", True) not in (False, "off"):
+    if str(options.get("rewrite", True)) not in ("False", "off"):
         query = rewrite(query, schema)
     lowering = _Lowering(query, kinds, schema)
     able, reasons = lowering.evaluators(is_compilable, is_vectorisable)
@@ -105,7 +113,7 @@ def _cheapest(
 ) -> str:
     """The evaluator that is expected to be the cheapest; the first that is able where nothing is known of the stream.
     Who asks for a tree's shape wants a tree."""
-    if TREE in able and any(wish in options for wish in _TREE_WISHES):
+    if TREE in able and any(wish in options for wish in TREE_OPTIONS):
         return TREE
     if stats == NO_STATS or len(expected) < 2:
         return able[0]
@@ -206,8 +214,7 @@ class _Lowering:
         return tuple(steps)
 
     def tree(self, window: int | float | None, stats: Stats, options: Mapping[str, str | bool]) -> TreePlan:
-        shape, negation = (str(options[name]) if name in options else None for name in _TREE_WISHES)
-        return tree_plan(self._situation(window, stats), shape, negation)
+        return tree_plan(self._situation(window, stats), *tree_wishes(options))
 
     def _situation(self, window: int | float | None, stats: Stats) -> Situation:
         return Situation(self.query, tuple(self.between), self.alone, window, stats)

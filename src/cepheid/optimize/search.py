@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from cepheid.errors import InputProblem
+from cepheid.errors import InputProblem, listing
 from cepheid.expr import Expr
 from cepheid.optimize.alternatives import Absence, Alternative, Group, alternatives
 from cepheid.optimize.cost import (
@@ -48,6 +48,7 @@ from cepheid.physical import (
     LeafBuffer,
     NegNode,
     NseqNode,
+    Options,
     SeqNode,
     TreeNode,
     TreePlan,
@@ -55,6 +56,7 @@ from cepheid.physical import (
     tree_text,
 )
 
+TREE_OPTIONS: Options = {"shape": (), "negation": ("pushed", "top")}
 _FEW = 6
 """Up to how many operands of a conjunction every way to part them is looked at."""
 RUNNERS_UP = 3
@@ -100,14 +102,20 @@ def expected_of_stacks(situation: Situation) -> float:
     return stacks_cost(model) / events_in_window(model)
 
 
+def tree_wishes(options: Mapping[str, str | bool]) -> tuple[str | None, str | None]:
+    """The shape and the negation that the user asks for, if any."""
+    shape, negation = (str(options[name]) if name in options else None for name in TREE_OPTIONS)
+    return shape, negation
+
+
 def tree_plan(
     situation: Situation, shape: str | None = None, negation: str | None = None, next_best: int = RUNNERS_UP
 ) -> TreePlan:
     """The cheapest plan, or the one that the user asks for: `shape` is left-deep, right-deep, bushy, or written out
     (`[[IBM;Sun];[Oracle;Google]]`); `negation` is `top` or `pushed`. Up to so many of the
     `next_best` are told with it."""
-    if negation not in (None, "top", "pushed"):
-        raise InputProblem(f"no way to negate `{negation}`", expected="`top` or `pushed`")
+    if negation is not None and negation not in TREE_OPTIONS["negation"]:
+        raise InputProblem(f"no way to negate `{negation}`", expected=listing(TREE_OPTIONS["negation"]))
     chosen: list[_Candidate] = []
     others: list[tuple[int, _Candidate]] = []
     found = alternatives(situation.query.pattern)
