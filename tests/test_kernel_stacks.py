@@ -17,6 +17,8 @@ OPTIONS: list[dict[str, str | bool]] = [
     {"equalities": "first", "others": "late"},
     {"equalities": "first", "others": "multi"},
     {"window": "late"},
+    {"algorithm": "basic"},
+    {"algorithm": "basic", "window": "late"},
 ]
 
 events = st.fixed_dictionaries(
@@ -113,6 +115,20 @@ def test_agrees_with_the_oracle(
     cuts = data.draw(st.lists(st.integers(0, len(stream.events)), max_size=3))
     found, _ = by_kernel(kernel, stream, cuts)
     assert found == by_oracle(query, stream)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("ABC"), st.integers(1, 3)), min_size=8, max_size=25), st.sampled_from(OPTIONS)
+)
+def test_windows_that_count_the_events_of_a_partition(
+    rows: list[tuple[str, int]], options: dict[str, str | bool]
+) -> None:
+    stream = stream_of([{"type": kind, "ts": ts, "id": tag} for ts, (kind, tag) in enumerate(rows)])
+    query = bound("EVENT SEQ(A x, B y) WHERE [id] WITHIN 3 events", stream)
+    assert by_kernel(kernel_of(query, stream, evaluator="stacks", options=options), stream)[0] == by_oracle(
+        query, stream
+    )
 
 
 def shop(*events: tuple[str, int, int]) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ cell back. Predicates are tested on complete sequences."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from cepheid.codegen.writer import Writer
 from cepheid.errors import NotAvailable
@@ -44,7 +45,7 @@ class RuntimeStack(StackScan):
         with w.block("if e < 0:"):
             w("continue")
         w("t = time[e]", "m = measure[e]", "bits = mask[e]", "events += 1")
-        if self.plan.window is not None:
+        if self.kept.drops_in_scan:
             self.drop_expired(w, self.cells)
         last = self.kept.last
         with w.block(f"if bits & np.uint64({1 << self.kept.positive[last].begin}):"):
@@ -56,7 +57,7 @@ class RuntimeStack(StackScan):
 
     def _search(self, w: Writer, depth: int, places: Places) -> None:
         if depth < 0:
-            with self.kept.if_all(w, self.kept.tests, places):
+            with self.kept.if_all(w, self.kept.tests, places), self._within_window(w, places):
                 self.emit(w, [self.kept.field_of(places, i, "row") for i in range(len(self.kept.positive))])
             return
         step = self.kept.positive[depth]
@@ -70,3 +71,9 @@ class RuntimeStack(StackScan):
             with w.block(f"if {chosen}:"):
                 self._search(w, depth - 1, {**places, step.var: cell})
             w(f"j{depth} -= 1")
+
+    def _within_window(self, w: Writer, places: Places) -> AbstractContextManager[None]:
+        """What the scan has dropped need not be tested."""
+        if self.plan.window is None or self.kept.drops_in_scan:
+            return nullcontext()
+        return w.block(f"if m - {self.kept.field_of(places, 0, 'measure')} <= limit:")
