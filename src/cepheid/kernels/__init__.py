@@ -86,6 +86,8 @@ class StateArray:
     dtype: str
     length: int
     fill: int = 0
+    width: int = 1
+    """How many numbers make a record."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,8 +129,8 @@ class _Generator:
     def _arrays(self) -> list[StateArray]:
         arrays = [
             StateArray("reg", "int64", REGISTERS),
-            StateArray("nodes", "int64", 64 * self.node_stride),
-            StateArray("groups", "int64", 16 * self.group_stride),
+            StateArray("nodes", "int64", 64 * self.node_stride, width=self.node_stride),
+            StateArray("groups", "int64", 16 * self.group_stride, width=self.group_stride),
             StateArray("heads", "int64", 64, fill=-1),
             StateArray("negatives", "int64", self.negative_stride if self.automaton.late else 1),
             StateArray("pending_times", "int64", 1),

@@ -84,7 +84,7 @@ def relaid(stack: np.ndarray, width: int, base: int, following: int, room: int) 
     capacity = old
     while capacity < following - base + room:
         capacity *= 2
-    larger = np.empty(capacity * width, stack.dtype)
+    larger = np.zeros(capacity * width, stack.dtype)  # what is unused is alike, so that it takes no room when saved
     for j in range(base, following):
         to, start = width * (j & (capacity - 1)), width * (j & (old - 1))
         copy(stack, start, larger, to, width)

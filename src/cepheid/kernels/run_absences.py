@@ -126,9 +126,9 @@ class Absences:
     def arrays(self) -> list[StateArray]:
         arrays: list[StateArray] = []
         for absence in self.all:
-            arrays.append(StateArray(absence.stack.name, "int64", 16 * absence.stack.width))
+            arrays.append(StateArray(absence.stack.name, "int64", 16 * absence.stack.width, width=absence.stack.width))
             if absence.stack.links:
-                arrays.append(StateArray(f"{absence.stack.name}_chains", "int64", 32, fill=-1))
+                arrays.append(StateArray(f"{absence.stack.name}_chains", "int64", 32, fill=-1, width=2))
         if self.waits:
             arrays.append(StateArray("waiting", "int64", 16 * self.waiting_size))
             arrays += [StateArray("due", "int64", 16), StateArray("due_item", "int64", 16)]

@@ -116,13 +116,15 @@ class _Basic(RunEdges):
                 w("oldest = min(oldest, waiting[due_item[i] + LAST_ROW])")
 
     def tables(self) -> list[StateArray]:
+        run_size = run_store.RUN_SIZE + len(self.run.all_values())
         arrays = [
-            StateArray("node", "int64", 64 * run_store.NODE_SIZE),
+            StateArray("node", "int64", 64 * run_store.NODE_SIZE, width=run_store.NODE_SIZE),
             StateArray("found", "int64", 256 * run_store.FOUND_SIZE),
-            StateArray("run", "int64", 16 * (run_store.RUN_SIZE + len(self.run.all_values()))),
+            StateArray("run", "int64", 16 * run_size, width=run_size),
         ]
         for index in self.indexes:
-            arrays.append(StateArray(index.name, "int64", (16 if index.parts else 1) * index.stride, fill=-1))
+            slots = 16 if index.parts else 1
+            arrays.append(StateArray(index.name, "int64", slots * index.stride, fill=-1, width=index.stride))
         if self._hashed_merges():
             arrays.append(StateArray("meet", "int64", 64, fill=-1))
         return [*arrays, *self.absences.arrays()]

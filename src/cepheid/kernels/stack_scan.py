@@ -116,9 +116,9 @@ class StackScan(ABC):
         """The arrays of the state besides the registers."""
         arrays: list[StateArray] = []
         for stack in self.stacks:
-            arrays.append(StateArray(stack.name, "int64", 16 * stack.width))
+            arrays.append(StateArray(stack.name, "int64", 16 * stack.width, width=stack.width))
             if stack.links:
-                arrays.append(StateArray(f"{stack.name}_chains", "int64", 32, fill=-1))
+                arrays.append(StateArray(f"{stack.name}_chains", "int64", 32, fill=-1, width=2))
         return arrays
 
     def make_room(self, w: Writer) -> None:

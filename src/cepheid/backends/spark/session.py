@@ -22,12 +22,18 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.caseSensitive": "true",
     # A row crosses into Python as part of an Arrow batch: the larger, the less it costs.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
+    # With a limit of bytes, Spark would compute the size of the whole batch again after every row.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),
     "spark.sql.shuffle.partitions": "8",
 }
 _ON_THIS_MACHINE: Mapping[str, str] = {
     # Nobody else talks to a session on this machine, whatever its name resolves to.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # Spark hashes every row that it shuffles, to notice if a task that is done again gives others: none is done again
+    # here because a machine was lost.
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
 }
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _NO_SETTINGS: Mapping[str, str] = {}

@@ -25,7 +25,8 @@ from cepheid.backends.sources import readable
 from cepheid.backends.stepping import TIME, Stepper
 from cepheid.backends.stream import state as stream_state
 from cepheid.backends.stream.adaptation import Adapted, rearranged
-from cepheid.backends.stream.pack import from_bytes, joined, to_bytes
+from cepheid.backends.stream.compact import read_arrays, read_rows, write_arrays, write_rows
+from cepheid.backends.stream.pack import joined
 from cepheid.backends.stream.plan import StreamPlan, StreamQuery, mask_column
 from cepheid.backends.stream.reader import as_json
 from cepheid.backends.stream.spread import group_numbers
@@ -210,7 +211,7 @@ class Bucket:
             self._catch_up(number, query, stepper, released.num_rows)
         elif number in self.memory:
             arrays, encoder = self.memory[number]
-            stepper.state = stream_state.read_arrays(arrays, stepper.compiled.arrays)
+            stepper.state = read_arrays(arrays, stepper.compiled.arrays)
             stepper.encoder.restore(encoder)
         else:
             stepper.encoder.rows = self.rows.end - released.num_rows
@@ -232,7 +233,7 @@ class Bucket:
         else:
             if query.window is not None and not stepper.compiled.needs_ranks:
                 stepper.encoder.forget_strings(self.last, query.window)
-            self.memory[number] = stream_state.write_arrays(stepper.state), stepper.encoder.save()
+            self.memory[number] = write_arrays(stepper.state, stepper.compiled.arrays), stepper.encoder.save()
         return outputs, oldest
 
     def _answers(
@@ -397,7 +398,7 @@ class Bucket:
             "kept": rows.num_rows,
             "oldest": min(oldest, default=None),
         }
-        parts = [to_bytes(waiting), to_bytes(rows), *(part for number in numbers for part in self.memory[number])]
+        parts = [write_rows(waiting), write_rows(rows), *(part for number in numbers for part in self.memory[number])]
         return stream_state.write(header, parts)
 
     @classmethod
@@ -407,8 +408,8 @@ class Bucket:
         return cls(
             workshop,
             header["bucket"],
-            from_bytes(waiting, workshop.kept),
-            KeptRows(from_bytes(rows, workshop.kept), header["first"]),
+            read_rows(waiting, workshop.kept),
+            KeptRows(read_rows(rows, workshop.kept), header["first"]),
             header["watermark"],
             header["last"],
             {int(number): count for number, count in header["given"].items()},

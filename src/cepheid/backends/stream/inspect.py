@@ -15,7 +15,8 @@ from cepheid.backends.files import timestamp_text
 from cepheid.backends.stepping import TIME
 from cepheid.backends.stream import state as stream_state
 from cepheid.backends.stream.checkpoint import Checkpoint
-from cepheid.backends.stream.pack import from_bytes, joined
+from cepheid.backends.stream.compact import read_rows
+from cepheid.backends.stream.pack import joined
 from cepheid.backends.stream.places import place
 from cepheid.backends.tables import plain
 from cepheid.codegen.columns import attribute
@@ -78,7 +79,7 @@ def read_state(checkpoint: str, session: SparkSession) -> StreamState:
 def _bucket(data: bytes, schema: pa.Schema, described: Mapping[str, Any]) -> BucketState:
     header = stream_state.read_header(data)
     saved = stream_state.read(data, header["fingerprint"])
-    rows = joined([from_bytes(part, schema) for part in saved.parts[:2]])
+    rows = joined([read_rows(part, schema) for part in saved.parts[:2]])
     keys = list(dict.fromkeys(tuple(key) for key in described["keys"].values()))
     key = keys[header["bucket"] // described["buckets"]]
     return BucketState(

@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from cepheid.backends.stream.plan import STATE_FORMAT
 from cepheid.errors import InputProblem
-from cepheid.kernels import State, StateArray
 
 _MAGIC = b"CEPH"
 _LENGTH = struct.Struct("<I")
@@ -83,22 +82,3 @@ def _damaged() -> InputProblem:
     return InputProblem(
         "a state in the checkpoint is damaged", hint="restore the checkpoint from a copy, or use a new one"
     )
-
-
-# --- arrays of a kernel -----------------------------------------------------------------------------------------------
-
-
-def write_arrays(state: State) -> bytes:
-    lengths = np.array([len(array) for array in state], "<i8")
-    return b"".join([lengths.tobytes(), *(np.ascontiguousarray(array).tobytes() for array in state)])
-
-
-def read_arrays(data: bytes, arrays: Sequence[StateArray]) -> State:
-    """Copies: a kernel writes into its state."""
-    lengths = np.frombuffer(data, "<i8", len(arrays))
-    at, state = lengths.nbytes, []
-    for array, length in zip(arrays, lengths.tolist(), strict=True):
-        kind = np.dtype(array.dtype)
-        state.append(np.frombuffer(data, kind, length, at).copy())
-        at += kind.itemsize * length
-    return tuple(state)
