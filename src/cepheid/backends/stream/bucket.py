@@ -189,13 +189,11 @@ class Bucket:
         return found
 
     def _release(self, watermark: int) -> pa.RecordBatch:
-        times = np.asarray(self.waiting.column(TIME))
-        ready = times < watermark
-        if not ready.any():
-            return self.waiting.slice(0, 0)
-        released = self.waiting if ready.all() else self.waiting.filter(pa.array(ready))
-        self.waiting = self.waiting.slice(0, 0) if ready.all() else self.waiting.filter(pa.array(~ready))
-        return _in_order(released, self.plan, any(query.ties_matter for _, query in self.queries))
+        waiting = _by_time(self.waiting)
+        ready = int(np.searchsorted(np.asarray(waiting.column(TIME)), watermark))
+        self.waiting = waiting.slice(ready)
+        released = waiting.slice(0, ready)
+        return _settled(released, self.plan) if any(query.ties_matter for _, query in self.queries) else released
 
     # --- evaluators ---------------------------------------------------------------------------------------------------
 
@@ -424,20 +422,27 @@ class Bucket:
 # --- order ------------------------------------------------------------------------------------------------------------
 
 
-def _in_order(events: pa.RecordBatch, plan: StreamPlan, ties_matter: bool) -> pa.RecordBatch:
-    """By time; events of one time by the columns that the plan names, or else by all of them."""
+def _by_time(events: pa.RecordBatch) -> pa.RecordBatch:
+    """In the order of time, in which they mostly come."""
     times = np.asarray(events.column(TIME))
-    order = np.argsort(times, kind="stable")
-    ordered = times[order]
-    same = ordered[1:] == ordered[:-1]
-    if ties_matter and same.any():
-        tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
-        among = events.take(pa.array(order[tied]))
-        order[tied] = order[tied][_settled(among, plan)]
+    if not np.any(times[1:] < times[:-1]):
+        return events
+    return events.take(pa.array(np.argsort(times, kind="stable")))
+
+
+def _settled(events: pa.RecordBatch, plan: StreamPlan) -> pa.RecordBatch:
+    """Events of one time by the columns that the plan names, or else by all of them."""
+    times = np.asarray(events.column(TIME))
+    same = times[1:] == times[:-1]
+    if not same.any():
+        return events
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    order = np.arange(len(times))
+    order[tied] = tied[_order_of(events.take(pa.array(tied)), plan)]
     return events.take(pa.array(order))
 
 
-def _settled(tied: pa.RecordBatch, plan: StreamPlan) -> Array:
+def _order_of(tied: pa.RecordBatch, plan: StreamPlan) -> Array:
     names = list(plan.order) or [field.name for field in plan.schema if field.name in tied.schema.names]
     columns = {"time": tied.column(TIME), **{f"c{i}": _sortable(tied.column(name)) for i, name in enumerate(names)}}
     keys = [(name, "ascending") for name in columns]
