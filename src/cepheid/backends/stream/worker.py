@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from cepheid.backends.spark.worker import settle_memory, together
 from cepheid.backends.stream.bucket import Bucket, Given, Workshop
+from cepheid.backends.stream.compact import read_rows, write_rows
 from cepheid.backends.stream.pack import from_bytes, packets, to_bytes
 from cepheid.backends.stream.plan import StreamPlan
 from cepheid.backends.stream.reader import REJECTS as REJECT_SCHEMA
@@ -67,7 +68,7 @@ class Pack:
             pa.array([numbers[packet.bucket] for packet in packed], pa.int32()),
             pa.array([packet.rejected for packet in packed], pa.bool_()),
             pa.array([time.watermark_after(packet.latest, delay) for packet in packed], pa.int64()),
-            pa.array([to_bytes(packet.rows) for packet in packed], pa.binary()),
+            pa.array([(to_bytes if packet.rejected else write_rows)(packet.rows) for packet in packed], pa.binary()),
             pa.array(at, pa.timestamp("us", "UTC")),
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=_PACKED_ARROW)
@@ -94,7 +95,7 @@ class Step:
         bucket = Bucket.new(workshop, workshop.bucket_of(key[0])) if before is None else Bucket.load(workshop, before)
         time = self.plan.time
         watermark = time.watermark(state.getCurrentWatermarkMs())
-        arrived = [from_bytes(block, workshop.packed) for block in blocks]
+        arrived = [read_rows(block, workshop.packed) for block in blocks]
         given = bucket.step(arrived, watermark, ahead)
         after = b""
         if not bucket.is_empty:
