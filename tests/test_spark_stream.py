@@ -120,12 +120,11 @@ def test_a_spark_writer_gets_each_batch_under_its_number(spark: SparkSession, pl
 
 def run_the_last_events_again(places: Places) -> int:
     """As if the driver had been killed after it wrote the matches of the last file and before Spark noted that the
-    batch is complete: the batch without events that came after it is forgotten, the one with events not committed."""
+    batch is complete."""
     last = max(int(path.name) for path in places.checkpoint.glob("commits/*") if path.name.isdecimal())
-    for log, batch in (("commits", last), ("offsets", last), ("commits", last - 1)):
-        (places.checkpoint / log / f"{batch}").unlink()
-        (places.checkpoint / log / f".{batch}.crc").unlink(missing_ok=True)
-    return last - 1
+    (places.checkpoint / "commits" / f"{last}").unlink()
+    (places.checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
+    return last
 
 
 def test_any_format_of_spark_and_a_batch_that_runs_again_replaces_itself(spark: SparkSession, places: Places) -> None:
