@@ -26,8 +26,6 @@ _FLINK = "apache-flink==2.3.0"
 _HOME = Path("build/flink")
 """Flink's packages contradict ours: it has an environment of its own, made the first time (300 MB)."""
 _CORES = 2
-_REPEATS = 6
-"""Flink's one run before the measured one is long; ours are short, and the JVM compiles through the first of them."""
 _COLUMNS = ["type", "ts", "acc", "amount"]
 _SCHEMA = "type string, ts long, acc long, amount double"
 _QUERY = (
@@ -62,7 +60,7 @@ def _by_cepheid(file: Path, events: int) -> Sample:
             counted = cepheid.match(_QUERY, frame).agg(F.count("*")).first()
             return int(counted[0])
 
-        return measured(session, events, "Cepheid on Spark", events, run, repeats=_REPEATS)
+        return measured(session, events, "Cepheid on Spark", events, run)
 
 
 def flink(quick: bool) -> Report:

@@ -39,12 +39,15 @@ def main(source: str, target: str, cores: str) -> None:
     environment.get_config().set("parallelism.default", cores)
     environment.execute_sql(_SOURCE.format(path=source))
     environment.execute_sql(_SINK.format(path=target))
-    for _ in range(2):  # the first is to warm up
+    best: dict[str, float] = {}
+    for number in range(3):  # the first is to warm up
         shutil.rmtree(target, ignore_errors=True)
         wall, cpu = time.perf_counter(), cpu_of_family(os.getpid())
         environment.execute_sql(_QUERY).wait()
         spent = {"wall": time.perf_counter() - wall, "cpu": cpu_of_family(os.getpid()) - cpu}
-    print(json.dumps(spent))
+        if number and (not best or spent["cpu"] < best["cpu"]):
+            best = spent
+    print(json.dumps(best))
 
 
 if __name__ == "__main__":
