@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from cepheid.codegen.writer import Writer
-from cepheid.kernels import BOUNDS, COUNTERS, FREE, OLDEST, VALUES, OperatorRegisters, StateArray
+from cepheid.kernels import BOUNDS, COUNTED, FREE, OLDEST, VALUES, OperatorRegisters, StateArray
 from cepheid.kernels.instance_stack import IMPORTS, Stack
 from cepheid.kernels.stack_chains import Chains, key_of
 from cepheid.kernels.stack_plan import AT_HAND, StackPlan
@@ -18,15 +18,6 @@ from cepheid.physical import Plan
 
 _CHUNK = 4096
 """How many events are looked at between two occasions to let arrays grow."""
-
-_COUNTED = {
-    "events": COUNTERS.index("events"),
-    "dropped": COUNTERS.index("dropped_by_mask"),
-    "partials": COUNTERS.index("partial_matches"),
-    "predicates": COUNTERS.index("predicates"),
-    "matches": COUNTERS.index("matches"),
-    "peak": COUNTERS.index("peak_retained"),
-}
 
 
 class StackScan(ABC):
@@ -94,14 +85,14 @@ class StackScan(ABC):
         parameters = ["now", "first", "time", "measure", "mask", "texts", "ranks", "numbers", *columns, *names]
         with out.block(f"def step({', '.join([*parameters, 'values', 'bounds'])}):"):
             out("limit = np.int64(numbers[0])", *(stack.offsets for stack in self.stacks))
-            for counter, number in _COUNTED.items():
+            for number, counter in enumerate(COUNTED):
                 out(f"{counter} = reg[{number}]")
             out("written = 0", "wanted = 0")
             for number, register in enumerate(self.registers):
                 out(f"{register} = reg[{FREE + number}]")
             out.lines.extend("    " + line if line else "" for line in body.lines)
             out(f"matches += written // {len(self.kept.positive)}")
-            for counter, number in _COUNTED.items():
+            for number, counter in enumerate(COUNTED):
                 out(f"reg[{number}] = {counter}")
             for number, register in enumerate(self.registers):
                 out(f"reg[{FREE + number}] = {register}")

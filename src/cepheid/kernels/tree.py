@@ -29,7 +29,7 @@ from cepheid.errors import NotAvailable
 from cepheid.expr import Expr
 from cepheid.kernels import (
     BOUNDS,
-    COUNTERS,
+    COUNTED,
     END_OF_TIME,
     FREE,
     OLDEST,
@@ -144,7 +144,7 @@ class _Generator:
             if self.waiting:
                 with out.block("if time.shape[0] > 0:  # when time alone passes, strings are those of the last events"):
                     out("texts = new_texts.copy()", "ranks = new_ranks.copy()")
-            for counter, number in _COUNTED.items():
+            for number, counter in enumerate(COUNTED):
                 out(f"{counter} = reg[{number}]")
             for number, register in enumerate(self.buffers.registers):
                 out(f"{register} = reg[{FREE + number}]")
@@ -152,7 +152,7 @@ class _Generator:
             out.lines.extend("    " + line if line else "" for line in body.lines)
             self._write_oldest(out)
             self._write_totals(out, "+")
-            for counter, number in _COUNTED.items():
+            for number, counter in enumerate(COUNTED):
                 out(f"reg[{number}] = {counter}")
             for number, register in enumerate(self.buffers.registers):
                 out(f"reg[{FREE + number}] = {register}")
@@ -625,16 +625,6 @@ class _Branch:
         for side in (left, right):
             if not side.is_leaf:
                 w(f"{side.base} = {side.following}")
-
-
-_COUNTED = {
-    "events": COUNTERS.index("events"),
-    "dropped": COUNTERS.index("dropped_by_mask"),
-    "partials": COUNTERS.index("partial_matches"),
-    "predicates": COUNTERS.index("predicates"),
-    "matches": COUNTERS.index("matches"),
-    "peak": COUNTERS.index("peak_retained"),
-}
 
 
 def _all(conditions: Sequence[str]) -> str:
