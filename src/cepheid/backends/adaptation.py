@@ -32,7 +32,7 @@ _log = logging.getLogger("cepheid.adaptation")
 
 Listener = Callable[[Switch], None]
 
-_STEP = 0.002
+_STEP = 0.001
 """The seconds that a kernel works at a stretch, at the pace so far: it may be slower all at once, and is to be stopped
 then."""
 ENOUGH = 1_024

@@ -39,7 +39,7 @@ from cepheid.physical import (
 
 SWITCHABLE = ("stacks", "tree")
 """The evaluators that can take over from one another."""
-OBSERVED_EVERY = 1 << 13
+OBSERVED_EVERY = 1 << 12
 """The events between two looks at a stream."""
 SECONDS_BETWEEN = 0.015
 """The seconds of work between two looks: a look takes some tenths of a millisecond, a search a millisecond more."""
