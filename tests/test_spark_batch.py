@@ -471,6 +471,20 @@ def test_a_footer_says_the_schema_that_spark_would_find(spark: SparkSession, tmp
         assert plain_schema(path) == spark.read.parquet(path).schema
 
 
+def test_schemas_are_merged_where_the_session_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    first = pa.table({"type": ["A"], "ts": [1], "id": [1]})
+    pq.write_table(first, tmp_path / "a.parquet")
+    pq.write_table(first.append_column("v", pa.array([2.0])), tmp_path / "b.parquet")
+    query = "EVENT A x WHERE x.v > 1"
+    with pytest.raises(NameProblem):
+        cepheid.match(query, str(tmp_path), session=spark)
+    spark.conf.set("spark.sql.parquet.mergeSchema", "true")
+    try:
+        assert cepheid.match(query, str(tmp_path), session=spark).count() == 1
+    finally:
+        spark.conf.unset("spark.sql.parquet.mergeSchema")
+
+
 def test_where_spark_has_its_own_view_of_a_schema_it_is_asked(spark: SparkSession, tmp_path: Path) -> None:
     others = {
         "unsigned": pa.array([1], pa.uint32()),

@@ -20,6 +20,11 @@ from cepheid.errors import InputProblem, shown
 from cepheid.events import TIMESTAMP_CLOCK, UNTYPED, Clock, Schema
 from cepheid.pattern import DerivedStream, EventClass, Query, SourceStream, walk
 
+_USUAL: Mapping[str, str] = {
+    "spark.sql.parquet.mergeSchema": "false",
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
+}
+"""The settings by which one footer says what Spark would find."""
 TYPES = "__cepheid_type"
 """The type of events whose type is the DataFrame that they come from."""
 
@@ -97,7 +102,8 @@ class SparkEvents:
 def _read(path: str, session: SparkSession) -> DataFrame:
     """The files as a DataFrame. Spark finds out their schema by a job of its own, which costs more than a small query;
     where Arrow sees it as well, Spark is told."""
-    schema = plain_schema(path)
+    as_usual = all(session.conf.get(name) == value for name, value in _USUAL.items())
+    schema = plain_schema(path) if as_usual else None
     return session.read.parquet(path) if schema is None else session.read.schema(schema).parquet(path)
 
 
