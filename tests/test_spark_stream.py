@@ -160,6 +160,16 @@ def test_any_format_of_spark_and_a_batch_that_runs_again_replaces_itself(spark: 
     assert "late" in rendered(metrics_table(progress[-1], TIMESTAMP_CLOCK))
 
 
+def test_a_half_written_first_entry_is_not_taken_for_another_stream(spark: SparkSession, places: Places) -> None:
+    """What a driver leaves that is killed while it writes the offsets of its first batch."""
+    rows = events(4, 200)
+    write_parts(places.source, rows, 2)
+    (places.checkpoint / "offsets").mkdir(parents=True)
+    (places.checkpoint / "offsets" / ".0.5f0c.tmp").write_text("v1")
+    run(CLOSURE, frame(spark, places.source), places).end_time()
+    assert places.matches() == expected(CLOSURE, rows)
+
+
 def test_sparks_own_listeners_hear_what_a_batch_did(spark: SparkSession, places: Places) -> None:
     rows = events(5, 300)
     write_parts(places.source, [*rows, {**rows[0], "ts": None}], 2)

@@ -124,6 +124,7 @@ class SparkStream:
             if before is not None:
                 before()
             self._forget_end_of_time()
+            self._forget_half_written()
             tally = Tally(matches={query.name: 0 for query in self.plan.queries})
             deliver_batch = _Deliver(self, ownership, tally)
             with self._settings():
@@ -201,6 +202,14 @@ class SparkStream:
     def _forget_end_of_time(self) -> None:
         for sink in (sink for sinks in self.outputs.matches.values() for sink in sinks):
             sink.forget(END_OF_TIME_NAME)
+
+    def _forget_half_written(self) -> None:
+        """A driver that is killed while it writes its first entry leaves a hidden file, which Spark would take for
+        another stream's. Whose checkpoint it is has been settled."""
+        place = self.checkpoint.place.inside("offsets")
+        if isinstance(place, LocalPlace) and place.directory.is_dir() and not place.names():
+            for path in place.directory.iterdir():
+                place.remove(path.name)
 
     def output_schema(self, number: int) -> pa.Schema:
         return self.plan.queries[number].output_schema(self.plan)
