@@ -24,6 +24,7 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from cepheid.backends.adaptation import told as told_switch
+from cepheid.backends.spark.session import ARROW_BATCHES, UNCOMPARED
 from cepheid.backends.stream.checkpoint import Checkpoint, Ownership
 from cepheid.backends.stream.failure import Failure
 from cepheid.backends.stream.metrics import Metrics, MetricsListener, Tally, metrics_of
@@ -66,16 +67,8 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     "spark.sql.streaming.minBatchesToRetain": "5",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
-    # With a limit of bytes, Spark would compute the size of the whole batch again after every row.
-    "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),
+    **ARROW_BATCHES,
 }
-_UNCOMPARED: Mapping[str, str] = {
-    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
-    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
-}
-"""Where events are the same whenever they are read again, so are the bytes that they are packed into: Spark need not
-hash them to find out."""
 
 
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
@@ -170,7 +163,7 @@ class SparkStream:
         tasks = self.partitions or self.session.sparkContext.defaultParallelism
         wanted = {**_SETTINGS, "spark.sql.shuffle.partitions": str(tasks)}
         if self.frame._jdf.queryExecution().analyzed().deterministic():
-            wanted |= _UNCOMPARED
+            wanted |= UNCOMPARED
         if isinstance(self.checkpoint.place, LocalPlace) and conf.get(_FILE_MANAGER, None) is None:
             wanted[_FILE_MANAGER] = _WITHOUT_COMMANDS
         before = {name: conf.get(name, None) for name in wanted}
@@ -206,10 +199,10 @@ class SparkStream:
     def _forget_half_written(self) -> None:
         """A driver that is killed while it writes its first entry leaves a hidden file, which Spark would take for
         another stream's. Whose checkpoint it is has been settled."""
-        place = self.checkpoint.place.inside("offsets")
-        if isinstance(place, LocalPlace) and place.directory.is_dir() and not place.names():
-            for path in place.directory.iterdir():
-                place.remove(path.name)
+        offsets = self.checkpoint.place.inside("offsets")
+        if not offsets.names():
+            for name in offsets.hidden():
+                offsets.remove(name)
 
     def output_schema(self, number: int) -> pa.Schema:
         return self.plan.queries[number].output_schema(self.plan)

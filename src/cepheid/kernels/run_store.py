@@ -21,7 +21,7 @@ import numpy as np
 
 from cepheid.kernels.arrays import EMPTY, grown
 from cepheid.kernels.jit import njit
-from cepheid.kernels.prefetch import prefetch
+from cepheid.kernels.prefetch import AHEAD, SOON, prefetch
 
 BEGAN = 0
 """Where a run began in the window's measure; of nodes and runs alike."""
@@ -299,10 +299,11 @@ def write_matches(
     later_node, later_length = np.empty(size, np.int64), np.empty(size, np.int64)
     for i in range(0, count, FOUND_SIZE):
         # ask for the nodes of later matches, so that they are there in time
-        if i + 16 * FOUND_SIZE < count:
-            prefetch(node, found[i + 16 * FOUND_SIZE + BEFORE])
-        if i + 8 * FOUND_SIZE < count and found[i + 8 * FOUND_SIZE + BEFORE] != EMPTY:
-            prefetch(node, node[found[i + 8 * FOUND_SIZE + BEFORE] + PREV])
+        ahead, soon = i + AHEAD * FOUND_SIZE, i + SOON * FOUND_SIZE
+        if ahead < count:
+            prefetch(node, found[ahead + BEFORE])
+        if soon < count and found[soon + BEFORE] != EMPTY:
+            prefetch(node, node[found[soon + BEFORE] + PREV])
         n, floor, length, later = found[i + BEFORE], found[i + FLOOR], 0, 0
         while True:
             while n != EMPTY:

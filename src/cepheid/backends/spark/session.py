@@ -10,7 +10,20 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+ARROW_BATCHES: Mapping[str, str] = {
+    # A row crosses into Python as part of an Arrow batch: the larger, the less it costs.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
+    # With a limit of bytes, Spark would compute the size of the whole batch again after every row.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),
+}
+UNCOMPARED: Mapping[str, str] = {
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
+}
+"""Spark hashes every row that it shuffles, to find out whether a task that is done again gives the same rows. That is
+not needed where none is done again, or where rows are the same whenever they are read."""
 _SETTINGS: Mapping[str, str] = {
+    **ARROW_BATCHES,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
@@ -20,20 +33,12 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Attributes that differ only in the case of a letter are two attributes.
     "spark.sql.caseSensitive": "true",
-    # A row crosses into Python as part of an Arrow batch: the larger, the less it costs.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
-    # With a limit of bytes, Spark would compute the size of the whole batch again after every row.
-    "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),
     "spark.sql.shuffle.partitions": "8",
 }
 _ON_THIS_MACHINE: Mapping[str, str] = {
     # Nobody else talks to a session on this machine, whatever its name resolves to.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Spark hashes every row that it shuffles, to notice if a task that is done again gives others: none is done again
-    # here because a machine was lost.
-    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
-    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
 }
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _NO_SETTINGS: Mapping[str, str] = {}
@@ -55,7 +60,8 @@ def session(master: str = "local[*]", settings: Mapping[str, str] = _NO_SETTINGS
     if here:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
-    wanted = {**_SETTINGS, **(_ON_THIS_MACHINE if here else {}), **settings}
+    in_one_process = master.startswith("local") and not master.startswith("local-cluster")  # which cannot lose a part
+    wanted = {**_SETTINGS, **(_ON_THIS_MACHINE if here else {}), **(UNCOMPARED if in_one_process else {}), **settings}
     given = wanted.get(_JAVA_OPTIONS, "")
     collector = _COLLECTOR if here and not _chooses_collector(given) else ""
     wanted[_JAVA_OPTIONS] = " ".join(filter(None, (quiet, collector, given)))

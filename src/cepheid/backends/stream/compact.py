@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from cepheid.codegen.strings import dictionary_encoded
 from cepheid.kernels import Array, State, StateArray
 
 _SHORT: tuple[type[np.signedinteger[Any]], ...] = (np.int8, np.int16, np.int32)
@@ -130,7 +131,7 @@ def _texts_of(column: pa.Array) -> list[bytes] | None:
     """None where most texts come once."""
     if not pa.types.is_string(column.type):
         return None
-    encoded = column.dictionary_encode()
+    encoded = dictionary_encoded(column)
     if 2 * len(encoded.dictionary) > len(column):
         return None
     codes = np.asarray(encoded.indices.fill_null(-1)).astype(np.int64)

@@ -28,8 +28,15 @@ class Place(ABC):
         """Puts a file there, in place of one of that name."""
 
     @abstractmethod
+    def _files(self) -> list[str]: ...
+
     def names(self) -> list[str]:
         """The files that are there."""
+        return sorted(name for name in self._files() if name[0] not in "._")
+
+    def hidden(self) -> list[str]:
+        """The files that are not meant to be seen: half-written ones, sums of others."""
+        return sorted(name for name in self._files() if name[0] in "._")
 
     @abstractmethod
     def remove(self, name: str) -> None:
@@ -68,10 +75,8 @@ class LocalPlace(Place):
         except OSError as problem:
             raise _cannot("write", target, problem) from problem
 
-    def names(self) -> list[str]:
-        if not self.directory.is_dir():
-            return []
-        return sorted(path.name for path in self.directory.iterdir() if path.is_file() and path.name[0] not in "._")
+    def _files(self) -> list[str]:
+        return [path.name for path in self.directory.iterdir() if path.is_file()] if self.directory.is_dir() else []
 
     def remove(self, name: str) -> None:
         try:
@@ -119,12 +124,11 @@ class HadoopPlace(Place):
         if not files.rename(temporary, target):
             raise InputProblem(f"cannot write `{shown(name)}` in `{shown(self.uri, 200)}`")
 
-    def names(self) -> list[str]:
+    def _files(self) -> list[str]:
         files, path = self._at("")
         if not files.exists(path):
             return []
-        found = [status.getPath().getName() for status in files.listStatus(path) if status.isFile()]
-        return sorted(name for name in found if name[0] not in "._")
+        return [status.getPath().getName() for status in files.listStatus(path) if status.isFile()]
 
     def remove(self, name: str) -> None:
         files, path = self._at(name)
