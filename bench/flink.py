@@ -14,12 +14,11 @@ import venv
 from pathlib import Path
 
 import pyarrow.csv
-from pyspark.sql import functions as F
 
 import cepheid
-from bench.measure import Found, Sample
+from bench.measure import Found, Sample, Variant
 from bench.report import Benchmark, Report
-from bench.spark import measured, running
+from bench.spark import counted, measured, running
 from cepheid.datasets import cards
 
 _FLINK = "apache-flink==2.3.0"
@@ -56,11 +55,11 @@ def _by_cepheid(file: Path, events: int) -> Sample:
     with running(f"local[{_CORES}]") as session:
         frame = session.read.csv(str(file), schema=_SCHEMA)
 
-        def run() -> int:
-            counted = cepheid.match(_QUERY, frame).agg(F.count("*")).first()
-            return int(counted[0])
+        def run() -> Found:
+            return counted(cepheid.match(_QUERY, frame))
 
-        return measured(session, events, "Cepheid on Spark", events, run)
+        (sample,) = measured(session, [Variant(events, "Cepheid on Spark", events, run)])
+        return sample
 
 
 def flink(quick: bool) -> Report:

@@ -7,6 +7,7 @@ also the time that one core would need.
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,6 +63,52 @@ class Sample:
         return 1e6 * self.cpu / self.events
 
 
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to do something, at a point of an experiment."""
+
+    point: Hashable
+    name: str
+    events: int
+    run: Callable[[], Found]
+    question: str = ""
+
+
+def in_turn(
+    variants: Sequence[Variant],
+    *,
+    repeats: int = REPEATS,
+    warm: bool = True,
+    cpu: Callable[[], float] = time.process_time,
+    enough: float = math.inf,
+) -> list[Sample]:
+    """The best of several runs of each variant, after one that is not measured (unless not `warm`: for what compiles
+    nothing). Variants take turns, so that a machine that is slow for a while is slow for all of them. What has taken
+    `enough` seconds is not run again, once it has been run twice."""
+    if warm:
+        for variant in variants:
+            variant.run()
+    best: list[Sample | None] = [None] * len(variants)
+    taken = [0.0] * len(variants)
+    gc.disable()
+    try:
+        for number in range(repeats):
+            for at, variant in enumerate(variants):
+                if number >= 2 and taken[at] > enough:
+                    continue
+                wall, spent = time.perf_counter(), cpu()
+                found = variant.run()
+                spent, wall = max(cpu() - spent, 1e-9), time.perf_counter() - wall
+                taken[at] += wall
+                before = best[at]
+                if before is None or spent < before.cpu:
+                    told = variant.point, variant.name, variant.events
+                    best[at] = Sample(*told, found, spent, wall, variant.question)
+    finally:
+        gc.enable()
+    return [sample for sample in best if sample is not None]
+
+
 def measure(
     point: Hashable,
     variant: str,
@@ -72,22 +119,9 @@ def measure(
     repeats: int = REPEATS,
     warm: bool = True,
 ) -> Sample:
-    """The best of several runs, after one that is not measured (unless not `warm`: for what compiles nothing)."""
-    if warm:
-        run()
-    best: tuple[float, float, Found] | None = None
-    gc.disable()
-    try:
-        for _ in range(repeats):
-            wall, cpu = time.perf_counter(), time.process_time()
-            found = run()
-            spent = time.process_time() - cpu, time.perf_counter() - wall, found
-            if best is None or spent[0] < best[0]:
-                best = spent
-    finally:
-        gc.enable()
-    assert best is not None
-    return Sample(point, variant, events, best[2], max(best[0], 1e-9), best[1], question)
+    """One variant by itself."""
+    (sample,) = in_turn([Variant(point, variant, events, run, question)], repeats=repeats, warm=warm)
+    return sample
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ CPU time is that of the JVM and its Python workers together: work that moves fro
 from __future__ import annotations
 
 import tempfile
-import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,7 @@ from pyspark.sql import functions as F
 
 import cepheid
 from bench import spark as this_module
-from bench.measure import Found, Sample
+from bench.measure import Found, Sample, Variant, in_turn
 from bench.processes import cpu_of_family, pinned, seconds_of_two
 from bench.report import Benchmark, Column, Report
 from cepheid.backends import spark_batch
@@ -31,7 +30,8 @@ from cepheid.backends.spark import worker as spark_worker
 from cepheid.datasets import synthetic
 
 OBVIOUS = "read, repartition, sort, count"
-EMPTY = "Cepheid, Parquet, no kernel"
+FRAME, FILES_ALONE = "Cepheid, DataFrame", "Cepheid, Parquet"
+UNSHOWN, EMPTY = ", matches not shown", ", no kernel"
 PARTITIONS = 4
 FILES = 4
 REPEATS = 12
@@ -61,27 +61,10 @@ def cpu_of(session: SparkSession) -> float:
 
 
 def measured(
-    session: SparkSession,
-    point: Hashable,
-    variant: str,
-    events: int,
-    run: Callable[[], int],
-    question: str = "",
-    repeats: int = REPEATS,
-) -> Sample:
-    """The best of several runs, after one in which Spark and Numba compile."""
-    run()
-    best: tuple[float, float, int] | None = None
-    began = time.perf_counter()
-    for number in range(repeats):
-        if number >= 2 and time.perf_counter() - began > ENOUGH:
-            break
-        wall, cpu = time.perf_counter(), cpu_of(session)
-        matches = run()
-        spent = cpu_of(session) - cpu, time.perf_counter() - wall, matches
-        best = spent if best is None or spent[0] < best[0] else best
-    assert best is not None
-    return Sample(point, variant, events, Found(best[2]), max(best[0], 1e-9), best[1], question)
+    session: SparkSession, variants: Sequence[Variant], repeats: int = REPEATS, warm: bool = True
+) -> list[Sample]:
+    """The best of several runs of each, in turn, after one in which Spark and Numba compile."""
+    return in_turn(variants, repeats=repeats, warm=warm, cpu=partial(cpu_of, session), enough=ENOUGH)
 
 
 def stored(directory: Path, events: int, types: int, keys: int) -> str:
@@ -100,23 +83,29 @@ def stored(directory: Path, events: int, types: int, keys: int) -> str:
 # --- variants ---------------------------------------------------------------------------------------------------------
 
 
-def obvious(session: SparkSession, path: str) -> int:
+def obvious(session: SparkSession, path: str) -> Found:
     """What one would write without Cepheid, up to where the matching would begin."""
 
     def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"rows": [sum(batch.num_rows for batch in batches)]})
 
     events = session.read.parquet(path).repartition(PARTITIONS, "attr1").sortWithinPartitions("attr1", "ts")
-    counted = events.mapInArrow(count, "rows long").agg(F.sum("rows")).first()
-    assert counted is not None
-    return int(counted[0])
+    return _told(events.mapInArrow(count, "rows long").agg(F.sum("rows")))
 
 
-def matched(query: str, events: Any, session: SparkSession) -> int:
-    found: DataFrame = cepheid.match(query, events, session=session, partitions=PARTITIONS)
-    counted = found.agg(F.count("*")).first()
-    assert counted is not None
-    return int(counted[0])
+def _told(one_row: DataFrame) -> Found:
+    """The number that a DataFrame comes down to."""
+    row = one_row.first()
+    assert row is not None
+    return Found(int(row[0]))
+
+
+def counted(rows: DataFrame) -> Found:
+    return _told(rows.agg(F.count("*")))
+
+
+def matched(query: str, events: Any, session: SparkSession) -> Found:
+    return counted(cepheid.match(query, events, session=session, partitions=PARTITIONS))
 
 
 class NoKernel(spark_worker.KernelTask):
@@ -135,7 +124,7 @@ class NoOutput(spark_worker.KernelTask):
         return iter(())
 
 
-def with_task(task: type[spark_worker.KernelTask], query: str, events: Any, session: SparkSession) -> int:
+def with_task(task: type[spark_worker.KernelTask], query: str, events: Any, session: SparkSession) -> Found:
     with mock.patch.object(spark_batch, "KernelTask", task):
         return matched(query, events, session)
 
@@ -153,13 +142,11 @@ def _joins(session: SparkSession, path: str, window: int, wanted: str) -> DataFr
     )
 
 
-def joined(session: SparkSession, path: str, window: int) -> int:
-    counted = _joins(session, path, window, "count(*)").first()
-    assert counted is not None
-    return int(counted[0])
+def joined(session: SparkSession, path: str, window: int) -> Found:
+    return _told(_joins(session, path, window, "count(*)"))
 
 
-def made_whole(make: Callable[[], DataFrame], rows: int) -> int:
+def made_whole(make: Callable[[], DataFrame], rows: Found) -> Found:
     """Every row with all its columns, for nobody."""
     make().write.format("noop").mode("overwrite").save()
     return rows
@@ -175,24 +162,17 @@ def spark_batch_paths(quick: bool) -> Report:
     with running("local[2]") as session, tempfile.TemporaryDirectory() as directory:
         for types, point in ((3, "every event matters"), (20, "3 of 20 types matter")):
             path = stored(Path(directory), events, types, keys)
-            frame = session.read.parquet(path)
-            measure = partial(measured, session, point, events=events)
-            samples += [
-                measure(variant=OBVIOUS, run=partial(obvious, session, path), question="rows"),
-                measure(variant="Cepheid, DataFrame", run=partial(matched, query, frame, session)),
-                measure(variant="Cepheid, Parquet", run=partial(matched, query, path, session)),
-                measure(
-                    variant="Cepheid, Parquet, matches not shown",
-                    run=partial(with_task, NoOutput, query, path, session),
-                    question="none",
-                ),
-                measure(
-                    variant=EMPTY,
-                    run=partial(with_task, NoKernel, query, path, session),
-                    question="none",
-                ),
-                measure(variant="Spark SQL joins", run=partial(joined, session, path, window)),
+            variant = partial(Variant, point, events=events)
+            variants = [
+                variant(OBVIOUS, run=partial(obvious, session, path), question="rows"),
+                variant("Spark SQL joins", run=partial(joined, session, path, window)),
             ]
+            for source, given in ((FRAME, session.read.parquet(path)), (FILES_ALONE, path)):
+                variants.append(variant(source, run=partial(matched, query, given, session)))
+                for task, told in ((NoOutput, UNSHOWN), (NoKernel, EMPTY)):
+                    run = partial(with_task, task, query, given, session)
+                    variants.append(variant(source + told, run=run, question="none"))
+            samples += measured(session, variants)
     return Report(
         "spark",
         "SEQ(E1, E2, E3) of one key, from Parquet, in batch",
@@ -200,17 +180,16 @@ def spark_batch_paths(quick: bool) -> Report:
         tuple(samples),
         "the targets are 2x the obvious pipeline from Parquet, 1.3x from a DataFrame, 3x with 3 of 20 types; 5x joins.",
         baseline=OBVIOUS,
-        columns=(Column("of the pipeline without a kernel", lambda s: _share(s, samples)),),
+        columns=(Column("of it without a kernel", lambda s: _share(s, samples)),),
         log_y=False,
     )
 
 
 def _share(sample: Sample, samples: Sequence[Sample]) -> str:
-    """The speed of a pipeline from Parquet as a part of that without a kernel."""
-    if not sample.variant.startswith(EMPTY.rsplit(",", 1)[0]):
-        return ""
-    empty = next(s for s in samples if s.variant == EMPTY and s.point == sample.point)
-    return f"{sample.throughput / empty.throughput:.0%}"
+    """The speed of a pipeline as a part of that without a kernel."""
+    source = sample.variant.removesuffix(UNSHOWN).removesuffix(EMPTY)
+    empty = [s for s in samples if s.variant == source + EMPTY and s.point == sample.point]
+    return f"{sample.throughput / empty[0].throughput:.0%}" if empty else ""
 
 
 def spark_joins(quick: bool) -> Report:
@@ -226,11 +205,9 @@ def spark_joins(quick: bool) -> Report:
             assert rows == joined(session, path, window)
             by_joins = partial(made_whole, partial(_joins, session, path, window, structs), rows)
             by_cepheid = partial(made_whole, partial(cepheid.match, query, path, session=session), rows)
-            measure = partial(measured, session, f"{events:,} events, {keys:,} keys", events=events)
-            samples += [
-                measure(variant="Spark SQL joins", run=by_joins),
-                measure(variant="Cepheid, Parquet", run=by_cepheid),
-            ]
+            variant = partial(Variant, f"{events:,} events, {keys:,} keys", events=events)
+            variants = [variant("Spark SQL joins", run=by_joins), variant(FILES_ALONE, run=by_cepheid)]
+            samples += measured(session, variants)
     return Report(
         "spark-joins",
         "SEQ(E1, E2, E3) of one key, 20 types (W1), every match with its events",
@@ -251,7 +228,7 @@ def spark_cores(quick: bool) -> Report:
         for cores in (1, 2):
             with running(f"local[{cores}]") as session, pinned(cores):
                 run = partial(matched, query, path, session)
-                samples.append(measured(session, f"{cores}", "Cepheid, Parquet", events, run))
+                samples += measured(session, [Variant(f"{cores}", FILES_ALONE, events, run)])
     ceiling = seconds_of_two(1) / seconds_of_two(2)
     one = samples[0].wall
     return Report(

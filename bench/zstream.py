@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import cepheid
-from bench.measure import Found, Prepared, Sample, measure
+from bench.measure import Found, Prepared, Sample, Variant, in_turn, measure
 from bench.report import Benchmark, Column, Report
 from cepheid.backends import frames
 from cepheid.backends.adaptation import stepper_for
@@ -29,11 +29,16 @@ from cepheid.events import Clock
 from cepheid.lang import parse
 from cepheid.optimize.adapt import Adaptive, plan_text
 from cepheid.optimize.stats import from_arrow
+from cepheid.physical import Plan
 
 SAMPLED = 20_000
 """How many events the statistics are taken from."""
 PIECE = 2_048
 """Events between two hand-overs of matches, so that no experiment needs the memory for all of them."""
+
+REPEATS = 9
+ENOUGH = 2.0
+"""Seconds after which a plan is not run again, once it has been run twice."""
 
 _COLUMNS = Columns("type", "ts")
 _READ = ["price"]
@@ -95,9 +100,8 @@ class Measured:
     state_bytes: int
 
 
-def _measured(
-    point: int | float | str, variant: str, query: str, table: pa.Table, choice: Choice, piece: int
-) -> Measured:
+def _prepared(query: str, table: pa.Table, choice: Choice) -> Prepared:
+    """The query planned with the statistics of its first events."""
     opened = frames.opened(table, _COLUMNS)
     assert opened is not None
     parsed = parse(query)
@@ -105,16 +109,26 @@ def _measured(
     stats = from_arrow(bound, table.slice(0, SAMPLED), Clock())
     prepared = prepare_for(parsed, opened.source, None, Wishes({}, choice.evaluator, choice.options, stats))
     assert prepared.kernel is not None
-    runnable = Prepared(prepared.kernel)
-    sample = measure(point, variant, table.num_rows, partial(runnable.run, table, piece=piece))
-    expected = None if math.isnan(prepared.plan.expected) else prepared.plan.expected
-    return Measured(sample, plan_text(prepared.plan), expected, sample.found.counted["state_bytes"])
+    return Prepared(prepared.kernel)
 
 
 def _compared(
     point: int | float | str, query: str, table: pa.Table, choices: Mapping[str, Choice], piece: int = PIECE
 ) -> tuple[Measured, ...]:
-    return tuple(_measured(point, name, query, table, choice, piece) for name, choice in choices.items())
+    kernels = [_prepared(query, table, choice) for choice in choices.values()]
+    variants = [
+        Variant(point, name, table.num_rows, partial(kernel.run, table, piece=piece))
+        for name, kernel in zip(choices, kernels, strict=True)
+    ]
+    return tuple(
+        _measured(sample, prepared.kernel.plan)
+        for sample, prepared in zip(in_turn(variants, repeats=REPEATS, enough=ENOUGH), kernels, strict=True)
+    )
+
+
+def _measured(sample: Sample, plan: Plan) -> Measured:
+    expected = None if math.isnan(plan.expected) else plan.expected
+    return Measured(sample, plan_text(plan), expected, sample.found.counted["state_bytes"])
 
 
 Reported = Callable[[str, str, str, Sequence[Measured], str], Report]
