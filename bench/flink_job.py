@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from bench.processes import cpu_of_family
@@ -15,7 +16,7 @@ _SOURCE = """
 CREATE TABLE transactions (
     `type` STRING, ts BIGINT, acc BIGINT, amount DOUBLE,
     at_time AS TO_TIMESTAMP_LTZ(ts, 3), WATERMARK FOR at_time AS at_time - INTERVAL '0.001' SECOND
-) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'csv')
+) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = '{format}')
 """
 _SINK = """
 CREATE TABLE found (acc BIGINT, ts1 BIGINT, ts2 BIGINT, ts3 BIGINT)
@@ -30,6 +31,8 @@ INSERT INTO found SELECT acc, ts1, ts2, ts3 FROM transactions MATCH_RECOGNIZE (
     DEFINE S1 AS S1.amount < 100, S2 AS S2.amount < 100, L AS L.amount > 250
 )
 """
+_RUNS = 6
+"""The first is to warm up."""
 
 
 def main(source: str, target: str, cores: str) -> None:
@@ -37,10 +40,10 @@ def main(source: str, target: str, cores: str) -> None:
 
     environment: Any = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
     environment.get_config().set("parallelism.default", cores)
-    environment.execute_sql(_SOURCE.format(path=source))
+    environment.execute_sql(_SOURCE.format(path=source, format=Path(source).suffix[1:]))
     environment.execute_sql(_SINK.format(path=target))
     best: dict[str, float] = {}
-    for number in range(3):  # the first is to warm up
+    for number in range(_RUNS):
         shutil.rmtree(target, ignore_errors=True)
         wall, cpu = time.perf_counter(), cpu_of_family(os.getpid())
         environment.execute_sql(_QUERY).wait()
