@@ -24,10 +24,10 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from cepheid.backends.adaptation import told as told_switch
-from cepheid.backends.spark.session import ARROW_BATCHES, UNCOMPARED
+from cepheid.backends.spark.session import ARROW_BATCHES, UNCOMPARED, WITHOUT_COMMANDS
 from cepheid.backends.stream.checkpoint import Checkpoint, Ownership
 from cepheid.backends.stream.failure import Failure
-from cepheid.backends.stream.metrics import Metrics, MetricsListener, Tally, metrics_of
+from cepheid.backends.stream.metrics import Metrics, Tally, Teller, last_batch, metrics_of
 from cepheid.backends.stream.output import END_OF_TIME_NAME, Sink, batch_name
 from cepheid.backends.stream.pack import from_bytes
 from cepheid.backends.stream.places import LocalPlace
@@ -71,12 +71,6 @@ _SETTINGS: Mapping[str, str] = {
 }
 
 
-_FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-_WITHOUT_COMMANDS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-"""On a local disk Spark's own choice starts the command `readlink` four times for each file of a checkpoint: a tenth of
-a second and more for each batch."""
-
-
 @dataclass(frozen=True, slots=True)
 class Outputs:
     """Where everything goes: for each query by name its sinks and writers; late events and rejects."""
@@ -85,6 +79,17 @@ class Outputs:
     late: Sequence[Sink] = ()
     rejects: Sequence[Sink] = ()
     writers: Mapping[str, Sequence[Writer]] = field(default_factory=dict)
+
+
+def tasks_of(session: SparkSession, partitions: int | None) -> int:
+    return partitions or session.sparkContext.defaultParallelism
+
+
+def buckets_of(checkpoint: Checkpoint, tasks: int) -> int:
+    """One for each task. Spark keeps the number of tasks as long as there is the checkpoint, and Cepheid that of
+    buckets; more of them would cost each batch more calls, and divide nothing further."""
+    known = checkpoint.description()
+    return tasks if known is None else int(known["stream"]["buckets"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +137,10 @@ class SparkStream:
         except BaseException:
             ownership.release()
             raise
-        listener = None
-        if tell is not None:
-            listener = MetricsListener(tally, str(query.runId), tell)
-            self.session.streams.addListener(listener)
-        return RunningStream(self, query, deliver_batch, ownership, listener)
+        teller = None if tell is None else Teller(query, tally, tell)
+        if teller is not None:
+            teller.start()
+        return RunningStream(self, query, deliver_batch, ownership, teller)
 
     # --- the pipeline -------------------------------------------------------------------------------------------------
 
@@ -160,12 +164,11 @@ class SparkStream:
     def _settings(self) -> Iterator[None]:
         """Spark reads these when a stream starts; the session has its own again afterwards."""
         conf = self.session.conf
-        tasks = self.partitions or self.session.sparkContext.defaultParallelism
-        wanted = {**_SETTINGS, "spark.sql.shuffle.partitions": str(tasks)}
+        wanted = {**_SETTINGS, "spark.sql.shuffle.partitions": str(tasks_of(self.session, self.partitions))}
         if self.frame._jdf.queryExecution().analyzed().deterministic():
             wanted |= UNCOMPARED
-        if isinstance(self.checkpoint.place, LocalPlace) and conf.get(_FILE_MANAGER, None) is None:
-            wanted[_FILE_MANAGER] = _WITHOUT_COMMANDS
+        if isinstance(self.checkpoint.place, LocalPlace):
+            wanted |= {name: value for name, value in WITHOUT_COMMANDS.items() if conf.get(name, None) is None}
         before = {name: conf.get(name, None) for name in wanted}
         for name, value in wanted.items():
             conf.set(name, value)
@@ -216,7 +219,7 @@ class RunningStream:
     query: StreamingQuery
     delivery: _Deliver
     ownership: Ownership
-    listener: MetricsListener | None = None
+    teller: Teller | None = None
 
     @property
     def tally(self) -> Tally:
@@ -224,8 +227,7 @@ class RunningStream:
 
     def metrics(self) -> Metrics:
         """How the stream fares, as of its last batch."""
-        told = self.query.lastProgress
-        return metrics_of(self.tally, told.durationMs if told is not None else {})
+        return metrics_of(self.tally, last_batch(self.query))
 
     def wait(self, timeout: int | None = None) -> bool:
         """Until it ends, or for some seconds; tells whether it has ended. What made it fail is raised as an error that
@@ -252,9 +254,9 @@ class RunningStream:
         self._close()
 
     def _close(self) -> None:
-        if self.listener is not None:
-            self.stream.session.streams.removeListener(self.listener)
         self.ownership.release()
+        if self.teller is not None:
+            self.teller.close()
 
     def end_time(self) -> dict[str, int]:
         """See `SparkStream.end_time`; the stream must have ended."""

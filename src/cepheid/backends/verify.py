@@ -30,6 +30,8 @@ from cepheid.pattern import Query
 
 _MOST_SHOWN = 3
 _DELAYS = (0.0, 0.01, 0.1)
+_BUCKETS = 4
+"""Enough that keys are apart."""
 """Disorder that is tried, as parts of the time that the events span."""
 
 
@@ -126,7 +128,7 @@ def _plan(query: Query, source: TableSource, unit: str | None, delay: int, wishe
     )
     # The delay of a stream of timestamps is counted in milliseconds, and the watermark cut to them.
     ticks = f"{-(-delay // 1000)} ms" if clock.is_timestamp else delay
-    return plan_stream({"query": query}, shape, ticks, wishes=wishes, order=(NUMBER,))
+    return plan_stream({"query": query}, shape, ticks, wishes=wishes, order=(NUMBER,), buckets=_BUCKETS)
 
 
 def _cut(rng: random.Random, source: TableSource, delay: int) -> Iterator[pa.RecordBatch]:

@@ -22,6 +22,13 @@ UNCOMPARED: Mapping[str, str] = {
 }
 """Spark hashes every row that it shuffles, to find out whether a task that is done again gives the same rows. That is
 not needed where none is done again, or where rows are the same whenever they are read."""
+WITHOUT_COMMANDS: Mapping[str, str] = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    )
+}
+"""On a local disk Spark's own choice starts the command `readlink` four times or more for each file of a checkpoint: a
+tenth of a second and more for each batch."""
 _SETTINGS: Mapping[str, str] = {
     **ARROW_BATCHES,
     "spark.ui.enabled": "false",
@@ -39,6 +46,7 @@ _ON_THIS_MACHINE: Mapping[str, str] = {
     # Nobody else talks to a session on this machine, whatever its name resolves to.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    **WITHOUT_COMMANDS,
 }
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _NO_SETTINGS: Mapping[str, str] = {}

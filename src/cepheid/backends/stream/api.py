@@ -13,7 +13,7 @@ from cepheid.backends.files import unit_of
 from cepheid.backends.prepare import Wishes
 from cepheid.backends.sources import Columns, attribute_types
 from cepheid.backends.spark.events import SparkEvents, types_named
-from cepheid.backends.spark_stream import Outputs, RunningStream, SparkStream, Writer
+from cepheid.backends.spark_stream import Outputs, RunningStream, SparkStream, Writer, buckets_of, tasks_of
 from cepheid.backends.stream.checkpoint import Checkpoint
 from cepheid.backends.stream.metrics import Metrics
 from cepheid.backends.stream.output import FORMATS, HookSink, Sink, file_sink
@@ -79,9 +79,11 @@ def stream(
     unit = None if time_unit is None else unit_of(time_unit)
     shape = shape_of(found, unit, types)
     wishes = Wishes(params or {}, evaluator, options or {}, adaptive=policy_of(adaptive))
-    with _located(query):
-        plan = plan_stream(queries, shape, watermark, wishes=wishes, order=order_by, buckets=buckets)
     session = found.frame.sparkSession
+    kept = Checkpoint(place(checkpoint, session), checkpoint)
+    spread = buckets or buckets_of(kept, tasks_of(session, partitions))
+    with _located(query):
+        plan = plan_stream(queries, shape, watermark, wishes=wishes, order=order_by, buckets=spread)
     several = isinstance(query, Mapping)
     by_spark = format not in FORMATS
     own = "parquet" if by_spark else format
@@ -96,7 +98,6 @@ def stream(
         _sinks(reject_output, own, None, session),
         writers,
     )
-    kept = Checkpoint(place(checkpoint, session), checkpoint)
     planned = SparkStream(plan, found.frame, kept, checkpoint, outputs, partitions)
     trigger: dict[str, Any] = {"availableNow": True} if available_now else {"processingTime": interval or "0 seconds"}
     return planned.start({}, trigger, on_progress)

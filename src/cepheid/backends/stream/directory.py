@@ -11,7 +11,7 @@ from cepheid.backends.matches import make_directory
 from cepheid.backends.prepare import Wishes
 from cepheid.backends.sources import Columns
 from cepheid.backends.spark.session import session
-from cepheid.backends.spark_stream import Outputs, RunningStream, SparkStream
+from cepheid.backends.spark_stream import Outputs, RunningStream, SparkStream, buckets_of, tasks_of
 from cepheid.backends.stream.checkpoint import Checkpoint
 from cepheid.backends.stream.input import DirectoryInput, require_directory, slip_frame
 from cepheid.backends.stream.metrics import Metrics
@@ -94,7 +94,8 @@ class DirectoryStream:
         checkpoint = Checkpoint(place(places.checkpoint, spark), places.checkpoint)
         found = _input(queries, places, checkpoint, Columns(*columns), time_unit)
         wishes = Wishes(params, adaptive=policy_of(adaptive))
-        plan = plan_stream(queries, found.shape(), watermark, wishes=wishes, order=found.order)
+        buckets = buckets_of(checkpoint, tasks_of(spark, None))
+        plan = plan_stream(queries, found.shape(), watermark, wishes=wishes, order=found.order, buckets=buckets)
         format = ("jsonl" if found.raw else "parquet") if places.format == AUTO else places.format
         count = len(queries)
         outputs = Outputs(

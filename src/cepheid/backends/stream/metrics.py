@@ -1,19 +1,20 @@
-"""What a running stream tells about itself: through Spark's listener, for programs, and as one value, for people."""
+"""What a running stream tells about itself, as one value."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
+from py4j.protocol import Py4JError
+from pyspark.sql.streaming import StreamingQuery
 
 from cepheid.optimize.adapt import Switch
+
+_EVERY = 0.1
+"""Seconds between two looks at whether a batch is complete."""
 
 
 @dataclass(slots=True)
@@ -52,10 +53,25 @@ class Metrics:
     switches: tuple[tuple[str, Switch], ...] = ()
 
 
-def metrics_of(tally: Tally, duration: Mapping[str, int]) -> Metrics:
-    """`duration` holds the milliseconds of the last batch, as Spark tells them."""
+class LastBatch(NamedTuple):
+    """The batch that a stream has completed last, and the milliseconds from its trigger to its commit."""
+
+    number: int
+    latency: int
+
+
+def last_batch(query: StreamingQuery) -> LastBatch | None:
+    """Spark is asked for no more than that: what it tells Python of a batch on its own, all figures of the state store
+    among it, crosses one by one, and takes a tenth of a second."""
+    progress = query._jsq.lastProgress()
+    if progress is None:
+        return None
+    return LastBatch(progress.batchId(), int(progress.durationMs().get("triggerExecution") or 0))
+
+
+def metrics_of(tally: Tally, last: LastBatch | None) -> Metrics:
     sizes = [size for size in tally.states.values() if size]
-    latency = int(duration.get("triggerExecution", 0))
+    latency = 0 if last is None else last.latency
     return Metrics(
         batches=tally.batches,
         events=tally.events,
@@ -71,21 +87,29 @@ def metrics_of(tally: Tally, duration: Mapping[str, int]) -> Metrics:
     )
 
 
-class MetricsListener(StreamingQueryListener):
-    """Hears what Spark says of one run of a stream, and tells whoever listens after every batch."""
+class Teller(threading.Thread):
+    """Tells whoever listens how a stream fares, after every batch."""
 
-    def __init__(self, tally: Tally, run_id: str, tell: Callable[[Metrics], None]) -> None:
-        self.tally, self.run_id, self.tell = tally, run_id, tell
+    def __init__(self, query: StreamingQuery, tally: Tally, tell: Callable[[Metrics], None]) -> None:
+        super().__init__(name="cepheid-teller", daemon=True)
+        self.query, self.tally, self.tell = query, tally, tell
+        self.told: LastBatch | None = None
+        self.ended = threading.Event()
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Other streams may start at the same time."""
+    def run(self) -> None:
+        with suppress(Py4JError):  # Spark is gone, which whoever waits for the stream is told
+            while not self.ended.wait(_EVERY):
+                self._tell_news()
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        if str(event.progress.runId) == self.run_id:
-            self.tell(metrics_of(self.tally, event.progress.durationMs))
+    def close(self) -> None:
+        """Of the last batch too, if it is news."""
+        self.ended.set()
+        self.join()
+        with suppress(Py4JError):
+            self._tell_news()
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing came: nothing to tell."""
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """The stream itself tells how it ended."""
+    def _tell_news(self) -> None:
+        last = last_batch(self.query)
+        if last is not None and last != self.told:
+            self.told = last
+            self.tell(metrics_of(self.tally, last))

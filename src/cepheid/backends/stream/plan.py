@@ -35,8 +35,6 @@ from cepheid.semantics.combinations import normal_form
 
 STATE_FORMAT = 3
 """Raised whenever the bytes of a state, or what a kernel's arrays mean, change."""
-BUCKETS = 16
-"""As many tasks can share the work; few enough that small batches stay cheap."""
 ONE_BUCKET: tuple[str, ...] = ()
 
 
@@ -110,7 +108,7 @@ class StreamPlan:
     time: EventTime
     delay: int
     order: tuple[str, ...] = ()
-    buckets: int = BUCKETS
+    buckets: int = 1
     shown_names: tuple[str, ...] = ()
     """The columns that a late event is shown with."""
 
@@ -230,7 +228,7 @@ def plan_stream(
     *,
     wishes: Wishes = NO_WISHES,
     order: Sequence[str] = (),
-    buckets: int | None = None,
+    buckets: int,
 ) -> StreamPlan:
     require_names(list(queries))
     for name in order:
@@ -252,7 +250,7 @@ def plan_stream(
         time,
         time.delay(watermark),
         tuple(order),
-        buckets or BUCKETS,
+        buckets,
         shape.shown_by(()),
     )
 
