@@ -24,6 +24,7 @@ from cepheid.backends.job import QueryText, Settings, execute
 from cepheid.backends.matches import write_json_lines
 from cepheid.backends.prepare import Wishes
 from cepheid.backends.sources import Columns, attribute_types
+from cepheid.backends.spark_stream import buckets_of
 from cepheid.backends.stream import state as stream_state
 from cepheid.backends.stream.bucket import Bucket, Workshop
 from cepheid.backends.stream.checkpoint import Checkpoint
@@ -430,6 +431,14 @@ def test_a_checkpoint_tells_what_changed(tmp_path: Path) -> None:
     assert "queries of `q`" in refused.value.what and "6" in refused.value.what and "7" in refused.value.what
     with pytest.raises(InputProblem, match="buckets: `4`, now `8`"):
         own.settle(planned(QUERIES[0], buckets=8).description(), {})
+
+
+def test_there_is_a_bucket_for_each_task_of_the_first_start(tmp_path: Path) -> None:
+    own = checkpoint(tmp_path)
+    assert buckets_of(own, 3) == 3
+    own.settle(planned(QUERIES[0], buckets=3).description(), {})
+    (tmp_path / "metadata").write_text("{}")
+    assert buckets_of(own, 16) == 3
 
 
 def test_the_watermark_may_change_between_two_runs() -> None:
