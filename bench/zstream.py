@@ -292,7 +292,7 @@ SETTINGS: Mapping[str, tuple[Mapping[str, float], Mapping[str, tuple[float, floa
 
 @lru_cache(maxsize=2)
 def _query_6(quick: bool) -> tuple[Measured, ...]:
-    n, window = (250, 30) if quick else (60_000, 100)
+    n, window = (250, 30) if quick else (200_000, 100)
     found: list[Measured] = []
     for setting, (rates, prices) in SETTINGS.items():
         table = ticks(n, rates, seed=1, prices=prices)
@@ -336,7 +336,7 @@ def _in_segments(query: str, segments: Sequence[pa.Table], choice: Choice, polic
 
 
 def figure_14(quick: bool) -> Report:
-    n, window, repeats = (400, 30, 1) if quick else (1_000_000, 100, 4)
+    n, window, repeats = (400, 30, 1) if quick else (1_000_000, 100, 5)
     query, segments = QUERY_6.format(window=window), _concatenated(n)
     policy = Adaptive(observed_every=100, seconds_between=0.0) if quick else Adaptive()
     runs: dict[str, list[list[Sample]]] = {variant: [] for variant in (*_FIXED, ADAPTIVE)}

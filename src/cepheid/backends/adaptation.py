@@ -39,7 +39,7 @@ ENOUGH = 1_024
 """How many events a look needs: fewer say little."""
 _SLOWER = 2.0
 """A kernel that is so many times slower than at the last look has met something new, which is looked at at once."""
-_PAUSE = 30.0
+_PAUSE = 60.0
 """How much longer kernels work between two looks than the last look took."""
 
 _wasted: dict[str, float] = {}
