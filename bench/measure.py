@@ -81,10 +81,12 @@ def in_turn(
     warm: bool = True,
     cpu: Callable[[], float] = time.process_time,
     enough: float = math.inf,
+    settle: Callable[[], None] = lambda: None,
 ) -> list[Sample]:
     """The best of several runs of each variant, after one that is not measured (unless not `warm`: for what compiles
-    nothing). Variants take turns, so that a machine that is slow for a while is slow for all of them. What has taken
-    `enough` seconds is not run again, once it has been run twice."""
+    nothing). Variants take turns, so that a machine that is slow for a while is slow for all of them; `settle` is what
+    is done between two runs, so that none pays for the one before it. What has taken `enough` seconds is not run again,
+    once it has been run twice."""
     if warm:
         for variant in variants:
             variant.run()
@@ -96,6 +98,7 @@ def in_turn(
             for at, variant in enumerate(variants):
                 if number >= 2 and taken[at] > enough:
                     continue
+                settle()
                 wall, spent = time.perf_counter(), cpu()
                 found = variant.run()
                 spent, wall = max(cpu() - spent, 1e-9), time.perf_counter() - wall

@@ -6,6 +6,7 @@ CPU time is that of the JVM and its Python workers together: work that moves fro
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -64,7 +65,14 @@ def measured(
     session: SparkSession, variants: Sequence[Variant], repeats: int = REPEATS, warm: bool = True
 ) -> list[Sample]:
     """The best of several runs of each, in turn, after one in which Spark and Numba compile."""
-    return in_turn(variants, repeats=repeats, warm=warm, cpu=partial(cpu_of, session), enough=ENOUGH)
+
+    def settle() -> None:
+        """What a run leaves to be thrown away, or compiled, is not the next one's."""
+        session._jvm.System.gc()  # type: ignore[union-attr]
+        time.sleep(0.3)
+
+    spent = partial(cpu_of, session)
+    return in_turn(variants, repeats=repeats, warm=warm, cpu=spent, enough=ENOUGH, settle=settle)
 
 
 def stored(directory: Path, events: int, types: int, keys: int) -> str:

@@ -267,6 +267,13 @@ def test_an_option_of_another_evaluator_is_left_to_it() -> None:
         cepheid.match(PAIR, SHOP, evaluator="stacks", options={"merge": "never"})
 
 
+def test_the_reference_evaluator_has_no_options_but_knows_those_of_others() -> None:
+    found = cepheid.match(PAIR, SHOP, evaluator="reference", options={"merge": "off"})
+    assert found.equals(cepheid.match(PAIR, SHOP))
+    with pytest.raises(cepheid.CepheidError, match="no option `algoritm`"):
+        cepheid.match(PAIR, SHOP, evaluator="reference", options={"algoritm": "basic"})
+
+
 @pytest.mark.parametrize("off", [False, "False", "off"])
 def test_rewriting_can_be_left_out(off: str | bool) -> None:
     text = PAIR + " AND 1 = 1"

@@ -14,7 +14,7 @@ from cepheid.codegen.scalar import is_compilable
 from cepheid.errors import NotAvailable
 from cepheid.events import Clock, Schema
 from cepheid.kernels import Kernel
-from cepheid.kernels.registry import kernel_for
+from cepheid.kernels.registry import kernel_for, require_known_options
 from cepheid.optimize.adapt import SWITCHABLE, Policy, why_fixed
 from cepheid.optimize.lower import REFERENCE, lower
 from cepheid.optimize.stats import NO_STATS, Stats
@@ -91,6 +91,7 @@ def prepare(
 
     plan = planned(wishes.evaluator)
     if plan.evaluator == REFERENCE:
+        require_known_options(plan)
         return Prepared(bound, schema, clock, plan, None)
     try:
         prepared = Prepared(bound, schema, clock, plan, kernel_for(plan), wishes.stats)

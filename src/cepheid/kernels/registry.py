@@ -25,14 +25,15 @@ EVALUATORS: Mapping[str, Evaluator] = {"stacks": stacks, "runs": runs, "tree": t
 def kernel_for(plan: Plan) -> Kernel:
     if plan.evaluator not in EVALUATORS:
         raise NotAvailable(f"there is no compiled evaluator `{plan.evaluator}`")
-    _require_known(plan)
+    require_known_options(plan)
     return EVALUATORS[plan.evaluator].kernel(plan)
 
 
-def _require_known(plan: Plan) -> None:
+def require_known_options(plan: Plan) -> None:
     """What is meant for another evaluator than the plan's is left to it, but has to mean something there."""
     known = sorted({*lower.OPTIONS, *(name for evaluator in EVALUATORS.values() for name in evaluator.OPTIONS)})
-    own = {**lower.OPTIONS, **EVALUATORS[plan.evaluator].OPTIONS}
+    compiled = EVALUATORS.get(plan.evaluator)  # the reference evaluator has no options
+    own = {**lower.OPTIONS, **(compiled.OPTIONS if compiled is not None else {})}
     for name, value in plan.options.items():
         if name not in known:
             raise InputProblem(
