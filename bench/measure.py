@@ -81,12 +81,12 @@ def in_turn(
     warm: bool = True,
     cpu: Callable[[], float] = time.process_time,
     enough: float = math.inf,
-    settle: Callable[[], None] = lambda: None,
+    in_a_row: int = 1,
 ) -> list[Sample]:
     """The best of several runs of each variant, after one that is not measured (unless not `warm`: for what compiles
-    nothing). Variants take turns, so that a machine that is slow for a while is slow for all of them; `settle` is what
-    is done between two runs, so that none pays for the one before it. What has taken `enough` seconds is not run again,
-    once it has been run twice."""
+    nothing). Variants take turns, so that a machine that is slow for a while is slow for all of them, of some runs each
+    where one leaves work behind for the next. What has taken `enough` seconds is not run again, once it has been run
+    twice."""
     if warm:
         for variant in variants:
             variant.run()
@@ -94,11 +94,10 @@ def in_turn(
     taken = [0.0] * len(variants)
     gc.disable()
     try:
-        for number in range(repeats):
-            for at, variant in enumerate(variants):
-                if number >= 2 and taken[at] > enough:
-                    continue
-                settle()
+        turns = [at for _ in range(repeats // in_a_row) for at in range(len(variants)) for _ in range(in_a_row)]
+        for number, at in enumerate(turns):
+            if turns[:number].count(at) < 2 or taken[at] <= enough:
+                variant = variants[at]
                 wall, spent = time.perf_counter(), cpu()
                 found = variant.run()
                 spent, wall = max(cpu() - spent, 1e-9), time.perf_counter() - wall

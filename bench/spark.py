@@ -6,7 +6,6 @@ CPU time is that of the JVM and its Python workers together: work that moves fro
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -37,6 +36,8 @@ PARTITIONS = 4
 FILES = 4
 REPEATS = 12
 """A JVM goes on compiling for some ten runs, which costs more than a small job itself."""
+IN_A_ROW = 4
+"""What a run leaves to be thrown away or compiled is the next one's burden."""
 ENOUGH = 15.0
 """Seconds after which a variant is not run again, once it has been run twice."""
 QUERY = "EVENT SEQ(E1 a, E2 b, E3 c) WHERE [attr1] WITHIN {window}"
@@ -65,14 +66,8 @@ def measured(
     session: SparkSession, variants: Sequence[Variant], repeats: int = REPEATS, warm: bool = True
 ) -> list[Sample]:
     """The best of several runs of each, in turn, after one in which Spark and Numba compile."""
-
-    def settle() -> None:
-        """What a run leaves to be thrown away, or compiled, is not the next one's."""
-        session._jvm.System.gc()  # type: ignore[union-attr]
-        time.sleep(0.3)
-
-    spent = partial(cpu_of, session)
-    return in_turn(variants, repeats=repeats, warm=warm, cpu=spent, enough=ENOUGH, settle=settle)
+    spent, in_a_row = partial(cpu_of, session), min(repeats, IN_A_ROW)
+    return in_turn(variants, repeats=repeats, warm=warm, cpu=spent, enough=ENOUGH, in_a_row=in_a_row)
 
 
 def stored(directory: Path, events: int, types: int, keys: int) -> str:
