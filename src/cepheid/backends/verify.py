@@ -30,9 +30,9 @@ from cepheid.pattern import Query
 
 _MOST_SHOWN = 3
 _DELAYS = (0.0, 0.01, 0.1)
+"""Disorder that is tried, as parts of the time that the events span."""
 _BUCKETS = 4
 """Enough that keys are apart."""
-"""Disorder that is tried, as parts of the time that the events span."""
 
 
 @dataclass(frozen=True, slots=True)
