@@ -126,9 +126,9 @@ class Encoder:
     def _require_order(self, time: Array) -> None:
         if not len(time):
             return
-        earlier = np.flatnonzero(np.diff(time) < 0)
-        if len(earlier) or (self.last_time is not None and time[0] < self.last_time):
-            row = self.rows + (int(earlier[0]) + 1 if len(earlier) else 0)
+        earlier = time[1:] < time[:-1]
+        if earlier.any() or (self.last_time is not None and time[0] < self.last_time):
+            row = self.rows + (int(earlier.argmax()) + 1 if earlier.any() else 0)
             raise InputProblem(
                 f"event {row} is earlier than the one before it",
                 expected="batches in the order of time",
