@@ -18,7 +18,8 @@ from cepheid.backends.local import is_made_by_oracle
 from cepheid.backends.prepare import NO_WISHES, Prepared, Wishes, prepare
 from cepheid.backends.sources import columns_read, readable_schema
 from cepheid.backends.spark.events import SparkEvents
-from cepheid.backends.spark.parquet import ParquetFiles, ReadAndMatch, ReadTask
+from cepheid.backends.spark.reading import ReadAndMatch, ReadTask
+from cepheid.backends.spark.stored import StoredFiles
 from cepheid.backends.spark.worker import (
     BUCKET,
     MASKS,
@@ -150,7 +151,7 @@ class SparkJob:
         return query.language.ordered_by_position or plan.counts_events or query.limit is not None
 
     def _read_and_run(
-        self, files: ParquetFiles, names: Sequence[str], gatherer: Gatherer | None, types: ImpliedTypes | None
+        self, files: StoredFiles, names: Sequence[str], gatherer: Gatherer | None, types: ImpliedTypes | None
     ) -> DataFrame:
         """The same, with the files read by the workers; few of them by one, which finds the matches too."""
         at_once = self._at_once(files)
@@ -165,7 +166,7 @@ class SparkJob:
             columns=self.events.columns,
             schema=self.events.schema,
             names=tuple(names),
-            files=files.files,
+            reader=files.reader,
             shares=tuple(shares),
             distribution=self.distribution,
             partitions=count,
@@ -248,7 +249,7 @@ class SparkJob:
         most = max(int(session.conf.get("spark.sql.shuffle.partitions") or 200), 1)
         return max(min(-(-size // _LARGEST_PARTITION), most), self._tasks(size, _TASKS_PER_CORE))
 
-    def _at_once(self, files: ParquetFiles) -> bool:
+    def _at_once(self, files: StoredFiles) -> bool:
         return self.partitions is None and files.rows <= _FEW_ROWS and files.size <= _LARGEST_PARTITION
 
     def _tasks(self, size: int, most_per_core: int) -> int:

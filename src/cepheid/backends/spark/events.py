@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from cepheid.backends.sources import Columns, attribute_types, require_time_column
 from cepheid.backends.spark.parquet import ParquetFiles
 from cepheid.backends.spark.schema import plain_schema
+from cepheid.backends.spark.stored import StoredFiles
 from cepheid.codegen.spark import column
 from cepheid.errors import InputProblem, shown
 from cepheid.events import TIMESTAMP_CLOCK, UNTYPED, Clock, Schema
@@ -38,7 +39,7 @@ class SparkEvents:
     columns: Columns
     schema: pa.Schema
     of_type: Mapping[str, tuple[str, ...]] | None = None
-    files: ParquetFiles | None = None
+    files: StoredFiles | None = None
     """The files that the frame is, where workers can read them themselves."""
     typed: bool = False
     """Whether a row of the files without a type is no event."""

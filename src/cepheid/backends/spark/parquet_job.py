@@ -13,8 +13,9 @@ from cepheid.backends.local import Progress, is_made_by_oracle
 from cepheid.backends.parquet_job import ParquetJob
 from cepheid.backends.sources import readable_schema
 from cepheid.backends.spark.events import SparkEvents
-from cepheid.backends.spark.parquet import ParquetFiles, StoredFile
+from cepheid.backends.spark.parquet import ParquetFiles
 from cepheid.backends.spark.session import session
+from cepheid.backends.spark.stored import StoredFile
 from cepheid.backends.spark_batch import SparkJob
 from cepheid.optimize.distribution import distribution
 

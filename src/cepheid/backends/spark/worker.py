@@ -119,7 +119,7 @@ class KernelTask:
     gatherer: Gatherer | None
     slices: Slices | None = None
     packed: bool = False
-    """Whether the events come packed, as `spark/parquet.py` packs them."""
+    """Whether the events come packed, as `spark/reading.py` packs them."""
     types: ImpliedTypes | None = None
     """The types of events, where their masks tell them."""
 
