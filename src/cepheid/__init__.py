@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from cepheid.backends.api import match as match
     from cepheid.backends.api import statistics as statistics
     from cepheid.backends.spark.api import matches as matches
+    from cepheid.backends.spark.csv import CsvFiles as CsvFiles
     from cepheid.backends.spark.session import session as session
     from cepheid.backends.stream.api import stream as stream
     from cepheid.backends.stream.output import read_output as read_output
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Adaptive",
     "CepheidError",
+    "CsvFiles",
     "Stats",
     "Switch",
     "Verification",
@@ -45,6 +47,7 @@ _HOMES = {
     "explain": "cepheid.backends.api",
     "statistics": "cepheid.backends.api",
     "matches": "cepheid.backends.spark.api",
+    "CsvFiles": "cepheid.backends.spark.csv",
     "session": "cepheid.backends.spark.session",
     "stream": "cepheid.backends.stream.api",
     "read_output": "cepheid.backends.stream.output",

@@ -56,9 +56,9 @@ def match(
     of every change. `stats` is what is known about the events, as `statistics` counts it; without it the first events
     are looked at.
 
-    A Spark DataFrame, a dictionary of one for each event type, or (with `session`) the path or table of Parquet files
-    is matched in Spark, by `partitions` tasks, and the answer is a DataFrame; with `rejects=True` it comes with a
-    second one of the rows that are no events."""
+    A Spark DataFrame, a dictionary of one for each event type, `CsvFiles`, or (with `session`) the path or table of
+    Parquet files is matched in Spark, by `partitions` tasks, and the answer is a DataFrame; with `rejects=True` it
+    comes with a second one of the rows that are no events."""
     if output not in OUTPUTS:
         raise InputProblem(f"there is no output `{shown(output)}`", expected=f"one of {listing(OUTPUTS)}")
     if session is not None or is_spark(events):
@@ -204,4 +204,4 @@ def is_spark(events: Any) -> bool:
     """Whether these events are in Spark, found out without loading Spark for those who do not use it."""
     if isinstance(events, Mapping):
         return bool(events) and all(is_spark(item) for item in events.values())
-    return type(events).__module__.startswith("pyspark.sql.")
+    return type(events).__module__.startswith(("pyspark.sql.", "cepheid.backends.spark."))

@@ -17,8 +17,9 @@ from cepheid.backends.gather import Gatherer
 from cepheid.backends.local import is_made_by_oracle
 from cepheid.backends.prepare import NO_WISHES, Prepared, Wishes, prepare
 from cepheid.backends.sources import columns_read, readable_schema
+from cepheid.backends.spark.csv import LINE, PATH, CsvRejects, StoredCsv
 from cepheid.backends.spark.events import SparkEvents
-from cepheid.backends.spark.reading import ReadAndMatch, ReadTask
+from cepheid.backends.spark.reading import FIRST, LAST, ReadAndMatch, ReadTask, ReadTimes
 from cepheid.backends.spark.stored import StoredFiles
 from cepheid.backends.spark.worker import (
     BUCKET,
@@ -106,8 +107,17 @@ class SparkJob:
     def rejects(self) -> DataFrame:
         """The rows that are not events, as they are, with the reason."""
         time = self.events.columns.time
+        if isinstance(self.events.files, StoredCsv):
+            return self._rejected_lines(self.events.files)
         broken = self.events.frame.filter(column(time).isNull())
         return broken.withColumn(REASON, F.lit(f"no time: `{time}` is null"))
+
+    def _rejected_lines(self, files: StoredCsv) -> DataFrame:
+        """What no column that the query needs could be read from; the reference evaluator is given all."""
+        names = self.events.schema.names if self._as_a_whole else self._names(self._gatherer().needed())
+        read = self._reading(files, names)
+        task = CsvRejects(files.reader, read.shares, tuple(read.needed), self.events.columns.time, REASON)
+        return self._by_shares(read).mapInArrow(task, f"{PATH} string, {LINE} string, {REASON} string")
 
     def notes(self) -> list[str]:
         """How the work is divided, and why not further."""
@@ -132,8 +142,7 @@ class SparkJob:
     def _run(self, shown: Sequence[str], gatherer: Gatherer | None, position: Column | None = None) -> DataFrame:
         plan, time = self.prepared.plan, self.events.columns.time
         types = ImpliedTypes.of(self.prepared, self.events.type_column)
-        names = columns_read([*plan.columns, *plan.key, *shown, time], self.events.schema)
-        names = [name for name in names if types is None or name != types.column]
+        names = [name for name in self._names(shown) if types is None or name != types.column]
         if self.events.files is not None and position is None:
             return self._read_and_run(self.events.files, names, gatherer, types)
         carried = [*(column(name) for name in names), self._event_columns.mask(plan).alias(MASKS)]
@@ -142,6 +151,11 @@ class SparkJob:
         frame, slices = self._divided(self._relevant().select(*carried))
         task = KernelTask(self._shipped, time, gatherer, slices, types=types)
         return frame.mapInArrow(task, from_arrow_schema(task.schema))
+
+    def _names(self, shown: Sequence[str]) -> list[str]:
+        """The columns that the kernel and the output need."""
+        plan = self.prepared.plan
+        return columns_read([*plan.columns, *plan.key, *shown, self.events.columns.time], self.events.schema)
 
     @property
     def _goes_by_arrival(self) -> bool:
@@ -155,31 +169,41 @@ class SparkJob:
     ) -> DataFrame:
         """The same, with the files read by the workers; few of them by one, which finds the matches too."""
         at_once = self._at_once(files)
-        session, count = self.events.frame.sparkSession, 1 if at_once else self._partitions()
+        count = 1 if at_once else self._partitions()
         slices = None
-        if isinstance(self.distribution, Sliced) and files.times is not None and count > 1:
-            slices = self._slices_of(*files.times, self.distribution, count)
+        if isinstance(self.distribution, Sliced) and count > 1:
+            times = files.times or self._times(self._reading(files, []))
+            slices = None if times is None else self._slices_of(*times, self.distribution, count)
         count = slices.count if slices is not None else count if isinstance(self.distribution, Keyed) else 1
-        shares = files.shares(self._tasks(files.size, _SHARES_PER_CORE))
-        read = ReadTask(
+        read = self._reading(files, names, count, slices)
+        task = KernelTask(self._shipped, self.events.columns.time, gatherer, slices, packed=True, types=types)
+        shown = from_arrow_schema(task.schema)
+        if at_once:
+            return self._by_shares(read, 1).mapInArrow(ReadAndMatch(read, task), shown)
+        packed = self._by_shares(read).mapInArrow(read, PACKED)
+        return packed.repartitionById(count, column(BUCKET)).mapInArrow(task, shown)
+
+    def _reading(
+        self, files: StoredFiles, names: Sequence[str], partitions: int = 1, slices: Slices | None = None
+    ) -> ReadTask:
+        return ReadTask(
             plan=self.prepared.plan,
             columns=self.events.columns,
             schema=self.events.schema,
             names=tuple(names),
             reader=files.reader,
-            shares=tuple(shares),
+            shares=tuple(files.shares(self._tasks(files.size, _SHARES_PER_CORE))),
             distribution=self.distribution,
-            partitions=count,
+            partitions=partitions,
             slices=slices,
             numbered=self.prepared.query.limit is not None,
             typed=self.events.typed,
         )
-        task = KernelTask(self._shipped, self.events.columns.time, gatherer, slices, packed=True, types=types)
-        shown = from_arrow_schema(task.schema)
-        if at_once:
-            return session.range(0, len(shares), 1, 1).mapInArrow(ReadAndMatch(read, task), shown)
-        packed = session.range(0, len(shares), 1, max(len(shares), 1)).mapInArrow(read, PACKED)
-        return packed.repartitionById(count, column(BUCKET)).mapInArrow(task, shown)
+
+    def _by_shares(self, read: ReadTask, tasks: int | None = None) -> DataFrame:
+        """The numbers of the shares, for as many tasks."""
+        count = len(read.shares)
+        return self.events.frame.sparkSession.range(0, count, 1, max(count, 1) if tasks is None else tasks)
 
     def _relevant(self) -> DataFrame:
         """The events that can be part of a match, as far as one event tells."""
@@ -213,6 +237,12 @@ class SparkJob:
         edges = self._relevant().agg(F.min(self._ticks).alias("first"), F.max(self._ticks).alias("last")).first()
         assert edges is not None
         return None if edges["first"] is None else self._slices_of(edges["first"], edges["last"], wanted, count)
+
+    def _times(self, read: ReadTask) -> tuple[int, int] | None:
+        """The first and the last time in files that do not say."""
+        edges = self._by_shares(read).mapInArrow(ReadTimes(read), f"{FIRST} long, {LAST} long")
+        found = edges.agg(F.min(FIRST).alias(FIRST), F.max(LAST).alias(LAST)).first()
+        return None if found is None or found[FIRST] is None else (found[FIRST], found[LAST])
 
     def _slices_of(self, first: int, last: int, wanted: Sliced, most: int) -> Slices | None:
         """Slices of equal length, none shorter than the window; None where one is enough. LIMIT takes the first

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,17 +10,13 @@ from pyspark.sql import DataFrame, SparkSession
 from cepheid.backends.files import unit_of
 from cepheid.backends.prepare import Wishes, code_of
 from cepheid.backends.sources import Columns
-from cepheid.backends.spark.events import SparkEvents
-from cepheid.backends.spark.session import session as running_session
+from cepheid.backends.spark.events import SparkEvents, SparkInput
 from cepheid.backends.spark_batch import SparkJob
 from cepheid.errors import CepheidError, InputProblem, NotAvailable
 from cepheid.explanation import explain as explain_query
 from cepheid.lang import parse
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Query
-
-SparkInput = DataFrame | Mapping[str, DataFrame] | str
-"""A DataFrame, one for each event type, or the path or table of Parquet files."""
 
 
 def spark_job(
@@ -45,11 +40,7 @@ def spark_job(
     parsed = parse(query, dialect) if isinstance(query, str) else query
     unit = None if time_unit is None else unit_of(time_unit)
     wishes = Wishes(params or {}, evaluator, options or {}, stats or NO_STATS)
-    columns = Columns(type_column, time_column)
-    if isinstance(events, str | os.PathLike):
-        opened = SparkEvents.stored(os.fspath(events), session or running_session(), columns)
-    else:
-        opened = SparkEvents.of(events, columns)
+    opened = SparkEvents.opened(events, Columns(type_column, time_column), session)
     try:
         return SparkJob.of(parsed, opened, unit, wishes, partitions)
     except CepheidError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -13,8 +14,10 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from cepheid.backends.sources import Columns, attribute_types, require_time_column
+from cepheid.backends.spark.csv import CsvFiles, StoredCsv
 from cepheid.backends.spark.parquet import ParquetFiles
 from cepheid.backends.spark.schema import plain_schema
+from cepheid.backends.spark.session import session as running_session
 from cepheid.backends.spark.stored import StoredFiles
 from cepheid.codegen.spark import column
 from cepheid.errors import InputProblem, shown
@@ -26,6 +29,8 @@ _USUAL: Mapping[str, str] = {
     "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
 }
 """The settings by which one footer says what Spark would find."""
+SparkInput = DataFrame | Mapping[str, DataFrame] | str | os.PathLike[str] | CsvFiles
+"""A DataFrame, one for each event type, the path or table of Parquet files, or CSV files with known columns."""
 TYPES = "__cepheid_type"
 """The type of events whose type is the DataFrame that they come from."""
 
@@ -45,6 +50,15 @@ class SparkEvents:
     """Whether a row of the files without a type is no event."""
 
     @classmethod
+    def opened(cls, events: SparkInput, columns: Columns, session: SparkSession | None = None) -> SparkEvents:
+        """Files are opened in the session that is given, or else the one that is running or is started for them."""
+        if isinstance(events, CsvFiles):
+            return cls.in_csv(events, session or running_session(), columns)
+        if isinstance(events, str | os.PathLike):
+            return cls.stored(os.fspath(events), session or running_session(), columns)
+        return cls.of(events, columns)
+
+    @classmethod
     def of(cls, events: DataFrame | Mapping[str, DataFrame], columns: Columns) -> SparkEvents:
         if isinstance(events, DataFrame):
             found = cls(events, columns, _arrow_schema(events))
@@ -59,6 +73,13 @@ class SparkEvents:
         is_path = "/" in name or name.lower().endswith(".parquet")
         found = cls.of(_read(name, session) if is_path else session.table(name), columns)
         return replace(found, files=ParquetFiles.of(found.frame, columns.time))
+
+    @classmethod
+    def in_csv(cls, given: CsvFiles, session: SparkSession, columns: Columns) -> SparkEvents:
+        """CSV files with known columns. Where Spark itself reads them it drops what workers would reject."""
+        reader = session.read.schema(given.schema).options(header=given.header, mode="DROPMALFORMED")
+        found = cls.of(reader.csv(given.path), columns)
+        return replace(found, files=StoredCsv.of(found.frame, found.schema, given.header))
 
     @property
     def clock_is_timestamp(self) -> bool:

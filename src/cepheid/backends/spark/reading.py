@@ -57,6 +57,20 @@ class ReadTask:
     typed: bool = False
     """Whether a row without a type is no event."""
 
+    @property
+    def _deciding(self) -> list[str]:
+        """The columns that decide whether an event matters, besides its type."""
+        tests = [node for bit in self.plan.bits for test in bit.tests for node in ex.walk(test)]
+        tested = [node.name for node in tests if isinstance(node, ex.Attr)]
+        keys = self.distribution.attributes if isinstance(self.distribution, Keyed) else ()
+        return columns_read([*tested, *keys, self.columns.time], self.schema)
+
+    @property
+    def needed(self) -> list[str]:
+        """The columns that are read."""
+        kinds = [self.columns.type] if self.columns.type in self.schema.names else []
+        return list(dict.fromkeys([*kinds, *self._deciding, *self.names]))
+
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for share in batch.column(0).to_pylist():
@@ -77,10 +91,7 @@ class ReadTask:
         event does."""
         given = self.reader.files[part.file].type
         kinds = [name for name in [self.columns.type] if name in self.schema.names and given is None]
-        tests = [node for bit in self.plan.bits for test in bit.tests for node in ex.walk(test)]
-        tested = columns_read([node.name for node in tests if isinstance(node, ex.Attr)], self.schema)
-        keys = self.distribution.attributes if isinstance(self.distribution, Keyed) else ()
-        first = list(dict.fromkeys([*kinds, *tested, *columns_read(keys, self.schema), self.columns.time]))
+        first = [*kinds, *(name for name in self._deciding if name not in kinds)]
         others = [name for name in self.names if name not in first]
         with self.reader.opened(part, [*first, *others], kinds) as opened:
             known = self._read(opened, first, given)
@@ -153,6 +164,26 @@ class ReadTask:
             start, end = int(edges[bucket]), int(edges[bucket + 1])
             if end > start:
                 yield bucket, sorted_events.slice(start, end - start)
+
+
+FIRST, LAST = "first", "last"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTimes:
+    """The first and the last time of each part, where nothing but reading it tells."""
+
+    read: ReadTask
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        time = self.read.columns.time
+        for batch in batches:
+            for part in (part for share in batch.column(0).to_pylist() for part in self.read.shares[share]):
+                with self.read.reader.opened(part, [time], []) as opened:
+                    column = _as(opened.read([time]).column(time), self.read.schema.field(time).type)
+                ticks = ticks_of(column.drop_null(), time)
+                if len(ticks):
+                    yield pa.RecordBatch.from_pydict({FIRST: [int(ticks.min())], LAST: [int(ticks.max())]})
 
 
 @dataclass(frozen=True, slots=True)

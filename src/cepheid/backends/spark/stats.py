@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from cepheid import expr as ex
 from cepheid.backends.files import unit_of
 from cepheid.backends.prepare import Wishes
 from cepheid.backends.sources import Columns
-from cepheid.backends.spark.events import SparkEvents
+from cepheid.backends.spark.events import SparkEvents, SparkInput
 from cepheid.backends.spark_batch import SparkJob
 from cepheid.codegen.spark import EventColumns, column, ticks
 from cepheid.events import Clock, primitive
@@ -35,12 +35,12 @@ _UNSEEN = 0.5
 
 def statistics(
     query: Query,
-    events: DataFrame | Mapping[str, DataFrame],
+    events: SparkInput,
     columns: Columns,
     params: Mapping[str, Any],
     time_unit: str | None,
 ) -> Stats:
-    opened = SparkEvents.of(events, columns)
+    opened = SparkEvents.opened(events, columns)
     unit = None if time_unit is None else unit_of(time_unit)
     job = SparkJob.of(query, opened, unit, Wishes(params, TREE))
     return _Counting(job.prepared.plan, opened, opened.clock(unit)).stats()
