@@ -1,6 +1,7 @@
 """Card fraud on Spark beside PyFlink's MATCH_RECOGNIZE: the same files, the same cores, the same matches.
 
-The query is one that Flink's SQL can express: three transactions of an account in a row, small, small and large.
+The queries are two that Flink's SQL can express: three transactions of an account, small, small and large, in a row;
+and the same with others in between (W4).
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ import subprocess
 import sys
 import tempfile
 import venv
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow.csv
 import pyarrow.parquet
@@ -35,11 +39,27 @@ _ROW_GROUPS = 4
 """Of the Parquet file: more than cores, since a row group is read by one."""
 _COLUMNS = ["type", "ts", "acc", "amount"]
 _SCHEMA = "type string, ts long, acc long, amount double"
-_QUERY = (
-    "PATTERN SEQ(t s1, t s2, t l) WHERE partition_contiguity(s1, s2, l) "
-    "{ [acc] and s1.amount < 100 and s2.amount < 100 and l.amount > 250 } WITHIN 43200000 "
-    "RETURN s1.acc AS acc, s1.ts AS ts1, s2.ts AS ts2, l.ts AS ts3"
-)
+_CONDITIONS = "[acc] and s1.amount < 100 and s2.amount < 100 and l.amount > 250"
+_RETURN = "RETURN s1.acc AS acc, s1.ts AS ts1, s2.ts AS ts2, l.ts AS ts3"
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """The same question twice: a strategy of SASE+, and a pattern of MATCH_RECOGNIZE; and how often Flink answers."""
+
+    name: str
+    strategy: str
+    pattern: str
+    runs: int
+
+    @property
+    def text(self) -> str:
+        where = f"WHERE {self.strategy}(s1, s2, l) {{ {_CONDITIONS} }}"
+        return f"PATTERN SEQ(t s1, t s2, t l) {where} WITHIN 43200000 {_RETURN}"
+
+
+_IN_A_ROW = _Query("in a row", "partition_contiguity", "S1 S2 L", runs=5)
+_SKIPPING = _Query("others between", "skip_till_next_match", "S1 A*? S2 B*? L", runs=2)
 
 
 def _python() -> Path:
@@ -64,9 +84,10 @@ def _parquet_classes() -> str:
     return os.pathsep.join(map(str, [reader.absolute(), *(spark / "jars").glob("hadoop-client-*.jar")]))
 
 
-def _by_flink(file: Path, point: str, events: int) -> Sample:
+def _by_flink(query: _Query, file: Path, point: str, events: int) -> Sample:
     target = file.with_name("found")
     command = [str(_python()), "-m", "bench.flink_job", str(file), str(target), str(_CORES)]
+    command += [query.pattern, str(query.runs)]
     environment = {**os.environ, "PYTHONPATH": "."}
     if file.suffix == ".parquet":
         environment["HADOOP_CLASSPATH"] = _parquet_classes()  # which PyFlink adds to that of its JVM
@@ -81,37 +102,41 @@ def _lines(directory: Path) -> int:
     return sum(part.read_bytes().count(b"\n") for part in parts)
 
 
-def _by_cepheid(file: Path, point: str, events: int) -> Sample:
+def _by_cepheid(query: _Query, file: Path, point: str, events: int) -> list[Sample]:
     with running(f"local[{_CORES}]") as session:
-        source = str(file) if file.suffix == ".parquet" else session.read.csv(str(file), schema=_SCHEMA)
+        target = file.with_name("found-by-cepheid")
 
-        def run() -> Found:
-            target = file.with_name("found-by-cepheid")
-            cepheid.match(_QUERY, source, session=session).write.mode("overwrite").csv(str(target))
+        def run(source: Any) -> Found:
+            cepheid.match(query.text, source, session=session).write.mode("overwrite").csv(str(target))
             return Found(_lines(target))
 
-        (sample,) = measured(session, [Variant(point, "Cepheid on Spark", events, run)])
-        return sample
+        if file.suffix == ".parquet":
+            sources: dict[str, Any] = {"Cepheid on Spark": str(file)}
+        else:
+            frame = session.read.csv(str(file), schema=_SCHEMA)
+            sources = {"Cepheid on Spark": cepheid.CsvFiles(str(file), _SCHEMA), "Cepheid, read by Spark": frame}
+        variants = [Variant(point, name, events, partial(run, source)) for name, source in sources.items()]
+        return measured(session, variants)
 
 
 def flink(quick: bool) -> Report:
-    events, accounts = (2_000, 20) if quick else (1_000_000, 20_000)
-    transactions = cards(events, accounts, seed=1).select(_COLUMNS)
-    in_csv, in_parquet = f"{events:,} transactions, CSV", f"{events:,} transactions, Parquet"
+    sizes = ((2_000, 20), (1_000, 10)) if quick else ((1_000_000, 20_000), (250_000, 5_000))
+    samples: list[Sample] = []
     with tempfile.TemporaryDirectory() as directory:
-        csv, parquet = Path(directory) / "transactions.csv", Path(directory) / "transactions.parquet"
-        pyarrow.csv.write_csv(transactions, csv, pyarrow.csv.WriteOptions(include_header=False))
-        pyarrow.parquet.write_table(transactions, parquet, row_group_size=events // _ROW_GROUPS)
-        samples = [
-            _by_flink(csv, in_csv, events),
-            _by_cepheid(csv, in_csv, events),
-            *([] if quick else [_by_flink(parquet, in_parquet, events)]),  # no download for a test
-            _by_cepheid(parquet, in_parquet, events),
-        ]
+        for query, (events, accounts) in zip((_IN_A_ROW, _SKIPPING), sizes, strict=True):
+            transactions = cards(events, accounts, seed=1).select(_COLUMNS)
+            csv, parquet = Path(directory) / "transactions.csv", Path(directory) / "transactions.parquet"
+            pyarrow.csv.write_csv(transactions, csv, pyarrow.csv.WriteOptions(include_header=False))
+            pyarrow.parquet.write_table(transactions, parquet, row_group_size=events // _ROW_GROUPS)
+            for file in (csv, parquet):
+                point = f"{query.name}, {events:,}, {file.suffix[1:]}"
+                if not (quick and file == parquet):  # no download for a test
+                    samples.append(_by_flink(query, file, point, events))
+                samples += _by_cepheid(query, file, point, events)
     return Report(
         "flink",
-        "small, small, large transactions of one account in a row, from one file",
-        "file",
+        "small, small, large transactions of one account, from one file",
+        "query, transactions, file",
         tuple(samples),
         "the target is 10x Flink.",
         baseline=_BASELINE,
