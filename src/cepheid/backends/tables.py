@@ -62,10 +62,10 @@ def content_of(file: Path) -> bytes:
 MOST = 0.75
 """The part of a column's filled cells that must look like numbers for the column to be one of numbers."""
 
-_NUMBER = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+NUMBER = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
-_LEADING_ZERO = re.compile(r"0[0-9]+")
-_LONGEST_NUMBER = 400
+LEADING_ZERO = re.compile(r"0[0-9]+")
+LONGEST_NUMBER = 400
 
 
 def csv_rows(file: Path) -> Iterator[Given | Broken]:
@@ -132,7 +132,7 @@ def recognise_cells(rows: Sequence[dict[str, Any]], type_column: str | None, as_
         for read in (_number, _boolean):
             values = [read(cell) for cell in cells]
             fit = sum(value is not None for value in values)
-            if fit >= MOST * len(cells) and not any(_LEADING_ZERO.fullmatch(cell) for cell in cells):
+            if fit >= MOST * len(cells) and not any(LEADING_ZERO.fullmatch(cell) for cell in cells):
                 for row, value in zip(members, values, strict=True):
                     row[name] = row[name] if value is None else value
                 break
@@ -141,11 +141,11 @@ def recognise_cells(rows: Sequence[dict[str, Any]], type_column: str | None, as_
 def _number(cell: str) -> int | float | None:
     """The number that a cell shows; `007` is a name, not a number."""
     text = cell.strip()
-    if len(text) > _LONGEST_NUMBER:
+    if len(text) > LONGEST_NUMBER:
         return None
     if _INTEGER.fullmatch(text):
         return int(text)
-    value = float(text) if _NUMBER.fullmatch(text) else math.inf
+    value = float(text) if NUMBER.fullmatch(text) else math.inf
     return value if math.isfinite(value) else None
 
 
