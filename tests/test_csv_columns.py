@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import csv
+import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
 
+from cepheid import cli
+from cepheid.backends import columnar_job
+from cepheid.backends.columnar_job import ColumnJob
 from cepheid.backends.csv_columns import csv_columns
 from cepheid.backends.files import Input, Loaded, read_events
 from cepheid.backends.sources import Columns
@@ -245,3 +252,144 @@ def test_the_time_cannot_be_the_type(tmp_path: Path) -> None:
     (tmp_path / "e.csv").write_text("ts,x\n1,2\n")
     assert csv_columns(tmp_path / "e.csv", Columns("ts", "ts"), None) is None
     assert csv_columns(tmp_path / "e.csv", Columns("ts", "ts"), "T") is not None
+
+
+# --- from the command line --------------------------------------------------------------------------------------------
+
+
+def cepheid(*arguments: object) -> Result:
+    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+
+
+@dataclass(frozen=True)
+class Case:
+    """A query, files and how they are given; and whether there are matches."""
+
+    query: str
+    files: dict[str, str]
+    inputs: tuple[str, ...] = ("a.csv",)
+    options: tuple[str, ...] = ()
+    finds: bool = True
+
+
+SEQ = "EVENT SEQ(A x, B y) WITHIN 100 units"
+ANY = "PATTERN T1;T2 WITHIN 9 units"
+SOME = "type,ts,id,x,note\nA,1,7,2.5,red\nB,2,7,3,\nA,3,8,1,blue\nB,3,8,4.5,\nB,9,7,1,\n"
+MORE = SOME.replace(",7", ",70")
+EMPTY = "type,ts,id,x\nA,1,7,\nB,2,7,\n"
+MOMENTS = "type,ts,id\nA,2024-01-01T00:00:01Z,1\nB,2024-01-01T00:00:01.500000Z,1\nB,2024-01-01T00:00:03Z,1\n"
+WHOLE, BROKEN = "type,ts,x\nA,1,2\n", "type,ts,x\nB,2,2.5\n"
+LARGER = "type,ts,x\nA,1,9007199254740993\n"
+AS, BS = "ts,id,x\n1,7,2\n4,8,3\n", "ts,id,y\n2,7,2\n5,8,3\n"
+
+AS_COLUMNS = {
+    "whole events": Case(SEQ, {"a.csv": SOME}),
+    "a key and a predicate": Case("EVENT SEQ(A x, B y) WHERE [id] AND x.x < y.x WITHIN 100 units", {"a.csv": SOME}),
+    "returned columns": Case(
+        "PATTERN A;B+ WHERE A.id = B.id WITHIN 9 units RETURN A.note AS note, sum(B.x) AS total, A.ts", {"a.csv": SOME}
+    ),
+    "text": Case("EVENT SEQ(A x, B y) WHERE x.note = 'red' WITHIN 100 units", {"a.csv": SOME}),
+    "booleans": Case(
+        "EVENT SEQ(A x, B y) WHERE x.b = true WITHIN 9 units", {"a.csv": "type,ts,b\nA,1,TRUE\nB,2,false\n"}
+    ),
+    "a type that is not there": Case("EVENT SEQ(A x, C y) WITHIN 100 units", {"a.csv": SOME}, finds=False),
+    "quotes and lines": Case(SEQ, {"a.csv": 'type,ts,n\r\nA,1,"a ""b"",\r\nc"\r\n"B",2,""\r\n'}),
+    "an empty column": Case(SEQ, {"a.csv": EMPTY}),
+    "a predicate on an empty column": Case(
+        "EVENT SEQ(A x, B y) WHERE x.x = 5 WITHIN 9 units", {"a.csv": EMPTY}, finds=False
+    ),
+    "an empty column as a key": Case("EVENT SEQ(A x, B y) WHERE [x] WITHIN 9 units", {"a.csv": EMPTY}, finds=False),
+    "an empty column returned": Case("PATTERN A;B+ WITHIN 9 units RETURN A.x AS x, max(B.x) AS m", {"a.csv": EMPTY}),
+    "out of order": Case(SEQ, {"a.csv": "type,ts,i\nB,5,1\nA,2,2\nB,2,3\nA,1,4\n"}),
+    "odd names": Case(SEQ, {"a.csv": 'type,ts,"",a b,"c,d",e.f,e\nA,1,2,3,4,5,\nB,2,1,,9,6,7\n'}),
+    "a dotted name": Case(
+        "EVENT SEQ(A x, B y) WHERE x.at.x < y.at.x WITHIN 9 units", {"a.csv": "type,ts,at.x\nA,1,2\nB,2,3\n"}
+    ),
+    "timestamps": Case("EVENT SEQ(A x, B y) WHERE [id] WITHIN 1 second", {"a.csv": MOMENTS}),
+    "timestamps returned": Case(
+        "PATTERN A;B+ WITHIN 5 seconds RETURN A.ts, max(B.ts) AS last, max(B.ts) - A.ts AS took", {"a.csv": MOMENTS}
+    ),
+    "other columns for type and time": Case(
+        SEQ, {"a.csv": "k,t,ts,type\nA,1,x,9\nB,2,y,8\n"}, options=("--type-column", "k", "--time-column", "t")
+    ),
+    "events without a type": Case("PATTERN T1;T2 WHERE T1.x < T2.x WITHIN 9 units", {"a.csv": "ts,x\n1,2\n2,3\n"}),
+    "an empty type column": Case(ANY, {"a.csv": "type,ts,x\n,1,2\n,2,3\n"}),
+    "types that are given": Case(SEQ, {"a.csv": AS, "b.csv": BS}, ("A=a.csv", "B=b.csv")),
+    "a given type beside a type column": Case(SEQ, {"a.csv": SOME}, ("A=a.csv", "B=a.csv")),
+    "any of the types that are given": Case(ANY, {"a.csv": AS, "b.csv": AS}, ("A=a.csv", "B=b.csv")),
+    "a directory": Case(SEQ, {"d/1.csv": SOME, "d/2.csv": MORE}, ("d",)),
+    "other numbers in another file": Case(SEQ, {"a.csv": WHOLE, "b.csv": BROKEN}, ("a.csv", "b.csv")),
+    "other columns for another type": Case(SEQ, {"d/1.csv": WHOLE, "d/2.csv": "type,ts,y\nB,2,2.5\n"}, ("d",)),
+    "an empty column for another type": Case(
+        SEQ, {"d/1.csv": "type,ts,x\nA,1,\n", "d/2.csv": "type,ts\nB,2\n"}, ("d",)
+    ),
+    "beside Parquet": Case(SEQ, {"a.csv": SOME, "b.parquet": MORE}, ("a.csv", "b.parquet")),
+    "a directory with Parquet": Case(SEQ, {"d/a.csv": SOME, "d/b.parquet": MORE}, ("d",)),
+}
+
+BY_ROWS = {
+    "JSON Lines too": Case(SEQ, {"a.csv": SOME, "b.jsonl": '{"type": "B", "ts": 7}\n'}, ("a.csv", "b.jsonl")),
+    "a reject": Case(SEQ, {"a.csv": SOME + "A,soon,1,2,red\n"}),
+    "types that are declared": Case("SOURCE A (id string) SELECT * FROM A x; B y", {"a.csv": SOME}, finds=False),
+    "times of two kinds in one input": Case(SEQ, {"d/1.csv": SOME, "d/2.csv": MOMENTS}, ("d",)),
+    "times of two kinds": Case(SEQ, {"a.csv": SOME, "b.csv": MOMENTS}, ("a.csv", "b.csv"), finds=False),
+    "types in some files": Case(SEQ, {"d/1.csv": SOME, "d/2.csv": "ts,x\n1,2\n"}, ("d",)),
+    "text in another file": Case(SEQ, {"a.csv": WHOLE, "b.csv": BROKEN.replace("2.5", "two")}, ("a.csv", "b.csv")),
+    "numbers that are no floats": Case(SEQ, {"a.csv": LARGER, "b.csv": BROKEN}, ("a.csv", "b.csv")),
+    "numbers that are no floats, in Parquet": Case(SEQ, {"a.parquet": LARGER, "b.csv": BROKEN}, ("a.parquet", "b.csv")),
+    "other columns for the same type": Case(SEQ, {"d/1.csv": SOME, "d/2.csv": "type,ts,y\nA,2,2.5\n"}, ("d",)),
+    "a column that a type has in one input": Case(
+        SEQ, {"a.csv": "type,ts,x\nA,1,\nB,2,5\n", "b.csv": "type,ts,x\nA,3,4\nB,4,5\n"}, ("a.csv", "b.csv")
+    ),
+    "any of several types that are given": Case(ANY, {"a.csv": AS, "b.csv": BS}, ("A=a.csv", "B=b.csv")),
+}
+
+
+def write_files(directory: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        place = directory / name
+        place.parent.mkdir(exist_ok=True)
+        if place.suffix == ".parquet":
+            text_file = directory / "as-text"
+            text_file.write_text(text)
+            pq.write_table(csv_columns(text_file, Columns(), None), place)
+        else:
+            place.write_bytes(text.encode())
+
+
+@pytest.mark.parametrize("sort", [*AS_COLUMNS, *BY_ROWS])
+def test_the_local_backend_answers_as_the_reference_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sort: str
+) -> None:
+    case = AS_COLUMNS[sort] if sort in AS_COLUMNS else BY_ROWS[sort]
+    write_files(tmp_path, case.files)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(columnar_job, "LEAST_CSV", 0)
+    jobs: list[ColumnJob] = []
+    run = cli._run_columns
+    monkeypatch.setattr(cli, "_run_columns", lambda job, *rest: (jobs.append(job), run(job, *rest)))
+    inputs = [word for item in case.inputs for word in ("--input", item)]
+    by_rows, by_columns = (
+        cepheid("run", "--query", case.query, *inputs, *case.options, "--backend", backend)
+        for backend in ("reference", "local")
+    )
+    assert by_columns.exit_code == by_rows.exit_code, by_columns.exception
+    assert lines(by_columns) == lines(by_rows) and bool(lines(by_rows)) == case.finds
+    assert said(by_columns) == said(by_rows)
+    assert bool(jobs) == (sort in AS_COLUMNS)
+
+
+def lines(result: Result) -> list[Any]:
+    """In one order: a kernel finds the matches that one event completes in an order of its own."""
+    in_order = sorted(result.stdout.splitlines(), key=lambda line: str(json.loads(line, parse_int=float)))
+    return [json.loads(line) for line in in_order]
+
+
+def said(result: Result) -> list[str]:
+    return [line for line in result.stderr.splitlines() if not line.startswith("evaluated by")]
+
+
+def test_small_files_show_numbers_as_they_are_written(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("type,ts,x\nA,1,5\nB,2,0.5\n")
+    found = cepheid("run", "--query", SEQ, "--input", tmp_path / "a.csv", "--backend", "local")
+    assert '"x": 5}' in found.stdout

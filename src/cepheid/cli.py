@@ -54,7 +54,7 @@ from cepheid.lang import to_text
 from cepheid.version import __version__
 
 if TYPE_CHECKING:
-    from cepheid.backends.parquet_job import ParquetJob
+    from cepheid.backends.columnar_job import ColumnJob
     from cepheid.optimize.stats import Stats
 
 USER_ERROR = 2
@@ -246,16 +246,16 @@ def run_command(
     if adaptive and backend != "local":
         raise InputProblem("plans change on the backend `local` only", expected="--backend local with --adaptive")
     if backend in ("local", "spark"):
-        from cepheid.backends.parquet_job import parquet_job  # pyarrow and NumPy, which the reference does without
+        from cepheid.backends.columnar_job import columnar_job  # pyarrow and NumPy, which the reference does without
 
         column_names(parsed)
-        job = parquet_job(written, parsed, inputs, settings)
+        job = columnar_job(written, parsed, inputs, settings)
         if job is not None and backend == "spark":
             from cepheid.backends.spark.parquet_job import SparkParquetJob  # Spark, which takes seconds to start
 
             job = SparkParquetJob.of(job)
         if job is not None:
-            _run_parquet(job, output, rejects)
+            _run_columns(job, output, rejects)
             return
     outcome = execute(written, inputs, settings)
     if output == STANDARD:
@@ -286,7 +286,7 @@ def _read_stats(path: str) -> Stats:
 _QUERY_OPTIONS = "either --query-file FILE or --query TEXT"
 
 
-def _run_parquet(job: ParquetJob, output: str, rejects: str | None) -> None:
+def _run_columns(job: ColumnJob, output: str, rejects: str | None) -> None:
     with _progress(job.source.count) as progress:
         if output == STANDARD:
             matches = job.write(sys.stdout.buffer, "jsonl", progress)

@@ -19,10 +19,10 @@ import pyarrow as pa
 from rich.console import Console
 
 from cepheid import datasets, report
+from cepheid.backends.columnar_job import columnar_job
 from cepheid.backends.files import Input
 from cepheid.backends.job import QueryText, Settings, execute
 from cepheid.backends.matches import make_directory, replacing, write_matches
-from cepheid.backends.parquet_job import parquet_job
 from cepheid.demo_stream import show_stream
 from cepheid.explanation import LANGUAGE_NAMES
 from cepheid.pattern import Query
@@ -148,7 +148,7 @@ def _run(example: Example, query: Query, directory: Path) -> tuple[int, Plan | N
     written, inputs = QueryText(example.text, example.file), [Input(str(directory / f"{example.data}.parquet"))]
     settings = Settings("spark", time_unit=example.time_unit, params=example.params)
     output = directory / example.output
-    found = parquet_job(written, query, inputs, settings)
+    found = columnar_job(written, query, inputs, settings)
     job = None if found is None else SparkParquetJob.of(found)
     if job is not None:
         with replacing(output) as file:

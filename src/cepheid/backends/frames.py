@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from cepheid.backends.columnar import parquet_files, scan
 from cepheid.backends.files import Input, expand
-from cepheid.backends.parquet import scan
 from cepheid.backends.rows import one_batch
 from cepheid.backends.sources import BatchSource, Columns, Source, TableSource, require_time_column
 from cepheid.errors import InputProblem, shown
@@ -61,7 +61,7 @@ def _file(path: str, columns: Columns) -> Source:
         raise InputProblem(
             f"`{shown(str(other[0]), 200)}` is not a Parquet file", expected="Parquet, or a table read from the file"
         )
-    source = scan([Input(path)], columns)
+    source = scan([parquet_files(Input(path), columns)], columns)
     if source.rejected:
         first = next(source.rejects())
         raise InputProblem(

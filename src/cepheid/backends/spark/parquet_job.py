@@ -9,8 +9,9 @@ from dataclasses import dataclass, fields
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from cepheid.backends.columnar import ParquetFile
+from cepheid.backends.columnar_job import ColumnJob
 from cepheid.backends.local import Progress, is_made_by_oracle
-from cepheid.backends.parquet_job import ParquetJob
 from cepheid.backends.sources import readable_schema
 from cepheid.backends.spark.events import SparkEvents
 from cepheid.backends.spark.parquet import ParquetFiles
@@ -21,13 +22,14 @@ from cepheid.optimize.distribution import distribution
 
 
 @dataclass(frozen=True, slots=True)
-class SparkParquetJob(ParquetJob):
+class SparkParquetJob(ColumnJob):
     """The same job, divided among Spark's workers."""
 
     @classmethod
-    def of(cls, job: ParquetJob) -> SparkParquetJob | None:
-        """None where the output is not made of rows of the files."""
-        if is_made_by_oracle(job.prepared.query):
+    def of(cls, job: ColumnJob) -> SparkParquetJob | None:
+        """None where the output is not made of rows of the files, or they are not all Parquet."""
+        are_parquet = all(isinstance(file, ParquetFile) for file in job.source.files)
+        if is_made_by_oracle(job.prepared.query) or not are_parquet:
             return None
         return cls(*(getattr(job, field.name) for field in fields(job)))
 

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from cepheid.backends import parquet
+from cepheid.backends import columnar
 from cepheid.backends.files import Input, expand, read_events, unit_of
 from cepheid.backends.job import declared_types
 from cepheid.backends.sources import Columns, attribute_types, require_time_column
@@ -68,7 +68,7 @@ class DirectoryInput:
 
     @classmethod
     def _parquet(cls, path: str, columns: Columns, unit: str | None) -> DirectoryInput:
-        looked = parquet.scan([Input(path)], columns)
+        looked = columnar.scan([columnar.parquet_files(Input(path), columns)], columns)
         schema = pa.schema([pa.field(field.name, _plain(field.type)) for field in looked.schema])
         kinds = attribute_types(schema)
         types = {

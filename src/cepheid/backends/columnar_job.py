@@ -1,22 +1,34 @@
-"""One query over Parquet files on the local backend, from text to a file of matches: memory is bounded by the window
-and the batch, whatever the size of the input and of the output."""
+"""One query over files of columns (Parquet, large CSV) on the local backend, from text to a file of matches: beside
+what a CSV file takes as a table, memory is bounded by the window and the batch, whatever the size of the input and of
+the output."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import IO, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cepheid.backends.columnar import (
+    ColumnFile,
+    ColumnSource,
+    CsvFile,
+    csv_file,
+    kind_of_time,
+    parquet_file,
+    scan,
+    unified,
+)
 from cepheid.backends.files import Input, expand, unit_of
-from cepheid.backends.job import QueryText, Settings
+from cepheid.backends.gather import owner
+from cepheid.backends.job import QueryText, Settings, declared_types
 from cepheid.backends.local import Progress, Run, is_made_by_oracle, silent
 from cepheid.backends.matches import cell, dumps
-from cepheid.backends.parquet import ParquetSource, scan
 from cepheid.backends.prepare import Prepared, Wishes, prepare
 from cepheid.backends.sampling import sampled
 from cepheid.backends.sources import Columns, attribute_types, clock_of, readable_schema
@@ -24,7 +36,7 @@ from cepheid.backends.summaries import sums_up
 from cepheid.backends.tables import plain
 from cepheid.binding import warnings_for
 from cepheid.codegen.columns import schema_kinds
-from cepheid.events import Schema
+from cepheid.events import UNTYPED, Schema
 from cepheid.expr import Whole
 from cepheid.optimize.adapt import Switch, policy_of
 from cepheid.optimize.stats import NO_STATS
@@ -41,10 +53,10 @@ class Answers(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ParquetJob:
+class ColumnJob:
     """A query that is ready to run over its files."""
 
-    source: ParquetSource
+    source: ColumnSource
     prepared: Prepared
     warnings: list[str]
     switches: list[Switch] = field(default_factory=list)
@@ -68,6 +80,15 @@ class ParquetJob:
         """The types that the event of each variable may have."""
         return {var: role.event_class.types or self.source.types for var, role in self.prepared.variables.items()}
 
+    @property
+    def shows_rows_as_they_are(self) -> bool:
+        """Whether every event is shown with the columns that its own row has. An event whose type is in no column does
+        not tell its type, so where a variable may have several types these need the same columns."""
+        types_differ = len(set(self.source.attributes.values())) > 1
+        tells_type = all(file.type is None for file in self.source.files)
+        is_clear = tells_type or not types_differ or all(len(types) == 1 for types in self._types().values())
+        return self.source.is_uniform and is_clear
+
     def _types_of_columns(self) -> dict[str, tuple[str, ...]]:
         """The same for the columns of the output that hold events."""
         types, output = self._types(), self.prepared.query.output
@@ -84,17 +105,27 @@ class ParquetJob:
         }
 
 
-def parquet_job(written: QueryText, query: Query, inputs: Sequence[Input], settings: Settings) -> ParquetJob | None:
-    """None where the files have to be read as a whole: they are not all Parquet, times or types are text or numbers in
-    disguise, or no kernel evaluates the query."""
+LEAST_CSV = 1 << 20
+"""Bytes of CSV below which the row reader is done before columns would pay; it shows numbers as they are written."""
+
+
+def columnar_job(written: QueryText, query: Query, inputs: Sequence[Input], settings: Settings) -> ColumnJob | None:
+    """None where the rows have to be read one by one: the files are not all of columns, times or types are text or
+    numbers in disguise, or no kernel evaluates the query."""
     columns = Columns(settings.type_column, settings.time_column)
-    if not all(_can_be_streamed(item, columns) for item in inputs):
+    files = _opened(query, inputs, columns)
+    if files is None:
         return None
-    source = scan(inputs, columns)
+    source = scan(files, columns)
     kinds = schema_kinds(readable_schema(source.schema))
     unit = None if settings.time_unit is None else unit_of(settings.time_unit)
     known = attribute_types(source.schema)
-    schema = Schema({name: {a: t for a, t in known.items() if _has(has, a)} for name, has in source.attributes.items()})
+    schema = Schema(
+        {
+            name: {a: kind for a, kind in known.items() if owner(a, source.schema)[0] in has}
+            for name, has in source.attributes.items()
+        }
+    )
     with written.located_errors():
         clock = clock_of(source, unit)
         wishes = Wishes(settings.params, stats=settings.stats or NO_STATS, adaptive=policy_of(settings.adaptive))
@@ -103,29 +134,76 @@ def parquet_job(written: QueryText, query: Query, inputs: Sequence[Input], setti
         prepared = prepare(query, kinds, schema, clock, wishes)
     if prepared.kernel is None or (is_made_by_oracle(prepared.query) and not sums_up(prepared)):
         return None
-    return ParquetJob(source, prepared, warnings_for(prepared.query, schema))
+    job = ColumnJob(source, prepared, warnings_for(prepared.query, schema))
+    return None if _has_csv(source.files) and not job.shows_rows_as_they_are else job
 
 
-def _has(columns: Sequence[str], attribute: str) -> bool:
-    return attribute in columns or attribute.partition(".")[0] in columns
+# --- files ------------------------------------------------------------------------------------------------------------
 
 
-def _can_be_streamed(item: Input, columns: Columns) -> bool:
-    for path, format in expand(item.path):
-        if format != "parquet":
-            return False
-        schema = pq.read_schema(path)
-        if columns.time not in schema.names:
-            return False
-        time = schema.field(columns.time).type
-        if not (pa.types.is_integer(time) or pa.types.is_timestamp(time) or pa.types.is_date(time)):
-            return False
-        if item.type is None and columns.type in schema.names:
-            kind = schema.field(columns.type).type
-            kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-            if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
-                return False
+def _opened(query: Query, inputs: Sequence[Input], columns: Columns) -> list[list[ColumnFile]] | None:
+    """The files of each input; None where they are not all of columns."""
+    found = [(item, expand(item.path)) for item in inputs]
+    for item, paths in found:
+        for path, format in paths:
+            if format != "csv" and not (format == "parquet" and _can_be_streamed(path, item, columns)):
+                return None
+    of_csv = [path for _, paths in found for path, format in paths if format == "csv"]
+    # Where a query declares types, cells are held against them one by one.
+    if of_csv and (any(declared_types(query).types.values()) or sum(p.stat().st_size for p in of_csv) < LEAST_CSV):
+        return None
+    opened: list[list[ColumnFile]] = []
+    for item, paths in found:
+        opened.append([])
+        for path, format in paths:
+            read = csv_file(path, item, columns) if format == "csv" else parquet_file(str(path), item, columns)
+            if read is None:
+                return None
+            opened[-1].append(read)
+    return _alike(opened, columns) if of_csv else opened
+
+
+def _can_be_streamed(path: Path, item: Input, columns: Columns) -> bool:
+    schema = pq.read_schema(path)
+    if columns.time not in schema.names:
+        return False
+    time = schema.field(columns.time).type
+    if not (pa.types.is_integer(time) or pa.types.is_timestamp(time) or pa.types.is_date(time)):
+        return False
+    if item.type is None and columns.type in schema.names:
+        kind = schema.field(columns.type).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)
     return True
+
+
+def _has_csv(files: Iterable[ColumnFile]) -> bool:
+    return any(isinstance(file, CsvFile) for file in files)
+
+
+def _alike(inputs: list[list[ColumnFile]], columns: Columns) -> list[list[ColumnFile]] | None:
+    """The files with columns of one type each; None where the row reader would have to choose which rows to reject: the
+    times are of several kinds, some files of an input have types and others none, or a column is not of one type."""
+    files = [file for group in inputs for file in group]
+    if len({kind_of_time(file, columns) for file in files}) > 1:
+        return None
+    if any(len({file.type == UNTYPED for file in group}) > 1 for group in inputs):
+        return None
+    try:
+        schema = unified(files)
+        if not all(isinstance(file, CsvFile) or _is_within(file.schema, schema) for file in files):
+            return None
+        return [[_with_types(file, schema) if isinstance(file, CsvFile) else file for file in g] for g in inputs]
+    except pa.ArrowException:  # text and numbers, or numbers that are no floats
+        return None
+
+
+def _is_within(part: pa.Schema, schema: pa.Schema) -> bool:
+    return all(pa.types.is_null(field.type) or field.type == schema.field(field.name).type for field in part)
+
+
+def _with_types(file: CsvFile, schema: pa.Schema) -> CsvFile:
+    return replace(file, table=file.table.cast(pa.schema([schema.field(name) for name in file.schema.names])))
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -135,7 +213,7 @@ def _can_be_streamed(item: Input, columns: Columns) -> bool:
 class _Objects:
     """Rows of the output as JSON objects: an event shows the columns that its own type has."""
 
-    source: ParquetSource
+    source: ColumnSource
     types: Mapping[str, tuple[str, ...]]
     """The types that an event in each column may have; columns that hold no events are not here."""
 

@@ -1,5 +1,5 @@
-"""Parquet files as a source of events: only the columns that are needed are read and, where the rows are in the order
-of time, only a batch of them at once.
+"""Files of columns as a source of events. Of Parquet only the columns that are needed are read and, where the rows are
+in the order of time, only a batch of them at once; a CSV file is in memory as a table.
 
 The type and time columns are read first, to know the types and the order. A row without a time, or without a type where
 others have one, is no event: it is passed over here, and `rejects` tells about it.
@@ -10,13 +10,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from cepheid.backends.files import Input, Reject, expand
+from cepheid.backends.csv_columns import csv_columns
+from cepheid.backends.files import Input, Reject, TimeKind, expand
 from cepheid.backends.rows import RecentRows
 from cepheid.backends.sources import BATCH, Columns, require_time_column, ticks_of, types_column, with_type_and_time
 from cepheid.backends.stepping import TIME
@@ -26,26 +29,94 @@ from cepheid.events import UNTYPED
 from cepheid.kernels import Array
 
 
+class ColumnFile(Protocol):
+    """A file, and the type of its events: given, or in the type column (None), or none at all (UNTYPED)."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def type(self) -> str | None: ...
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def count(self) -> int:
+        """How many rows it has."""
+        ...
+
+    @property
+    def sparse(self) -> list[str]:
+        """The columns that may have nulls."""
+        ...
+
+    def read(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ParquetFile:
-    """A file, and the type of its events: given, or in the type column, or none at all (UNTYPED)."""
-
     path: str
     type: str | None
     schema: pa.Schema
 
+    @property
+    def count(self) -> int:
+        return int(pq.read_metadata(self.path).num_rows)
+
+    @property
+    def sparse(self) -> list[str]:
+        """By the file's own statistics."""
+        metadata = pq.read_metadata(self.path)
+        full: set[str] = set()
+        for number in range(metadata.num_columns):
+            chunks = [metadata.row_group(group).column(number) for group in range(metadata.num_row_groups)]
+            known = [c.statistics is not None and c.statistics.null_count == 0 for c in chunks]
+            if all(known):
+                full.add(metadata.schema.column(number).path)
+        return [name for name in self.schema.names if name not in full]
+
+    def read(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        return _read_parquet(self.path, names)
+
 
 @dataclass(frozen=True, slots=True)
-class ParquetSource:
+class CsvFile:
+    """Every row is an event: a file with any other is read row by row."""
+
+    path: str
+    type: str | None
+    table: pa.Table
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.table.schema
+
+    @property
+    def count(self) -> int:
+        return int(self.table.num_rows)
+
+    @property
+    def sparse(self) -> list[str]:
+        return [name for name in self.table.column_names if self.table.column(name).null_count]
+
+    def read(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        yield from self.table.select(list(names)).to_batches(BATCH)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSource:
     """Several files as one stream. `attributes` are the columns that the events of each type have."""
 
-    files: tuple[ParquetFile, ...]
+    files: tuple[ColumnFile, ...]
     schema: pa.Schema
     columns: Columns
     attributes: Mapping[str, tuple[str, ...]]
     count: int
     rejected: int
     in_order: bool
+    is_uniform: bool
+    """Whether the events of a type have the same columns in every file."""
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -71,7 +142,7 @@ class ParquetSource:
             return
         for file in self.files:
             line = 0
-            for batch in _read(file.path, file.schema.names):
+            for batch in file.read(file.schema.names):
                 refused = np.flatnonzero(~_is_event(batch, file, self.columns))
                 for at, row in zip(refused.tolist(), batch.take(pa.array(refused)).to_pylist(), strict=True):
                     reason = _reason(row.get(self.columns.time), self.columns)
@@ -87,7 +158,7 @@ class ParquetSource:
 
 
 def _aligned(
-    batch: pa.RecordBatch, file: ParquetFile, names: Sequence[str], schema: pa.Schema, columns: Columns
+    batch: pa.RecordBatch, file: ColumnFile, names: Sequence[str], schema: pa.Schema, columns: Columns
 ) -> pa.RecordBatch:
     """The batch with the columns that all files together have."""
     arrays = []
@@ -100,7 +171,7 @@ def _aligned(
     return with_type_and_time(whole, names, _types(batch, file, columns), ticks)
 
 
-def _types(batch: pa.RecordBatch, file: ParquetFile, columns: Columns) -> pa.Array:
+def _types(batch: pa.RecordBatch, file: ColumnFile, columns: Columns) -> pa.Array:
     if file.type is None:
         return types_column(batch, columns)
     return pa.DictionaryArray.from_arrays(np.zeros(batch.num_rows, np.int32), pa.array([file.type]))
@@ -109,7 +180,7 @@ def _types(batch: pa.RecordBatch, file: ParquetFile, columns: Columns) -> pa.Arr
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def _read(path: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _read_parquet(path: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     try:
         with pq.ParquetFile(path) as file:
             yield from file.iter_batches(BATCH, columns=list(names))
@@ -117,14 +188,14 @@ def _read(path: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         raise InputProblem(f"cannot read `{shown(path, 200)}` as Parquet: {shown(str(problem), 200)}") from problem
 
 
-def _events_in(file: ParquetFile, columns: Columns, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _events_in(file: ColumnFile, columns: Columns, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     wanted = [*names, columns.time, *([columns.type] if file.type is None else [])]
-    for batch in _read(file.path, list(dict.fromkeys(wanted))):
+    for batch in file.read(list(dict.fromkeys(wanted))):
         events = _is_event(batch, file, columns)
         yield batch if bool(events.all()) else batch.filter(pa.array(events))
 
 
-def _is_event(batch: pa.RecordBatch, file: ParquetFile, columns: Columns) -> Array:
+def _is_event(batch: pa.RecordBatch, file: ColumnFile, columns: Columns) -> Array:
     events = ~np.asarray(batch.column(columns.time).is_null(nan_is_null=True))
     if file.type is None:
         kinds = batch.column(columns.type)
@@ -153,7 +224,7 @@ class _Look:
     filled: dict[str, set[str]] = field(default_factory=dict)
     """Of each type, the columns that have a value in some event."""
 
-    def see(self, file: ParquetFile, columns: Columns, sparse: Sequence[str]) -> set[str]:
+    def see(self, file: ColumnFile, columns: Columns, sparse: Sequence[str]) -> set[str]:
         """Reads the times, the types and the columns that have nulls; gives the types."""
         seen: set[str] = set()
         rows = 0
@@ -169,7 +240,7 @@ class _Look:
                 seen.add(names[code])
             rows += batch.num_rows
         self.count += rows
-        self.rejected += pq.read_metadata(file.path).num_rows - rows
+        self.rejected += file.count - rows
         return seen
 
     def _see_times(self, ticks: Array) -> None:
@@ -180,29 +251,42 @@ class _Look:
         self.last = int(ticks[-1])
 
 
-def scan(inputs: Sequence[Input], columns: Columns) -> ParquetSource:
-    """The inputs, all Parquet, as one source: in the order of time, rows of equal time as they arrive."""
+def scan(inputs: Sequence[Sequence[ColumnFile]], columns: Columns) -> ColumnSource:
+    """The files of each input as one source: in the order of time, rows of equal time as they arrive."""
     look = _Look()
-    files: list[ParquetFile] = []
+    files = [file for group in inputs for file in group]
+    _require_one_kind_of_time(files, columns)
     attributes: dict[str, dict[str, None]] = {}
-    for item in inputs:
-        group = [_opened(str(path), item, columns) for path, _ in expand(item.path)]
-        _require_one_kind_of_time([*files, *group], columns)
-        sparse = dict.fromkeys(name for file in group for name in _sparse_columns(file))
+    differing: set[str] = set()
+    for group in inputs:
+        sparse = dict.fromkeys(name for file in group for name in file.sparse)
         look.filled = {}
-        seen = set().union(*(look.see(f, columns, [n for n in sparse if n in f.schema.names]) for f in group))
-        used = set().union(*look.filled.values()) if look.filled else set()
-        for name in sorted(seen):
+        seen = [look.see(file, columns, [n for n in sparse if n in file.schema.names]) for file in group]
+        used = set().union(*look.filled.values())
+        for name in sorted(look.filled):
             lacking = {n for n in sparse if n in used and n not in look.filled[name]}
-            has = (n for file in group for n in file.schema.names if n not in lacking)
-            attributes.setdefault(name, {}).update(dict.fromkeys(has))
-        files += group
-    schema = pa.unify_schemas([file.schema.remove_metadata() for file in files], promote_options="permissive")
+            for file in (file for file, types in zip(group, seen, strict=True) if name in types):
+                has = dict.fromkeys(n for n in file.schema.names if n not in lacking)
+                if attributes.setdefault(name, has).keys() != has.keys():
+                    differing.add(name)
+                attributes[name] = {**attributes[name], **has}
+    schema = unified(files)
     of_types = {name: tuple(n for n in schema.names if n in has) for name, has in attributes.items()}
-    return ParquetSource(tuple(files), schema, columns, of_types, look.count, look.rejected, look.in_order)
+    return ColumnSource(
+        tuple(files), schema, columns, of_types, look.count, look.rejected, look.in_order, is_uniform=not differing
+    )
 
 
-def _opened(path: str, item: Input, columns: Columns) -> ParquetFile:
+def unified(files: Sequence[ColumnFile]) -> pa.Schema:
+    """The columns that all files together have."""
+    return pa.unify_schemas([file.schema.remove_metadata() for file in files], promote_options="permissive")
+
+
+def parquet_files(item: Input, columns: Columns) -> list[ColumnFile]:
+    return [parquet_file(str(path), item, columns) for path, _ in expand(item.path)]
+
+
+def parquet_file(path: str, item: Input, columns: Columns) -> ParquetFile:
     try:
         schema = pq.read_schema(path)
     except (pa.ArrowException, OSError) as problem:
@@ -215,29 +299,29 @@ def _opened(path: str, item: Input, columns: Columns) -> ParquetFile:
 
 
 def _is_empty(path: str, name: str) -> bool:
-    return all(batch.column(0).null_count == batch.num_rows for batch in _read(path, [name]))
+    return all(batch.column(0).null_count == batch.num_rows for batch in _read_parquet(path, [name]))
 
 
-def _sparse_columns(file: ParquetFile) -> list[str]:
-    """The columns that may have nulls, by the file's own statistics."""
-    metadata = pq.read_metadata(file.path)
-    full: set[str] = set()
-    for number in range(metadata.num_columns):
-        chunks = [metadata.row_group(group).column(number) for group in range(metadata.num_row_groups)]
-        known = [c.statistics is not None and c.statistics.null_count == 0 for c in chunks]
-        if all(known):
-            full.add(metadata.schema.column(number).path)
-    return [name for name in file.schema.names if name not in full]
+def csv_file(path: Path, item: Input, columns: Columns) -> CsvFile | None:
+    table = csv_columns(path, columns, item.type)
+    if table is None:
+        return None
+    has_types = columns.type in table.column_names and not pa.types.is_null(table.schema.field(columns.type).type)
+    return CsvFile(str(path), UNTYPED if item.type is None and not has_types else item.type, table)
 
 
-def _require_one_kind_of_time(files: Sequence[ParquetFile], columns: Columns) -> None:
-    kinds: dict[str, ParquetFile] = {}
+def kind_of_time(file: ColumnFile, columns: Columns) -> TimeKind:
+    kind = file.schema.field(columns.time).type
+    is_timestamp = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+    return TimeKind.TIMESTAMP if is_timestamp else TimeKind.INTEGER
+
+
+def _require_one_kind_of_time(files: Sequence[ColumnFile], columns: Columns) -> None:
+    kinds: dict[TimeKind, ColumnFile] = {}
     for file in files:
-        kind = file.schema.field(columns.time).type
-        is_timestamp = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
-        kinds.setdefault("timestamps" if is_timestamp else "integers", file)
+        kinds.setdefault(kind_of_time(file, columns), file)
     if len(kinds) > 1:
-        sides = " but ".join(f"in `{shown(file.path)}` it is {kind}" for kind, file in kinds.items())
+        sides = " but ".join(f"in `{shown(file.path)}` it is {kind.value}" for kind, file in kinds.items())
         raise InputProblem(
             f"the time column `{shown(columns.time)}` is not of one kind: {sides}",
             expected="integers in every input, or timestamps in every input",
