@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,12 @@ from cepheid.backends import columnar_job
 from cepheid.backends.columnar_job import ColumnJob
 from cepheid.backends.csv_columns import csv_columns
 from cepheid.backends.files import Input, Loaded, read_events
+from cepheid.backends.job import QueryText, Settings
 from cepheid.backends.sources import Columns
 from cepheid.errors import InputProblem
+from cepheid.events import Type
+from cepheid.lang import parse
+from cepheid.pattern import SourceStream
 
 BOM = "\N{ZERO WIDTH NO-BREAK SPACE}"
 
@@ -175,7 +179,8 @@ ACCEPTED = {
     "text with commas, quotes and lines": ('type,ts,x\nA,1,"a,b ""c""\r\nd"\n', {**ONE, "x": "string"}),
     "names that look like numbers": ("type,ts,x\nA,1,007\nA,2,12\nA,3,13\nA,4,14\n", {**ONE, "x": "string"}),
     "long numbers among names": (f"type,ts,x\nA,1,{'9' * 30}\nA,2,ab\n", {**ONE, "x": "string"}),
-    "no blank for Arrow, but for Python": ("type,ts,x\nA,1,\x1f5\nA,2,\u30006\n", ONE),
+    "blanks of other sorts": ("type,ts,x\nA,1,\x1f5\nA,2,\u30006\n", ONE),
+    "a long s, which is no s": ("type,ts,x\nA,1,fal\u017fe\n", {**ONE, "x": "string"}),
     "an empty column": ("type,ts,x\nA,1,\nB,2,\n", {**ONE, "x": "null"}),
     "no type column": ("ts,x\n1,5\n", {"ts": "int64", "x": "int64"}),
     "an empty type column": ("type,ts,x\n,1,5\n,2,6\n", {**ONE, "type": "null"}),
@@ -330,7 +335,6 @@ AS_COLUMNS = {
 BY_ROWS = {
     "JSON Lines too": Case(SEQ, {"a.csv": SOME, "b.jsonl": '{"type": "B", "ts": 7}\n'}, ("a.csv", "b.jsonl")),
     "a reject": Case(SEQ, {"a.csv": SOME + "A,soon,1,2,red\n"}),
-    "types that are declared": Case("SOURCE A (id string) SELECT * FROM A x; B y", {"a.csv": SOME}, finds=False),
     "times of two kinds in one input": Case(SEQ, {"d/1.csv": SOME, "d/2.csv": MOMENTS}, ("d",)),
     "times of two kinds": Case(SEQ, {"a.csv": SOME, "b.csv": MOMENTS}, ("a.csv", "b.csv"), finds=False),
     "types in some files": Case(SEQ, {"d/1.csv": SOME, "d/2.csv": "ts,x\n1,2\n"}, ("d",)),
@@ -387,6 +391,19 @@ def lines(result: Result) -> list[Any]:
 
 def said(result: Result) -> list[str]:
     return [line for line in result.stderr.splitlines() if not line.startswith("evaluated by")]
+
+
+def test_types_that_a_query_declares_are_for_the_row_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columnar_job, "LEAST_CSV", 0)
+    (tmp_path / "a.csv").write_text(SOME)
+    query, inputs = parse(SEQ), [Input(str(tmp_path / "a.csv"))]
+
+    def job(*sources: SourceStream) -> ColumnJob | None:
+        return columnar_job.columnar_job(QueryText(SEQ), replace(query, inputs=sources), inputs, Settings("local"))
+
+    assert job() is not None
+    monkeypatch.setattr(columnar_job, "csv_file", lambda *_: pytest.fail("the file was read"))
+    assert job(SourceStream("A", (("id", Type.STRING),))) is None
 
 
 def test_small_files_show_numbers_as_they_are_written(tmp_path: Path) -> None:

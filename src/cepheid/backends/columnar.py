@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cepheid.backends.csv_columns import csv_columns
-from cepheid.backends.files import Input, Reject, TimeKind, expand
+from cepheid.backends.files import Input, Reject, expand
 from cepheid.backends.rows import RecentRows
 from cepheid.backends.sources import BATCH, Columns, require_time_column, ticks_of, types_column, with_type_and_time
 from cepheid.backends.stepping import TIME
@@ -310,18 +310,14 @@ def csv_file(path: Path, item: Input, columns: Columns) -> CsvFile | None:
     return CsvFile(str(path), UNTYPED if item.type is None and not has_types else item.type, table)
 
 
-def kind_of_time(file: ColumnFile, columns: Columns) -> TimeKind:
-    kind = file.schema.field(columns.time).type
-    is_timestamp = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
-    return TimeKind.TIMESTAMP if is_timestamp else TimeKind.INTEGER
-
-
 def _require_one_kind_of_time(files: Sequence[ColumnFile], columns: Columns) -> None:
-    kinds: dict[TimeKind, ColumnFile] = {}
+    kinds: dict[str, ColumnFile] = {}
     for file in files:
-        kinds.setdefault(kind_of_time(file, columns), file)
+        kind = file.schema.field(columns.time).type
+        is_timestamp = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+        kinds.setdefault("timestamps" if is_timestamp else "integers", file)
     if len(kinds) > 1:
-        sides = " but ".join(f"in `{shown(file.path)}` it is {kind.value}" for kind, file in kinds.items())
+        sides = " but ".join(f"in `{shown(file.path)}` it is {kind}" for kind, file in kinds.items())
         raise InputProblem(
             f"the time column `{shown(columns.time)}` is not of one kind: {sides}",
             expected="integers in every input, or timestamps in every input",

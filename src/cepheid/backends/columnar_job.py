@@ -19,7 +19,6 @@ from cepheid.backends.columnar import (
     ColumnSource,
     CsvFile,
     csv_file,
-    kind_of_time,
     parquet_file,
     scan,
     unified,
@@ -160,7 +159,7 @@ def _opened(query: Query, inputs: Sequence[Input], columns: Columns) -> list[lis
             if read is None:
                 return None
             opened[-1].append(read)
-    return _alike(opened, columns) if of_csv else opened
+    return _alike(opened) if of_csv else opened
 
 
 def _can_be_streamed(path: Path, item: Input, columns: Columns) -> bool:
@@ -181,12 +180,10 @@ def _has_csv(files: Iterable[ColumnFile]) -> bool:
     return any(isinstance(file, CsvFile) for file in files)
 
 
-def _alike(inputs: list[list[ColumnFile]], columns: Columns) -> list[list[ColumnFile]] | None:
-    """The files with columns of one type each; None where the row reader would have to choose which rows to reject: the
-    times are of several kinds, some files of an input have types and others none, or a column is not of one type."""
+def _alike(inputs: list[list[ColumnFile]]) -> list[list[ColumnFile]] | None:
+    """The files with columns of one type each; None where the row reader would have to choose which rows to reject:
+    some files of an input have types and others none, or a column (that of the times too) is not of one type."""
     files = [file for group in inputs for file in group]
-    if len({kind_of_time(file, columns) for file in files}) > 1:
-        return None
     if any(len({file.type == UNTYPED for file in group}) > 1 for group in inputs):
         return None
     try:
@@ -194,7 +191,7 @@ def _alike(inputs: list[list[ColumnFile]], columns: Columns) -> list[list[Column
         if not all(isinstance(file, CsvFile) or _is_within(file.schema, schema) for file in files):
             return None
         return [[_with_types(file, schema) if isinstance(file, CsvFile) else file for file in g] for g in inputs]
-    except pa.ArrowException:  # text and numbers, or numbers that are no floats
+    except pa.ArrowException:  # text and numbers, integers and timestamps, or whole numbers that are no floats
         return None
 
 

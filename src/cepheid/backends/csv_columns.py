@@ -24,8 +24,6 @@ _BLOCK = 1 << 22
 """Bytes that Arrow reads at once: some batches of events, and more than any row should have."""
 _EXACT = 2**53
 """The whole numbers below are floats as well; a float of this size may be a larger number, rounded."""
-_BLANKS = "".join(sign for sign in map(chr, range(0x3001)) if sign.isspace())
-"""What `str.strip` takes off; Arrow's idea of a blank is another."""
 _BOOLEAN = "[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee]"
 _TIMESTAMP = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{6})?Z"
 """The form in which timestamps are shown: any other would have to be kept as it was written."""
@@ -113,7 +111,7 @@ def _types(cells: pa.Table, type_column: str | None) -> Array | None:
 def _times(cells: pa.ChunkedArray) -> pa.ChunkedArray | None:
     if cells.null_count:
         return None
-    whole = _whole_numbers(pc.utf8_trim(cells, _BLANKS))
+    whole = _whole_numbers(pc.utf8_trim_whitespace(cells))
     return _timestamps(cells) if whole is None else whole
 
 
@@ -128,7 +126,7 @@ def _timestamps(cells: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 def _recognised(cells: pa.ChunkedArray, types: Array) -> pa.ChunkedArray | None:
     """A column that means the same in events of every type; None where it does not."""
-    text = pc.utf8_trim(cells, _BLANKS)
+    text = pc.utf8_trim_whitespace(cells)
     whole = _whole_numbers(text)
     if whole is not None:
         return whole
