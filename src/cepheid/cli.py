@@ -251,9 +251,9 @@ def run_command(
         column_names(parsed)
         job = columnar_job(written, parsed, inputs, settings)
         if job is not None and backend == "spark":
-            from cepheid.backends.spark.parquet_job import SparkParquetJob  # Spark, which takes seconds to start
+            from cepheid.backends.spark.columnar_job import SparkColumnJob  # Spark, which takes seconds to start
 
-            job = SparkParquetJob.of(job)
+            job = SparkColumnJob.of(job)
         if job is not None:
             _run_columns(job, output, rejects)
             return

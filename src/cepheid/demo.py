@@ -143,13 +143,13 @@ def _show(example: Example, directory: Path, console: Console) -> None:
 
 def _run(example: Example, query: Query, directory: Path) -> tuple[int, Plan | None]:
     """The number of matches, which are written, and the plan that found them."""
-    from cepheid.backends.spark.parquet_job import SparkParquetJob
+    from cepheid.backends.spark.columnar_job import SparkColumnJob
 
     written, inputs = QueryText(example.text, example.file), [Input(str(directory / f"{example.data}.parquet"))]
     settings = Settings("spark", time_unit=example.time_unit, params=example.params)
     output = directory / example.output
     found = columnar_job(written, query, inputs, settings)
-    job = None if found is None else SparkParquetJob.of(found)
+    job = None if found is None else SparkColumnJob.of(found)
     if job is not None:
         with replacing(output) as file:
             return job.write(file, "jsonl", lambda events, matches: None), job.prepared.plan
