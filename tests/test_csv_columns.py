@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from cepheid import cli
@@ -370,21 +371,34 @@ def test_the_local_backend_answers_as_the_reference_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sort: str
 ) -> None:
     case = AS_COLUMNS[sort] if sort in AS_COLUMNS else BY_ROWS[sort]
-    write_files(tmp_path, case.files)
-    monkeypatch.chdir(tmp_path)
+    assert is_by_columns("local", case, tmp_path, monkeypatch) == (sort in AS_COLUMNS)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("sort", AS_COLUMNS)
+def test_spark_answers_as_the_reference_does(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sort: str
+) -> None:
+    assert is_by_columns("spark", AS_COLUMNS[sort], tmp_path, monkeypatch)
+
+
+def is_by_columns(backend: str, case: Case, directory: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the files were read as columns; the answers are those of the reference in any case."""
+    write_files(directory, case.files)
+    monkeypatch.chdir(directory)
     monkeypatch.setattr(columnar_job, "LEAST_CSV", 0)
     jobs: list[ColumnJob] = []
     run = cli._run_columns
     monkeypatch.setattr(cli, "_run_columns", lambda job, *rest: (jobs.append(job), run(job, *rest)))
     inputs = [word for item in case.inputs for word in ("--input", item)]
-    by_rows, by_columns = (
-        cepheid("run", "--query", case.query, *inputs, *case.options, "--backend", backend)
-        for backend in ("reference", "local")
+    by_rows, found = (
+        cepheid("run", "--query", case.query, *inputs, *case.options, "--backend", name)
+        for name in ("reference", backend)
     )
-    assert by_columns.exit_code == by_rows.exit_code, by_columns.exception
-    assert lines(by_columns) == lines(by_rows) and bool(lines(by_rows)) == case.finds
-    assert said(by_columns) == said(by_rows)
-    assert bool(jobs) == (sort in AS_COLUMNS)
+    assert found.exit_code == by_rows.exit_code, found.exception
+    assert lines(found) == lines(by_rows) and bool(lines(by_rows)) == case.finds
+    assert said(found) == said(by_rows)
+    return bool(jobs)
 
 
 def lines(result: Result) -> list[Any]:

@@ -141,7 +141,7 @@ class SparkJob:
 
     def _run(self, shown: Sequence[str], gatherer: Gatherer | None, position: Column | None = None) -> DataFrame:
         plan, time = self.prepared.plan, self.events.columns.time
-        types = ImpliedTypes.of(self.prepared, self.events.type_column)
+        types = ImpliedTypes.of(self.prepared, self.events.type_column) if self._types_are_in_column else None
         names = [name for name in self._names(shown) if types is None or name != types.column]
         if self.events.files is not None and position is None:
             return self._read_and_run(self.events.files, names, gatherer, types)
@@ -151,6 +151,12 @@ class SparkJob:
         frame, slices = self._divided(self._relevant().select(*carried))
         task = KernelTask(self._shipped, time, gatherer, slices, types=types)
         return frame.mapInArrow(task, from_arrow_schema(task.schema))
+
+    @property
+    def _types_are_in_column(self) -> bool:
+        """Where files have a type as a whole, the column is like any other."""
+        files = self.events.files
+        return files is None or all(file.type is None for file in files.reader.files)
 
     def _names(self, shown: Sequence[str]) -> list[str]:
         """The columns that the kernel and the output need."""

@@ -55,7 +55,7 @@ class ReadTask:
     numbered: bool
     """Whether every event brings its position, rather than only coming in order."""
     typed: bool = False
-    """Whether a row without a type is no event."""
+    """Whether a row without a type is no event, in files that have a column of types."""
 
     @property
     def _deciding(self) -> list[str]:
@@ -96,7 +96,7 @@ class ReadTask:
         with self.reader.opened(part, [*first, *others], kinds) as opened:
             known = self._read(opened, first, given)
             mask = masks(self.plan, known, TYPE)
-            kept = self._kept(known, mask)
+            kept = self._kept(known, mask, needs_type=self.typed and given is None)
             if kept is not None and not len(kept):
                 return None
             rest = self._read(opened, others, given) if others else known
@@ -128,10 +128,10 @@ class ReadTask:
             return read
         return read.append_column(TYPE, kinds)
 
-    def _kept(self, known: pa.RecordBatch, mask: Array) -> Array | None:
+    def _kept(self, known: pa.RecordBatch, mask: Array, needs_type: bool) -> Array | None:
         """The rows that travel; None for all."""
         wanted = ~np.asarray(known.column(self.columns.time).is_null())
-        if self.typed:
+        if needs_type:
             kinds = known.column(TYPE)
             wanted &= np.asarray(pc.not_equal(kinds.cast(pa.string()), UNTYPED).fill_null(False))
         if may_drop(self.plan):
