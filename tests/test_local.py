@@ -372,6 +372,33 @@ def test_an_event_with_a_null_key_matches_nothing() -> None:
     assert len(cepheid.match("EVENT SEQ(A x, B y) WHERE [id]", table)) == 0
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "q.n = 9007199254740993",
+        "q.n = 9007199254740992",
+        "q.n > 9007199254740992",
+        "q.n != 5",
+        "q.n < 6",
+        "q.n + 1 > 5",
+        "q.at < 1",
+        "q.at != 1",
+        "q.at - q.n < 0",
+        "q.at > q.n",
+    ],
+)
+def test_null_is_neither_less_nor_more_in_columns_of_whole_numbers(condition: str) -> None:
+    """Some of which floats cannot tell from their neighbours, and some of which are times."""
+    moments = pa.array([None, 0, None, 10**15], pa.timestamp("us"))
+    table = pa.table({"type": ["A"] * 4, "ts": range(4), "n": pa.array([None, 2**53 + 1, 5, 7]), "at": moments})
+    query = f"EVENT SEQ(A p, A q) WHERE {condition} WITHIN 100 units"
+    found, wanted = (
+        sorted(zip(*(m.column(name).to_pylist() for name in ("match_end", "match_start")), strict=True))
+        for m in (cepheid.match(query, table, evaluator=evaluator) for evaluator in ("stacks", "reference"))
+    )
+    assert found == wanted
+
+
 def test_nan_is_null() -> None:
     frame = pd.DataFrame({"type": ["A", "B"], "ts": [1, 2], "id": [np.nan, np.nan]})
     assert len(cepheid.match("EVENT SEQ(A x, B y) WHERE [id]", frame)) == 0

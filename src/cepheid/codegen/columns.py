@@ -248,7 +248,7 @@ def number_array(column: pa.Array, kind: Kind) -> Array:
         column = column.cast(pa.timestamp("us")).cast(pa.int64())
     wanted, (fill, dtype) = (pa.float64() if kind is Kind.FLOAT else pa.int64()), _nothing(kind)
     if column.type != wanted:
-        column = column.cast(wanted)
+        column = column.cast(wanted, safe=kind is not Kind.FLOAT)  # a float is the nearest one
     if column.null_count:
         column = column.fill_null(pa.scalar(fill, wanted))
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype)

@@ -139,10 +139,20 @@ class _Rows:
             return _plain(_ARROW[op](self._texts(left), self._texts(right)))
         if kinds[0] != kinds[1]:
             return nothing
-        a, b = self._numbers(left), self._numbers(right)
+        (a, lacks_a), (b, lacks_b) = self._side(left), self._side(right)
         with np.errstate(invalid="ignore"):
             found: Array = (a < b) | (a > b) if op == "!=" else _NUMPY[op](a, b)
+        for lacking in (lacks_a, lacks_b):
+            found = found if lacking is None else found & ~lacking
         return np.broadcast_to(found, (self.table.num_rows,))
+
+    def _side(self, expr: Expr) -> tuple[Any, Array | None]:
+        """The numbers of one side of a comparison, and where they mean nothing: as floats, large whole numbers would be
+        equal to their neighbours."""
+        column = attribute(self.table, expr.name) if isinstance(expr, ex.Attr) else None
+        if column is None or not column.null_count or kind_of(column.type) is not Kind.INT:
+            return self._numbers(expr), None
+        return number_array(column, Kind.INT), column.is_null().to_numpy(zero_copy_only=False)
 
     def _kind(self, expr: Expr) -> str:
         match expr:
@@ -179,9 +189,7 @@ class _Rows:
                 if pa.types.is_string(column.type):
                     return np.full(self.table.num_rows, np.nan)
                 whole = kind_of(column.type) is not Kind.FLOAT and column.null_count == 0
-                if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type) or whole:
-                    return number_array(column, Kind.INT)
-                return number_array(column, Kind.FLOAT)
+                return number_array(column, Kind.INT if whole else Kind.FLOAT)
             case _:
                 return np.full(self.table.num_rows, np.nan)
 
