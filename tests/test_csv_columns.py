@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import csv
-import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner, Result
+from text_harness import Case, cepheid, is_by_columns, read_by_rows
 
-from cepheid import cli
 from cepheid.backends import columnar_job
 from cepheid.backends.columnar_job import ColumnJob
 from cepheid.backends.csv_columns import csv_columns
-from cepheid.backends.files import Input, Loaded, read_events
+from cepheid.backends.files import Input, Loaded
 from cepheid.backends.job import QueryText, Settings
 from cepheid.backends.sources import Columns
-from cepheid.errors import InputProblem
 from cepheid.events import Type
 from cepheid.lang import parse
 from cepheid.pattern import SourceStream
@@ -32,14 +28,6 @@ BOM = "\N{ZERO WIDTH NO-BREAK SPACE}"
 
 
 # --- the same as the row reader ---------------------------------------------------------------------------------------
-
-
-def read_by_rows(file: Path, given_type: str | None) -> Loaded | None:
-    """None where the row reader refuses the whole file."""
-    try:
-        return read_events([Input(str(file), given_type)])
-    except InputProblem:
-        return None
 
 
 def rows_in_order(table: pa.Table) -> list[dict[str, Any]]:
@@ -267,21 +255,6 @@ def test_the_time_cannot_be_the_type(tmp_path: Path) -> None:
 # --- from the command line --------------------------------------------------------------------------------------------
 
 
-def cepheid(*arguments: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
-
-
-@dataclass(frozen=True)
-class Case:
-    """A query, files and how they are given; and whether there are matches."""
-
-    query: str
-    files: dict[str, str]
-    inputs: tuple[str, ...] = ("a.csv",)
-    options: tuple[str, ...] = ()
-    finds: bool = True
-
-
 SEQ = "EVENT SEQ(A x, B y) WITHIN 100 units"
 ANY = "PATTERN T1;T2 WITHIN 9 units"
 SOME = "type,ts,id,x,note\nA,1,7,2.5,red\nB,2,7,3,\nA,3,8,1,blue\nB,3,8,4.5,\nB,9,7,1,\n"
@@ -354,18 +327,6 @@ BY_ROWS = {
 }
 
 
-def write_files(directory: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        place = directory / name
-        place.parent.mkdir(exist_ok=True)
-        if place.suffix == ".parquet":
-            text_file = directory / "as-text"
-            text_file.write_text(text)
-            pq.write_table(csv_columns(text_file, Columns(), None), place)
-        else:
-            place.write_bytes(text.encode())
-
-
 @pytest.mark.parametrize("sort", [*AS_COLUMNS, *BY_ROWS])
 def test_the_local_backend_answers_as_the_reference_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sort: str
@@ -382,37 +343,8 @@ def test_spark_answers_as_the_reference_does(
     assert is_by_columns("spark", AS_COLUMNS[sort], tmp_path, monkeypatch)
 
 
-def is_by_columns(backend: str, case: Case, directory: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether the files were read as columns; the answers are those of the reference in any case."""
-    write_files(directory, case.files)
-    monkeypatch.chdir(directory)
-    monkeypatch.setattr(columnar_job, "LEAST_CSV", 0)
-    jobs: list[ColumnJob] = []
-    run = cli._run_columns
-    monkeypatch.setattr(cli, "_run_columns", lambda job, *rest: (jobs.append(job), run(job, *rest)))
-    inputs = [word for item in case.inputs for word in ("--input", item)]
-    by_rows, found = (
-        cepheid("run", "--query", case.query, *inputs, *case.options, "--backend", name)
-        for name in ("reference", backend)
-    )
-    assert found.exit_code == by_rows.exit_code, found.exception
-    assert lines(found) == lines(by_rows) and bool(lines(by_rows)) == case.finds
-    assert said(found) == said(by_rows)
-    return bool(jobs)
-
-
-def lines(result: Result) -> list[Any]:
-    """In one order: a kernel finds the matches that one event completes in an order of its own."""
-    in_order = sorted(result.stdout.splitlines(), key=lambda line: str(json.loads(line, parse_int=float)))
-    return [json.loads(line) for line in in_order]
-
-
-def said(result: Result) -> list[str]:
-    return [line for line in result.stderr.splitlines() if not line.startswith("evaluated by")]
-
-
 def test_types_that_a_query_declares_are_for_the_row_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columnar_job, "LEAST_CSV", 0)
+    monkeypatch.setattr(columnar_job, "LEAST_TEXT", 0)
     (tmp_path / "a.csv").write_text(SOME)
     query, inputs = parse(SEQ), [Input(str(tmp_path / "a.csv"))]
 
@@ -420,7 +352,7 @@ def test_types_that_a_query_declares_are_for_the_row_reader(tmp_path: Path, monk
         return columnar_job.columnar_job(QueryText(SEQ), replace(query, inputs=sources), inputs, Settings("local"))
 
     assert job() is not None
-    monkeypatch.setattr(columnar_job, "csv_file", lambda *_: pytest.fail("the file was read"))
+    monkeypatch.setattr(columnar_job, "text_file", lambda *_: pytest.fail("the file was read"))
     assert job(SourceStream("A", (("id", Type.STRING),))) is None
 
 

@@ -1,5 +1,5 @@
 """Files of columns as a source of events. Of Parquet only the columns that are needed are read and, where the rows are
-in the order of time, only a batch of them at once; a CSV file is in memory as a table.
+in the order of time, only a batch of them at once; text (CSV, JSON Lines) is in memory as a table.
 
 The type and time columns are read first, to know the types and the order. A row without a time, or without a type where
 others have one, is no event: it is passed over here, and `rejects` tells about it.
@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from cepheid.backends.csv_columns import csv_columns
 from cepheid.backends.files import Input, Reject, expand
+from cepheid.backends.json_columns import json_columns
 from cepheid.backends.rows import RecentRows
 from cepheid.backends.sources import BATCH, Columns, require_time_column, ticks_of, types_column, with_type_and_time
 from cepheid.backends.stepping import TIME
@@ -51,6 +52,11 @@ class ColumnFile(Protocol):
         """The columns that may have nulls."""
         ...
 
+    @property
+    def omits_nulls(self) -> bool:
+        """Whether a null is an attribute that the row does not have."""
+        ...
+
     def read(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]: ...
 
 
@@ -59,6 +65,7 @@ class ParquetFile:
     path: str
     type: str | None
     schema: pa.Schema
+    omits_nulls: bool = False
 
     @property
     def count(self) -> int:
@@ -81,12 +88,13 @@ class ParquetFile:
 
 
 @dataclass(frozen=True, slots=True)
-class CsvFile:
-    """Every row is an event: a file with any other is read row by row."""
+class TextFile:
+    """A CSV file, or one of JSON Lines. Every row is an event: a file with any other is read row by row."""
 
     path: str
     type: str | None
     table: pa.Table
+    omits_nulls: bool = False
 
     @property
     def schema(self) -> pa.Schema:
@@ -121,6 +129,10 @@ class ColumnSource:
     @property
     def types(self) -> tuple[str, ...]:
         return tuple(self.attributes)
+
+    @property
+    def omits_nulls(self) -> bool:
+        return any(file.omits_nulls for file in self.files)
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         if self.in_order:
@@ -302,12 +314,18 @@ def _is_empty(path: str, name: str) -> bool:
     return all(batch.column(0).null_count == batch.num_rows for batch in _read_parquet(path, [name]))
 
 
-def csv_file(path: Path, item: Input, columns: Columns) -> CsvFile | None:
-    table = csv_columns(path, columns, item.type)
+def text_file(path: Path, format: str, item: Input, columns: Columns) -> TextFile | None:
+    """None where it has to be read row by row."""
+    if format == "csv":
+        table, omits_nulls = csv_columns(path, columns, item.type), False
+    else:
+        found = json_columns(path, columns, item.type)
+        table, omits_nulls = (None, False) if found is None else (found.rows, found.omits_nulls)
     if table is None:
         return None
     has_types = columns.type in table.column_names and not pa.types.is_null(table.schema.field(columns.type).type)
-    return CsvFile(str(path), UNTYPED if item.type is None and not has_types else item.type, table)
+    kind = UNTYPED if item.type is None and not has_types else item.type
+    return TextFile(str(path), kind, table, omits_nulls)
 
 
 def _require_one_kind_of_time(files: Sequence[ColumnFile], columns: Columns) -> None:

@@ -1,5 +1,5 @@
-"""One query over files of columns (Parquet, large CSV) on the local backend, from text to a file of matches: beside
-what a CSV file takes as a table, memory is bounded by the window and the batch, whatever the size of the input and of
+"""One query over files of columns (Parquet, large texts) on the local backend, from text to a file of matches: beside
+what a text takes as a table, memory is bounded by the window and the batch, whatever the size of the input and of
 the output."""
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 from cepheid.backends.columnar import (
     ColumnFile,
     ColumnSource,
-    CsvFile,
-    csv_file,
+    TextFile,
     parquet_file,
     scan,
+    text_file,
     unified,
 )
 from cepheid.backends.files import Input, expand, unit_of
@@ -86,7 +86,7 @@ class ColumnJob:
         types_differ = len(set(self.source.attributes.values())) > 1
         tells_type = all(file.type is None for file in self.source.files)
         is_clear = tells_type or not types_differ or all(len(types) == 1 for types in self._types().values())
-        return self.source.is_uniform and is_clear
+        return self.source.omits_nulls or (self.source.is_uniform and is_clear)
 
     def _types_of_columns(self) -> dict[str, tuple[str, ...]]:
         """The same for the columns of the output that hold events."""
@@ -104,8 +104,8 @@ class ColumnJob:
         }
 
 
-LEAST_CSV = 1 << 20
-"""Bytes of CSV below which the row reader is done before columns would pay; it shows numbers as they are written."""
+LEAST_TEXT = 1 << 20
+"""Bytes of text below which the row reader is done before columns would pay; it shows numbers as they are written."""
 
 
 def columnar_job(written: QueryText, query: Query, inputs: Sequence[Input], settings: Settings) -> ColumnJob | None:
@@ -134,7 +134,7 @@ def columnar_job(written: QueryText, query: Query, inputs: Sequence[Input], sett
     if prepared.kernel is None or (is_made_by_oracle(prepared.query) and not sums_up(prepared)):
         return None
     job = ColumnJob(source, prepared, warnings_for(prepared.query, schema))
-    return None if _has_csv(source.files) and not job.shows_rows_as_they_are else job
+    return None if _has_text(source.files) and not job.shows_rows_as_they_are else job
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -145,21 +145,22 @@ def _opened(query: Query, inputs: Sequence[Input], columns: Columns) -> list[lis
     found = [(item, expand(item.path)) for item in inputs]
     for item, paths in found:
         for path, format in paths:
-            if format != "csv" and not (format == "parquet" and _can_be_streamed(path, item, columns)):
+            if format == "parquet" and not _can_be_streamed(path, item, columns):
                 return None
-    of_csv = [path for _, paths in found for path, format in paths if format == "csv"]
+    of_text = [path for _, paths in found for path, format in paths if format != "parquet"]
     # Where a query declares types, cells are held against them one by one.
-    if of_csv and (any(declared_types(query).types.values()) or sum(p.stat().st_size for p in of_csv) < LEAST_CSV):
+    if of_text and (any(declared_types(query).types.values()) or sum(p.stat().st_size for p in of_text) < LEAST_TEXT):
         return None
     opened: list[list[ColumnFile]] = []
     for item, paths in found:
         opened.append([])
         for path, format in paths:
-            read = csv_file(path, item, columns) if format == "csv" else parquet_file(str(path), item, columns)
+            is_text = format != "parquet"
+            read = text_file(path, format, item, columns) if is_text else parquet_file(str(path), item, columns)
             if read is None:
                 return None
             opened[-1].append(read)
-    return _alike(opened) if of_csv else opened
+    return _alike(opened) if of_text else opened
 
 
 def _can_be_streamed(path: Path, item: Input, columns: Columns) -> bool:
@@ -176,21 +177,24 @@ def _can_be_streamed(path: Path, item: Input, columns: Columns) -> bool:
     return True
 
 
-def _has_csv(files: Iterable[ColumnFile]) -> bool:
-    return any(isinstance(file, CsvFile) for file in files)
+def _has_text(files: Iterable[ColumnFile]) -> bool:
+    return any(isinstance(file, TextFile) for file in files)
 
 
 def _alike(inputs: list[list[ColumnFile]]) -> list[list[ColumnFile]] | None:
-    """The files with columns of one type each; None where the row reader would have to choose which rows to reject:
-    some files of an input have types and others none, or a column (that of the times too) is not of one type."""
+    """The files with columns of one type each; None where the row reader would have to choose which rows to reject
+    (some files of an input have types and others none, or a column, that of the times too, is not of one type), or
+    where a null means one thing in one file and another in another."""
     files = [file for group in inputs for file in group]
+    if any(file.omits_nulls for file in files) and any(file.sparse and not file.omits_nulls for file in files):
+        return None
     if any(len({file.type == UNTYPED for file in group}) > 1 for group in inputs):
         return None
     try:
         schema = unified(files)
-        if not all(isinstance(file, CsvFile) or _is_within(file.schema, schema) for file in files):
+        if not all(isinstance(file, TextFile) or _is_within(file.schema, schema) for file in files):
             return None
-        return [[_with_types(file, schema) if isinstance(file, CsvFile) else file for file in g] for g in inputs]
+        return [[_with_types(file, schema) if isinstance(file, TextFile) else file for file in g] for g in inputs]
     except pa.ArrowException:  # text and numbers, integers and timestamps, or whole numbers that are no floats
         return None
 
@@ -199,7 +203,7 @@ def _is_within(part: pa.Schema, schema: pa.Schema) -> bool:
     return all(pa.types.is_null(field.type) or field.type == schema.field(field.name).type for field in part)
 
 
-def _with_types(file: CsvFile, schema: pa.Schema) -> CsvFile:
+def _with_types(file: TextFile, schema: pa.Schema) -> TextFile:
     return replace(file, table=file.table.cast(pa.schema([schema.field(name) for name in file.schema.names])))
 
 
@@ -226,6 +230,8 @@ class _Objects:
             return [self._events(item, types) for item in value]
         if value is None:
             return None
+        if self.source.omits_nulls:
+            return {name: plain(item) for name, item in value.items() if item is not None}
         kind = value.get(self.source.columns.type) if len(types) > 1 else types[0]
         has = self.source.attributes.get(kind, value.keys())
         return {name: plain(item) for name, item in value.items() if name in has}

@@ -22,7 +22,7 @@ from cepheid.kernels import Array
 
 _BLOCK = 1 << 22
 """Bytes that Arrow reads at once: some batches of events, and more than any row should have."""
-_EXACT = 2**53
+EXACT = 2**53
 """The whole numbers below are floats as well; a float of this size may be a larger number, rounded."""
 _BOOLEAN = "[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee]"
 _TIMESTAMP = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{6})?Z"
@@ -112,10 +112,10 @@ def _times(cells: pa.ChunkedArray) -> pa.ChunkedArray | None:
     if cells.null_count:
         return None
     whole = _whole_numbers(pc.utf8_trim_whitespace(cells))
-    return _timestamps(cells) if whole is None else whole
+    return timestamps(cells) if whole is None else whole
 
 
-def _timestamps(cells: pa.ChunkedArray) -> pa.ChunkedArray | None:
+def timestamps(cells: pa.ChunkedArray) -> pa.ChunkedArray | None:
     if not _all(_fits(cells, _TIMESTAMP)) or pc.any(pc.match_substring_regex(cells, _OTHER_TIMESTAMP)).as_py():
         return None
     try:
@@ -137,7 +137,7 @@ def _recognised(cells: pa.ChunkedArray, types: Array) -> pa.ChunkedArray | None:
         return None  # `1e999` looks like a number and is none
     if _all(numbers):
         # As a float, `-0` would not be equal to `0` where bits are compared.
-        is_exact = _all(pc.less(pc.abs(values), _EXACT)) and not pc.any(pc.equal(text, "-0")).as_py()
+        is_exact = _all(pc.less(pc.abs(values), EXACT)) and not pc.any(pc.equal(text, "-0")).as_py()
         return values if is_exact else None
     if _all(booleans):
         return pc.equal(pc.utf8_lower(text), "true")

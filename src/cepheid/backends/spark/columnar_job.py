@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from cepheid.backends.columnar import ColumnFile, CsvFile
+from cepheid.backends.columnar import ColumnFile, TextFile
 from cepheid.backends.columnar_job import ColumnJob
 from cepheid.backends.local import Progress, is_made_by_oracle
 from cepheid.backends.sources import readable_schema
@@ -77,7 +77,7 @@ def _in_parquet(files: Sequence[ColumnFile]) -> Iterator[list[StoredFile]]:
         for number, file in enumerate(files):
             # Workers have a working directory of their own.
             path = Path(os.path.abspath(file.path))
-            if isinstance(file, CsvFile):
+            if isinstance(file, TextFile):
                 path = Path(directory) / f"{number}.parquet"
                 pq.write_table(file.table, path, compression="none", row_group_size=_ROW_GROUP)
             stored.append(StoredFile(str(path), file.type))

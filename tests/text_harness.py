@@ -1,0 +1,87 @@
+"""Large text files as columns, held against the row reader: from the command line, whatever the format."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner, Result
+
+from cepheid import cli
+from cepheid.backends import columnar_job
+from cepheid.backends.columnar_job import ColumnJob
+from cepheid.backends.csv_columns import csv_columns
+from cepheid.backends.files import Input, Loaded, read_events
+from cepheid.backends.sources import Columns
+from cepheid.errors import InputProblem
+
+
+def read_by_rows(file: Path, given_type: str | None) -> Loaded | None:
+    """None where the row reader refuses the whole file."""
+    try:
+        return read_events([Input(str(file), given_type)])
+    except InputProblem:
+        return None
+
+
+def cepheid(*arguments: object) -> Result:
+    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+
+
+@dataclass(frozen=True)
+class Case:
+    """A query, files and how they are given; and whether there are matches."""
+
+    query: str
+    files: dict[str, str]
+    inputs: tuple[str, ...] = ("a.csv",)
+    options: tuple[str, ...] = ()
+    finds: bool = True
+
+
+def write_files(directory: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        place = directory / name
+        place.parent.mkdir(exist_ok=True)
+        if place.suffix == ".parquet":
+            text_file = directory / "as-text"
+            text_file.write_text(text)
+            pq.write_table(csv_columns(text_file, Columns(), None), place)
+        else:
+            place.write_bytes(text.encode())
+
+
+def is_by_columns(backend: str, case: Case, directory: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the files were read as columns; the answers are those of the reference in any case."""
+    write_files(directory, case.files)
+    monkeypatch.chdir(directory)
+    monkeypatch.setattr(columnar_job, "LEAST_TEXT", 0)
+    jobs: list[ColumnJob] = []
+    run = cli._run_columns
+    monkeypatch.setattr(cli, "_run_columns", lambda job, *rest: (jobs.append(job), run(job, *rest)))
+    inputs = [word for item in case.inputs for word in ("--input", item)]
+    by_rows, found = (
+        cepheid("run", "--query", case.query, *inputs, *case.options, "--backend", name)
+        for name in ("reference", backend)
+    )
+    assert found.exit_code == by_rows.exit_code, found.exception
+    assert lines(found) == lines(by_rows) and bool(lines(by_rows)) == case.finds
+    assert said(found) == said(by_rows)
+    return bool(jobs)
+
+
+def lines(result: Result) -> list[Any]:
+    """In one order: a kernel finds the matches that one event completes in an order of its own."""
+
+    def known(line: str) -> str:
+        return json.dumps(json.loads(line, parse_int=float), sort_keys=True)
+
+    return [json.loads(line) for line in sorted(result.stdout.splitlines(), key=known)]
+
+
+def said(result: Result) -> list[str]:
+    return [line for line in result.stderr.splitlines() if not line.startswith("evaluated by")]
