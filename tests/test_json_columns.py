@@ -167,6 +167,8 @@ def test_accepted(tmp_path: Path, sort: str) -> None:
     assert found is not None
     require_same(found, read_by_rows(file, None), None)
     assert found.omits_nulls == (sort == "attributes that some events lack")
+    lines_read = ACCEPTED[sort].removeprefix("\ufeff").splitlines()
+    assert found.rows.column_names == list(dict.fromkeys(name for line in lines_read for name in json.loads(line)))
 
 
 @pytest.mark.parametrize("sort", REFUSED)
