@@ -52,7 +52,7 @@ def test_every_line_is_read_once_however_a_file_is_cut(
     file = tmp_path_factory.mktemp("csv") / "events.csv"
     content = newline.join([*(["a header"] if header else []), *lines]) + ending
     file.write_bytes(content.encode())
-    reader = CsvReader((StoredFile(str(file)),), (LAYOUT,), header)
+    reader = CsvReader((StoredFile(str(file)),), LAYOUT, header)
     size = len(content.encode())
     rows: list[tuple[Any, ...]] = []
     unfit: list[str] = []
@@ -89,7 +89,7 @@ def test_only_columns_that_are_needed_must_fit() -> None:
 def test_a_range_is_as_long_as_it_is_worth(tmp_path: Path) -> None:
     file = tmp_path / "events.csv"
     file.write_bytes(b"A,1,2,3\n" * (csv._RANGE // 4))
-    stored = StoredCsv.listed([StoredFile(str(file))], [LAYOUT], header=False)
+    stored = StoredCsv.of([str(file)], LAYOUT, header=False)
     assert [(part.first, part.size) for part in stored.parts] == [(0, csv._RANGE), (csv._RANGE, csv._RANGE)]
     assert stored.size == 2 * csv._RANGE
     assert stored.rows == csv._RANGE // 4
@@ -157,6 +157,8 @@ def test_columns_that_only_spark_can_read_are_refused(spark: SparkSession, tmp_p
     file.write_text("A,1\n", encoding="utf-8")
     with pytest.raises(InputProblem, match=r"the column `ts` of a CSV file is to be timestamp"):
         cepheid.match("EVENT A x", CsvFiles(str(file), "type string, ts timestamp"), session=spark)
+    with pytest.raises(InputProblem, match="workers cannot read `abfs://"):
+        StoredCsv.of(["abfs://far/away.csv"], LAYOUT, header=False)
     with pytest.raises(InputProblem, match="no column `ts`"):
         cepheid.match("EVENT A x", CsvFiles(str(file), "type string, at long"), session=spark)
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pcsv
-from pyspark.sql import DataFrame
 
 from cepheid.backends.spark.stored import MOST_FILES, Part, StoredFile, is_readable, shared, storage
 from cepheid.errors import InputProblem, listing, shown
@@ -39,10 +38,10 @@ class CsvFiles:
 
 @dataclass(frozen=True, slots=True)
 class StoredCsv:
-    """The files of one input or several, each with its own columns in their order."""
+    """CSV files that all have the columns of `layout`, in this order."""
 
     files: tuple[StoredFile, ...]
-    layouts: tuple[pa.Schema, ...]
+    layout: pa.Schema
     header: bool
     parts: tuple[Part, ...]
     rows: int
@@ -50,10 +49,9 @@ class StoredCsv:
     times: tuple[int, int] | None = None
 
     @classmethod
-    def of(cls, frame: DataFrame, layout: pa.Schema, header: bool) -> StoredCsv:
-        """The files that a frame is made of."""
+    def of(cls, paths: Sequence[str], layout: pa.Schema, header: bool) -> StoredCsv:
+        """Raises an error where workers cannot read them."""
         _require_readable_columns(layout)
-        paths = sorted(frame.inputFiles())
         elsewhere = [path for path in paths if not is_readable(path)]
         if elsewhere or len(paths) > MOST_FILES:
             what = f"`{shown(elsewhere[0], 200)}`" if elsewhere else f"{len(paths):,} files"
@@ -61,20 +59,15 @@ class StoredCsv:
                 f"workers cannot read {what} by themselves",
                 hint="have Spark read them: `spark.read.csv(...)` gives a DataFrame",
             )
-        return cls.listed([StoredFile(path) for path in paths], [layout] * len(paths), header)
-
-    @classmethod
-    def listed(cls, files: Sequence[StoredFile], layouts: Sequence[pa.Schema], header: bool) -> StoredCsv:
-        """These files, in this order."""
         parts: list[Part] = []
         rows = 0
-        for number, file in enumerate(files):
-            with _opened(file.path) as opened:
+        for number, path in enumerate(paths):
+            with _opened(path) as opened:
                 size = opened.size()
                 parts += (Part(number, at, min(_RANGE, size - at)) for at in range(0, size, _RANGE))
                 look = opened.read_at(min(_LOOK, size), 0)
                 rows += size * look.count(_NEWLINE) // max(len(look), 1)
-        return cls(tuple(files), tuple(layouts), header, tuple(parts), rows)
+        return cls(tuple(map(StoredFile, paths)), layout, header, tuple(parts), rows)
 
     @property
     def size(self) -> int:
@@ -82,7 +75,7 @@ class StoredCsv:
 
     @property
     def reader(self) -> CsvReader:
-        return CsvReader(self.files, self.layouts, self.header)
+        return CsvReader(self.files, self.layout, self.header)
 
     def shares(self, count: int) -> list[tuple[Part, ...]]:
         return shared(self.parts, count)
@@ -135,7 +128,7 @@ class Unfit:
 @dataclass(frozen=True, slots=True)
 class CsvReader:
     files: tuple[StoredFile, ...]
-    layouts: tuple[pa.Schema, ...]
+    layout: pa.Schema
     header: bool
 
     def surviving(self, share: Sequence[Part], plan: Plan, schema: pa.Schema, type_column: str) -> Iterator[Part]:
@@ -144,10 +137,8 @@ class CsvReader:
 
     @contextmanager
     def opened(self, part: Part, names: Sequence[str], texts: Sequence[str]) -> Iterator[_OpenedLines]:
-        layout = self.layouts[part.file]
-        chosen = [name for name in names if name in layout.names]
-        empty = pa.schema([layout.field(name) for name in chosen]).empty_table()
-        read = [found.rows for found in self.read(part, chosen) if isinstance(found, Fitting)]
+        empty = pa.schema([self.layout.field(name) for name in names]).empty_table()
+        read = [found.rows for found in self.read(part, names) if isinstance(found, Fitting)]
         yield _OpenedLines(pa.concat_tables([empty, *read]).combine_chunks())
 
     def read(self, part: Part, names: Sequence[str]) -> Iterator[Fitting | Unfit]:
@@ -159,7 +150,7 @@ class CsvReader:
                 begin = _next_line(file, 0)
             stop = size if end >= size else _next_line(file, end - 1)
             lines = file.read_at(max(stop - begin, 0), begin)
-        yield from _read(lines, _Columns(self.layouts[part.file], tuple(names)))
+        yield from _read(lines, _Columns(self.layout, tuple(names)))
 
 
 def _next_line(file: pa.NativeFile, at: int) -> int:

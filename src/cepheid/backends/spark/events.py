@@ -79,7 +79,7 @@ class SparkEvents:
         """CSV files with known columns. Where Spark itself reads them it drops what workers would reject."""
         reader = session.read.schema(given.schema).options(header=given.header, mode="DROPMALFORMED")
         found = cls.of(reader.csv(given.path), columns)
-        return replace(found, files=StoredCsv.of(found.frame, found.schema, given.header))
+        return replace(found, files=StoredCsv.of(sorted(found.frame.inputFiles()), found.schema, given.header))
 
     @property
     def clock_is_timestamp(self) -> bool:
