@@ -210,7 +210,8 @@ def spark_joins(quick: bool) -> Report:
             by_cepheid = partial(made_whole, partial(cepheid.match, query, path, session=session), rows)
             variant = partial(Variant, f"{events:,} events, {keys:,} keys", events=events)
             variants = [variant("Spark SQL joins", run=by_joins), variant(FILES_ALONE, run=by_cepheid)]
-            samples += measured(session, variants)
+            # As many as there is time for: a job of half a second goes on being compiled for longer than ten runs.
+            samples += measured(session, variants, repeats=3 * REPEATS)
     return Report(
         "spark-joins",
         "SEQ(E1, E2, E3) of one key, 20 types (W1), every match with its events",
