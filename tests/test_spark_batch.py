@@ -251,6 +251,24 @@ def test_columns_are_known_before_anything_runs(spark: SparkSession) -> None:
     )
 
 
+def test_spark_knows_what_is_never_null(spark: SparkSession, tmp_path: Path) -> None:
+    """The times, types and keys of events; not other columns of the same names."""
+    nested = pa.struct([("ts", pa.int64()), ("id", pa.int64())])
+    rows = [{"type": t, "ts": n, "id": n // 2, "at": {"ts": None, "id": None}} for n, t in enumerate("ABABAB")]
+    table = pa.Table.from_pylist(
+        rows, pa.schema([("type", pa.string()), ("ts", pa.int64()), ("id", pa.int64()), ("at", nested)])
+    )
+    pq.write_table(table, tmp_path / "events.parquet")
+    for events in (spark.createDataFrame(table), str(tmp_path / "events.parquet")):
+        keyed = cepheid.match("EVENT SEQ(A x, B y) WHERE [id] WITHIN 9 RETURN x, y.at.ts AS ts", events, session=spark)
+        assert [field.name for field in keyed.schema["x"].dataType if not field.nullable] == ["type", "ts", "id"]
+        assert keyed.schema["ts"].nullable
+        found = sorted((row["x"].ts, row["x"].at.ts, row["ts"]) for row in keyed.collect())
+        assert found == [(n, None, None) for n in (0, 2, 4)]
+        sliced = cepheid.match("EVENT SEQ(A x, B y) WHERE x.id < y.id WITHIN 9", events, session=spark)
+        assert [field.name for field in sliced.schema["y"].dataType if not field.nullable] == ["type", "ts"]
+
+
 def test_transform_and_match_agree(spark: SparkSession) -> None:
     rows = stream(3)
     query = KEYED[0]
