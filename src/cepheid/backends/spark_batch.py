@@ -115,7 +115,7 @@ class SparkJob:
         return broken.withColumn(REASON, F.lit(f"no time: `{time}` is null"))
 
     def _rejected_lines(self, files: StoredCsv) -> DataFrame:
-        """What no column that the query needs could be read from; the reference evaluator is given all."""
+        """The lines from which a column that the query needs cannot be read; the reference evaluator needs all."""
         names = self.events.schema.names if self._as_a_whole else self._names(self._gatherer().needed())
         read = self._reading(files, names)
         task = CsvRejects(files.reader, read.shares, tuple(read.needed), self.events.columns.time, REASON)
@@ -192,8 +192,8 @@ class SparkJob:
         return packed.repartitionById(count, column(BUCKET)).mapInArrow(task, shown)
 
     def _declared(self, task: KernelTask) -> StructType:
-        """The columns as Spark is told of them. What is never null in an event of a match it need not look for: that
-        saves an eighth of the time that many matches take."""
+        """The columns as Spark is told of them. Where a field of an event is never null (its time, a type that the mask
+        tells, a key), Spark does not look for a null in every match."""
         declared = from_arrow_schema(task.schema)
         never = {self.events.columns.time, *([task.types.column] if task.types is not None else [])}
         if isinstance(self.distribution, Keyed):

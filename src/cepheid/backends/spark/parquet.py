@@ -112,9 +112,8 @@ class ParquetReader:
 
     def surviving(self, share: Sequence[Part], plan: Plan, schema: pa.Schema, type_column: str) -> Iterator[RowGroup]:
         """The row groups whose statistics do not rule out that an event plays a part."""
-        all_groups = [group for group in share if isinstance(group, RowGroup)]
-        for number, run in itertools.groupby(all_groups, key=lambda group: group.file):
-            groups, file = list(run), self.files[number]
+        for number, run in itertools.groupby(share, key=lambda part: part.file):
+            groups, file = [_as_group(part) for part in run], self.files[number]
             files, name = storage(file.path)
             fragment = ds.ParquetFileFormat().make_fragment(name, files, row_groups=[group.number for group in groups])
             condition = None
@@ -126,9 +125,13 @@ class ParquetReader:
 
     @contextmanager
     def opened(self, part: Part, names: Sequence[str], texts: Sequence[str]) -> Iterator[_OpenedGroup]:
-        assert isinstance(part, RowGroup)
         with _opened(self.files[part.file].path, texts) as file:
-            yield _OpenedGroup(file, part)
+            yield _OpenedGroup(file, _as_group(part))
+
+
+def _as_group(part: Part) -> RowGroup:
+    assert isinstance(part, RowGroup)
+    return part
 
 
 @dataclass(frozen=True, slots=True)
