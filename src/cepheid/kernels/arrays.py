@@ -70,7 +70,7 @@ def count_bit(mask: np.ndarray, start: int, stop: int, bit: np.uint64) -> int:
     """How many events from `start` to `stop` have a bit of their mask set."""
     count = 0
     for e in range(start, stop):
-        if mask[e] & bit:
+        if mask[np.uint64(e)] & bit:  # a place that cannot be negative: so several are read at a time
             count += 1
     return count
 
