@@ -24,7 +24,7 @@ from cepheid.pattern import Query
 from cepheid.semantics import evaluate
 
 # Small streams are to look ahead too.
-prefetch.AHEAD, prefetch.SOON, prefetch.FAR = 2, 1, 0
+prefetch.AHEAD, prefetch.SOON, prefetch.FAR, prefetch.FAR_CHAINS = 2, 1, 0, 0
 
 Found = list[tuple[tuple[int, ...], ...]]
 """Matches as positions, variable by variable, sorted."""

@@ -25,15 +25,18 @@ def test_instances_keep_their_numbers_in_a_larger_stack() -> None:
     assert [tuple(larger[2 * (j & 7) : 2 * (j & 7) + 2]) for j in range(5, 9)] == [(j, 10 * j) for j in range(5, 9)]
 
 
-def test_chains_that_left_the_window_are_forgotten() -> None:
-    chains = np.full(32, -1, np.int64)
-    for key, head in [(7, 3), (23, 9), (-4, 12)]:
-        at = chain_of(chains, key)
-        chains[at], chains[at + 1] = key, head
-    assert used_chains(chains) == 3
-    larger = rehashed_chains(chains, 9, 20)
-    assert used_chains(larger) == 2
-    assert [larger[chain_of(larger, key) + 1] for key in (7, 23, -4)] == [-1, 9, 12]
+@pytest.mark.parametrize("width", [2, 4])
+def test_chains_that_left_the_window_are_forgotten(width: int) -> None:
+    chains = np.full(16 * width, -1, np.int64)
+    for key, mark in [(7, 3), (23, 9), (-4, 12)]:
+        at = chain_of(chains, width, key)
+        chains[at : at + width] = [key, mark, 10 * mark, 20 * mark][:width]
+    assert used_chains(chains, width) == 3
+    larger = rehashed_chains(chains, width, 9, 20)
+    assert used_chains(larger, width) == 2
+    found = [list(larger[at : at + width]) for at in (chain_of(larger, width, key) for key in (23, -4))]
+    assert found == [[23, 9, 90, 180][:width], [-4, 12, 120, 240][:width]]
+    assert larger[chain_of(larger, width, 7) + 1] == -1
 
 
 @pytest.mark.parametrize("options", [{}, {"algorithm": "basic"}, {"others": "late"}])

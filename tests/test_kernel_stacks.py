@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -207,6 +208,65 @@ def test_idle_keys_leave_nothing_behind() -> None:
         state, _ = kernel.step(state, encoder.encode(stream.table.slice(start, 500)))
     assert sum(array.nbytes for array in state) < 200_000
     assert kernel.oldest(state) == 19_990
+
+
+SHARING = [
+    "SEQ(A x, B y, C z)",
+    "SEQ(A x, !(B y), C z)",
+    "SEQ(A x, C z, !(B y))",
+    "SEQ(A x, B y, !(A w), C z)",
+]
+
+
+@pytest.mark.parametrize("pattern", SHARING)
+def test_keys_that_stacks_share_come_and_go(pattern: str) -> None:
+    """All stacks are found by one look at a table, which forgets the keys that have left the window of all of them."""
+    kinds = random.Random(1).choices("ABC", k=12_000)
+    rows = shop(*((kind, i, i // 40 * 3 + i % 3) for i, kind in enumerate(kinds)))
+    stream = stream_of(rows)
+    kernel = kernel_of(bound(f"EVENT {pattern} WHERE [id] WITHIN 25", stream), stream, jit=True)
+    unchained = kernel_of(
+        bound(f"EVENT {pattern} WHERE [id] WITHIN 25", stream), stream, options={"equalities": "none"}
+    )
+    encoder, state = encoder_of(kernel), kernel.initial()
+    for start in range(0, 12_000, 100):
+        state, _ = kernel.step(state, encoder.encode(stream.table.slice(start, 100)))
+    assert sum(array.nbytes for array in state) < 50_000
+    assert "instances_base" in kernel.source
+    found, counted = by_kernel(kernel, stream, range(0, 12_000, 3_000))
+    expected, _ = by_kernel(unchained, stream)
+    assert found == expected and len(found) > 100
+    assert counted["predicates"] == 0
+
+
+@pytest.mark.parametrize("pattern", ["SEQ(!(B y), A x, C z)", "SEQ(A x, !(B y), C z)", "SEQ(A x, B y, !(A w), C z)"])
+def test_many_keys_that_stacks_share_at_once(pattern: str) -> None:
+    """Of some of them only a negated event is there when the table grows."""
+    waves = [("B", 3), ("A", 1), ("B", 2), ("A", 4), ("C", 1)]
+    order = [(kind, key) for kind, each in waves for key in range(0, 300, each)]
+    stream = stream_of(shop(*((kind, i, key) for i, (kind, key) in enumerate(order))))
+    query = bound(f"EVENT {pattern} WHERE [id] WITHIN 2000", stream)
+    found, _ = by_kernel(kernel_of(query, stream), stream, range(0, len(order), 20))
+    assert found == by_oracle(query, stream) and len(found) > 50
+
+
+def test_stacks_whose_events_have_another_key_to_look_than_to_be_found_share_nothing() -> None:
+    rows = [{"type": "ABC"[i * i % 7 % 3], "ts": i, "id": i % 3, "v": i * i % 5 % 3} for i in range(60)]
+    stream = stream_of(rows)
+    query = bound("EVENT SEQ(A x, B y, C z) WHERE x.id = y.v AND y.id = z.v WITHIN 20", stream)
+    kernel = kernel_of(query, stream)
+    found, _ = by_kernel(kernel, stream, [20])
+    assert found == by_oracle(query, stream) and found
+    assert "instances_base" not in kernel.source
+
+
+def test_an_event_without_the_key_that_stacks_share_has_no_part() -> None:
+    rows = [{"type": kind, "ts": i, "id": None if i in (1, 4) else 1} for i, kind in enumerate("AABBCC")]
+    stream = stream_of(rows)
+    query = bound("EVENT SEQ(A x, B y, C z) WHERE [id]", stream)
+    found, counted = by_kernel(kernel_of(query, stream), stream)
+    assert found == by_oracle(query, stream) == [((0,), (2,), (5,)), ((0,), (3,), (5,))]
+    assert (counted["events"], counted["dropped_by_mask"], counted["partial_matches"]) == (6, 0, 3)
 
 
 def test_a_negation_is_decided_by_one_look() -> None:

@@ -1,7 +1,8 @@
-"""A stack of instances in memory: one array of records, and one table of chains.
+"""Stacks of instances in memory: rings of records, and tables of chains.
 
-All that is kept of an instance lies side by side, and so do a chain's key and its head: a look at an instance or a
-chain is one look at memory, and memory is what construction waits for.
+All that is kept of an instance lies side by side, and so do a key and the heads of its chains: a look at an instance or
+a chain is one look at memory, and memory is what construction waits for. Stacks with the same keys share a table, and
+may share a ring: then an event is looked up once, and what has left the window is dropped in one place.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from cepheid.codegen.writer import Writer
+from cepheid.kernels import StateArray
 from cepheid.kernels.arrays import EMPTY, copy
 from cepheid.kernels.jit import njit
 from cepheid.physical import Step
@@ -24,7 +27,100 @@ class Link:
     as_float: bool
 
 
-@dataclass(slots=True)
+class Ring:
+    """An array of records: the instances of a stack, or of several in the order in which they were pushed. They are
+    numbered in that order; those from `base` up to `next`, both registers of the generated code, are still there."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.stacks: list[Stack] = []
+
+    @property
+    def width(self) -> int:
+        """How many numbers make a record."""
+        return max(len(stack.fields) for stack in self.stacks)
+
+    @property
+    def base(self) -> str:
+        return f"{self.name}_base"
+
+    @property
+    def following(self) -> str:
+        return f"{self.name}_next"
+
+    def array(self) -> StateArray:
+        return StateArray(self.name, "int64", 16 * self.width, width=self.width)
+
+    def place(self, number: str) -> str:
+        """Source of where the record of an instance begins."""
+        return f"{self.width} * ({number} & {self.name}_last)"
+
+    def note_size(self, w: Writer) -> None:
+        """To be done before anything asks for a place."""
+        w(f"{self.name}_last = {self.name}.shape[0] // {self.width} - 1")
+
+    def grow(self, w: Writer, more: str) -> None:
+        w(f"{self.name} = relaid({self.name}, {self.width}, {self.base}, {self.following}, {more})")
+        self.note_size(w)
+
+
+class ChainTable:
+    """A table of chains by their key. What belongs to a key lies side by side: the key, a mark that grows with whatever
+    is pushed onto its chains (EMPTY where the place is free), and the head of its chain on each stack. Of a table for
+    one stack the head is the mark; of others it is the position of the latest event."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.stacks: list[Stack] = []
+
+    @property
+    def is_shared(self) -> bool:
+        return len(self.stacks) > 1
+
+    @property
+    def width(self) -> int:
+        """A power of two, so that a hash is cut to a place by its bits."""
+        return 1 << (len(self.stacks) + 1).bit_length() if self.is_shared else 2
+
+    @property
+    def used(self) -> str:
+        """The register of how many keys there are."""
+        return f"{self.name}_used"
+
+    def array(self) -> StateArray:
+        return StateArray(self.name, "int64", 16 * self.width, fill=EMPTY, width=self.width)
+
+    def first(self, key: str) -> str:
+        """Source of where the search for a key begins."""
+        return f"first_link({self.name}, {self.width}, {key})"
+
+    def find(self, key: str) -> str:
+        """Source of the place of a key."""
+        return f"chain_of({self.name}, {self.width}, {key})"
+
+    def head(self, stack: Stack, place: str) -> str:
+        """Source of the head of a chain."""
+        return f"{self.name}[{place} + {2 + self.stacks.index(stack) if self.is_shared else 1}]"
+
+    def put(self, w: Writer, stack: Stack, place: str, key: str, number: str) -> None:
+        """An instance becomes the head of its chain, at the place of its key."""
+        mark = f"{self.name}[{place} + 1]"
+        with w.block(f"if {mark} == EMPTY:"):
+            w(f"{self.used} += 1", f"{self.name}[{place}] = {key}")
+        w(f"{self.head(stack, place)} = {number}")
+        if self.is_shared:
+            w(f"{mark} = first + e")
+
+    def is_full(self, more: str) -> str:
+        """Source of whether so many more keys would fill more than half of it."""
+        return f"{2 * self.width} * ({self.used} + {more}) > {self.name}.shape[0]"
+
+    def grow(self, w: Writer, oldest_mark: str, more: str) -> None:
+        w(f"{self.name} = rehashed_chains({self.name}, {self.width}, {oldest_mark}, {more})")
+        w(f"{self.used} = used_chains({self.name}, {self.width})")
+
+
+@dataclass(slots=True, eq=False)
 class Stack:
     """How generated code lays out the instances of a component, and how it reads and writes them.
 
@@ -39,6 +135,21 @@ class Stack:
     floats: frozenset[str] = frozenset()
     pointers: list[str] = field(default_factory=list)
     """Extra numbers kept with each instance: its RIP, and the latest negated event before it."""
+    ring: Ring = field(init=False)
+    table: ChainTable = field(init=False)
+    """Where chains are found, if equalities make some."""
+
+    def __post_init__(self) -> None:
+        self.lie_in(Ring(self.name))
+        self.chain_in(ChainTable(f"{self.name}_chains"))
+
+    def lie_in(self, ring: Ring) -> None:
+        self.ring = ring
+        ring.stacks.append(self)
+
+    def chain_in(self, table: ChainTable) -> None:
+        self.table = table
+        table.stacks.append(self)
 
     @property
     def fields(self) -> list[str]:
@@ -47,28 +158,28 @@ class Stack:
         return ["row", "time", *measured, *chained, *self.pointers, *(f"c{column}" for column in self.columns)]
 
     @property
-    def width(self) -> int:
-        return len(self.fields)
-
-    @property
     def offsets(self) -> str:
         """Source that names the place of each field in a record."""
-        return f"{', '.join(map(self._offset, self.fields))} = {', '.join(map(str, range(self.width)))}"
+        return f"{', '.join(map(self._offset, self.fields))} = {', '.join(map(str, range(len(self.fields))))}"
 
     def place(self, number: str) -> str:
-        return f"{self.width} * ({number} & {self.name}_last)"
+        return self.ring.place(number)
+
+    def latest(self, key: str) -> str:
+        """Source of the latest instance of a key."""
+        return self.table.head(self, self.table.find(key))
 
     def at(self, name: str, place: str) -> str:
         """Source of a field of the record at a place."""
         if name == "measure" and not self.measured:
             name = "time"
-        cell = f"{self.name}[{place} + {self._offset(name)}]"
+        cell = f"{self.ring.name}[{place} + {self._offset(name)}]"
         if name == "cmask":
             return f"np.uint64({cell})"
         return f"float_of({cell})" if name.removeprefix("c") in self.floats else cell
 
     def put(self, name: str, place: str, value: str) -> str:
-        cell = f"{self.name}[{place} + {self._offset(name)}]"
+        cell = f"{self.ring.name}[{place} + {self._offset(name)}]"
         if name == "cmask":
             value = f"np.int64({value})"
         return f"{cell} = bits_of({value})" if name.removeprefix("c") in self.floats else f"{cell} = {value}"
@@ -92,46 +203,45 @@ def relaid(stack: np.ndarray, width: int, base: int, following: int, room: int) 
 
 
 @njit
-def chain_of(chains: np.ndarray, key: int) -> int:
-    """Where the chain of a key lies in the table (the key, and beside it the head), or where it belongs."""
+def chain_of(chains: np.ndarray, width: int, key: int) -> int:
+    """Where a key lies in a table, or where it belongs."""
     last = chains.shape[0] - 1
-    at = first_link(chains, key)
-    while chains[at + 1] != EMPTY and chains[at] != key:
-        at = (at + 2) & last
+    at = first_link(chains, width, key)
+    # Places that cannot be negative: whether they are need not be asked.
+    while chains[np.uint64(at + 1)] != EMPTY and chains[np.uint64(at)] != key:
+        at = (at + width) & last
     return at
 
 
 @njit
-def first_link(chains: np.ndarray, key: int) -> int:
-    """Where the search for a key's chain begins."""
+def first_link(chains: np.ndarray, width: int, key: int) -> int:
+    """Where the search for a key begins."""
     mixed = ((key ^ (key >> 31)) & 0x7FFFFFFF) * 73244475  # no product here exceeds 63 bits, so nothing wraps around
-    return 2 * (mixed ^ (mixed >> 16)) & (chains.shape[0] - 1)
+    return width * (mixed ^ (mixed >> 16)) & (chains.shape[0] - 1)
 
 
 @njit
-def rehashed_chains(chains: np.ndarray, base: int, room: int) -> np.ndarray:
-    """The table with room for more keys and without those whose chain has left the window, so that idle keys cost
+def rehashed_chains(chains: np.ndarray, width: int, oldest_mark: int, room: int) -> np.ndarray:
+    """The table with room for more keys and without those whose chains have left the window, so that idle keys cost
     nothing."""
     live = 0
-    for at in range(0, chains.shape[0], 2):
-        if chains[at + 1] >= base:
+    for at in range(0, chains.shape[0], width):
+        if chains[at + 1] >= oldest_mark:
             live += 1
     capacity = 16
     while capacity < 2 * (3 * live + room):  # so many that they are seldom looked through
         capacity *= 2
-    larger = np.full(2 * capacity, EMPTY, chains.dtype)
-    for at in range(0, chains.shape[0], 2):
-        if chains[at + 1] >= base:
-            to = chain_of(larger, chains[at])
-            larger[to] = chains[at]
-            larger[to + 1] = chains[at + 1]
+    larger = np.full(width * capacity, EMPTY, chains.dtype)
+    for at in range(0, chains.shape[0], width):
+        if chains[at + 1] >= oldest_mark:
+            copy(chains, at, larger, chain_of(larger, width, chains[at]), width)
     return larger
 
 
 @njit
-def used_chains(chains: np.ndarray) -> int:
+def used_chains(chains: np.ndarray, width: int) -> int:
     used = 0
-    for at in range(1, chains.shape[0], 2):
+    for at in range(1, chains.shape[0], width):
         if chains[at] != EMPTY:
             used += 1
     return used

@@ -19,6 +19,8 @@ SOON = 6
 
 FAR = 1 << 15
 """How many numbers a table has to hold to be worth it: smaller ones stay in the nearest caches by themselves."""
+FAR_CHAINS = 1 << 17
+"""The same for tables of chains: one look at them is all that an event needs."""
 
 
 def _ask(builder: Any, address: Any) -> None:

@@ -126,9 +126,9 @@ class Absences:
     def arrays(self) -> list[StateArray]:
         arrays: list[StateArray] = []
         for absence in self.all:
-            arrays.append(StateArray(absence.stack.name, "int64", 16 * absence.stack.width, width=absence.stack.width))
+            arrays.append(absence.stack.ring.array())
             if absence.stack.links:
-                arrays.append(StateArray(f"{absence.stack.name}_chains", "int64", 32, fill=-1, width=2))
+                arrays.append(absence.stack.table.array())
         if self.waits:
             arrays.append(StateArray("waiting", "int64", 16 * self.waiting_size))
             arrays += [StateArray("due", "int64", 16), StateArray("due_item", "int64", 16)]
@@ -145,7 +145,7 @@ class Absences:
 
     def begin(self, w: Writer) -> None:
         for absence in self.all:
-            w(f"{absence.stack.name}_last = {absence.stack.name}.shape[0] // {absence.stack.width} - 1")
+            absence.stack.ring.note_size(w)
 
     def short(self) -> list[str]:
         """Conditions under which there is no room for one more event, or something is due."""
@@ -154,7 +154,8 @@ class Absences:
             name = absence.stack.name
             conditions.append(f"{self.register(f'{name}_next')} - {self.register(f'{name}_base')} > {name}_last")
             if absence.stack.links:
-                conditions.append(f"4 * ({self.register(f'{name}_used')} + 1) > {name}_chains.shape[0]")
+                self.register(absence.stack.table.used)
+                conditions.append(absence.stack.table.is_full("1"))
         if self.waits and self.plan.window is not None:
             conditions.append("(waits > 0 and measure[e] - due[0] > limit)")
         return conditions
@@ -169,13 +170,10 @@ class Absences:
                 with w.block(f"while {base} < {following} and {gone}:"):
                     w(f"{base} += 1")
             with w.block(f"if {following} - {base} > {name}_last:"):
-                w(f"{name} = relaid({name}, {stack.width}, {base}, {following}, 8)")
-                w(f"{name}_last = {name}.shape[0] // {stack.width} - 1")
+                stack.ring.grow(w, "8")
             if stack.links:
-                used = self.register(f"{name}_used")
-                with w.block(f"if 4 * ({used} + 1) > {name}_chains.shape[0]:"):
-                    w(f"{name}_chains = rehashed_chains({name}_chains, {base}, 8)")
-                    w(f"{used} = used_chains({name}_chains)")
+                with w.block(f"if {stack.table.is_full('1')}:"):
+                    stack.table.grow(w, base, "8")
         if self.waits:
             w(f"room = waits + {self.most} * work", "waiting = grown(waiting, room * WAITING_SIZE)")
             w("due, due_item = grown(due, room), grown(due_item, room)")
@@ -209,11 +207,9 @@ class Absences:
                 for column in stack.columns:
                     w(stack.put(f"c{column}", "k", "bits" if column == "mask" else f"column{column}[e]"))
                 if stack.links:
-                    w(f"chain = chain_of({name}_chains, {self._event_key()})")
-                    w(stack.put("prev", "k", f"{name}_chains[chain + 1]"))
-                    with w.block(f"if {name}_chains[chain + 1] == EMPTY:"):
-                        w(f"{self.register(f'{name}_used')} += 1", f"{name}_chains[chain] = {self._event_key()}")
-                    w(f"{name}_chains[chain + 1] = {following}")
+                    w(f"chain = {stack.table.find(self._event_key())}")
+                    w(stack.put("prev", "k", stack.table.head(stack, "chain")))
+                    stack.table.put(w, stack, "chain", self._event_key(), following)
                 w(f"{following} += 1")
 
     def _event_key(self) -> str:
@@ -236,11 +232,9 @@ class Absences:
                 self._latest(w, absence)
 
     def _latest(self, w: Writer, absence: Absence) -> None:
-        name = absence.stack.name
-        if absence.stack.links:
-            w(f"latest{absence.number} = {name}_chains[chain_of({name}_chains, {self._event_key()}) + 1]")
-        else:
-            w(f"latest{absence.number} = {self.register(f'{name}_next')} - 1")
+        stack = absence.stack
+        latest = stack.latest(self._event_key()) if stack.links else f"{self.register(stack.ring.following)} - 1"
+        w(f"latest{absence.number} = {latest}")
 
     def _previous(self, absence: Absence) -> str:
         return absence.stack.at("prev", "k") if absence.stack.links else "q - 1"
@@ -401,7 +395,7 @@ class Absences:
         if stack.links:
             fields = [_waiting_field(Value("origin", NOWHERE, self.run.column[name])) for name in self.key]
             key = self._mixed([f"waiting[item + {field}]" for field in fields])
-            w(f"q = {stack.name}_chains[chain_of({stack.name}_chains, {key}) + 1]")
+            w(f"q = {stack.latest(key)}")
         else:
             w(f"q = {self.register(f'{stack.name}_next')} - 1")
         read = self._reader(absence, at, None, source, unbound=True, of_key=of_key)

@@ -9,7 +9,7 @@ from cepheid.codegen.writer import Writer
 from cepheid.expr import variables
 from cepheid.kernels import END_OF_TIME, FREE, OperatorRegisters, StateArray, prefetch
 from cepheid.kernels.instance_stack import Stack
-from cepheid.kernels.stack_chains import key_of, previous
+from cepheid.kernels.stack_chains import CHAIN, key_of, previous
 from cepheid.kernels.stack_construction import Construction
 from cepheid.kernels.stack_plan import AT_HAND, Instance, Places
 from cepheid.kernels.stack_scan import StackScan
@@ -36,26 +36,24 @@ class ActiveInstanceStacks(StackScan):
 
     def make_room(self, w: Writer) -> None:
         super().make_room(w)
-        if chained := self._chained():
-            sizes = " + ".join(f"{stack.name}_chains.shape[0]" for stack in chained)
-            w(f"far = time.shape[0] if {sizes} > {prefetch.FAR} else 0")
+        if self.chain_tables:
+            sizes = " + ".join(f"{table.name}.shape[0]" for table in self.chain_tables)
+            w(f"far = time.shape[0] if {sizes} > {prefetch.FAR_CHAINS} else 0")
 
-    def most_pushed(self, stack: Stack) -> str:
-        return f"count_bit(mask, max(start, 0), stop, np.uint64({1 << stack.step.begin}))"
+    def most_pushed(self, stacks: Sequence[Stack]) -> str:
+        bits = sum({1 << stack.step.begin for stack in stacks})
+        return f"count_bit(mask, max(start, 0), stop, np.uint64({bits}))"
 
     def older(self, w: Writer) -> None:
-        for stack in self.kept.stacks:
-            self.older_on(w, stack)
+        for ring in dict.fromkeys(stack.ring for stack in self.kept.stacks):
+            self.older_on(w, ring)
         if self.decides_late:
             self.trailing.older(w)
 
     def operators(self) -> tuple[OperatorRegisters, ...]:
         """The instances pushed on each stack; the events of the last component are not pushed."""
-        pushed = [(stack.step.var, self.chains.following(stack)) for stack in self.stacks]
+        pushed = [(stack.step.var, self.chains.pushed(stack)) for stack in self.stacks]
         return tuple(OperatorRegisters(var, FREE + self.registers.index(register)) for var, register in pushed)
-
-    def _chained(self) -> list[Stack]:
-        return [stack for stack in self.stacks if stack.links]
 
     # --- one event ----------------------------------------------------------------------------------------------------
 
@@ -68,8 +66,9 @@ class ActiveInstanceStacks(StackScan):
             w("continue")
         if self.kept.drops_in_scan:
             w("# drop the instances that have left the window")
-            for stack in self.stacks:
-                self.drop_expired(w, stack)
+            self.drop_expired(w)
+        if self.kept.key:
+            self._look_up(w)
         for i, step in reversed(list(enumerate(self.kept.positive))):
             with w.block(f"if bits & np.uint64({1 << step.begin}):  # can be {_comment(step)}"):
                 if i == self.kept.last:
@@ -81,22 +80,31 @@ class ActiveInstanceStacks(StackScan):
             with w.block(f"if bits & np.uint64({1 << step.begin}):  # can be {_comment(step)}, negated"):
                 self.push(w, absence.stack, {})
 
+    def _look_up(self, w: Writer) -> None:
+        """The place of the event's key in the table that all stacks share."""
+        key, valid = key_of([(link, self.kept.term(AT_HAND, link.here)) for link in self.kept.key])
+        plays_a_part = [f"bits & np.uint64({self._wanted_bits()})"] if self.decides_late else []
+        with w.block(f"if not ({' and '.join([*plays_a_part, valid])}):"):
+            w("continue")
+        (table,) = self.chain_tables
+        w(f"key = {key}", f"{CHAIN} = {table.find('key')}")
+
     def _look_ahead(self, w: Writer) -> None:
         """Ask for the memory that events further on will look at: their chains, then the heads of these."""
-        chained = self._chained()
-        if not chained:
+        if not self.chain_tables:
             return
         w("# ask for what later events will look at, so that it is there in time")
         for distance in (prefetch.AHEAD, prefetch.SOON):
             wanted = f"mask[e + {distance}] & np.uint64({self._wanted_bits()})"
             with w.block(f"if e + {distance} < far and {wanted}:"):
-                for stack in chained:
-                    key, _ = key_of([(link, self.kept.later_term(link.here, distance)) for link in stack.links])
-                    link = f"first_link({stack.name}_chains, {key})"
+                for table in self.chain_tables:
+                    links = [(link, self.kept.later_term(link.here, distance)) for link in table.stacks[0].links]
+                    place = table.first(key_of(links)[0])
                     if distance == prefetch.AHEAD:
-                        w(f"prefetch({stack.name}_chains, {link})")
-                    else:
-                        w(f"prefetch({stack.name}, {stack.place(f'{stack.name}_chains[{link} + 1]')})")
+                        w(f"prefetch({table.name}, {place})")
+                        continue
+                    for stack in table.stacks:
+                        w(f"prefetch({stack.ring.name}, {stack.place(table.head(stack, place))})")
 
     def _read(self, w: Writer) -> None:
         with w.block("if e < 0:"):
@@ -105,7 +113,7 @@ class ActiveInstanceStacks(StackScan):
                 with w.block(f"if now != {END_OF_TIME}:"):
                     w("continue")
         with w.block("else:"):
-            w("t = time[e]", "m = measure[e]", "bits = mask[e]", "events += 1")
+            self.read(w)
             with w.block(f"if bits & np.uint64({self._wanted_bits()}) == 0:"):
                 w("dropped += 1")
                 if not self.decides_late:

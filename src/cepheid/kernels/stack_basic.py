@@ -31,11 +31,11 @@ class RuntimeStack(StackScan):
     def decides_late(self) -> bool:
         return False
 
-    def most_pushed(self, stack: Stack) -> str:
+    def most_pushed(self, stacks: Sequence[Stack]) -> str:
         return "stop - start"
 
     def older(self, w: Writer) -> None:
-        self.older_on(w, self.cells)
+        self.older_on(w, self.cells.ring)
 
     def operators(self) -> tuple[OperatorRegisters, ...]:
         """None: a cell is of no component."""
@@ -44,9 +44,9 @@ class RuntimeStack(StackScan):
     def event(self, w: Writer) -> None:
         with w.block("if e < 0:"):
             w("continue")
-        w("t = time[e]", "m = measure[e]", "bits = mask[e]", "events += 1")
+        self.read(w)
         if self.kept.drops_in_scan:
-            self.drop_expired(w, self.cells)
+            self.drop_expired(w)
         last = self.kept.last
         with w.block(f"if bits & np.uint64({1 << self.kept.positive[last].begin}):"):
             self.note_output(w)

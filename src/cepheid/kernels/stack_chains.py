@@ -11,35 +11,39 @@ from cepheid.kernels.instance_stack import Link, Stack
 from cepheid.kernels.stack_plan import AT_HAND, StackPlan
 from cepheid.physical import Kind
 
+CHAIN = "chain"
+"""Generated code calls so the place in a shared table of the event at hand."""
+
 
 class Chains:
-    """Instances are numbered in the order in which they were pushed; a stack holds those from its `base` up to its
-    `next`, both registers of the generated code."""
+    """What searches ask of stacks, and the registers that stacks take."""
 
     def __init__(self, kept: StackPlan, register: Callable[[str], str]) -> None:
         self.kept = kept
         self.register = register
 
     def base(self, stack: Stack) -> str:
-        return self.register(f"{stack.name}_base")
+        return self.register(stack.ring.base)
 
     def following(self, stack: Stack) -> str:
-        return self.register(f"{stack.name}_next")
+        return self.register(stack.ring.following)
 
-    def used(self, stack: Stack) -> str:
-        """How many keys have a chain."""
-        return self.register(f"{stack.name}_used")
+    def pushed(self, stack: Stack) -> str:
+        """How many instances of a stack there were."""
+        return self.following(stack) if stack.ring.stacks == [stack] else self.register(f"{stack.name}_pushed")
 
     def find_head(self, w: Writer, stack: Stack, target: str) -> None:
         """The most recent instance of a chain before the event at hand; at equal times events are not in sequence."""
         base, following = self.base(stack), self.following(stack)
         of_key = ", of its key" if stack.links else ""
         w(f"# {target}: the latest instance in {stack.name} before this event{of_key}")
-        if stack.links:
+        if stack.table.is_shared:
+            w(f"{target} = {stack.table.head(stack, CHAIN)}")
+        elif stack.links:
             w(f"{target} = EMPTY")
             key, valid = key_of([(link, self.kept.term(AT_HAND, link.there)) for link in stack.links])
             with w.block(f"if {valid}:"):
-                w(f"{target} = {head(stack, key)}")
+                w(f"{target} = {stack.latest(key)}")
         else:
             w(f"{target} = {following} - 1")
         if not self.kept.by_position:
@@ -50,13 +54,9 @@ class Chains:
     def alive(self, stack: Stack, number: str) -> str:
         """Whether an instance exists and can still be in the window of the event at hand."""
         alive = f"{number} >= {self.base(stack)}"
-        if self.kept.sorted_by_measure(stack):
+        if self.kept.sorted_by_measure(stack) and not self.kept.drops_in_scan:
             alive += f" and m - {stack.at('measure', stack.place(number))} <= limit"
         return alive
-
-
-def head(stack: Stack, key: str) -> str:
-    return f"{stack.name}_chains[chain_of({stack.name}_chains, {key}) + 1]"
 
 
 def previous(stack: Stack, number: str, place: str) -> str:

@@ -17,7 +17,7 @@ from cepheid import expr as ex
 from cepheid.codegen.scalar import Constants, Term, condition
 from cepheid.codegen.writer import Writer
 from cepheid.expr import Attr, Compare, Expr
-from cepheid.kernels.instance_stack import Link, Stack
+from cepheid.kernels.instance_stack import ChainTable, Link, Ring, Stack
 from cepheid.physical import Kind, Plan, Step
 
 
@@ -31,7 +31,7 @@ class Place(Protocol):
 class _EventAtHand:
     def field(self, name: str) -> str:
         known = {"row": "first + e", "time": "t", "measure": "m", "cmask": "bits"}
-        return known[name] if name in known else f"column{name.removeprefix('c')}[e]"
+        return known[name] if name in known else f"column{name.removeprefix('c')}[here]"
 
 
 AT_HAND = _EventAtHand()
@@ -100,6 +100,22 @@ class StackPlan:
         self.all_stacks = [*self.stacks, *(absence.stack for absence in self.absences)]
         for stack in self.all_stacks:
             stack.columns = self.columns(stack.step.var)
+        self.key = self._one_key()
+        if self.key:
+            ring, table = Ring("instances"), ChainTable("chains")
+            for stack in self.stacks:
+                stack.lie_in(ring)
+            for stack in self.all_stacks:
+                stack.chain_in(table)
+
+    def _one_key(self) -> tuple[Link, ...]:
+        """The equalities of every stack, where they are the same: an event then has one key, whichever stack it looks
+        at or is pushed onto, and without one it has no part in anything."""
+        alike = {stack.links for stack in self.all_stacks}
+        if not self.stacks or len(self.all_stacks) == 1 or len(alike) > 1:
+            return ()
+        (links,) = alike
+        return links if all(link.here == link.there for link in links) else ()
 
     def stack(self, name: str, step: Step, links: tuple[Link, ...] = (), columns: tuple[str, ...] = ()) -> Stack:
         floats = frozenset(str(i) for i, kind in enumerate(self.plan.columns.values()) if kind is Kind.FLOAT)

@@ -1,7 +1,8 @@
 """The scan over events (SASE §3.2, §4.1) as generated code, whatever stacks it fills and searches.
 
-Events are read in chunks. The code speaks of the event `e` at hand, with its time `t`, its place `m` in the window's
-measure and its mask `bits`; matches go to `values`, of which so much is `written`.
+Events are read in chunks. The code speaks of the event `e` at hand (`here` where it is a place in an array: one that
+cannot be negative, which machine code need not ask), with its time `t`, its place `m` in the window's measure and its
+mask `bits`; matches go to `values`, of which so much is `written`.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from collections.abc import Mapping, Sequence
 
 from cepheid.codegen.writer import Writer
 from cepheid.kernels import BOUNDS, COUNTED, FREE, OLDEST, VALUES, OperatorRegisters, StateArray
-from cepheid.kernels.instance_stack import IMPORTS, Stack
-from cepheid.kernels.stack_chains import Chains, key_of
+from cepheid.kernels.instance_stack import IMPORTS, ChainTable, Ring, Stack
+from cepheid.kernels.stack_chains import CHAIN, Chains, key_of
 from cepheid.kernels.stack_plan import AT_HAND, StackPlan
 from cepheid.physical import Plan
 
@@ -53,8 +54,8 @@ class StackScan(ABC):
         """All that is done with an event; `e` is -1 for the time that has passed before the batch."""
 
     @abstractmethod
-    def most_pushed(self, stack: Stack) -> str:
-        """Source of how many instances the events of a chunk can push, at most."""
+    def most_pushed(self, stacks: Sequence[Stack]) -> str:
+        """Source of how many events of a chunk can be pushed onto one of the stacks, at most."""
 
     @abstractmethod
     def older(self, w: Writer) -> None:
@@ -63,6 +64,14 @@ class StackScan(ABC):
     @abstractmethod
     def operators(self) -> tuple[OperatorRegisters, ...]:
         """Where the work of each component is counted, when the source is written."""
+
+    @property
+    def rings(self) -> list[Ring]:
+        return list(dict.fromkeys(stack.ring for stack in self.stacks))
+
+    @property
+    def chain_tables(self) -> list[ChainTable]:
+        return list(dict.fromkeys(stack.table for stack in self.stacks if stack.links))
 
     # --- the function -------------------------------------------------------------------------------------------------
 
@@ -105,12 +114,7 @@ class StackScan(ABC):
 
     def tables(self) -> list[StateArray]:
         """The arrays of the state besides the registers."""
-        arrays: list[StateArray] = []
-        for stack in self.stacks:
-            arrays.append(StateArray(stack.name, "int64", 16 * stack.width, width=stack.width))
-            if stack.links:
-                arrays.append(StateArray(f"{stack.name}_chains", "int64", 32, fill=-1, width=2))
-        return arrays
+        return [ring.array() for ring in self.rings] + [table.array() for table in self.chain_tables]
 
     def make_room(self, w: Writer) -> None:
         """Arrays grow here, between chunks of events, and not in the loop over events: an array that is assigned in a
@@ -119,38 +123,62 @@ class StackScan(ABC):
         if not self.decides_late:
             with w.block("if wanted > values.shape[0]:"):
                 w("values = grown(values, wanted)")
-        for stack in self.stacks:
-            name, base, following = stack.name, self.chains.base(stack), self.chains.following(stack)
-            w(f"room = {self.most_pushed(stack)}")
-            with w.block(f"if {stack.width} * ({following} - {base} + room) > {name}.shape[0]:"):
-                w(f"{name} = relaid({name}, {stack.width}, {base}, {following}, room)")
-            w(f"{name}_last = {name}.shape[0] // {stack.width} - 1")
-            if stack.links:
-                used = self.chains.used(stack)
-                with w.block(f"if 4 * ({used} + room) > {name}_chains.shape[0]:"):
-                    w(f"{name}_chains = rehashed_chains({name}_chains, {base}, room)")
-                    w(f"{used} = used_chains({name}_chains)")
+        for ring in self.rings:
+            base, following = self.register(ring.base), self.register(ring.following)
+            w(f"room = {' + '.join(self.most_pushed([stack]) for stack in ring.stacks)}")
+            with w.block(f"if {ring.width} * ({following} - {base} + room) > {ring.name}.shape[0]:"):
+                ring.grow(w, "room")
+            ring.note_size(w)
+        for table in self.chain_tables:
+            self.register(table.used)
+            w(f"room = {self.most_pushed(table.stacks)}")
+            with w.block(f"if {table.is_full('room')}:"):
+                if table.is_shared:
+                    self._oldest_row(w, table.stacks)
+                    table.grow(w, "oldest", "room")
+                else:
+                    table.grow(w, self.chains.base(table.stacks[0]), "room")
+
+    def _oldest_row(self, w: Writer, stacks: Sequence[Stack]) -> None:
+        """The position of the first event that is still on one of the stacks, or of the next event."""
+        w("oldest = first + max(start, 0)")
+        for ring in dict.fromkeys(stack.ring for stack in stacks):
+            self.older_on(w, ring)
+
+    def read(self, w: Writer) -> None:
+        """The event at hand."""
+        w("here = np.uint64(e)", "t = time[here]", "m = measure[here]", "bits = mask[here]", "events += 1")
 
     # --- stacks -------------------------------------------------------------------------------------------------------
 
     def push(self, w: Writer, stack: Stack, pointers: Mapping[str, str]) -> None:
         """The event at hand becomes an instance, unless a part of its key is null."""
-        name, following = stack.name, self.chains.following(stack)
         if not stack.links:
             self._store(w, stack, pointers)
-            w(f"{following} += 1", "partials += 1")
-            self._note_peak(w)
-            return
-        key, valid = key_of([(link, self.kept.term(AT_HAND, link.here)) for link in stack.links])
-        used = self.chains.used(stack)
-        with w.block(f"if {valid}:"):
+            self._count_push(w, stack)
+        elif stack.table.is_shared:
             self._store(w, stack, pointers)
-            w(f"key = {key}", f"chain = chain_of({name}_chains, key)", f"head = {name}_chains[chain + 1]")
-            w(stack.put("prev", "i", "head"))
-            with w.block("if head == EMPTY:"):
-                w(f"{used} += 1", f"{name}_chains[chain] = key")
-            w(f"{name}_chains[chain + 1] = {following}", f"{following} += 1", "partials += 1")
-            self._note_peak(w)
+            self._chain(w, stack)
+        else:
+            key, valid = key_of([(link, self.kept.term(AT_HAND, link.here)) for link in stack.links])
+            with w.block(f"if {valid}:"):
+                self._store(w, stack, pointers)
+                w(f"key = {key}", f"{CHAIN} = {stack.table.find('key')}")
+                self._chain(w, stack)
+
+    def _chain(self, w: Writer, stack: Stack) -> None:
+        """Onto the chain of the event's `key`."""
+        w(stack.put("prev", "i", stack.table.head(stack, CHAIN)))
+        stack.table.put(w, stack, CHAIN, "key", self.chains.following(stack))
+        self._count_push(w, stack)
+
+    def _count_push(self, w: Writer, stack: Stack) -> None:
+        for number in dict.fromkeys([self.chains.following(stack), self.chains.pushed(stack), "partials"]):
+            w(f"{number} += 1")
+        retained = " + ".join(f"{self.register(ring.following)} - {self.register(ring.base)}" for ring in self.rings)
+        w(f"retained = {retained}")
+        with w.block("if retained > peak:"):
+            w("peak = retained")
 
     def _store(self, w: Writer, stack: Stack, pointers: Mapping[str, str]) -> None:
         w(f"# push onto {stack.name}", f"i = {stack.place(self.chains.following(stack))}")
@@ -161,22 +189,21 @@ class StackScan(ABC):
         for column in stack.columns:
             w(stack.put(f"c{column}", "i", AT_HAND.field(f"c{column}")))
 
-    def _note_peak(self, w: Writer) -> None:
-        bounds = [(self.chains.base(stack), self.chains.following(stack)) for stack in self.stacks]
-        w(f"retained = {' + '.join(f'{following} - {base}' for base, following in bounds)}")
-        with w.block("if retained > peak:"):
-            w("peak = retained")
+    def drop_expired(self, w: Writer) -> None:
+        """Drop the instances that have left the window of the event at hand. There is seldom more than one for each
+        event, and which event has one cannot be foretold: the first goes without a jump."""
+        for ring in self.rings:
+            base, following = self.register(ring.base), self.register(ring.following)
+            expired = f"m - {ring.stacks[0].at('measure', ring.place(base))} > limit"
+            w(f"{base} += np.int64(({base} < {following}) & ({expired}))")
+            with w.block(f"while {base} < {following} and {expired}:"):
+                w(f"{base} += 1")
 
-    def drop_expired(self, w: Writer, stack: Stack) -> None:
-        """Drop the instances that have left the window of the event at hand."""
-        base, following = self.chains.base(stack), self.chains.following(stack)
-        with w.block(f"while {base} < {following} and m - {stack.at('measure', stack.place(base))} > limit:"):
-            w(f"{base} += 1")
-
-    def older_on(self, w: Writer, stack: Stack) -> None:
-        base, following = self.chains.base(stack), self.chains.following(stack)
+    def older_on(self, w: Writer, ring: Ring) -> None:
+        """Lower `oldest` to the first event that is still in a ring."""
+        base, following = self.register(ring.base), self.register(ring.following)
         with w.block(f"if {base} < {following}:"):
-            w(f"oldest = min(oldest, {stack.at('row', stack.place(base))})")
+            w(f"oldest = min(oldest, {ring.stacks[0].at('row', ring.place(base))})")
 
     # --- matches ------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cepheid.codegen.writer import Writer
 from cepheid.kernels import StateArray
-from cepheid.kernels.stack_chains import Chains, head, key_of, previous
+from cepheid.kernels.stack_chains import Chains, key_of, previous
 from cepheid.kernels.stack_plan import Absence, Instance, Places, StackPlan
 from cepheid.physical import Kind
 
@@ -79,7 +79,7 @@ class Trailing:
         base = self.chains.base(stack)
         if stack.links:
             key, _ = key_of([(link, self.kept.term(last, link.there)) for link in stack.links])
-            w(f"q = {head(stack, key)}")
+            w(f"q = {stack.latest(key)}")
         else:
             w(f"q = {self.chains.following(stack)} - 1")
         with w.block(f"while not spoiled and q >= {base}:"):

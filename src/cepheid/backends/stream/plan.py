@@ -33,7 +33,7 @@ from cepheid.pattern import Conj, Kleene, Language, Neg, Pattern, Query, Seq, Ti
 from cepheid.physical import REFERENCE, Plan
 from cepheid.semantics.combinations import normal_form
 
-STATE_FORMAT = 3
+STATE_FORMAT = 4
 """Raised whenever the bytes of a state, or what a kernel's arrays mean, change."""
 ONE_BUCKET: tuple[str, ...] = ()
 
