@@ -82,33 +82,30 @@ def in_turn(
     cpu: Callable[[], float] = time.process_time,
     enough: float = math.inf,
     in_a_row: int = 1,
+    typical: bool = False,
 ) -> list[Sample]:
     """The best of several runs of each variant, after one that is not measured (unless not `warm`: for what compiles
-    nothing). Variants take turns, so that a machine that is slow for a while is slow for all of them, of some runs each
-    where one leaves work behind for the next. What has taken `enough` seconds is not run again, once it has been run
-    twice."""
+    nothing), or the one in the middle (`typical`: for differences that are smaller than what one run has of luck).
+    Variants take turns, so that a machine that is slow for a while is slow for all of them, of some runs each where one
+    leaves work behind for the next. What has taken `enough` seconds is not run again, once it has been run twice."""
     if warm:
         for variant in variants:
             variant.run()
-    best: list[Sample | None] = [None] * len(variants)
-    taken = [0.0] * len(variants)
+    runs: list[list[Sample]] = [[] for _ in variants]
     gc.disable()
     try:
-        turns = [at for _ in range(repeats // in_a_row) for at in range(len(variants)) for _ in range(in_a_row)]
-        for number, at in enumerate(turns):
-            if turns[:number].count(at) < 2 or taken[at] <= enough:
+        for at in [at for _ in range(repeats // in_a_row) for at in range(len(variants)) for _ in range(in_a_row)]:
+            if len(runs[at]) < 2 or sum(sample.wall for sample in runs[at]) <= enough:
                 variant = variants[at]
                 wall, spent = time.perf_counter(), cpu()
                 found = variant.run()
                 spent, wall = max(cpu() - spent, 1e-9), time.perf_counter() - wall
-                taken[at] += wall
-                before = best[at]
-                if before is None or spent < before.cpu:
-                    told = variant.point, variant.name, variant.events
-                    best[at] = Sample(*told, found, spent, wall, variant.question)
+                told = variant.point, variant.name, variant.events
+                runs[at].append(Sample(*told, found, spent, wall, variant.question))
     finally:
         gc.enable()
-    return [sample for sample in best if sample is not None]
+    ordered = [sorted(samples, key=lambda sample: sample.cpu) for samples in runs]
+    return [samples[len(samples) // 2 if typical else 0] for samples in ordered if samples]
 
 
 def measure(

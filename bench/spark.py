@@ -27,7 +27,9 @@ from bench.processes import cpu_of_family, pinned, seconds_of_two
 from bench.report import Benchmark, Column, Report
 from cepheid.backends import spark_batch
 from cepheid.backends.spark import worker as spark_worker
+from cepheid.backends.stepping import encoder_for
 from cepheid.datasets import synthetic
+from cepheid.kernels.registry import kernel_for
 
 OBVIOUS = "read, repartition, sort, count"
 FRAME, FILES_ALONE = "Cepheid, DataFrame", "Cepheid, Parquet"
@@ -40,6 +42,10 @@ IN_A_ROW = 4
 """What a run leaves to be thrown away or compiled is the next one's burden."""
 ENOUGH = 15.0
 """Seconds after which a variant is not run again, once it has been run twice."""
+ROUNDS = 21
+"""Runs of which the one in the middle tells a few percent apart."""
+STREAMS = ((3, "every event matters"), (20, "3 of 20 types matter (W1)"))
+"""The types of a stream of which the query looks at three."""
 QUERY = "EVENT SEQ(E1 a, E2 b, E3 c) WHERE [attr1] WITHIN {window}"
 
 
@@ -112,9 +118,10 @@ def matched(query: str, events: Any, session: SparkSession) -> Found:
 
 
 class NoKernel(spark_worker.KernelTask):
-    """All that happens to events but for the kernel."""
+    """All that happens to events, up to a kernel that does nothing with them."""
 
     def _found(self, events: pa.RecordBatch, rows: Any) -> Iterator[Any]:
+        encoder_for(kernel_for(self.prepared.plan)).encode(events)
         return iter(())
 
 
@@ -163,18 +170,15 @@ def spark_batch_paths(quick: bool) -> Report:
     query = QUERY.format(window=window)
     samples = []
     with running("local[2]") as session, tempfile.TemporaryDirectory() as directory:
-        for types, point in ((3, "every event matters"), (20, "3 of 20 types matter")):
+        for types, point in STREAMS:
             path = stored(Path(directory), events, types, keys)
             variant = partial(Variant, point, events=events)
             variants = [
                 variant(OBVIOUS, run=partial(obvious, session, path), question="rows"),
                 variant("Spark SQL joins", run=partial(joined, session, path, window)),
+                variant(FRAME, run=partial(matched, query, session.read.parquet(path), session)),
+                variant(FILES_ALONE, run=partial(matched, query, path, session)),
             ]
-            for source, given in ((FRAME, session.read.parquet(path)), (FILES_ALONE, path)):
-                variants.append(variant(source, run=partial(matched, query, given, session)))
-                for task, told in ((NoOutput, UNSHOWN), (NoKernel, EMPTY)):
-                    run = partial(with_task, task, query, given, session)
-                    variants.append(variant(source + told, run=run, question="none"))
             samples += measured(session, variants)
     return Report(
         "spark",
@@ -183,6 +187,34 @@ def spark_batch_paths(quick: bool) -> Report:
         tuple(samples),
         "the targets are 2x the obvious pipeline from Parquet, 1.3x from a DataFrame, 3x with 3 of 20 types; 5x joins.",
         baseline=OBVIOUS,
+        log_y=False,
+    )
+
+
+def spark_kernel(quick: bool) -> Report:
+    events, window, keys = (20_000, 500, 100) if quick else (5_000_000, 10_000, 10_000)
+    query = QUERY.format(window=window)
+    samples = []
+    with running("local[2]") as session, tempfile.TemporaryDirectory() as directory:
+        for types, point in STREAMS:
+            path = stored(Path(directory), events, types, keys)
+            variant = partial(Variant, point, events=events)
+            for source, given in ((FRAME, session.read.parquet(path)), (FILES_ALONE, path)):
+                variants = [variant(source, run=partial(matched, query, given, session))]
+                for task, told in ((NoOutput, UNSHOWN), (NoKernel, EMPTY)):
+                    run = partial(with_task, task, query, given, session)
+                    variants.append(variant(source + told, run=run, question="none"))
+                in_turn(
+                    variants, repeats=1 if quick else REPEATS // 2
+                )  # until the JVM has compiled what they are made of
+                spent, repeats = partial(cpu_of, session), 1 if quick else ROUNDS
+                samples += in_turn(variants, repeats=repeats, warm=False, cpu=spent, typical=True)
+    return Report(
+        "spark-kernel",
+        "SEQ(E1, E2, E3) of one key in batch, and the same pipeline with a kernel that does nothing",
+        "stream",
+        tuple(samples),
+        f"the target is 95 % of the pipeline without a kernel. Each figure is the middle one of {ROUNDS} runs.",
         columns=(Column("of it without a kernel", lambda s: _share(s, samples)),),
         log_y=False,
     )
@@ -254,6 +286,7 @@ def spark_cores(quick: bool) -> Report:
 
 BENCHMARKS = (
     Benchmark("spark", "Spark batch beside the obvious pipeline and Spark SQL joins", spark_batch_paths),
+    Benchmark("spark-kernel", "target: Spark batch beside the same without a kernel", spark_kernel),
     Benchmark("spark-joins", "target: W1 on Spark beside Spark SQL", spark_joins),
     Benchmark("spark-cores", "Spark batch on one core and on two", spark_cores),
 )

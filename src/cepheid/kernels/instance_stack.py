@@ -229,7 +229,7 @@ def rehashed_chains(chains: np.ndarray, width: int, oldest_mark: int, room: int)
         if chains[at + 1] >= oldest_mark:
             live += 1
     capacity = 16
-    while capacity < 2 * (3 * live + room):  # so many that they are seldom looked through
+    while capacity < 2 * (3 * live + 2 * room):  # so many that they are seldom looked through
         capacity *= 2
     larger = np.full(width * capacity, EMPTY, chains.dtype)
     for at in range(0, chains.shape[0], width):

@@ -19,7 +19,7 @@ SOON = 6
 
 FAR = 1 << 15
 """How many numbers a table has to hold to be worth it: smaller ones stay in the nearest caches by themselves."""
-FAR_CHAINS = 1 << 17
+FAR_CHAINS = 1 << 18
 """The same for tables of chains: one look at them is all that an event needs."""
 
 
