@@ -18,17 +18,10 @@ from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
 
 from cepheid.backends.sources import Columns
 from cepheid.backends.tables import LEADING_ZERO, LONGEST_NUMBER, MOST, NUMBER
+from cepheid.backends.text_columns import BLOCK, EXACT, all_true, fits, timestamps
 from cepheid.kernels import Array
 
-_BLOCK = 1 << 22
-"""Bytes that Arrow reads at once: some batches of events, and more than any row should have."""
-EXACT = 2**53
-"""The whole numbers below are floats as well; a float of this size may be a larger number, rounded."""
 _BOOLEAN = "[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee]"
-_TIMESTAMP = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{6})?Z"
-"""The form in which timestamps are shown: any other would have to be kept as it was written."""
-_OTHER_TIMESTAMP = r"^0000|\.000000Z$"
-"""There is no year 0, and no fraction is shown where it is zero."""
 
 
 def csv_columns(file: Path, columns: Columns, given_type: str | None) -> pa.Table | None:
@@ -67,7 +60,7 @@ def _cells(file: Path) -> pa.Table | None:
         header = next(csv.reader(io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline=""), strict=True), [])
         cells = read_csv(
             pa.BufferReader(content),
-            ReadOptions(block_size=_BLOCK),
+            ReadOptions(block_size=BLOCK),
             ParseOptions(newlines_in_values=True),
             ConvertOptions(
                 column_types=dict.fromkeys(header, pa.string()),
@@ -115,31 +108,22 @@ def _times(cells: pa.ChunkedArray) -> pa.ChunkedArray | None:
     return timestamps(cells) if whole is None else whole
 
 
-def timestamps(cells: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    if not _all(_fits(cells, _TIMESTAMP)) or pc.any(pc.match_substring_regex(cells, _OTHER_TIMESTAMP)).as_py():
-        return None
-    try:
-        return cells.cast(pa.timestamp("us", "UTC"))
-    except pa.ArrowInvalid:  # the 30th of February
-        return None
-
-
 def _recognised(cells: pa.ChunkedArray, types: Array) -> pa.ChunkedArray | None:
     """A column that means the same in events of every type; None where it does not."""
     text = pc.utf8_trim_whitespace(cells)
     whole = _whole_numbers(text)
     if whole is not None:
         return whole
-    numbers, booleans = _fits(text, NUMBER.pattern), _fits(text, _BOOLEAN)
+    numbers, booleans = fits(text, NUMBER.pattern), fits(text, _BOOLEAN)
     written = pc.if_else(numbers, text, pa.scalar(None, pa.string()))
     values = written.cast(pa.float64())
-    if not _all(pc.is_finite(values)) or not _all(pc.less_equal(pc.binary_length(written), LONGEST_NUMBER)):
+    if not all_true(pc.is_finite(values)) or not all_true(pc.less_equal(pc.binary_length(written), LONGEST_NUMBER)):
         return None  # `1e999` looks like a number and is none
-    if _all(numbers):
+    if all_true(numbers):
         # As a float, `-0` would not be equal to `0` where bits are compared.
-        is_exact = _all(pc.less(pc.abs(values), EXACT)) and not pc.any(pc.equal(text, "-0")).as_py()
+        is_exact = all_true(pc.less(pc.abs(values), EXACT)) and not pc.any(pc.equal(text, "-0")).as_py()
         return values if is_exact else None
-    if _all(booleans):
+    if all_true(booleans):
         return pc.equal(pc.utf8_lower(text), "true")
     return cells if _is_text(cells, types, numbers, booleans) else None
 
@@ -150,7 +134,7 @@ def _whole_numbers(text: pa.ChunkedArray) -> pa.ChunkedArray | None:
     except pa.ArrowInvalid:
         return None
     # Arrow also reads `007` and `0x10`. The lowest number of 64 bits is no time, and no kernel counts with it.
-    is_as_written = _all(pc.equal(whole.cast(pa.string()), text)) and pc.min(whole).as_py() > -(2**63)
+    is_as_written = all_true(pc.equal(whole.cast(pa.string()), text)) and pc.min(whole).as_py() > -(2**63)
     return whole if is_as_written else None
 
 
@@ -160,15 +144,6 @@ def _is_text(cells: pa.ChunkedArray, types: Array, numbers: pa.ChunkedArray, boo
     def of_types(rows: pa.ChunkedArray) -> Array:
         return np.bincount(types[rows.fill_null(False).to_numpy()], minlength=types.max() + 1)
 
-    filled, names = of_types(cells.is_valid()), of_types(_fits(cells, LEADING_ZERO.pattern))
+    filled, names = of_types(cells.is_valid()), of_types(fits(cells, LEADING_ZERO.pattern))
     most = (of_types(numbers) >= MOST * filled) | (of_types(booleans) >= MOST * filled)
     return not np.any(most & (names == 0) & (filled > 0))
-
-
-def _fits(cells: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
-    return pc.match_substring_regex(cells, f"^(?:{pattern})$")
-
-
-def _all(truths: pa.ChunkedArray) -> bool:
-    """Nulls aside."""
-    return bool(pc.all(truths, min_count=0).as_py())

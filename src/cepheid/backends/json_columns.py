@@ -16,11 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.json import ParseOptions, ReadOptions, read_json
 
-from cepheid.backends.csv_columns import EXACT, timestamps
 from cepheid.backends.sources import Columns
+from cepheid.backends.text_columns import BLOCK, EXACT, timestamps
 
-_BLOCK = 1 << 22
-"""Bytes that Arrow reads at once: some batches of events, and more than any line should have."""
 _NULL = re.compile(rb":\s*null\b")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 
@@ -88,7 +86,7 @@ def _read(content: bytes) -> pa.Table | None:
 
 
 def _columns(content: bytes, known: pa.Schema) -> pa.Table:
-    return read_json(pa.BufferReader(content), ReadOptions(block_size=_BLOCK), ParseOptions(explicit_schema=known))
+    return read_json(pa.BufferReader(content), ReadOptions(block_size=BLOCK), ParseOptions(explicit_schema=known))
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
