@@ -17,6 +17,10 @@ from cepheid.kernels.arrays import EMPTY, copy
 from cepheid.kernels.jit import njit
 from cepheid.physical import Step
 
+NO_SIGN = (1 << 47) - 1
+"""Leaves any place in an array as it is, and says that it is not negative: machine code then need not ask whether it is
+counted from the end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Link:
@@ -57,7 +61,7 @@ class Ring:
 
     def note_size(self, w: Writer) -> None:
         """To be done before anything asks for a place."""
-        w(f"{self.name}_last = {self.name}.shape[0] // {self.width} - 1")
+        w(f"{self.name}_last = ({self.name}.shape[0] // {self.width} - 1) & NO_SIGN")
 
     def grow(self, w: Writer, more: str) -> None:
         w(f"{self.name} = relaid({self.name}, {self.width}, {self.base}, {self.following}, {more})")
@@ -205,10 +209,9 @@ def relaid(stack: np.ndarray, width: int, base: int, following: int, room: int) 
 @njit
 def chain_of(chains: np.ndarray, width: int, key: int) -> int:
     """Where a key lies in a table, or where it belongs."""
-    last = chains.shape[0] - 1
+    last = (chains.shape[0] - 1) & NO_SIGN
     at = first_link(chains, width, key)
-    # Places that cannot be negative: whether they are need not be asked.
-    while chains[np.uint64(at + 1)] != EMPTY and chains[np.uint64(at)] != key:
+    while chains[at + 1] != EMPTY and chains[at] != key:
         at = (at + width) & last
     return at
 
@@ -216,8 +219,9 @@ def chain_of(chains: np.ndarray, width: int, key: int) -> int:
 @njit
 def first_link(chains: np.ndarray, width: int, key: int) -> int:
     """Where the search for a key begins."""
-    mixed = ((key ^ (key >> 31)) & 0x7FFFFFFF) * 73244475  # no product here exceeds 63 bits, so nothing wraps around
-    return width * (mixed ^ (mixed >> 16)) & (chains.shape[0] - 1)
+    # No product here exceeds 63 bits, so nothing wraps around.
+    mixed = (((key ^ (key >> 31)) & 0x7FFFFFFF) * 2654435769) & 0xFFFFFFFF
+    return (mixed * chains.shape[0] >> 32) & (NO_SIGN & -width)
 
 
 @njit
@@ -257,7 +261,7 @@ def float_of(bits: int) -> float:
     return np.int64(bits).view(np.float64)
 
 
-IMPORTS = f"from {__name__} import " + ", ".join(
+IMPORTS = f"from {__name__} import NO_SIGN, " + ", ".join(
     helper.__name__ for helper in (bits_of, chain_of, first_link, float_of, rehashed_chains, relaid, used_chains)
 )
 """What generated code says to have these."""
