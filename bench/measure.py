@@ -37,7 +37,7 @@ class Found:
 
     matches: int
     length: int = 0
-    counted: Mapping[str, int] = field(default_factory=dict)
+    counted: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
