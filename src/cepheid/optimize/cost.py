@@ -46,8 +46,10 @@ PREDICATE_WEIGHT = 2.5
 """k of formula (1): a test reads two attributes and may be guessed wrong."""
 OUTPUT_WEIGHT = 12.5
 """p of formula (1)."""
-EVENT = 70.0
-"""Nanoseconds to encode an event, read it and put it into its leaf buffer."""
+EVENT = 35.0
+"""Nanoseconds to encode an event and read it."""
+BUFFER = 35.0
+"""Nanoseconds to put an event into its leaf buffer, and to take it out again when it has left the window."""
 LOOK = 8.0
 """Nanoseconds to find by time where a search begins, once for each record that is joined."""
 HASH = 20.0
@@ -376,12 +378,17 @@ def events_in_window(model: Model) -> float:
         return max(float(model.window), 1.0)
     if model.window is not None and model.stats.total_rate is not None:
         return max(float(model.window) * model.stats.total_rate, 1e-6)
-    return sum(map(model.cardinality, {*model.alternative.joined, *model.negated}))
+    return kept(model)
 
 
 def reading_cost(model: Model) -> float:
     """Every evaluator looks at every event."""
     return EVENT * events_in_window(model)
+
+
+def kept(model: Model) -> float:
+    """The events while a window passes that a plan has to keep: those of the pattern's classes."""
+    return sum(map(model.cardinality, {*model.alternative.joined, *model.negated}))
 
 
 def total_cost(node: TreeNode) -> float:

@@ -43,7 +43,7 @@ from cepheid.semantics.common import expanded
 TREE = "tree"
 EVALUATORS = ("stacks", "runs", TREE, "any_runs", REFERENCE)
 _MASK_BITS = 64
-_WORTH_BUFFERS = 0.9
+_WORTH_BUFFERS = 0.95
 """What a tree must cost of what stacks cost to be chosen: stacks hold less, compile faster, and estimates err."""
 OPTIONS: Options = {"rewrite": ("on", "off", "True", "False")}
 """What can be forced whatever evaluator is chosen."""

@@ -21,6 +21,7 @@ from cepheid.errors import InputProblem, listing
 from cepheid.expr import Expr
 from cepheid.optimize.alternatives import Absence, Alternative, Group, alternatives
 from cepheid.optimize.cost import (
+    BUFFER,
     Model,
     Operand,
     conjunction_pairs,
@@ -28,6 +29,7 @@ from cepheid.optimize.cost import (
     events_in_window,
     fitting_share,
     join,
+    kept,
     nothing_between,
     operator_cost,
     pairs_in_order,
@@ -93,7 +95,8 @@ class Situation:
 def expected_of_tree(situation: Situation, plan: TreePlan) -> float:
     """The nanoseconds for each event that a tree plan is expected to take."""
     models = [situation.model(alternative) for alternative in alternatives(situation.query.pattern)]
-    return (plan.cost + reading_cost(models[0])) / max(map(events_in_window, models))
+    around = reading_cost(models[0]) + BUFFER * kept(models[0])
+    return (plan.cost + around) / max(map(events_in_window, models))
 
 
 def expected_of_stacks(situation: Situation) -> float:

@@ -18,26 +18,29 @@ from cepheid.optimize.cost import (
     TRY,
     Model,
     Operand,
+    kept,
     one_of_each,
     reading_cost,
     sequence_pairs,
 )
 from cepheid.optimize.placement import names_of
 
-PUSH = 30.0
+PUSH = 12.0
 """Nanoseconds to drop what has left the window and to push an instance."""
 STACK_OUTPUT = 0.6
 """How a match compares with one of a tree, whose events are found through its buffers."""
+STACK_TRY = 0.8
+"""How a combination compares with one of a tree: what is on a stack is within the window, and need not be asked."""
 
 
 def stacks_cost(model: Model) -> float:
     """Nanoseconds while a window passes, of a sequence of classes."""
     names = model.alternative.plain
     alive = 1.0 - math.exp(-model.cardinality(names[0]) * _equal_share(model, names[0], frozenset(names)))
-    cost = reading_cost(model) + PUSH * sum(map(model.cardinality, names))
+    cost = reading_cost(model) + PUSH * kept(model)
     suffix = Operand(model.cardinality(names[-1]), 1, model.cardinality(names[-1]))
     if any(test.is_equality for test in model.tests):
-        cost += HASH * sum(map(model.cardinality, names))
+        cost += HASH * kept(model)
     left, _ = _settled(model, frozenset(names[-1:]), frozenset())
     suffix = Operand(suffix.cardinality * left, 1, suffix.starts)
     for depth in range(len(names) - 2, -1, -1):
@@ -50,7 +53,7 @@ def stacks_cost(model: Model) -> float:
         left, looked = _settled(model, after | {names[depth]}, after)
         # A search backwards ends at what must not lie between.
         tried = pairs.tried * equal * left * (alive if depth else 1.0)
-        cost += TRY * tried * (1.0 + PREDICATE_WEIGHT * len(others))
+        cost += TRY * STACK_TRY * tried * (1.0 + PREDICATE_WEIGHT * len(others))
         made = pairs.fitting * equal * math.prod(others)
         cost += LOOK * made * left * looked
         suffix = Operand(made * left, suffix.classes + 1, here.starts)
