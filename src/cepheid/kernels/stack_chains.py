@@ -12,7 +12,7 @@ from cepheid.kernels.stack_plan import AT_HAND, StackPlan
 from cepheid.physical import Kind
 
 CHAIN = "chain"
-"""Generated code calls so the place in a shared table of the event at hand."""
+"""Generated code calls so the place of the event's key in a table."""
 
 
 class Chains:
