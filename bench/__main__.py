@@ -56,8 +56,9 @@ which command made it. All data is generated, with fixed seeds.
 
 Events per second are given by CPU time and by wall time. CPU time counts all threads and processes that a variant uses,
 so it is what one core would need, and the figure to read on a machine that does other things too. Every figure is the
-best of several runs after one that is not measured, in which code is compiled. Variants that are asked the same must
-find the same number of matches, or the benchmark fails. Ratios are to a baseline measured in the same run.
+best of several runs (of many, the middle one, where a page says so) after one in which code is compiled. Variants that
+are asked the same must find the same number of matches, or the benchmark fails. Ratios are to a baseline measured in
+the same run.
 
 """
 

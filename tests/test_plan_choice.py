@@ -160,3 +160,11 @@ def test_the_reference_has_no_plan_for_statistics(tmp_path: Path) -> None:
 def test_statistics_that_are_not_there() -> None:
     with pytest.raises(InputProblem, match="cannot be read"):
         read_stats("no/such/file.json")
+
+
+@pytest.mark.parametrize("pattern", ["SEQ(E1 a, E2 b)", "SEQ(E1 a, E2 b, E3 c)", "SEQ(E1 a, !(E2 b), E3 c)"])
+def test_sequences_of_one_key_go_to_stacks(pattern: str) -> None:
+    """What stacks keep of an event is less than a tree's buffers take, and it is found by one look."""
+    events = synthetic(40_000, 3, (10_000,), seed=1)
+    shown = cepheid.explain(f"EVENT {pattern} WHERE [attr1] WITHIN 10000", events)
+    assert "evaluator: stacks" in shown and "tree:" in shown

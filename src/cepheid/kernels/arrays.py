@@ -67,7 +67,7 @@ def last_before(times: np.ndarray, base: int, following: int, time: int) -> int:
 
 @njit
 def count_bit(mask: np.ndarray, start: int, stop: int, bit: np.uint64) -> int:
-    """How many events from `start` to `stop` have a bit of their mask set."""
+    """How many events from `start` to `stop` have a bit of their mask set, or one of several."""
     count = 0
     for e in range(start, stop):
         if mask[np.uint64(e)] & bit:  # a place that cannot be negative: so several are read at a time

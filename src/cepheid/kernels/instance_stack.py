@@ -64,8 +64,8 @@ class Ring:
         w(f"{self.name}_last = ({self.name}.shape[0] // {self.width} - 1) & NO_SIGN")
 
     def grow(self, w: Writer, more: str) -> None:
+        """Its size is to be noted again after it."""
         w(f"{self.name} = relaid({self.name}, {self.width}, {self.base}, {self.following}, {more})")
-        self.note_size(w)
 
 
 class ChainTable:

@@ -171,6 +171,7 @@ class Absences:
                     w(f"{base} += 1")
             with w.block(f"if {following} - {base} > {name}_last:"):
                 stack.ring.grow(w, "8")
+                stack.ring.note_size(w)
             if stack.links:
                 with w.block(f"if {stack.table.is_full('1')}:"):
                     stack.table.grow(w, base, "8")
