@@ -65,7 +65,7 @@ def _environment(caches: Path, kernels: str = "kernels") -> dict[str, str]:
 
 def _set_up(caches: Path) -> None:
     environment = _environment(caches, "kernels of set-up")
-    subprocess.run([sys.executable, "-m", "cepheid.warm_up"], env=environment, capture_output=True, check=True)
+    subprocess.run([sys.executable, "-m", "cepheid.app.warm_up"], env=environment, capture_output=True, check=True)
 
 
 def _sample(name: str, variant: str, caches: Path, *before: str) -> Sample:

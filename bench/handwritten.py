@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.measure import Found
-from cepheid.kernels.jit import entry, machine_code
+from cepheid.runtime.jit import entry, machine_code
 
 Array = np.ndarray
 

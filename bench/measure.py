@@ -20,11 +20,11 @@ from cepheid.codegen.columns import Encoder, schema_kinds
 from cepheid.codegen.masks import is_vectorisable, masks
 from cepheid.codegen.scalar import is_compilable
 from cepheid.events import Clock, Schema, in_order, primitive
-from cepheid.kernels import END_OF_TIME, Kernel, counters
 from cepheid.kernels.registry import kernel_for
-from cepheid.kernels.runs import own_counters
+from cepheid.kernels.runs.evaluator import own_counters
 from cepheid.lang import parse
 from cepheid.optimize.lower import lower
+from cepheid.runtime.kernel import END_OF_TIME, Kernel, counters
 from cepheid.semantics import evaluate
 
 REPEATS = 3

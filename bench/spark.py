@@ -27,12 +27,12 @@ from bench import spark as this_module
 from bench.measure import Found, Sample, Variant, in_turn
 from bench.processes import cpu_of_family, pinned, seconds_of_two
 from bench.report import Benchmark, Column, Report
-from cepheid.backends import spark_batch
-from cepheid.backends.sources import BATCH
-from cepheid.backends.spark import worker as spark_worker
-from cepheid.backends.stepping import Stepper, encoder_for
 from cepheid.datasets import synthetic
+from cepheid.engine.stepping import Stepper, encoder_for
+from cepheid.io.source import BATCH
 from cepheid.kernels.registry import kernel_for
+from cepheid.spark import batch as spark_batch
+from cepheid.spark import worker as spark_worker
 
 OBVIOUS = "read, repartition, sort, count"
 FRAME, FILES_ALONE = "Cepheid, DataFrame", "Cepheid, Parquet"

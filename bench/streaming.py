@@ -22,10 +22,10 @@ import cepheid
 from bench.measure import Found, Sample, Variant
 from bench.report import Benchmark, Column, Report
 from bench.spark import counted, cpu_of, measured, running
-from cepheid.backends.stream.bucket import Bucket, Workshop
-from cepheid.backends.stream.compact import read_arrays
-from cepheid.backends.stream.plan import StreamPlan
 from cepheid.datasets import synthetic
+from cepheid.streaming.bucket import Bucket, Workshop
+from cepheid.streaming.compact import read_arrays
+from cepheid.streaming.plan import StreamPlan
 
 _QUERY = "EVENT SEQ(E1 a, E2 b, E3 c) WHERE [attr1] WITHIN {window}"
 _CORES = 2

@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 import cepheid
 from bench.measure import Found, Prepared, Sample, Variant, in_turn, measure
 from bench.report import Benchmark, Column, Report
-from cepheid.backends import frames
-from cepheid.backends.adaptation import stepper_for
-from cepheid.backends.local import prepare_for
-from cepheid.backends.prepare import NO_WISHES, Wishes
-from cepheid.backends.sources import Columns, for_kernel
 from cepheid.datasets import DAY, ticks, weblog
+from cepheid.engine.adaptation import stepper_for
+from cepheid.engine.local import prepare_for
+from cepheid.engine.prepare import NO_WISHES, Wishes
 from cepheid.events import Clock
+from cepheid.io import frames
+from cepheid.io.source import Columns, for_kernel
 from cepheid.lang import parse
 from cepheid.optimize.adapt import Adaptive, plan_text
 from cepheid.optimize.stats import from_arrow

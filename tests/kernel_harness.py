@@ -16,11 +16,12 @@ from cepheid.codegen.compile import interpreted
 from cepheid.codegen.masks import is_vectorisable
 from cepheid.codegen.scalar import is_compilable
 from cepheid.events import Clock, Event, Schema, complete, in_order, infer_schema, primitive
-from cepheid.kernels import END_OF_TIME, Kernel, Positions, counters, prefetch, restore, save
 from cepheid.kernels.registry import kernel_for
 from cepheid.lang import parse
 from cepheid.optimize.lower import lower
 from cepheid.pattern import Query
+from cepheid.runtime import prefetch
+from cepheid.runtime.kernel import END_OF_TIME, Kernel, Positions, counters, restore, save
 from cepheid.semantics import evaluate
 
 # Small streams are to look ahead too.

@@ -66,8 +66,8 @@ def test_the_package_tells_what_it_offers() -> None:
 
 def test_explain_stays_a_function_whatever_was_imported() -> None:
     assert "function" in imported_by(
-        "import cepheid; cepheid.match; cepheid.cli if hasattr(cepheid, 'cli') else 0\n"
-        "import cepheid.cli\nprint(type(cepheid.explain).__name__)"
+        "import cepheid; cepheid.match; cepheid.app if hasattr(cepheid, 'app') else 0\n"
+        "import cepheid.app.cli\nprint(type(cepheid.explain).__name__)"
     )
 
 

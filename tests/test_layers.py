@@ -37,8 +37,8 @@ def test_the_real_tree_imports_downwards() -> None:
         ("expr", "from cepheid.pattern import Query"),  # same layer, wrong order
         ("pattern", "from cepheid.semantics import matches"),
         ("errors", "from cepheid.events import Event"),
-        ("cli", "import cepheid"),
-        ("cli", "from cepheid import __version__"),
+        ("app/cli", "import cepheid"),
+        ("app/cli", "from cepheid import __version__"),
     ],
 )
 def test_an_import_that_goes_up_is_found(tmp_path: Path, module: str, text: str) -> None:
@@ -54,8 +54,8 @@ def test_an_import_that_goes_up_is_found(tmp_path: Path, module: str, text: str)
         ("semantics", "from cepheid.pattern import Query\nfrom cepheid import expr, errors"),
         ("lang/sase", "from .builder import seq\nfrom ..pattern import Query\nfrom . import zstream"),
         ("kernels/stacks", "from cepheid.codegen import source"),  # an unordered layer
-        ("cli", "from cepheid import datasets, lang\nimport cepheid.backends.local"),
-        ("__init__", "from cepheid.cli import main\nfrom .lang import parse"),
+        ("app/cli", "from cepheid import datasets, lang\nimport cepheid.engine.local"),
+        ("__init__", "from cepheid.app.cli import main\nfrom .lang import parse"),
         ("lang/__init__", "from .sase import parse\nfrom cepheid.lang import zstream"),
         ("errors", "import cepheidlike\nfrom events import x"),  # other packages are no concern
     ],
@@ -77,11 +77,11 @@ def test_a_module_without_a_layer_is_an_error_that_says_what_to_do(tmp_path: Pat
 
 
 def test_an_import_of_a_module_without_a_layer_is_an_error(tmp_path: Path) -> None:
-    (found,) = check_layers.violations(tree(tmp_path, {"cli": "from cepheid.helpers import x"}))
-    assert found == "cepheid/cli.py:1: imports `helpers`, which has no layer in tools/check_layers.py"
+    (found,) = check_layers.violations(tree(tmp_path, {"app/cli": "from cepheid.helpers import x"}))
+    assert found == "cepheid/app/cli.py:1: imports `helpers`, which has no layer in tools/check_layers.py"
 
 
 def test_the_exit_code_tells(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check_layers.main([]) == 0
-    assert check_layers.main([str(tree(tmp_path, {"errors": "import cepheid.cli"}))]) == 1
+    assert check_layers.main([str(tree(tmp_path, {"errors": "import cepheid.app.cli"}))]) == 1
     assert capsys.readouterr().out.endswith("layers: 1 violation\n")

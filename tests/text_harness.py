@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
-from cepheid import cli
-from cepheid.backends import columnar_job
-from cepheid.backends.columnar_job import ColumnJob
-from cepheid.backends.csv_columns import csv_columns
-from cepheid.backends.files import Input, Loaded, read_events
-from cepheid.backends.sources import Columns
+from cepheid.app import cli
+from cepheid.engine import columnar_job
+from cepheid.engine.columnar_job import ColumnJob
 from cepheid.errors import InputProblem
+from cepheid.io.csv_columns import csv_columns
+from cepheid.io.files import Input, Loaded, read_events
+from cepheid.io.source import Columns
 
 
 def read_by_rows(file: Path, given_type: str | None) -> Loaded | None:

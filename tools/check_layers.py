@@ -27,23 +27,10 @@ LAYERS = (
     Layer(("expr", "pattern", "checks", "core_language", "binding", "semantics"), ordered=True),
     Layer(("lang", "physical", "nfa", "explanation")),
     Layer(("optimize",)),
-    Layer(("codegen", "kernels", "acquire", "deploy")),
-    Layer(("backends",)),
-    Layer(
-        (
-            "datasets",
-            "report",
-            "demo",
-            "demo_stream",
-            "cli_options",
-            "stream_view",
-            "warm_up",
-            "cli_stream",
-            "cli",
-            "__main__",
-            "studio",
-        )
-    ),
+    Layer(("runtime", "codegen", "kernels"), ordered=True),
+    Layer(("io", "engine", "streaming", "spark")),
+    Layer(("api",)),
+    Layer(("datasets", "app", "__main__"), ordered=True),
     Layer((TOP,)),
 )
 

@@ -5,22 +5,22 @@ from typing import TYPE_CHECKING, Any
 from cepheid.version import __version__
 
 if TYPE_CHECKING:
-    from cepheid.backends.api import explain as explain
-    from cepheid.backends.api import match as match
-    from cepheid.backends.api import statistics as statistics
-    from cepheid.backends.spark.api import matches as matches
-    from cepheid.backends.spark.csv import CsvFiles as CsvFiles
-    from cepheid.backends.spark.session import session as session
-    from cepheid.backends.stream.api import stream as stream
-    from cepheid.backends.stream.output import read_output as read_output
-    from cepheid.backends.verify import Verification as Verification
-    from cepheid.backends.verify import verify as verify
+    from cepheid.api import explain as explain
+    from cepheid.api import match as match
+    from cepheid.api import statistics as statistics
     from cepheid.errors import CepheidError as CepheidError
     from cepheid.lang import parse as parse
     from cepheid.lang import to_text as to_text
     from cepheid.optimize.adapt import Adaptive as Adaptive
     from cepheid.optimize.adapt import Switch as Switch
     from cepheid.optimize.stats import Stats as Stats
+    from cepheid.spark.api import matches as matches
+    from cepheid.spark.csv import CsvFiles as CsvFiles
+    from cepheid.spark.session import session as session
+    from cepheid.spark.stream_api import stream as stream
+    from cepheid.spark.stream_output import read_output as read_output
+    from cepheid.streaming.verify import Verification as Verification
+    from cepheid.streaming.verify import verify as verify
 
 __all__ = [
     "Adaptive",
@@ -43,16 +43,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "match": "cepheid.backends.api",
-    "explain": "cepheid.backends.api",
-    "statistics": "cepheid.backends.api",
-    "matches": "cepheid.backends.spark.api",
-    "CsvFiles": "cepheid.backends.spark.csv",
-    "session": "cepheid.backends.spark.session",
-    "stream": "cepheid.backends.stream.api",
-    "read_output": "cepheid.backends.stream.output",
-    "verify": "cepheid.backends.verify",
-    "Verification": "cepheid.backends.verify",
+    "match": "cepheid.api",
+    "explain": "cepheid.api",
+    "statistics": "cepheid.api",
+    "matches": "cepheid.spark.api",
+    "CsvFiles": "cepheid.spark.csv",
+    "session": "cepheid.spark.session",
+    "stream": "cepheid.spark.stream_api",
+    "read_output": "cepheid.spark.stream_output",
+    "verify": "cepheid.streaming.verify",
+    "Verification": "cepheid.streaming.verify",
     "Adaptive": "cepheid.optimize.adapt",
     "Switch": "cepheid.optimize.adapt",
     "Stats": "cepheid.optimize.stats",

@@ -1,6 +1,6 @@
 """`python -m cepheid` is the command line."""
 
-from cepheid.cli import main
+from cepheid.app.cli import main
 
 if __name__ == "__main__":
     main()

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 from cepheid.codegen.strings import dictionary_encoded
 from cepheid.errors import InputProblem
 from cepheid.events import UNTYPED
-from cepheid.kernels import Array, Batch
-from cepheid.kernels.arrays import NULL_CODE, NULL_INT
-from cepheid.kernels.jit import entry, machine_code
 from cepheid.physical import Kind, Plan
+from cepheid.runtime.arrays import NULL_CODE, NULL_INT
+from cepheid.runtime.jit import entry, machine_code
+from cepheid.runtime.kernel import Array, Batch
 
 MASK = "\0mask"
 """The column of masks that were computed before, in Catalyst."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from cepheid import expr as ex
 from cepheid.errors import shown
-from cepheid.kernels import COUNTERS, Kernel
 from cepheid.physical import Bit, tree_text
+from cepheid.runtime.kernel import COUNTERS, Kernel
 
 _WIDEST = 118
 

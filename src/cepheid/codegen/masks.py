@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from cepheid import expr as ex
 from cepheid.codegen.columns import attribute, kind_of, number_array, types_of
 from cepheid.expr import Expr
-from cepheid.kernels import Array
 from cepheid.physical import Kind, Plan
+from cepheid.runtime.kernel import Array
 
 _ARROW = {
     "=": pc.equal,

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cepheid.kernels import Array
-from cepheid.kernels.jit import entry, instruction, machine_code, njit
+from cepheid.runtime.jit import entry, instruction, machine_code, njit
+from cepheid.runtime.kernel import Array
 
 _WORTH_COMPILING = 20_000
 _LONGEST = 15

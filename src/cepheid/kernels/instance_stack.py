@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cepheid.codegen.writer import Writer
-from cepheid.kernels import StateArray
-from cepheid.kernels.arrays import EMPTY, copy
-from cepheid.kernels.jit import njit
 from cepheid.physical import Step
+from cepheid.runtime.arrays import EMPTY, copy
+from cepheid.runtime.jit import njit
+from cepheid.runtime.kernel import StateArray
 
 NO_SIGN = (1 << 47) - 1
 """Leaves any place in an array as it is, and says that it is not negative: machine code then need not ask whether it is

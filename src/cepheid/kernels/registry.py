@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from cepheid.errors import InputProblem, NotAvailable, did_you_mean, listing, shown
-from cepheid.kernels import Kernel, any_runs, runs, stacks, tree
+from cepheid.kernels.any_runs import evaluator as any_runs
+from cepheid.kernels.runs import evaluator as runs
+from cepheid.kernels.stacks import evaluator as stacks
+from cepheid.kernels.tree import evaluator as tree
 from cepheid.optimize import lower
 from cepheid.physical import Options, Plan
+from cepheid.runtime.kernel import Kernel
 
 
 class Evaluator(Protocol):

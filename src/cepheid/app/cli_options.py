@@ -1,0 +1,81 @@
+"""Options that several commands have, and how they are read."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cepheid.engine.job import QueryText
+from cepheid.errors import InputProblem, shown
+from cepheid.io.tables import exists
+
+STANDARD = "-"
+
+Dialect = Annotated[str, typer.Option(help="The language: auto, sase, sase+, zstream, eql or ced.")]
+QueryArgument = Annotated[
+    str, typer.Argument(metavar="QUERY", help="A file that holds the query, or the query itself, or - for stdin.")
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="[TYPE=]PATH",
+        help="Events: a .parquet, .csv or .jsonl file, a directory of them, or a quoted glob; may be repeated. "
+        "With TYPE= every row is an event of that type.",
+    ),
+]
+Backend = Annotated[str, typer.Option(help="What runs the query: reference, local or spark.")]
+TypeColumn = Annotated[str, typer.Option(help="The column that holds an event's type.")]
+TimeColumn = Annotated[str, typer.Option(help="The column that holds an event's time: integers, or ISO 8601.")]
+TimeUnit = Annotated[
+    str, typer.Option(help="What an integer time column counts: us, ms, s, min, h, d or w. Timestamps need none.")
+]
+Adaptive = Annotated[
+    bool,
+    typer.Option("--adaptive", help="Change the plan when rates or selectivities do (queries with WITHIN only)."),
+]
+Statistics = Annotated[
+    str | None,
+    typer.Option("--stats", metavar="FILE", help="What is known about the events, as JSON: rates, selectivities."),
+]
+Params = Annotated[
+    list[str] | None,
+    typer.Option("--param", "-p", metavar="NAME=VALUE", help="A value for a parameter of the query; may be repeated."),
+]
+
+
+def read_params(given: list[str] | None) -> dict[str, Any]:
+    """Numbers, true, false and null as in JSON; all else is a string, with or without double quotes."""
+    params: dict[str, Any] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise InputProblem(f"`{shown(text)}` gives no parameter a value", expected="NAME=VALUE")
+        try:
+            read = json.loads(value, parse_constant=str)
+        except (ValueError, RecursionError):
+            read = value
+        params[name] = read if isinstance(read, str | int | float | None) else value
+    return params
+
+
+def query_argument(argument: str, dialect: str) -> QueryText:
+    if argument == STANDARD or (exists(argument) and Path(argument).is_file()):
+        return read_query(argument, dialect)
+    return QueryText(argument, "query", dialect)
+
+
+def read_query(path: str, dialect: str) -> QueryText:
+    try:
+        content = sys.stdin.buffer.read() if path == STANDARD else Path(path).read_bytes()
+        return QueryText(content.decode("utf-8-sig"), "stdin" if path == STANDARD else path, dialect)
+    except UnicodeDecodeError as problem:
+        raise InputProblem(f"`{shown(path, 200)}` is not UTF-8 text (byte {problem.start})") from problem
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise InputProblem(f"cannot read the query file `{shown(path, 200)}`: {reason}") from problem

@@ -1,0 +1,170 @@
+"""The commands `stream` and `state`: queries over files that appear in a directory, and what their streams hold."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from cepheid.app import report
+from cepheid.app.cli_options import Adaptive, Dialect, Params, TimeColumn, TimeUnit, TypeColumn, read_params, read_query
+from cepheid.engine.job import QueryText
+from cepheid.errors import InputProblem, shown
+
+if TYPE_CHECKING:
+    from cepheid.spark.stream import RunningStream
+
+AUTO = "auto"
+
+QueryFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FILE",
+        help="The query, in a file; may be repeated: all queries share one pass, each with a directory of output "
+        "named after its file.",
+    ),
+]
+
+
+def stream_command(
+    input: Annotated[
+        str, typer.Option("--input", "-i", metavar="DIR", help="Where files of events appear: Parquet or JSON Lines.")
+    ],
+    checkpoint: Annotated[
+        str, typer.Option(metavar="DIR", help="Where the stream goes on after a stop or a crash; one for each stream.")
+    ],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Where matches go, a file per batch.")],
+    query_file: QueryFiles = None,
+    query: Annotated[str | None, typer.Option(metavar="TEXT", help="The query itself.")] = None,
+    late_output: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where late events go; beside the output unless told otherwise.")
+    ] = None,
+    reject_output: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where rows go that are no events; beside the output as well.")
+    ] = None,
+    watermark: Annotated[
+        str, typer.Option(help="How much older than the latest event one may be that comes: 10min, or 500 ticks.")
+    ] = "0",
+    files_per_batch: Annotated[int | None, typer.Option(min=1, help="At most so many files in one batch.")] = None,
+    available_now: Annotated[bool, typer.Option(help="Stop when all files that are there have been read.")] = False,
+    end_of_time: Annotated[
+        bool,
+        typer.Option(
+            help="With --available-now: also give out what would come if no event came any more, in files named "
+            "end-of-time, which are taken back when the stream goes on."
+        ),
+    ] = True,
+    format: Annotated[str, typer.Option(help="Of the output: parquet, jsonl, or auto for that of the input.")] = AUTO,
+    interval: Annotated[str | None, typer.Option(help="Wait so long between batches, such as '10 seconds'.")] = None,
+    dialect: Dialect = "auto",
+    type_column: TypeColumn = "type",
+    time_column: TimeColumn = "ts",
+    time_unit: TimeUnit = "ms",
+    param: Params = None,
+    adaptive: Adaptive = False,
+    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
+) -> None:
+    """Find the matches of queries in a stream of files, exactly once, until stopped.
+
+    Events wait until the watermark has passed them, so that any order within it gives the same matches. Later ones go
+    to the late output. After a stop or a crash the same command goes on where the stream was.
+    """
+    from cepheid.app.stream_view import View
+    from cepheid.spark.directory import Directories, DirectoryStream
+    from cepheid.spark.spool import Watch
+
+    written = _queries(query_file, query, dialect)
+    places = Directories(input, checkpoint, output, late_output, reject_output, format)
+    prepared = DirectoryStream.of(
+        {name: text.parse() for name, text in written.items()},
+        places,
+        watermark=watermark,
+        columns=(type_column, time_column),
+        time_unit=time_unit,
+        params=read_params(param),
+        files_per_batch=files_per_batch,
+        master=master,
+        adaptive=adaptive,
+    )
+    console = Console(stderr=True, highlight=False)
+    for note in prepared.plan.notes():
+        report.say(console, note)
+    with View(console, prepared.plan.time.clock) as view:
+        running = prepared.start(available_now=available_now, interval=interval, tell=view.tell)
+        if available_now:
+            _wait(running, lambda: None)
+        else:
+            with Watch(prepared.spool) as watch:
+                _wait(running, watch.require)
+    for line in _summary(running, available_now and end_of_time, places):
+        report.say(console, line)
+
+
+def _queries(files: list[str] | None, text: str | None, dialect: str) -> dict[str, QueryText]:
+    if bool(files) == (text is not None):
+        raise InputProblem(
+            "there are two queries" if files else "there is no query", expected="--query-file FILE or --query TEXT"
+        )
+    if text is not None:
+        return {"query": QueryText(text, "query", dialect)}
+    named: dict[str, QueryText] = {}
+    for path in files or ():
+        name = Path(path).stem
+        if name in named:
+            raise InputProblem(f"two queries would be called `{shown(name)}`", hint="rename one of the files")
+        named[name] = read_query(path, dialect)
+    return named
+
+
+def _wait(running: RunningStream, require: Callable[[], None]) -> None:
+    """Until the stream ends; an interrupt ends it, and so does a problem that `require` raises."""
+
+    def stop(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        while not running.wait(1):
+            require()
+    except KeyboardInterrupt:
+        running.stop()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _summary(running: RunningStream, to_the_end: bool, places: Any) -> list[str]:
+    tally = running.tally
+    lines = [
+        f"{name}: {report.count(number, 'match', 'matches')} in {places.matches(name, len(tally.matches))}"
+        for name, number in tally.matches.items()
+    ]
+    if to_the_end:
+        lines += [
+            f"{name}: {report.count(number, 'match', 'matches')} more if no event comes any more"
+            for name, number in running.end_time().items()
+        ]
+    lines.append(f"{report.count(tally.batches, 'batch', 'batches')}, {report.count(tally.late, 'late event')}")
+    lines += [f"{name}: the plan of a bucket changed {switch}" for name, switch in tally.switches]
+    if tally.late:
+        lines.append(f"late events are in {places.late}")
+    if tally.rejects:
+        lines.append(f"{report.count(tally.rejects, 'row')} rejected; see {places.rejects}")
+    return lines
+
+
+def state_command(
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The directory given to stream.")],
+    keys: Annotated[int, typer.Option(min=0, help="How many keys to list, those with most events first.")] = 20,
+    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
+) -> None:
+    """What a stream keeps: its buckets and keys, how much of each, and its oldest event."""
+    from cepheid.app.stream_view import state_lines
+    from cepheid.spark.inspect import read_state
+    from cepheid.spark.session import session
+
+    for line in state_lines(read_state(checkpoint, session(master)), keys):
+        typer.echo(line)

@@ -1,0 +1,173 @@
+"""The second half of the tour: a stream whose driver is killed in the middle and started again, held to batch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import rmtree
+
+import numpy as np
+import pyarrow as pa
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from cepheid import datasets
+from cepheid.api import match
+from cepheid.app import report
+from cepheid.errors import CepheidError
+from cepheid.io.matches import dumps, make_directory
+from cepheid.spark.places import LocalPlace
+from cepheid.spark.stream_output import read_output
+
+FILES, EVENTS_A_FILE = 16, 2_000
+DISORDER = 300
+"""How much later than a newer event one may come, in ticks."""
+KILLED_AFTER = 6
+"""Batches."""
+_LOOK_EVERY = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where the stream plays."""
+
+    directory: Path
+
+    @property
+    def events(self) -> Path:
+        return self.directory / "events"
+
+    @property
+    def query(self) -> Path:
+        return self.directory / "query.sase"
+
+    @property
+    def matches(self) -> Path:
+        return self.directory / "matches"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.directory / "checkpoint"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "driver.log"
+
+    def command(self) -> list[str]:
+        named = {
+            "--query-file": self.query,
+            "--input": self.events,
+            "--checkpoint": self.checkpoint,
+            "--output": self.matches,
+        }
+        words = [word for name, path in named.items() for word in (name, str(path))]
+        return ["stream", *words, "--watermark", str(DISORDER), "--files-per-batch", "1", "--available-now"]
+
+    def batches(self) -> int:
+        """How many are complete: Spark notes the number of each, and forgets old ones."""
+        return max((int(name) + 1 for name in LocalPlace(self.checkpoint / "commits").names()), default=0)
+
+    def found(self) -> int:
+        return read_output(str(self.matches)).num_rows if LocalPlace(self.matches).names() else 0
+
+
+def show_stream(directory: Path, query: str, console: Console) -> None:
+    """Everything that is in the directory is replaced."""
+    stage = Stage(directory)
+    console.rule("A stream, killed and started again", align="left")
+    rmtree(directory, ignore_errors=True)
+    make_directory(directory)
+    stage.query.write_text(query, encoding="utf-8")
+    events = datasets.retail(FILES * EVENTS_A_FILE, tags=2_000, seed=2)
+    _write_out_of_order(events, stage.events)
+    report.say(
+        console, f"{events.num_rows:,} readings in {FILES} files, out of order, each up to {DISORDER} ticks late.\n"
+    )
+    report.say(console, f"$ cepheid {' '.join(stage.command())}", "green")
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"), console=console
+    ) as bar:
+        task = bar.add_task("starting", total=FILES, told="")
+        with _driver(stage) as driver:
+            _follow(driver, stage, bar, task, until=KILLED_AFTER)
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+        told = f"kill -9 of the driver, process {driver.pid}: {_standing(stage)}"
+        bar.console.print(f"[bold red]{told}[/]")
+        bar.console.print("[green]$ the same command again[/]")
+        bar.update(task, description="starting again")
+        with _driver(stage) as driver:
+            _follow(driver, stage, bar, task, until=None)
+    report.say(console, f"The stream has ended: {_standing(stage)}.")
+    _compare(stage, query, events, console)
+
+
+def _write_out_of_order(events: pa.Table, directory: Path) -> None:
+    make_directory(directory)
+    delay = np.random.default_rng(3).integers(0, DISORDER, events.num_rows)
+    arriving = events.take(np.argsort(np.asarray(events["ts"]) + delay, kind="stable"))
+    for number in range(FILES):
+        datasets.write(arriving.slice(number * EVENTS_A_FILE, EVENTS_A_FILE), directory / f"part-{number:03d}.parquet")
+
+
+@contextmanager
+def _driver(stage: Stage) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of its own, with children of its own, none of which outlives the tour."""
+    with stage.log.open("ab") as log:
+        words = [sys.executable, "-P", "-m", "cepheid", *stage.command()]
+        process = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _follow(driver: subprocess.Popen[bytes], stage: Stage, bar: Progress, task: TaskID, until: int | None) -> None:
+    """Until so many batches are complete, or the stream has ended."""
+    seen = 0
+    while True:
+        ended, done = driver.poll() is not None, stage.batches()
+        if done > seen:
+            seen = done
+            bar.update(task, completed=min(done, FILES), description="streaming", told=_standing(stage))
+        if until is not None and done >= until and not ended:
+            return
+        if ended and (driver.returncode != 0 or until is not None):
+            last = stage.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:]
+            raise CepheidError(
+                "the stream ended by itself: " + " ".join(last), hint=f"all that it said is in {stage.log}"
+            )
+        if ended:
+            return
+        time.sleep(_LOOK_EVERY)
+
+
+def _standing(stage: Stage) -> str:
+    return f"{report.count(stage.batches(), 'batch', 'batches')} done, {stage.found():,} matches written"
+
+
+def _compare(stage: Stage, query: str, events: pa.Table, console: Console) -> None:
+    stream, batch = _rows(read_output(str(stage.matches))), _rows(match(query, events))
+    lost, twice = batch - stream, stream - batch
+    if lost or twice:
+        raise CepheidError(f"{lost.total()} matches of batch were lost, {twice.total()} were not in batch")
+    report.say(
+        console,
+        f"The same query over the same events in batch: {batch.total():,} matches, the very same. "
+        "None was lost, none came twice.",
+        "bold",
+    )
+
+
+def _rows(table: pa.Table) -> Counter[str]:
+    return Counter(dumps(row) for row in table.to_pylist())

@@ -1,0 +1,136 @@
+"""What the command line tells people: summaries, warnings, rejects and small tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cepheid.errors import shown
+from cepheid.events import MICROSECONDS, Clock, Duration
+from cepheid.expr import OccursWithin, walk
+from cepheid.io.files import Reject
+from cepheid.io.matches import dumps
+from cepheid.pattern import Conj, Kleene, Query, Role, Seq, Timer, roles
+from cepheid.pattern import walk as walk_pattern
+from cepheid.physical import REFERENCE, Plan
+
+if TYPE_CHECKING:
+    from cepheid.optimize.adapt import Switch
+
+FIRST_FEW = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What there is to say about a run."""
+
+    query: Query
+    events: int
+    matches: int
+    rejects: int
+    clock: Clock
+    time_column: str
+    plan: Plan | None = None
+    switches: Sequence[Switch] = ()
+
+
+def say(console: Console, text: str, style: str = "") -> None:
+    """Text of users is text: no markup, no highlighting, no wrapping that would break a caret line."""
+    console.print(Text(text, style), soft_wrap=True)
+
+
+def summary(ran: Ran, rejects_at: str | None) -> Iterator[str]:
+    """The lines at the end of a run."""
+    found = count(ran.matches, "match", "matches")
+    yield f"{count(ran.events, 'event')} read, {found}, {count(ran.rejects, 'reject')}"
+    if rejects_at is not None and ran.rejects:
+        yield f"the rejects and their reasons are in {rejects_at}"
+    used = sorted({str(d) for d in durations(ran.query) if d.unit in MICROSECONDS})
+    if used and not ran.clock.is_timestamp and ran.clock.unit is not None:
+        yield (
+            f"`{ran.time_column}` is an integer column, taken to count {ran.clock.unit} for {', '.join(used)} "
+            f"(--time-unit says otherwise)"
+        )
+    if ran.plan is not None:
+        yield evaluator_line(ran.plan)
+    for switch in ran.switches:
+        yield f"the plan changed {switch}"
+
+
+def evaluator_line(plan: Plan) -> str:
+    """Which evaluator found the matches; why it was the oracle, if it was."""
+    if plan.evaluator != REFERENCE:
+        return f"evaluated by the compiled evaluator `{plan.evaluator}`"
+    why = f": {'; '.join(plan.reasons)}" if plan.reasons else ""
+    return f"evaluated by the reference evaluator, which is slow{why}"
+
+
+def durations(query: Query) -> Iterator[Duration]:
+    """Every length of time that a query and the queries it is made of speak of."""
+    if query.window is not None:
+        yield query.window
+    for node in walk_pattern(query.pattern):
+        if isinstance(node, Seq | Conj) and node.window is not None:
+            yield node.window
+        elif isinstance(node, Timer):
+            yield node.delay
+    for predicate in query.where:
+        yield from (node.duration for node in walk(predicate) if isinstance(node, OccursWithin))
+    for item in query.inputs:
+        if isinstance(item, Query):
+            yield from durations(item)
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def reject_lines(rejects: Sequence[Reject]) -> Iterator[str]:
+    """The first few rejects, for a terminal."""
+    for reject in rejects[:FIRST_FEW]:
+        yield f"rejected: {reject.source}, row {reject.line}: {reject.reason}: {shown(reject.raw, 80)}"
+    if len(rejects) > FIRST_FEW:
+        yield f"rejected: {len(rejects) - FIRST_FEW} more (--rejects PATH writes all of them)"
+
+
+def variable_lines(query: Query) -> Iterator[str]:
+    found = roles(query.pattern)
+    width = max(len(var) for var in found)
+    for var, role in found.items():
+        yield f"  {var.ljust(width)}  {_role_text(role)}"
+
+
+def _role_text(role: Role) -> str:
+    event_class = role.event_class
+    kind = " or ".join(event_class.types) or ("the type of that name, or any" if event_class.by_name else "any event")
+    many = f", {_times(role.kleene)}" if role.kleene is not None else ", repeated" if role.iterated else ""
+    return kind + many + (", must not occur" if role.negated else "")
+
+
+def _times(kleene: Kleene) -> str:
+    if kleene.high is None:
+        return f"{kleene.low} or more"
+    return str(kleene.low) if kleene.low == kleene.high else f"{kleene.low} to {kleene.high}"
+
+
+def row_table(rows: Sequence[Mapping[str, object]]) -> Table:
+    """A few matches, as they are written, in a table."""
+    table = Table(show_edge=False, pad_edge=False)
+    for name in rows[0] if rows else ():
+        table.add_column(Text(name), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(shown(_cell(value), 72)) for value in row.values()))
+    return table
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{name}={_cell(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        return count(len(value), "event") if value and isinstance(value[0], dict) else dumps(value)
+    return value if isinstance(value, str) else dumps(value)

@@ -1,0 +1,1 @@
+"""Prepares a query for its input and runs it."""

@@ -1,0 +1,281 @@
+"""A stream whose plan is exchanged while it runs (ZStream §5.3).
+
+The events that a later match may depend on are kept. To switch, the new kernel starts from nothing, goes through the
+kept events with its matches suppressed, since the old kernel gave them, and takes over. That neither loses nor repeats
+a match, because every kernel gives a match with the event that completes it, or once time has passed its window.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from cepheid.codegen.columns import Encoder
+from cepheid.codegen.compile import is_ready
+from cepheid.engine.observation import Observer
+from cepheid.engine.prepare import Prepared
+from cepheid.engine.stepping import PATIENCE, Stepper, encoder_for, without_compiling
+from cepheid.kernels.registry import kernel_for
+from cepheid.optimize.adapt import Decision, Policy, Switch, horizon, same_work
+from cepheid.optimize.stats import RunningStats, Stats
+from cepheid.physical import Plan
+from cepheid.runtime.kernel import COUNTERS, Array, Batch, Kernel, Positions, State
+
+_log = logging.getLogger("cepheid.adaptation")
+
+Listener = Callable[[Switch], None]
+
+_STEP = 0.001
+"""The seconds that a kernel works at a stretch, at the pace so far: it may be slower all at once, and is to be stopped
+then."""
+ENOUGH = 1_024
+"""How many events a look needs: fewer say little."""
+_SLOWER = 2.0
+"""A kernel that is so many times slower than at the last look has met something new, which is looked at at once."""
+_PAUSE = 60.0
+"""How much longer kernels work between two looks than the last look took."""
+
+_wasted: dict[str, float] = {}
+"""The seconds that this process has lost because the kernel of this source was not compiled: a query that is run again
+and again is worth compiling in the end."""
+
+
+def unheard(switch: Switch) -> None:
+    """Nobody listens to switches; the log has them."""
+
+
+class Kernels:
+    """The kernels of one query's plans. One that was made stays, compiled or not."""
+
+    def __init__(self, *made: Kernel) -> None:
+        self.made = list(made)
+
+    def of(self, plan: Plan) -> Kernel:
+        for kernel in self.made:
+            if same_work(kernel.plan, plan):
+                return kernel
+        self.made.append(kernel_for(plan))
+        return self.made[-1]
+
+
+@dataclass(slots=True)
+class Watch:
+    """What a stream looked like when its plan was chosen, what it looks like now, and what is to be done about it."""
+
+    policy: Policy
+    bases: tuple[Plan, ...]
+    """The query's plans, one for each evaluator that may run it."""
+    planned_with: Stats
+    running: RunningStats
+    observer: Observer
+
+    @classmethod
+    def start(cls, policy: Policy, bases: tuple[Plan, ...], stats: Stats) -> Watch:
+        """The first of the plans is the one at hand."""
+        return cls(policy, bases, stats, RunningStats(policy.observations), Observer(bases[0]))
+
+    def observe(self, events: pa.RecordBatch, encoded: Batch) -> None:
+        """What is new is looked at a second time, thoroughly: a plan may be chosen by it."""
+        last = self.observer.last
+        self.running = self.running.observed(self.observer.observe(events, encoded))
+        if len(self.running.observations) == 1:
+            self.observer.last = last
+            known = self.observer.observe(events, encoded, thoroughly=True)
+            self.running = RunningStats(self.running.length, (known,))
+
+    def decide(self, plan: Plan) -> Decision:
+        """Which plan is to go on, by what was observed."""
+        decision = self.policy.decide(plan, self.planned_with, self.running.average, self.bases)
+        if decision.drift is not None and same_work(plan, decision.plan):
+            self.planned_with = self.running.average  # the plan is the best for these statistics too
+        return decision
+
+    def follow(self, decision: Decision) -> None:
+        """The plan has changed."""
+        self.planned_with = self.running.average
+        self.observer = Observer(decision.plan, self.observer.last)
+
+
+def told(switch: Switch, listener: Listener = unheard) -> Switch:
+    _log.info("the plan changes %s", switch)
+    listener(switch)
+    return switch
+
+
+def caught_up(kernel: Kernel, first: int, kept: Iterable[pa.RecordBatch]) -> tuple[State, Encoder]:
+    """A kernel's state after the kept events, of which the first has position `first`; their matches are dropped."""
+    encoder, state = encoder_for(kernel), kernel.initial()
+    encoder.rows = first
+    for batch in kept:
+        state, _ = kernel.step(state, encoder.encode(batch))
+    return state, encoder
+
+
+def carry_counters(before: State, after: State) -> None:
+    """No event or match counts twice; records made and predicates tested are those of the kernel at hand."""
+    for number, name in enumerate(COUNTERS):
+        if name in ("events", "dropped_by_mask", "matches"):
+            after[0][number] = before[0][number]
+        elif name == "peak_retained":
+            after[0][number] = max(after[0][number], before[0][number])
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A batch that may still matter, the position of its first event, and where its events lie in the window's
+    measure."""
+
+    first: int
+    places: Array
+    events: pa.RecordBatch
+
+    def after(self, place: int) -> _Kept:
+        """Without the events before a place."""
+        cut = int(np.searchsorted(self.places, place))
+        return _Kept(self.first + cut, self.places[cut:], self.events.slice(cut))
+
+
+@dataclass(slots=True)
+class AdaptiveStepper(Stepper):
+    """One stream through the kernels of one query, whichever is best at the moment."""
+
+    watch: Watch = field(kw_only=True)
+    kernels: Kernels = field(kw_only=True)
+    reach: int = field(kw_only=True)
+    """How far back, in the window's measure, the events lie that another plan needs."""
+    listener: Listener = unheard
+    kept: deque[_Kept] = field(default_factory=deque)
+    looked: float | None = None
+    """How long the kernels had worked when the stream was last looked at."""
+    look: float = math.inf
+    """The least seconds that a look took: some are slow by chance."""
+    pause: float = 0.0
+    """How long they work until the next look: the longer a look takes, the longer."""
+    stretch: int = 0
+    """How many events a kernel is given at once, about."""
+    pace: float = 0.0
+    """Events a second, lately."""
+    pace_then: float = 0.0
+    """Events a second, right after the last look."""
+    wanted: Decision | None = None
+    """A switch that would have to be compiled first."""
+
+    def step(self, batch: pa.RecordBatch, piece: int | None = None) -> Iterator[Positions]:
+        encoded, at = self.encoder.encode(batch), 0
+        while at < batch.num_rows:
+            size = self._stretch(batch.num_rows - at, piece)
+            events, stretch = batch.slice(at, size), encoded.cut(at, at + size)
+            if self._is_time_to_look(len(stretch)):
+                if self._look(events, stretch):
+                    batch, at = batch.slice(at), 0
+                    encoded = self.encoder.encode(batch)
+                    stretch = encoded.cut(0, size)
+            else:
+                self.watch.observer.pass_over(stretch)
+            at += events.num_rows
+            self._keep(stretch, events)
+            began = self.worked
+            yield from self.step_encoded(stretch, piece)
+            took = self.worked - began
+            self.pace = len(stretch) / took if took else 0.0
+            self.pace_then = self.pace_then or self.pace
+            if self.wanted is not None:
+                source = self.kernels.of(self.wanted.plan).source
+                share = 1.0 - self.wanted.cost_after / self.wanted.cost_before
+                _wasted[source] = _wasted.get(source, 0.0) + took * share
+
+    def _stretch(self, events: int, piece: int | None) -> int:
+        """How many of the next events a kernel is given until the clock is looked at again. Stretches are alike as long
+        as the pace is, since room for matches is made by what the last stretch (or piece of it) needed."""
+        fitting = int(self.pace * min(self.pause, _STEP))
+        if not self.stretch or not self.stretch / 2 <= fitting <= 2 * self.stretch:
+            self.stretch = max(self.watch.policy.observed_every, fitting)
+        alike = math.ceil(events / math.ceil(events / self.stretch))
+        return alike if piece is None or alike < piece else alike - alike % piece
+
+    def _is_time_to_look(self, events: int) -> bool:
+        """Whether to look at the next so many events."""
+        if self.looked is None:
+            return True
+        if events < min(self.watch.policy.observed_every, ENOUGH):
+            return False
+        return self.worked - self.looked >= self.pause or self.pace_then > _SLOWER * self.pace
+
+    def _look(self, events: pa.RecordBatch, encoded: Batch) -> bool:
+        """Look at the events that are next, and change the plan if that is better: whether it was changed, so that they
+        must be encoded again for the new one."""
+        began = time.thread_time()
+        self.watch.observe(events, encoded)
+        self.look = took = min(self.look, time.thread_time() - began)
+        decision = self.watch.decide(self.kernel.plan)
+        unchanged = same_work(self.kernel.plan, decision.plan)
+        self.wanted = None
+        if not unchanged and not self._is_worth_it(decision):
+            self.wanted = decision
+            took = time.thread_time() - began  # the next look will search again
+        least = self.watch.policy.seconds_between
+        self.pause = max(least, _PAUSE * took) if least else 0.0
+        self.looked, self.pace_then = self.worked, 0.0
+        if unchanged or self.wanted is not None:
+            return False
+        self._switch(decision, encoded.first)
+        return True
+
+    def _is_worth_it(self, decision: Decision) -> bool:
+        """A kernel that has to be compiled first is worth it once waiting for it is no longer than what was lost
+        without it: nobody knows how much of the stream is still to come."""
+        if self.interpreting or math.isnan(decision.cost_before):
+            return True
+        kernel = self.kernels.of(decision.plan)
+        wasted = _wasted.get(kernel.source, 0.0)
+        return wasted > PATIENCE or is_ready(kernel.function) or not is_ready(self.compiled.function)
+
+    def _switch(self, decision: Decision, events: int) -> None:
+        switch = Switch.of(events, self.kernel.plan, decision)
+        self.compiled = self.kernels.of(decision.plan)
+        self.kernel = without_compiling(self.compiled) if self.interpreting else self.compiled
+        kept = self._replayed()
+        state, self.encoder = caught_up(self.kernel, kept[0].first if kept else events, (k.events for k in kept))
+        carry_counters(self.state, state)
+        self.state = state
+        self.watch.follow(decision)
+        told(switch, self.listener)
+
+    def _keep(self, encoded: Batch, events: pa.RecordBatch) -> None:
+        self.kept.append(_Kept(encoded.first, encoded.measure, events))
+        oldest = self._oldest()
+        while self.kept[0].places[-1] < oldest:
+            self.kept.popleft()
+
+    def _oldest(self) -> int:
+        """The place of the oldest event that another plan needs."""
+        return int(self.kept[-1].places[-1]) - self.reach
+
+    def _replayed(self) -> list[_Kept]:
+        return [kept.after(self._oldest()) for kept in self.kept]
+
+
+def stepper_for(prepared: Prepared, kernel: Kernel, expected: int | None, listener: Listener = unheard) -> Stepper:
+    """`expected` is the number of events, where it is known."""
+    if prepared.adaptive is None:
+        return Stepper.start(kernel, expected)
+    plain = Stepper.start(kernel, expected)
+    return AdaptiveStepper(
+        plain.kernel,
+        plain.state,
+        plain.encoder,
+        plain.compiled,
+        plain.interpreting,
+        plain.spent,
+        watch=Watch.start(prepared.adaptive, prepared.plans, prepared.stats),
+        kernels=Kernels(kernel),
+        reach=horizon(kernel.plan),
+        listener=listener,
+    )

@@ -1,0 +1,206 @@
+"""Positions to output: the rows of the events that a match is made of, or the columns that the query returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cepheid import expr as ex
+from cepheid.codegen.columns import attribute
+from cepheid.engine.layout import arrow_value, match_schema
+from cepheid.engine.positions import Found
+from cepheid.engine.prepare import Prepared
+from cepheid.events import UNTYPED, Event
+from cepheid.expr import At, Attr, Binding, Env, Expr, Whole
+from cepheid.io.matches import END, START, Presenter, column_names
+from cepheid.io.rows import Rows, events_of
+from cepheid.pattern import Role
+from cepheid.runtime.kernel import Array
+
+
+@dataclass(frozen=True, slots=True)
+class OutputColumn:
+    """One column of the output: what it shows of a match, and its Arrow type (known before anything runs)."""
+
+    name: str
+    type: pa.DataType
+    shows: Expr | None
+    """An event, an attribute or any other expression; None for the start and the end of the match."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gatherer:
+    """Makes the output of a query from rows of its input. `attributes` are the columns of the input that an event of
+    each variable shows."""
+
+    prepared: Prepared
+    input: pa.Schema
+    time_column: str
+    attributes: Mapping[str, tuple[str, ...]]
+    columns: tuple[OutputColumn, ...]
+
+    @classmethod
+    def of(
+        cls, prepared: Prepared, input: pa.Schema, time_column: str, attributes: Mapping[str, tuple[str, ...]]
+    ) -> Gatherer:
+        query, variables = prepared.query, prepared.variables
+        layout = {name: dict(flat_fields(input)) for name in prepared.schema.types}
+        known = match_schema(query, prepared.schema, prepared.clock, layout)
+        returned = {column.name: column.expr for column in query.output or ()}
+        columns = []
+        for name in column_names(query):
+            shows = None if name in (START, END) else returned.get(name, Whole(name))
+            if shows is None:
+                kind = input.field(time_column).type
+            elif isinstance(shows, Whole) and shows.var in variables:
+                kind = _events_type(input, attributes[shows.var], variables[shows.var])
+            else:
+                kind = known.field(name).type
+            columns.append(OutputColumn(name, kind, shows))
+        return cls(prepared, input, time_column, attributes, tuple(columns))
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([(column.name, column.type) for column in self.columns])
+
+    def needed(self) -> list[str]:
+        """The columns of the input that the output shows or is computed from."""
+        wanted: dict[str, None] = {}
+        for node in (node for column in self.columns if column.shows is not None for node in ex.walk(column.shows)):
+            if isinstance(node, Whole):
+                wanted.update(dict.fromkeys(self.attributes.get(node.var, ())))
+            elif isinstance(node, Attr | ex.Aggregate) and node.name is not None:
+                wanted.update(dict.fromkeys(owner(node.name, self.input)))
+        return list(wanted)
+
+    def table(self, found: Found, rows: Rows) -> pa.RecordBatch:
+        """One row for each match."""
+        arrays: list[pa.Array] = []
+        computed = self._computed([c for c in self.columns if not self._is_fetched(c)], found, rows)
+        for column in self.columns:
+            match column.shows:
+                case None:
+                    array = as_time(found.start if column.name == START else found.end, column.type)
+                case _ if column.name in computed:
+                    array = computed[column.name]
+                case Whole(var=var):
+                    array = self._events(found.variables[var], self.attributes[var], rows)
+                case Attr() as attr:
+                    owners = owner(attr.name, self.input)
+                    array = attribute(rows.take(owners, self._one_event(found, attr)), attr.name)
+            arrays.append(array if array.type == column.type else array.cast(column.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _events(self, positions: pa.Array, names: Sequence[str], rows: Rows) -> pa.Array:
+        many = pa.types.is_list(positions.type)
+        flat = positions.flatten() if many else positions
+        batch = rows.take(names, flat)
+        mask = flat.is_null() if flat.null_count else None
+        events = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema), mask=mask)
+        return _relisted(positions, events) if many else events
+
+    def _is_fetched(self, column: OutputColumn) -> bool:
+        """Whether the column is the rows of events, or a column of them."""
+        match column.shows:
+            case None:
+                return True
+            case Whole(var=var):
+                return var in self.attributes
+            case Attr(var=var, name=name, at=at):
+                known = name in self.input.names or (name.count(".") == 1 and bool(owner(name, self.input)))
+                return var in self.attributes and at is not At.ALL and known
+            case _:
+                return False
+
+    def _one_event(self, found: Found, attr: Attr) -> pa.Array:
+        """The position of the one event that the attribute is read from."""
+        positions = found.variables[attr.var]
+        if not pa.types.is_list(positions.type):
+            return positions
+        offsets = np.asarray(positions.offsets)
+        starts, ends = offsets[:-1], offsets[1:]
+        at = starts if attr.at is At.FIRST else ends - 1
+        empty = (starts == ends) | np.asarray(positions.is_null())
+        return positions.values.take(pa.array(at, mask=empty))
+
+    # --- expressions --------------------------------------------------------------------------------------------------
+
+    def _computed(self, columns: Sequence[OutputColumn], found: Found, rows: Rows) -> dict[str, pa.Array]:
+        """The columns that are more than an event or an attribute, match by match."""
+        if not columns:
+            return {}
+        events = self._events_by_position(found, rows)
+        show = Presenter(self.time_column, self.prepared.clock)
+        values: dict[str, list[Any]] = {column.name: [] for column in columns}
+        for bound in _bindings(found, events):
+            env = Env(bound, {}, self.prepared.clock)
+            for column in columns:
+                assert column.shows is not None
+                value = ex.value_or_null(column.shows, env)
+                values[column.name].append(arrow_value(value, column.type, show))
+        return {column.name: pa.array(values[column.name], column.type) for column in columns}
+
+    def _events_by_position(self, found: Found, rows: Rows) -> dict[int, Event]:
+        columns = [c.flatten() if pa.types.is_list(c.type) else c for c in found.variables.values()]
+        wanted = pc.drop_null(pa.concat_arrays(columns)).unique()
+        positions = wanted.to_pylist()
+        ticks = rows.ticks(np.asarray(wanted)).tolist()
+        # What an expression reads of an event does not depend on the event's type.
+        events = events_of(
+            rows.take(self.needed(), wanted), [UNTYPED] * len(positions), ticks, positions, self.time_column
+        )
+        return dict(zip(positions, events, strict=True))
+
+
+def _bindings(found: Found, events: Mapping[int, Event]) -> Iterator[dict[str, Binding]]:
+    columns = {var: column.to_pylist() for var, column in found.variables.items()}
+    for number in range(len(found.start)):
+        bound: dict[str, Binding] = {}
+        for var, positions in columns.items():
+            at = positions[number]
+            bound[var] = tuple(events[p] for p in at) if isinstance(at, list) else None if at is None else events[at]
+        yield bound
+
+
+def _relisted(positions: pa.ListArray, values: pa.Array) -> pa.ListArray:
+    """The values in lists as long as those of the positions (null where they are)."""
+    lengths = positions.value_lengths().fill_null(0)
+    offsets = np.concatenate([[0], np.cumsum(np.asarray(lengths))])
+    mask = positions.is_null() if positions.null_count else None
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, mask=mask)
+
+
+def _events_type(input: pa.Schema, names: Sequence[str], role: Role) -> pa.DataType:
+    one = pa.struct([input.field(name) for name in names])
+    return pa.list_(one) if role.binds_many else one
+
+
+def as_time(ticks: Array, kind: pa.DataType) -> pa.Array:
+    """Ticks in the type of the time column."""
+    array = pa.array(ticks, pa.int64())
+    if pa.types.is_timestamp(kind):
+        return array.cast(pa.timestamp("us", kind.tz)).cast(kind, safe=False)
+    return array.cast(pa.timestamp("us")).cast(kind, safe=False) if pa.types.is_date(kind) else array.cast(kind)
+
+
+def flat_fields(schema: pa.Schema) -> Iterator[tuple[str, pa.DataType]]:
+    """The attributes that a schema's columns are: structs by dotted names."""
+    stack = [(field.name, field.type) for field in reversed(list(schema))]
+    while stack:
+        name, kind = stack.pop()
+        if pa.types.is_struct(kind):
+            stack.extend((f"{name}.{inner.name}", inner.type) for inner in reversed(list(kind)))
+        else:
+            yield name, kind
+
+
+def owner(attribute_name: str, schema: pa.Schema) -> list[str]:
+    """The column that an attribute is, or is inside of; none where there is no such column."""
+    parts = attribute_name.split(".")
+    prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return [prefix for prefix in prefixes if prefix in schema.names][:1]

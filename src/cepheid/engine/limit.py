@@ -1,0 +1,76 @@
+"""LIMIT: the first matches, ordered by their end, then by their start, then by the positions of their events."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cepheid.engine.positions import first_and_last
+from cepheid.engine.stepping import Stepper
+from cepheid.runtime.kernel import END_OF_TIME, Array, Positions
+
+MOST_RIVALS = 200_000
+"""How many matches are looked at, beyond those that are kept, for ones that come before them in order. One event may
+complete more matches than could ever be put in order; then the first that are found are kept."""
+
+
+@dataclass(slots=True)
+class FirstMatches:
+    """The matches that LIMIT keeps: ordered by end, then by start, then by the positions of their events. No more are
+    held than can still be among them."""
+
+    limit: int
+    steps: tuple[str, ...]
+    held: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]] = field(default_factory=list)
+    """End, start, positions of all events, and how many of them each step has."""
+
+    def add(self, positions: Positions, start: Array, end: Array) -> None:
+        width = len(self.steps)
+        if positions.bounds is None:
+            events = [tuple(row) for row in positions.values.reshape(-1, width).tolist()]
+            lengths = [(1,) * width] * len(events)
+        else:
+            bounds, values = positions.bounds.tolist(), positions.values.tolist()
+            edges = range(0, len(bounds) - 1, width)
+            events = [tuple(values[bounds[at] : bounds[at + width]]) for at in edges]
+            lengths = [tuple(bounds[at + s + 1] - bounds[at + s] for s in range(width)) for at in edges]
+        new = zip(end.tolist(), start.tolist(), events, lengths, strict=True)
+        self.held = heapq.nsmallest(self.limit, [*self.held, *new])
+
+    def settled(self, before: int) -> bool:
+        """Whether later matches, which end at `before` or after it, come too late."""
+        return len(self.held) >= self.limit and (not self.held or self.held[-1][0] < before)
+
+    def oldest(self) -> int | None:
+        return min((min(events) for _, _, events, _ in self.held), default=None)
+
+    def positions(self) -> tuple[Positions, Array, Array]:
+        values = [position for _, _, events, _ in self.held for position in events]
+        lengths = [length for *_, counts in self.held for length in counts]
+        bounds = np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))]).astype(np.int64)
+        start, end = (np.array([item[at] for item in self.held], np.int64) for at in (1, 0))
+        return Positions(self.steps, np.array(values, np.int64), bounds), start, end
+
+
+def first_matches(
+    stepper: Stepper,
+    answers: Iterable[Positions],
+    limit: int,
+    ticks: Callable[[Array], Array],
+    first: FirstMatches | None = None,
+) -> tuple[Positions, Array, Array]:
+    """The first matches among a kernel's answers, with their starts and ends. No more answers are asked for once they
+    are certain. `ticks` gives the times of positions; `first` is given by whoever wants to watch."""
+    first = FirstMatches(limit, stepper.kernel.steps) if first is None else first
+    latest, seen = -END_OF_TIME, 0
+    for positions in answers:
+        if len(positions):
+            start, end = (ticks(at) for at in first_and_last(positions))
+            first.add(positions, start, end)
+            latest, seen = int(end[-1]), seen + len(positions)
+        if first.settled(stepper.later_matches_end_at(latest)) or (limit and seen > limit + MOST_RIVALS):
+            break
+    return first.positions()

@@ -1,0 +1,221 @@
+"""What passing events say about the stream (ZStream §5.3, the sampling operators at the leaf buffers): rates are
+counted, selectivities are estimated from some hundred combinations of events that lie within a window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from cepheid import expr as ex
+from cepheid.codegen.columns import types_of
+from cepheid.engine.stepping import TYPE
+from cepheid.expr import Attr, Expr
+from cepheid.optimize.stats import Stats, is_single
+from cepheid.physical import Kind, Plan
+from cepheid.runtime.arrays import NULL_CODE, NULL_INT
+from cepheid.runtime.kernel import Array, Batch
+
+_COMBINATIONS, _MANY = 512, 4096
+"""How many combinations of events a predicate is tried on: enough to see that something has changed, and to know what a
+plan is chosen by."""
+_COUNTED = 1 << 13
+"""How many events of a batch are counted, and combinations drawn from for a thorough look."""
+_STRETCH = 1 << 12
+"""How many events of a batch combinations are drawn from."""
+_UNSEEN = 0.5
+"""What counts for a class or a selectivity of which nothing was seen: it is rare, but not impossible."""
+_FEW_BITS = 12
+"""Up to so many bits all masks are counted in one pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Observed:
+    """A predicate between events. Where the mask of the event of a variable has the bit that `lacking` gives for it,
+    its type lacks an attribute that the predicate names, which makes it true."""
+
+    text: str
+    predicate: Expr
+    variables: tuple[str, ...]
+    lacking: tuple[tuple[str, np.uint64], ...]
+
+    @classmethod
+    def of(cls, predicate: Expr, plan: Plan) -> _Observed:
+        named = [node for node in ex.walk(predicate) if isinstance(node, Attr) and node.name in plan.lacking]
+        lacking = tuple((node.var, np.uint64(1 << plan.lacking[node.name])) for node in named)
+        return cls(ex.to_text(predicate), predicate, tuple(sorted(ex.variables(predicate))), lacking)
+
+
+class Observer:
+    """Looks at the batches of one stream on their way to the kernel of a plan."""
+
+    def __init__(self, plan: Plan, last: int | None = None) -> None:
+        self.plan = plan
+        self.last = last
+        """The time of the last event before the batch at hand."""
+        self.shares = np.random.default_rng(1).random((len(plan.steps), _MANY))
+        """Which of the events in the window is taken for each further variable. The events are others at each look."""
+        between = [p for p in plan.predicates if len(ex.variables(p)) > 1 and is_single(p)]
+        self.predicates = [_Observed.of(p, plan) for p in between if _is_arithmetic(p, plan.columns)]
+        self.named = sorted({var for observed in self.predicates for var in observed.variables})
+        self.column = {name: (number, kind) for number, (name, kind) in enumerate(plan.columns.items())}
+        self.bit = {step.var: step.begin for step in plan.steps}
+
+    def pass_over(self, encoded: Batch) -> None:
+        """A batch that is not looked at."""
+        self.last = int(encoded.time[-1])
+
+    def observe(self, events: pa.RecordBatch, encoded: Batch, *, thoroughly: bool = False) -> Stats:
+        """The statistics of a batch that is not empty, by its last events: they are the newest. Where only masks came
+        with it, an event that fails the single-class predicates of its class is not seen at all, and rates are those of
+        the events that pass."""
+        before = len(encoded) - _COUNTED
+        if before > 0:
+            began = int(encoded.time[before - 1])
+            events, encoded = events.slice(before), encoded.cut(before, len(encoded))
+        else:
+            began = int(encoded.time[0]) - 1 if self.last is None else self.last
+        self.last = int(encoded.time[-1])
+        duration = max(self.last - began, 1)
+        passed = {var: max(count, _UNSEEN) for var, count in self._counted(encoded.mask).items()}
+        found = self._of_class(events, passed)
+        rates = {var: count / duration for var, count in found.items()}
+        passing = {var: passed[var] / found[var] for var in found}
+        return Stats(rates, passing, self._selectivities(encoded, thoroughly), {}, len(encoded) / duration)
+
+    def _counted(self, mask: Array) -> dict[str, int]:
+        """How many events can be each variable's."""
+        if len(self.plan.bits) > _FEW_BITS:
+            return {var: int(np.count_nonzero(mask & np.uint64(1 << bit))) for var, bit in self.bit.items()}
+        counts = np.bincount(mask.view(np.int64), minlength=1 << len(self.plan.bits))
+        masks = np.arange(len(counts))
+        return {var: int(counts[(masks >> bit & 1).astype(bool)].sum()) for var, bit in self.bit.items()}
+
+    def _of_class(self, events: pa.RecordBatch, passed: Mapping[str, float]) -> dict[str, float]:
+        """The events of each class, whether they pass its single-class predicates or not."""
+        found = dict(passed)
+        tested = [step for step in self.plan.steps if self.plan.bits[step.begin].tests]
+        if tested and TYPE in events.schema.names:
+            names, codes = types_of(events, TYPE)
+            counts = dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True))
+            for step in tested:
+                types = self.plan.bits[step.begin].types or names
+                found[step.var] = max(sum(counts.get(name, 0) for name in types), passed[step.var])
+        return found
+
+    # --- predicates between events ------------------------------------------------------------------------------------
+
+    def _selectivities(self, encoded: Batch, thoroughly: bool) -> dict[str, float]:
+        if not self.predicates:
+            return {}
+        size, number = (_COUNTED, _MANY) if thoroughly else (_STRETCH, _COMBINATIONS)
+        stretch = encoded.cut(max(len(encoded) - size, 0), len(encoded))
+        can_be = {var: stretch.mask & np.uint64(1 << self.bit[var]) for var in self.named}
+        members = {var: bits.astype(bool).nonzero()[0] for var, bits in can_be.items()}
+        shares: dict[str, float] = {}
+        for observed in self.predicates:
+            names = sorted(observed.variables, key=lambda var: len(members[var]))
+            if not len(members[names[0]]):
+                continue
+            chosen, usable = self._combinations(number, names, stretch.measure, members)
+            tried = int(np.count_nonzero(usable))
+            if tried:
+                held = _truth(observed.predicate, lambda node: self._values(node, stretch, chosen))  # noqa: B023
+                for var, bit in observed.lacking:
+                    held = held | ((stretch.mask[chosen[var]] & bit) != 0)
+                shares[observed.text] = max(int(np.count_nonzero(held & usable)), _UNSEEN) / tried
+        return shares
+
+    def _combinations(
+        self, number: int, names: Sequence[str], places: Array, members: Mapping[str, Array]
+    ) -> tuple[dict[str, Array], Array]:
+        """Events of each of the variables, all of which have some, those of one combination within a window; and which
+        combinations there are. The first events are evenly spread, so that the search for the others goes forwards."""
+        first, *others = names
+        chosen = {first: members[first][np.arange(number) * len(members[first]) // number]}
+        around = places[chosen[first]]
+        window = int(self.plan.window or 0)
+        usable: Array = np.ones(number, bool)
+        for var, shares in zip(others, self.shares, strict=False):
+            own = places[members[var]]
+            low, high = np.searchsorted(own, around - window), np.searchsorted(own, around + window, "right")
+            at = low + (shares[:number] * (high - low)).astype(np.int64)
+            usable &= high > low
+            drawn = members[var][np.minimum(at, len(own) - 1)]
+            for other in chosen.values():
+                usable &= other != drawn
+            chosen[var] = drawn
+        return chosen, usable
+
+    def _values(self, node: Attr, batch: Batch, chosen: Mapping[str, Array]) -> Array:
+        """The values of an attribute as floats, NaN where there is none."""
+        number, kind = self.column[node.name]
+        values = batch.columns[number][chosen[node.var]]
+        if kind is Kind.FLOAT:
+            return values
+        return np.where(values == (NULL_CODE if kind is Kind.CODE else NULL_INT), np.nan, values)
+
+
+# --- predicates over many combinations at once ------------------------------------------------------------------------
+
+
+def _is_arithmetic(predicate: Expr, columns: Mapping[str, Kind]) -> bool:
+    """Whether a predicate only compares numbers, or strings for being the same."""
+    for node in ex.walk(predicate):
+        match node:
+            case ex.Compare():
+                sides = [n for n in ex.walk(node) if isinstance(n, Attr)]
+                if any(columns[n.name] is Kind.CODE for n in sides) and not _is_sameness(node, columns):
+                    return False
+            case ex.Const():
+                if isinstance(node.value, bool) or not isinstance(node.value, int | float):
+                    return False
+            case ex.And() | ex.Or() | ex.Not() | ex.Negative() | ex.Arithmetic() | Attr():
+                pass
+            case _:
+                return False
+    return True
+
+
+def _is_sameness(test: ex.Compare, columns: Mapping[str, Kind]) -> bool:
+    sides = (test.left, test.right)
+    return test.op in ("=", "!=") and all(isinstance(s, Attr) and columns[s.name] is Kind.CODE for s in sides)
+
+
+_COMPARISONS = {"=": np.equal, "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
+_OPERATIONS = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "%": np.mod}
+
+
+def _truth(predicate: Expr, read: Callable[[Attr], Array]) -> Array:
+    match predicate:
+        case ex.And():
+            return np.logical_and.reduce([_truth(item, read) for item in predicate.items])
+        case ex.Or():
+            return np.logical_or.reduce([_truth(item, read) for item in predicate.items])
+        case ex.Not():
+            return ~_truth(predicate.item, read)
+        case ex.Compare():
+            left, right = _number(predicate.left, read), _number(predicate.right, read)
+            with np.errstate(invalid="ignore"):
+                if predicate.op == "!=":
+                    return np.asarray((left < right) | (left > right))
+                return np.asarray(_COMPARISONS[predicate.op](left, right))
+        case _:
+            raise AssertionError("not arithmetic")
+
+
+def _number(expr: Expr, read: Callable[[Attr], Array]) -> Array | float:
+    match expr:
+        case Attr():
+            return read(expr)
+        case ex.Const(value=int() | float() as value):
+            return float(value)
+        case ex.Negative():
+            return -_number(expr.item, read)
+        case ex.Arithmetic():
+            with np.errstate(all="ignore"):
+                return _OPERATIONS[expr.op](_number(expr.left, read), _number(expr.right, read))
+        case _:
+            raise AssertionError("not arithmetic")

@@ -1,0 +1,136 @@
+"""Matches as positions of events, in Arrow: what every evaluator's answer becomes before rows are gathered for it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+
+from cepheid.events import Event
+from cepheid.pattern import Disj, Pattern, roles, walk
+from cepheid.runtime.kernel import Array, Positions
+from cepheid.semantics import Match
+
+_BLOCK = 1 << 12
+"""How many matches are turned into columns at once: what the processor's first cache holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Some matches. For each variable a column of positions: one for each match (null for a branch not taken), or a
+    list for a variable that binds many; and the ticks at which each match starts and ends."""
+
+    variables: Mapping[str, pa.Array]
+    start: Array
+    end: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What the variables of a query bind: `many` events, of which there is always one (`never_empty`), or there may be
+    none. A variable that binds nothing is that of a branch not taken; of one that may bind no event that is so where
+    one of its `rivals`, the variables of the other branches, binds something."""
+
+    many: frozenset[str]
+    never_empty: frozenset[str]
+    rivals: Mapping[str, frozenset[str]]
+
+    @classmethod
+    def of(cls, pattern: Pattern) -> Binding:
+        variables = {var: role for var, role in roles(pattern).items() if not role.negated}
+        rivals: dict[str, frozenset[str]] = {}
+        for node in walk(pattern):
+            if isinstance(node, Disj):
+                branches = [frozenset(roles(item)) & variables.keys() for item in node.items]
+                for branch in branches:
+                    others = frozenset().union(*(other for other in branches if other is not branch))
+                    for var in branch:
+                        rivals[var] = rivals.get(var, frozenset()) | others
+        return cls(
+            frozenset(var for var, role in variables.items() if role.binds_many),
+            frozenset(var for var, role in variables.items() if role.kleene is not None and role.kleene.low > 0),
+            rivals,
+        )
+
+
+def position_columns(positions: Positions, binding: Binding) -> dict[str, pa.Array]:
+    """The answer of a kernel as a column for each step."""
+    width = len(positions.steps)
+    if positions.bounds is None:
+        return dict(zip(positions.steps, map(pa.array, _transposed(positions.values.reshape(-1, width))), strict=True))
+    columns: dict[str, pa.Array] = {}
+    edges = {
+        var: (positions.bounds[number:-1:width], positions.bounds[number + 1 :: width])
+        for number, var in enumerate(positions.steps)
+    }
+    for var, (starts, ends) in edges.items():
+        empty = starts == ends
+        if var not in binding.many:
+            values = positions.values[np.where(empty, 0, starts)] if len(positions.values) else positions.values
+            columns[var] = pa.array(values, mask=empty if empty.any() else None)
+            continue
+        values = positions.values[_ranges(starts, ends - starts)]
+        if var not in binding.never_empty:
+            of_rivals = [edges[rival] for rival in binding.rivals.get(var, ()) if rival in edges]
+            empty = empty & np.logical_or.reduce([np.zeros(len(empty), bool), *(a != b for a, b in of_rivals)])
+        mask = pa.array(empty) if empty.any() else None
+        offsets = pa.array(np.concatenate([[0], np.cumsum(ends - starts)]), pa.int32())
+        columns[var] = pa.ListArray.from_arrays(offsets, pa.array(values), mask=mask)
+    return columns
+
+
+def _transposed(rows: Array) -> Array:
+    """The columns of the rows, made block by block, so that no row is fetched from memory twice."""
+    columns = np.empty(rows.shape[::-1], rows.dtype)
+    for start in range(0, len(rows), _BLOCK):
+        columns[:, start : start + _BLOCK] = rows[start : start + _BLOCK].T
+    return columns
+
+
+def _ranges(starts: Array, lengths: Array) -> Array:
+    """starts[0], starts[0]+1, ... for lengths[0] numbers, then the same for the next."""
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
+
+
+def first_and_last(positions: Positions) -> tuple[Array, Array]:
+    """The positions of the earliest and the latest event of each match."""
+    width = len(positions.steps)
+    if not len(positions):
+        return positions.values[:0], positions.values[:0]
+    if positions.bounds is None:
+        columns = positions.values.reshape(-1, width).T  # one by one: along such short rows it takes ten times as long
+        return reduce(np.minimum, columns), reduce(np.maximum, columns)
+    starts = positions.bounds[:-1:width]
+    return np.minimum.reduceat(positions.values, starts), np.maximum.reduceat(positions.values, starts)
+
+
+def from_matches(matches: Sequence[Match], variables: Sequence[str], many: Collection[str]) -> Found:
+    """The oracle's answer: matches whose events are all of the input."""
+    columns: dict[str, pa.Array] = {}
+    for var in variables:
+        bindings = [match.bindings.get(var) for match in matches]
+        wanted = pa.list_(pa.int64()) if var in many else pa.int64()
+        columns[var] = pa.array([_position(binding) for binding in bindings], wanted)
+    start, end = (np.array([getattr(m, name) for m in matches], np.int64) for name in ("start", "end"))
+    return Found(columns, start, end)
+
+
+def _position(binding: Event | tuple[Event, ...] | None) -> int | list[int] | None:
+    if isinstance(binding, tuple):
+        return [event.position for event in binding]
+    return None if binding is None else binding.position
+
+
+def bindings_of(positions: Positions, binding: Binding) -> Iterator[dict[str, int | tuple[int, ...] | None]]:
+    """The matches one by one, each variable with its position or positions."""
+    columns = {var: column.to_pylist() for var, column in position_columns(positions, binding).items()}
+    for number in range(len(positions)):
+        bound: dict[str, int | tuple[int, ...] | None] = {}
+        for var, values in columns.items():
+            value = values[number]
+            bound[var] = tuple(value) if isinstance(value, list) else value
+        yield bound

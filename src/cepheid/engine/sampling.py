@@ -1,0 +1,72 @@
+"""What the first events of a source say about all of them, so that a plan can be chosen before the run begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from cepheid import expr as ex
+from cepheid.binding import bind
+from cepheid.codegen.columns import Encoder
+from cepheid.codegen.masks import is_vectorisable
+from cepheid.codegen.scalar import is_compilable
+from cepheid.engine.observation import Observer
+from cepheid.engine.prepare import Wishes
+from cepheid.engine.stepping import TIME, TYPE
+from cepheid.errors import NotAvailable
+from cepheid.events import Clock, Schema
+from cepheid.io.source import Source, TableSource, columns_read, for_kernel
+from cepheid.optimize.lower import TREE, lower
+from cepheid.optimize.stats import NO_STATS, Stats
+from cepheid.pattern import Query
+from cepheid.physical import Kind, Plan
+
+SAMPLE = 1 << 13
+"""How many events are looked at, at most: enough for the rates of rare classes, in less than a millisecond."""
+SHARE = 8
+"""Of fewer events one in so many is looked at, so that looking costs little of the run."""
+WORTHWHILE = 2_000
+"""The number of events below which any plan is done before the best is found."""
+
+
+def sampled(
+    query: Query, kinds: Mapping[str, Kind], schema: Schema, clock: Clock, wishes: Wishes, source: Source
+) -> Wishes:
+    """The wishes with the statistics of a source's first events, where they decide between plans and the user has none.
+    Nothing is known of a source that can only be read once."""
+    known = wishes.stats != NO_STATS or source.count is None or source.count < WORTHWHILE
+    if known or wishes.evaluator not in (None, TREE):
+        return wishes
+    bound = bind(query, schema, wishes.params)
+    try:
+        plan = lower(
+            bound,
+            kinds,
+            schema,
+            clock,
+            evaluator=TREE,
+            is_compilable=is_compilable,
+            is_vectorisable=is_vectorisable,
+        )
+    except NotAvailable:
+        return wishes  # there are no trees to choose between
+    return wishes if len(plan.steps) < 2 else replace(wishes, stats=_observed(plan, source))
+
+
+def _observed(plan: Plan, source: Source) -> Stats:
+    names = _columns(plan, source)
+    size = min(SAMPLE, (source.count or 0) // SHARE)
+    first = source.first(names, size) if isinstance(source, TableSource) else next(iter(source.batches(names)), None)
+    if first is None or not first.num_rows:
+        return NO_STATS
+    events = for_kernel(first.slice(0, size), names)
+    encoded = Encoder(plan, TYPE, TIME, (), needs_ranks=False).encode(events)
+    return Observer(plan).observe(events, encoded, thoroughly=True)
+
+
+def _columns(plan: Plan, source: Source) -> list[str]:
+    """The columns that a plan's masks and kernel read."""
+    tests = [node for bit in plan.bits for test in bit.tests for node in ex.walk(test)]
+    names = [node.name for node in tests if isinstance(node, ex.Attr)]
+    keys = plan.key if plan.counts_events else ()
+    return columns_read([*names, *plan.columns, *keys], source.schema)

@@ -1,0 +1,1 @@
+"""Inputs and outputs: sources of events, file formats, rejects, sinks."""

@@ -1,0 +1,342 @@
+"""Files of columns as a source of events. Of Parquet only the columns that are needed are read and, where the rows are
+in the order of time, only a batch of them at once; text (CSV, JSON Lines) is in memory as a table.
+
+The type and time columns are read first, to know the types and the order. A row without a time, or without a type where
+others have one, is no event: it is passed over here, and `rejects` tells about it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from cepheid.engine.stepping import TIME
+from cepheid.errors import InputProblem, shown
+from cepheid.events import UNTYPED
+from cepheid.io.csv_columns import csv_columns
+from cepheid.io.files import Input, Reject, expand
+from cepheid.io.json_columns import json_columns
+from cepheid.io.rows import RecentRows
+from cepheid.io.source import BATCH, Columns, require_time_column, ticks_of, types_column, with_type_and_time
+from cepheid.io.tables import plain
+from cepheid.runtime.kernel import Array
+
+
+class ColumnFile(Protocol):
+    """A file, and the type of its events: given, or in the type column (None), or none at all (UNTYPED)."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def type(self) -> str | None: ...
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def count(self) -> int:
+        """How many rows it has."""
+        ...
+
+    @property
+    def sparse(self) -> list[str]:
+        """The columns that may have nulls."""
+        ...
+
+    @property
+    def omits_nulls(self) -> bool:
+        """Whether a null is an attribute that the row does not have."""
+        ...
+
+    def read(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFile:
+    path: str
+    type: str | None
+    schema: pa.Schema
+    omits_nulls: bool = False
+
+    @property
+    def count(self) -> int:
+        return int(pq.read_metadata(self.path).num_rows)
+
+    @property
+    def sparse(self) -> list[str]:
+        """By the file's own statistics."""
+        metadata = pq.read_metadata(self.path)
+        full: set[str] = set()
+        for number in range(metadata.num_columns):
+            chunks = [metadata.row_group(group).column(number) for group in range(metadata.num_row_groups)]
+            known = [c.statistics is not None and c.statistics.null_count == 0 for c in chunks]
+            if all(known):
+                full.add(metadata.schema.column(number).path)
+        return [name for name in self.schema.names if name not in full]
+
+    def read(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        return _read_parquet(self.path, names)
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """A CSV file, or one of JSON Lines. Every row is an event: a file with any other is read row by row."""
+
+    path: str
+    type: str | None
+    table: pa.Table
+    omits_nulls: bool = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.table.schema
+
+    @property
+    def count(self) -> int:
+        return int(self.table.num_rows)
+
+    @property
+    def sparse(self) -> list[str]:
+        return [name for name in self.table.column_names if self.table.column(name).null_count]
+
+    def read(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        yield from self.table.select(list(names)).to_batches(BATCH)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSource:
+    """Several files as one stream. `attributes` are the columns that the events of each type have."""
+
+    files: tuple[ColumnFile, ...]
+    schema: pa.Schema
+    columns: Columns
+    attributes: Mapping[str, tuple[str, ...]]
+    count: int
+    rejected: int
+    in_order: bool
+    is_uniform: bool
+    """Whether the events of a type have the same columns in every file."""
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        return tuple(self.attributes)
+
+    @property
+    def omits_nulls(self) -> bool:
+        return any(file.omits_nulls for file in self.files)
+
+    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        if self.in_order:
+            yield from self._accepted(names)
+            return
+        whole = pa.Table.from_batches(self._accepted(names))
+        order = np.argsort(whole.column(TIME).to_numpy(), kind="stable")
+        yield from whole.take(pa.array(order)).to_batches(BATCH)
+
+    def rows(self, names: Sequence[str]) -> RecentRows:
+        return RecentRows(names)
+
+    def whole(self) -> pa.Table:
+        """The rows as they are in the files."""
+        return pa.Table.from_batches(batch.select(self.schema.names) for batch in self._accepted(self.schema.names))
+
+    def rejects(self) -> Iterator[Reject]:
+        if not self.rejected:
+            return
+        for file in self.files:
+            line = 0
+            for batch in file.read(file.schema.names):
+                refused = np.flatnonzero(~_is_event(batch, file, self.columns))
+                for at, row in zip(refused.tolist(), batch.take(pa.array(refused)).to_pylist(), strict=True):
+                    reason = _reason(row.get(self.columns.time), self.columns)
+                    raw = json.dumps({name: plain(value) for name, value in row.items()}, ensure_ascii=False)
+                    yield Reject(file.path, line + at + 1, reason, raw)
+                line += batch.num_rows
+
+    def _accepted(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for file in self.files:
+            present = [name for name in names if name in file.schema.names]
+            for batch in _events_in(file, self.columns, present):
+                yield _aligned(batch, file, names, self.schema, self.columns)
+
+
+def _aligned(
+    batch: pa.RecordBatch, file: ColumnFile, names: Sequence[str], schema: pa.Schema, columns: Columns
+) -> pa.RecordBatch:
+    """The batch with the columns that all files together have."""
+    arrays = []
+    for name in names:
+        wanted = schema.field(name).type
+        array = batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, wanted)
+        arrays.append(array if array.type == wanted else array.cast(wanted))
+    whole = pa.RecordBatch.from_arrays(arrays, schema=pa.schema([schema.field(name) for name in names]))
+    ticks = ticks_of(batch.column(columns.time), columns.time)
+    return with_type_and_time(whole, names, _types(batch, file, columns), ticks)
+
+
+def _types(batch: pa.RecordBatch, file: ColumnFile, columns: Columns) -> pa.Array:
+    if file.type is None:
+        return types_column(batch, columns)
+    return pa.DictionaryArray.from_arrays(np.zeros(batch.num_rows, np.int32), pa.array([file.type]))
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def _read_parquet(path: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    try:
+        with pq.ParquetFile(path) as file:
+            yield from file.iter_batches(BATCH, columns=list(names))
+    except (pa.ArrowException, OSError) as problem:
+        raise InputProblem(f"cannot read `{shown(path, 200)}` as Parquet: {shown(str(problem), 200)}") from problem
+
+
+def _events_in(file: ColumnFile, columns: Columns, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    wanted = [*names, columns.time, *([columns.type] if file.type is None else [])]
+    for batch in file.read(list(dict.fromkeys(wanted))):
+        events = _is_event(batch, file, columns)
+        yield batch if bool(events.all()) else batch.filter(pa.array(events))
+
+
+def _is_event(batch: pa.RecordBatch, file: ColumnFile, columns: Columns) -> Array:
+    events = ~np.asarray(batch.column(columns.time).is_null(nan_is_null=True))
+    if file.type is None:
+        kinds = batch.column(columns.type)
+        kinds = kinds.dictionary_decode() if pa.types.is_dictionary(kinds.type) else kinds
+        events &= np.asarray(pc.not_equal(kinds, UNTYPED).fill_null(False))
+    return events
+
+
+def _reason(time: object, columns: Columns) -> str:
+    if time is None or time != time:
+        return f"no time: `{shown(columns.time)}` is null"
+    return f"no event type: the column `{shown(columns.type)}` is missing or null"
+
+
+# --- the first look ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Look:
+    """What is found out about the files before the events are read."""
+
+    count: int = 0
+    rejected: int = 0
+    last: int | None = None
+    in_order: bool = True
+    filled: dict[str, set[str]] = field(default_factory=dict)
+    """Of each type, the columns that have a value in some event."""
+
+    def see(self, file: ColumnFile, columns: Columns, sparse: Sequence[str]) -> set[str]:
+        """Reads the times, the types and the columns that have nulls; gives the types."""
+        seen: set[str] = set()
+        rows = 0
+        for batch in _events_in(file, columns, sparse):
+            self._see_times(ticks_of(batch.column(columns.time), columns.time))
+            types = _types(batch, file, columns)
+            found = pc.unique(types.indices).to_pylist()
+            names = types.dictionary.to_pylist()
+            for code in found:
+                chosen = batch if len(found) == 1 or not sparse else batch.filter(pc.equal(types.indices, code))
+                has = {n for n in sparse if chosen.column(n).null_count < chosen.num_rows}
+                self.filled.setdefault(names[code], set()).update(has)
+                seen.add(names[code])
+            rows += batch.num_rows
+        self.count += rows
+        self.rejected += file.count - rows
+        return seen
+
+    def _see_times(self, ticks: Array) -> None:
+        if not len(ticks):
+            return
+        backwards = (self.last is not None and ticks[0] < self.last) or bool(np.any(ticks[:-1] > ticks[1:]))
+        self.in_order = self.in_order and not backwards
+        self.last = int(ticks[-1])
+
+
+def scan(inputs: Sequence[Sequence[ColumnFile]], columns: Columns) -> ColumnSource:
+    """The files of each input as one source: in the order of time, rows of equal time as they arrive."""
+    look = _Look()
+    files = [file for group in inputs for file in group]
+    _require_one_kind_of_time(files, columns)
+    attributes: dict[str, dict[str, None]] = {}
+    differing: set[str] = set()
+    for group in inputs:
+        sparse = dict.fromkeys(name for file in group for name in file.sparse)
+        look.filled = {}
+        seen = [look.see(file, columns, [n for n in sparse if n in file.schema.names]) for file in group]
+        used = set().union(*look.filled.values())
+        for name in sorted(look.filled):
+            lacking = {n for n in sparse if n in used and n not in look.filled[name]}
+            for file in (file for file, types in zip(group, seen, strict=True) if name in types):
+                has = dict.fromkeys(n for n in file.schema.names if n not in lacking)
+                if attributes.setdefault(name, has).keys() != has.keys():
+                    differing.add(name)
+                attributes[name] = {**attributes[name], **has}
+    schema = unified(files)
+    of_types = {name: tuple(n for n in schema.names if n in has) for name, has in attributes.items()}
+    return ColumnSource(
+        tuple(files), schema, columns, of_types, look.count, look.rejected, look.in_order, is_uniform=not differing
+    )
+
+
+def unified(files: Sequence[ColumnFile]) -> pa.Schema:
+    """The columns that all files together have."""
+    return pa.unify_schemas([file.schema.remove_metadata() for file in files], promote_options="permissive")
+
+
+def parquet_files(item: Input, columns: Columns) -> list[ColumnFile]:
+    return [parquet_file(str(path), item, columns) for path, _ in expand(item.path)]
+
+
+def parquet_file(path: str, item: Input, columns: Columns) -> ParquetFile:
+    try:
+        schema = pq.read_schema(path)
+    except (pa.ArrowException, OSError) as problem:
+        raise InputProblem(f"cannot read `{shown(path, 200)}` as Parquet: {shown(str(problem), 200)}") from problem
+    require_time_column(schema, columns)
+    kind = item.type
+    if kind is None and (columns.type not in schema.names or _is_empty(path, columns.type)):
+        kind = UNTYPED
+    return ParquetFile(path, kind, schema)
+
+
+def _is_empty(path: str, name: str) -> bool:
+    return all(batch.column(0).null_count == batch.num_rows for batch in _read_parquet(path, [name]))
+
+
+def text_file(path: Path, format: str, item: Input, columns: Columns) -> TextFile | None:
+    """None where it has to be read row by row."""
+    if format == "csv":
+        table, omits_nulls = csv_columns(path, columns, item.type), False
+    else:
+        found = json_columns(path, columns, item.type)
+        table, omits_nulls = (None, False) if found is None else (found.rows, found.omits_nulls)
+    if table is None:
+        return None
+    has_types = columns.type in table.column_names and not pa.types.is_null(table.schema.field(columns.type).type)
+    kind = UNTYPED if item.type is None and not has_types else item.type
+    return TextFile(str(path), kind, table, omits_nulls)
+
+
+def _require_one_kind_of_time(files: Sequence[ColumnFile], columns: Columns) -> None:
+    kinds: dict[str, ColumnFile] = {}
+    for file in files:
+        kind = file.schema.field(columns.time).type
+        is_timestamp = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+        kinds.setdefault("timestamps" if is_timestamp else "integers", file)
+    if len(kinds) > 1:
+        sides = " but ".join(f"in `{shown(file.path)}` it is {kind}" for kind, file in kinds.items())
+        raise InputProblem(
+            f"the time column `{shown(columns.time)}` is not of one kind: {sides}",
+            expected="integers in every input, or timestamps in every input",
+        )

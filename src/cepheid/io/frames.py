@@ -1,0 +1,110 @@
+"""The tables that people have: Arrow, pandas, Polars, Parquet files and iterators become sources of events, and matches
+become a table of the same kind."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from cepheid.errors import InputProblem, shown
+from cepheid.io.columnar import parquet_files, scan
+from cepheid.io.files import Input, expand
+from cepheid.io.rows import one_batch
+from cepheid.io.source import BatchSource, Columns, Source, TableSource, require_time_column
+
+Give = Callable[[pa.Schema, Iterator[pa.RecordBatch]], Any]
+"""Makes the answer from its schema and its rows."""
+
+_EXPECTED = (
+    "a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or Polars DataFrame, the path of a Parquet file, "
+    "or an iterator of batches"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    source: Source
+    give: Give
+
+
+def opened(events: Any, columns: Columns) -> Opened | None:
+    """The events as a source; None for an iterator that is empty, of which nothing is known."""
+    if isinstance(events, str | os.PathLike):
+        return Opened(_file(os.fspath(events), columns), _table)
+    if isinstance(events, pa.RecordBatchReader):
+        schema = without_views(events.schema.empty_table()).schema
+        require_time_column(schema, columns)
+        batches = (batch for item in events for batch in _batches(item))
+        return Opened(BatchSource(batches, schema, columns), pa.RecordBatchReader.from_batches)
+    table, give = _whole(events)
+    if table is not None:
+        return Opened(TableSource.of(table, columns), give)
+    if isinstance(events, Iterable):
+        batches = (batch for item in events for batch in _batches(item))
+        first = next(batches, None)
+        if first is None:
+            return None
+        require_time_column(first.schema, columns)
+        return Opened(BatchSource(itertools.chain([first], batches), first.schema, columns), lambda _, rows: rows)
+    raise InputProblem(f"events cannot be read from a {type(events).__name__}", expected=_EXPECTED)
+
+
+def _file(path: str, columns: Columns) -> Source:
+    other = [file for file, format in expand(path) if format != "parquet"]
+    if other:
+        raise InputProblem(
+            f"`{shown(str(other[0]), 200)}` is not a Parquet file", expected="Parquet, or a table read from the file"
+        )
+    source = scan([parquet_files(Input(path), columns)], columns)
+    if source.rejected:
+        first = next(source.rejects())
+        raise InputProblem(
+            f"row {first.line} of `{shown(first.source, 200)}` is no event: {first.reason}",
+            hint="drop such rows first (`cepheid run` sets them aside by itself)",
+        )
+    return source if source.in_order else TableSource.of(source.whole(), columns)
+
+
+def _whole(events: Any) -> tuple[pa.Table | None, Give]:
+    """Events that are all there, as a table, and how to make the like of what was given."""
+    if isinstance(events, pa.Table):
+        return without_views(events), _table
+    if isinstance(events, pa.RecordBatch):
+        return without_views(pa.Table.from_batches([events])), lambda schema, rows: one_batch(_table(schema, rows))
+    library = type(events).__module__.partition(".")[0]
+    if library == "pandas" and type(events).__name__ == "DataFrame":
+        return pa.Table.from_pandas(events, preserve_index=False), lambda schema, rows: _table(schema, rows).to_pandas()
+    if library == "polars" and type(events).__name__ == "LazyFrame":
+        events = events.collect()
+    if library == "polars" and type(events).__name__ == "DataFrame":
+        polars = sys.modules["polars"]
+        table = events.to_arrow(compat_level=polars.CompatLevel.oldest())
+        return table, lambda schema, rows: polars.from_arrow(_table(schema, rows))
+    if hasattr(events, "__arrow_c_stream__"):
+        return without_views(pa.table(events)), _table
+    return None, _table
+
+
+def without_views(table: pa.Table) -> pa.Table:
+    """The table with plain strings in place of string views, which Arrow cannot take rows of."""
+    for number, field in enumerate(table.schema):
+        if pa.types.is_string_view(field.type):
+            table = table.set_column(number, pa.field(field.name, pa.string()), table.column(number).cast(pa.string()))
+    return table
+
+
+def _batches(item: Any) -> Iterator[pa.RecordBatch]:
+    table, _ = _whole(item)
+    if table is None:
+        raise InputProblem(f"the iterator of events gives a {type(item).__name__}", expected="batches in Arrow")
+    yield from table.to_batches()
+
+
+def _table(schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches(rows, schema=schema)

@@ -1,0 +1,136 @@
+"""A file of JSON Lines as typed columns, for files that are too large to be read row by row.
+
+What a line means is defined by the row reader (`files.json_rows`, `files.event_time`). A file that could be read in
+another way here, or of which any line would be rejected, is left to it. One difference remains: whole and broken
+numbers in one column are all floats.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow.json import ParseOptions, ReadOptions, read_json
+
+from cepheid.io.source import Columns
+from cepheid.io.text_columns import BLOCK, EXACT, timestamps
+
+_NULL = re.compile(rb":\s*null\b")
+_PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonTable:
+    rows: pa.Table
+    omits_nulls: bool
+    """Whether a null in the table is an attribute that the line does not have, rather than one that is null."""
+
+
+def json_columns(file: Path, columns: Columns, given_type: str | None) -> JsonTable | None:
+    """The lines of a file, all of them events; None where it takes the row reader to tell what they are."""
+    try:
+        content = file.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    except OSError:
+        return None
+    if not _is_utf8(content) or not _has_an_object_in_each_line(content):
+        return None
+    table = _read(content)
+    if table is None or table.num_rows != content.rstrip(b"\r\n").count(b"\n") + 1:
+        return None
+    type_column = columns.type if given_type is None else None
+    if columns.time not in table.column_names or columns.time == type_column or not _has_types(table, type_column):
+        return None
+    times = _times(table.column(columns.time))
+    if times is None or not all(_is_exact(column) for column in table.columns):
+        return None
+    is_sparse, has_nulls = any(column.null_count for column in table.columns), _NULL.search(content) is not None
+    if has_nulls and not _all_nulls_are_written(content, table, type_column):
+        return None
+    at = table.column_names.index(columns.time)
+    return JsonTable(table.set_column(at, columns.time, times), omits_nulls=is_sparse and not has_nulls)
+
+
+# --- lines ------------------------------------------------------------------------------------------------------------
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _has_an_object_in_each_line(content: bytes) -> bool:
+    """No value goes on in a line that begins with a brace where the one before it ends with one."""
+    signs = np.frombuffer(b"\n" + content.rstrip(b"\r\n") + b"\n", np.uint8)
+    ends = np.flatnonzero(signs == ord("\n"))
+    before = signs[ends[1:] - 1]
+    before = np.where(before == ord("\r"), signs[ends[1:] - 2], before)
+    return bool((signs[ends[:-1] + 1] == ord("{")).all() and (before == ord("}")).all())
+
+
+def _read(content: bytes) -> pa.Table | None:
+    """Text that looks like a time is text."""
+    try:
+        found = _columns(content, pa.schema([]))
+        texts = [field.with_type(pa.string()) for field in found.schema if pa.types.is_timestamp(field.type)]
+        # What is known beforehand comes first in the answer, wherever it stands in the lines.
+        return _columns(content, pa.schema(texts)).select(found.column_names) if texts else found
+    except pa.ArrowException:
+        return None
+
+
+def _columns(content: bytes, known: pa.Schema) -> pa.Table:
+    return read_json(pa.BufferReader(content), ReadOptions(block_size=BLOCK), ParseOptions(explicit_schema=known))
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+def _has_types(table: pa.Table, type_column: str | None) -> bool:
+    """Whether all events have a type, or none has one."""
+    if type_column not in table.column_names:
+        return True
+    column = table.column(type_column)
+    if pa.types.is_null(column.type):
+        return True
+    return pa.types.is_string(column.type) and not column.null_count and not pc.any(pc.equal(column, "")).as_py()
+
+
+def _times(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    if column.null_count:
+        return None
+    if pa.types.is_string(column.type):
+        return timestamps(column)
+    return column if pa.types.is_int64(column.type) and pc.min(column).as_py() > -(2**63) else None
+
+
+def _is_exact(column: pa.ChunkedArray) -> bool:
+    """Whether the values are those that are written, and none is nested."""
+    kind = column.type
+    if pa.types.is_float64(kind):
+        values = column.drop_null().to_numpy()
+        return bool(np.all(np.abs(values) < EXACT) and not np.any((values == 0) & np.signbit(values)))
+    if pa.types.is_int64(kind):
+        return bool(column.null_count == len(column) or pc.min(column).as_py() > -(2**63))
+    return pa.types.is_string(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
+
+
+def _all_nulls_are_written(content: bytes, table: pa.Table, type_column: str | None) -> bool:
+    """Whether every line has every attribute, and an attribute that is null in some events of a type is not in all: a
+    table cannot tell it from one that the type lacks."""
+    names = [name for name in table.column_names if table.column(name).null_count]
+    if not all(_PLAIN_NAME.fullmatch(name) for name in names):
+        return False
+    if any(len(re.findall(rb'"%s"\s*:' % name.encode(), content)) != table.num_rows for name in names):
+        return False
+    has_types = type_column in table.column_names and not pa.types.is_null(table.schema.field(type_column).type)
+    if not has_types:
+        return True
+    counts = table.group_by(type_column).aggregate([(name, "count") for name in names])
+    return all(pc.min(counts.column(f"{name}_count")).as_py() > 0 for name in names)

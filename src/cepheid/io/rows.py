@@ -1,0 +1,127 @@
+"""The events of an input as Arrow rows that can be fetched by position, to show the events of a match."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cepheid.engine.stepping import TIME, TYPE
+from cepheid.events import Event
+from cepheid.io.tables import plain
+from cepheid.runtime.kernel import Array
+
+
+class Rows(Protocol):
+    """Where the rows of matches are fetched from: those of a stream are added as they come."""
+
+    def add(self, batch: pa.RecordBatch) -> None: ...
+
+    def forget(self, before: int) -> None:
+        """No row before this position will be asked for any more."""
+        ...
+
+    def ticks(self, positions: Array) -> Array: ...
+
+    def take(self, names: Sequence[str], positions: pa.Array) -> pa.RecordBatch:
+        """These columns of the rows at these positions, null where the position is."""
+        ...
+
+    def input_rows(self, positions: pa.Array) -> pa.Array:
+        """The row numbers of the input, which may not have been in order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WholeTable:
+    """An input in memory. `order` holds the row of each position, or is None where the rows were in order."""
+
+    table: pa.RecordBatch
+    times: Array
+    order: Array | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """They are all here."""
+
+    def forget(self, before: int) -> None:
+        """They stay: the input is in memory anyway."""
+
+    def ticks(self, positions: Array) -> Array:
+        found: Array = self.times[positions]
+        return found
+
+    def input_rows(self, positions: pa.Array) -> pa.Array:
+        return positions if self.order is None else pa.array(self.order).take(positions)
+
+    def take(self, names: Sequence[str], positions: pa.Array) -> pa.RecordBatch:
+        return self.table.select(list(names)).take(self.input_rows(positions))
+
+
+@dataclass(slots=True)
+class RecentRows:
+    """The last part of a stream: as much of it as a later match may still contain."""
+
+    names: Sequence[str]
+    batches: deque[pa.RecordBatch] = field(default_factory=deque)
+    first: int = 0
+    """The position of the first row that is still there."""
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.batches.append(batch.select([*self.names, TYPE, TIME]))
+
+    def forget(self, before: int) -> None:
+        while self.batches and self.first + self.batches[0].num_rows <= before:
+            self.first += self.batches.popleft().num_rows
+
+    def ticks(self, positions: Array) -> Array:
+        found: Array = self.take([TIME], pa.array(positions)).column(TIME).to_numpy()
+        return found
+
+    def input_rows(self, positions: pa.Array) -> pa.Array:
+        return positions
+
+    def take(self, names: Sequence[str], positions: pa.Array) -> pa.RecordBatch:
+        recent = pa.Table.from_batches(self.batches).select(list(names))
+        return one_batch(recent.take(pc.subtract(positions, self.first)))
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """The rows of a table in one piece."""
+    arrays = [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in table.columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
+
+
+# --- events for the oracle --------------------------------------------------------------------------------------------
+
+
+def events_of(
+    rows: pa.RecordBatch, types: Sequence[str], ticks: Sequence[int], positions: Sequence[int], time_column: str
+) -> Iterator[Event]:
+    """Rows as the oracle's events. A timestamp is an attribute in ticks, as it is for kernels."""
+    values_of_rows = [{name: plain(value) for name, value in row.items()} for row in rows.to_pylist()]
+    attributes_of_rows = _in_ticks(rows).to_pylist()
+    for row, given, kind, at, position in zip(values_of_rows, attributes_of_rows, types, ticks, positions, strict=True):
+        attributes = {**dict(_flat({name: plain(value) for name, value in given.items()})), time_column: at}
+        yield Event(kind, at, at, position, attributes, row, (at, at))
+
+
+def _in_ticks(rows: pa.RecordBatch) -> pa.RecordBatch:
+    arrays = [
+        column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+        if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)
+        else column
+        for column in rows.columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=rows.schema.names)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value

@@ -1,0 +1,1 @@
+"""Skip till any match with closures."""

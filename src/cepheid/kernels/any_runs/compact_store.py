@@ -1,0 +1,410 @@
+"""The store that partial matches share: sets of sequences of events, in space that does not grow with their number.
+
+After CORE's timed enumerable compact sets (tECS). A *node* is an event that may come last, in the role of a step, and
+the set of sequences that may come before it (`BEFORE`, itself a node; EMPTY where the event is the first). A node is
+also the root of a set: its own sequences and those of `LEFT` and `RIGHT`. `START` is where the node's own latest
+sequence starts, in the measure of the window. No child starts later than its parent, so whoever walks a set with a
+window leaves out what has expired without looking at it, and every node that is visited gives a sequence: the delay
+between two matches is linear in the length of the next one.
+
+Nodes never change, so sets share them. Putting an event into a set makes one node if it starts as late as the set does,
+which is always so where partial matches differ in their events only; otherwise a path is copied, of logarithmic length
+since sets are leftist heaps (`RANK`). What a node points to was made before it, so numbers are in topological order.
+
+A *group* is a set of partial matches for which the automaton will do the same: those in one table with one vector of
+values (its *words*, the first of them the table's number). Groups are found by all their words (CHAIN) or by the first
+few, those that an event's own values must equal (LINK).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cepheid.runtime.arrays import EMPTY, copy, grown, heap_push
+from cepheid.runtime.jit import entry, njit
+from cepheid.runtime.kernel import FREE, OLDEST, VALUES
+
+Array = np.ndarray
+
+ROW, STEP, BEFORE, START, TIME, LEFT, RIGHT, RANK, NODE_VALUES = range(9)
+"""The fields of a node; after them the values that a summary of the matches reads."""
+SET, LATEST, CHAIN, LINK, WIDTH, INDEXED, WORDS = range(7)
+"""The fields of a group; LATEST is the measure of the last event put into it, WIDTH the number of its words and INDEXED
+of those that it is linked by (0: by none)."""
+MARK = -2
+"""In place of a group's set: the group only says when something was last seen."""
+
+NODES, MADE, GROUPS, KEPT, TIDIED, NEGATIVES, PENDING, FIRST_ROW = range(FREE, FREE + 8)
+"""Registers: nodes in the store, nodes ever made, groups, nodes kept when the store was last tidied and the measure
+then, negative events, groups that wait for a trailing negation, and the oldest event in the store."""
+LAST_END, ENDED_LAST, ENDED_EARLIER, REGISTERS = range(FREE + 8, FREE + 12)
+"""Registers for LIMIT: when the latest matches ended, how many of them were given, and how many that ended earlier."""
+
+LOWEST = int(np.iinfo(np.int64).min) // 2
+"""Before every start."""
+NEVER = LOWEST - 1
+"""When a negative event was last seen that never was."""
+_LONGEST_PATH = 64
+"""More nodes than one insertion makes: a set of n nodes has a rank of at most log2 n."""
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------------
+
+
+@njit
+def is_alive(nodes: Array, stride: int, node: int, floor: int) -> bool:
+    """Whether a set has a sequence that starts at `floor` or later."""
+    return node >= 0 and nodes[node * stride + START] >= floor
+
+
+@njit
+def with_item(nodes: Array, registers: Array, item: Array, root: int, floor: int) -> tuple[Array, int]:
+    """A set with one more item: the nodes and its root. What starts before `floor` is left behind."""
+    stride = item.shape[0]
+    made = registers[NODES]
+    nodes = grown(nodes, (made + _LONGEST_PATH) * stride)
+    depth = 0
+    below = root
+    while is_alive(nodes, stride, below, floor) and nodes[below * stride + START] > item[START]:
+        depth += 1
+        below = nodes[below * stride + RIGHT]
+    lowest = made * stride
+    copy(item, 0, nodes, lowest, stride)
+    nodes[lowest + LEFT] = below if is_alive(nodes, stride, below, floor) else EMPTY
+    nodes[lowest + RIGHT] = EMPTY
+    nodes[lowest + RANK] = 1
+    for height in range(depth, 0, -1):
+        copy(nodes, root * stride, nodes, (made + height) * stride, stride)
+        root = nodes[root * stride + RIGHT]
+    for height in range(1, depth + 1):
+        nodes[(made + height) * stride + RIGHT] = made + height - 1
+        settle(nodes, stride, made + height, floor)
+    registers[NODES] += depth + 1
+    registers[MADE] += depth + 1
+    return nodes, made + depth
+
+
+@njit
+def settle(nodes: Array, stride: int, node: int, floor: int) -> None:
+    """Drop children that have expired, and put the one of lower rank on the right."""
+    at = node * stride
+    left = nodes[at + LEFT] if is_alive(nodes, stride, nodes[at + LEFT], floor) else EMPTY
+    right = nodes[at + RIGHT] if is_alive(nodes, stride, nodes[at + RIGHT], floor) else EMPTY
+    left_rank = nodes[left * stride + RANK] if left >= 0 else 0
+    right_rank = nodes[right * stride + RANK] if right >= 0 else 0
+    if left_rank < right_rank:
+        left, right, right_rank = right, left, left_rank
+    nodes[at + LEFT] = left
+    nodes[at + RIGHT] = right
+    nodes[at + RANK] = right_rank + 1
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+@njit
+def hashed(words: Array, start: int, count: int) -> int:
+    mixed = 0
+    for i in range(start, start + count):
+        word = words[i]
+        # No product here exceeds 63 bits, so nothing wraps around.
+        mixed = ((mixed ^ (mixed >> 17) ^ word ^ (word >> 32)) & 0x7FFFFFFF) * 73244475
+    return mixed ^ (mixed >> 16)
+
+
+@njit
+def agrees(groups: Array, at: int, words: Array, count: int) -> bool:
+    same = 0
+    while same < count and groups[at + WORDS + same] == words[same]:
+        same += 1
+    return same == count
+
+
+@njit
+def found_group(groups: Array, heads: Array, words: Array, width: int) -> int:
+    """The group with these words, or EMPTY. The array of words is as long as a group is."""
+    stride = words.shape[0]
+    group = heads[hashed(words, 0, width) & (heads.shape[0] // 2 - 1)]
+    while group != EMPTY:
+        at = group * stride
+        if groups[at + WIDTH] == width and agrees(groups, at, words, width):
+            return group
+        group = groups[at + CHAIN]
+    return EMPTY
+
+
+@njit
+def first_linked(groups: Array, heads: Array, words: Array, indexed: int) -> int:
+    """The first of the groups that are linked by these words."""
+    size = heads.shape[0] // 2
+    return next_agreeing(groups, heads[size + (hashed(words, 0, indexed) & (size - 1))], words, indexed)
+
+
+@njit
+def next_linked(groups: Array, group: int, words: Array, indexed: int) -> int:
+    return next_agreeing(groups, groups[group * words.shape[0] + LINK], words, indexed)
+
+
+@njit
+def next_agreeing(groups: Array, group: int, words: Array, indexed: int) -> int:
+    stride = words.shape[0]
+    while group != EMPTY and not (
+        groups[group * stride + INDEXED] == indexed and agrees(groups, group * stride, words, indexed)
+    ):
+        group = groups[group * stride + LINK]
+    return group
+
+
+@njit
+def group_of(
+    groups: Array, heads: Array, registers: Array, words: Array, width: int, indexed: int
+) -> tuple[Array, Array, int]:
+    """The group with these words, made if there is none."""
+    stride = words.shape[0]
+    group = found_group(groups, heads, words, width)
+    if group != EMPTY:
+        return groups, heads, group
+    group = registers[GROUPS]
+    registers[GROUPS] += 1
+    groups = grown(groups, (group + 1) * stride)
+    at = group * stride
+    groups[at + SET] = EMPTY
+    groups[at + WIDTH] = width
+    groups[at + INDEXED] = indexed
+    copy(words, 0, groups, at + WORDS, width)
+    if 4 * (group + 1) > heads.shape[0]:
+        return groups, linked_anew(groups, stride, group + 1), group
+    link(groups, heads, stride, group)
+    return groups, heads, group
+
+
+@njit
+def link(groups: Array, heads: Array, stride: int, group: int) -> None:
+    at = group * stride
+    size = heads.shape[0] // 2
+    head = hashed(groups, at + WORDS, groups[at + WIDTH]) & (size - 1)
+    groups[at + CHAIN] = heads[head]
+    heads[head] = group
+    groups[at + LINK] = EMPTY
+    if groups[at + INDEXED] > 0:
+        head = size + (hashed(groups, at + WORDS, groups[at + INDEXED]) & (size - 1))
+        groups[at + LINK] = heads[head]
+        heads[head] = group
+
+
+@njit
+def linked_anew(groups: Array, stride: int, count: int) -> Array:
+    """The heads of the chains of `count` groups, with room for twice as many."""
+    size = 16
+    while size < 4 * count:
+        size *= 2
+    heads = np.full(2 * size, EMPTY, np.int64)
+    for group in range(count):
+        link(groups, heads, stride, group)
+    return heads
+
+
+@njit
+def put(
+    nodes: Array, groups: Array, registers: Array, group_stride: int, group: int, item: Array, floor: int, measure: int
+) -> Array:
+    """Put an item into a group's set."""
+    at = group * group_stride
+    nodes, groups[at + SET] = with_item(nodes, registers, item, groups[at + SET], floor)
+    groups[at + LATEST] = measure
+    if registers[FIRST_ROW] < 0:
+        registers[FIRST_ROW] = item[ROW]
+    return nodes
+
+
+@njit
+def told(nodes: Array, registers: Array, roots: Array, item: Array, floor: int) -> tuple[Array, Array]:
+    """Write down that the sequences of an item are matches."""
+    nodes, root = with_item(nodes, registers, item, int(EMPTY), floor)
+    return nodes, with_root(registers, roots, root, floor)
+
+
+@njit
+def with_root(registers: Array, roots: Array, root: int, floor: int) -> Array:
+    written = registers[VALUES]
+    roots = grown(roots, written + 2)
+    roots[written] = root
+    roots[written + 1] = floor
+    registers[VALUES] += 2
+    return roots
+
+
+# --- what has left the window -----------------------------------------------------------------------------------------
+
+
+@entry
+def tidied(
+    nodes: Array, groups: Array, registers: Array, stride: int, group_stride: int, floor: int, limit: int
+) -> tuple[Array, Array, Array, Array]:
+    """Nodes and groups without what has left the window, the heads of the groups' chains, and each group's new number.
+    Where the measure is the place in a partition (`limit` >= 0), each group has a window of its own, up to the last
+    event put into it."""
+    count = registers[GROUPS]
+    moved = np.full(count, EMPTY, np.int64)
+    floors = np.full(registers[NODES] + 1, EMPTY, np.int64)
+    marked = np.zeros(registers[NODES] + 1, np.bool_)
+    kept_groups = 0
+    for group in range(count):
+        at = group * group_stride
+        own = groups[at + LATEST] - limit if limit >= 0 else floor
+        root = groups[at + SET]
+        if is_alive(nodes, stride, root, own):
+            marked[root] = True
+            floors[root] = own
+        elif root != MARK or groups[at + LATEST] < floor:
+            continue
+        moved[group] = kept_groups
+        kept_groups += 1
+    _mark(nodes, stride, marked, floors)
+    kept_nodes, numbers, first_row = _kept_nodes(nodes, stride, marked, floors)
+    kept = np.empty(max(1, kept_groups) * group_stride, np.int64)
+    for group in range(count):
+        if moved[group] != EMPTY:
+            at = moved[group] * group_stride
+            copy(groups, group * group_stride, kept, at, group_stride)
+            if kept[at + SET] >= 0:
+                kept[at + SET] = numbers[kept[at + SET]]
+    registers[GROUPS] = kept_groups
+    registers[NODES] = registers[KEPT] = kept_nodes.shape[0] // stride - _LONGEST_PATH
+    registers[FIRST_ROW] = first_row
+    return kept_nodes, kept, linked_anew(kept, group_stride, kept_groups), moved
+
+
+@njit
+def _mark(nodes: Array, stride: int, marked: Array, floors: Array) -> None:
+    """Mark what the marked nodes lead to; what a node points to has a lower number."""
+    for node in range(marked.shape[0] - 2, -1, -1):
+        if marked[node]:
+            for field in (BEFORE, LEFT, RIGHT):
+                child = nodes[node * stride + field]
+                if is_alive(nodes, stride, child, floors[node]):
+                    floors[child] = min(floors[child], floors[node]) if marked[child] else floors[node]
+                    marked[child] = True
+
+
+@njit
+def _kept_nodes(nodes: Array, stride: int, marked: Array, floors: Array) -> tuple[Array, Array, int]:
+    """The marked nodes with room for more, the number that each node now has, and the oldest event among them."""
+    numbers = np.full(marked.shape[0], EMPTY, np.int64)
+    kept = np.empty((np.sum(marked) + _LONGEST_PATH) * stride, np.int64)
+    made = 0
+    first_row = -1
+    for node in range(marked.shape[0] - 1):
+        if marked[node]:
+            at = made * stride
+            copy(nodes, node * stride, kept, at, stride)
+            for field in (BEFORE, LEFT, RIGHT):
+                if kept[at + field] >= 0:
+                    kept[at + field] = numbers[kept[at + field]]
+            settle(kept, stride, made, floors[node])
+            if first_row < 0 or kept[at + ROW] < first_row:
+                first_row = kept[at + ROW]
+            numbers[node] = made
+            made += 1
+    return kept, numbers, first_row
+
+
+@entry
+def reachable(nodes: Array, stride: int, roots: Array) -> tuple[Array, Array]:
+    """The nodes that matches are made of and no others, and the roots in them."""
+    marked = np.zeros(nodes.shape[0] // stride + 1, np.bool_)
+    floors = np.full(marked.shape[0], EMPTY, np.int64)
+    for i in range(0, roots.shape[0], 2):
+        floors[roots[i]] = min(floors[roots[i]], roots[i + 1]) if marked[roots[i]] else roots[i + 1]
+        marked[roots[i]] = True
+    _mark(nodes, stride, marked, floors)
+    kept, numbers, _ = _kept_nodes(nodes, stride, marked, floors)
+    moved = roots.copy()
+    for i in range(0, roots.shape[0], 2):
+        moved[i] = numbers[roots[i]]
+    return kept[: kept.shape[0] - _LONGEST_PATH * stride], moved
+
+
+@entry
+def still_pending(times: Array, items: Array, size: int, moved: Array) -> int:
+    """Renumber the groups on a heap after tidying, without those that are gone; how many are left."""
+    left = 0
+    for i in range(size):
+        time, group = times[i], moved[items[i]]
+        if group != EMPTY:
+            heap_push(times, items, left, time, group)
+            left += 1
+    return left
+
+
+def note_oldest(registers: Array, following: int) -> None:
+    """Say which events a later match may still contain; `following` is the position of the next event."""
+    registers[OLDEST] = registers[FIRST_ROW] if registers[FIRST_ROW] >= 0 else max(following, int(registers[OLDEST]))
+
+
+# --- enumeration ------------------------------------------------------------------------------------------------------
+
+CURSOR_ROOT, CURSOR_STACK, CURSOR_VISITED, CURSOR_FIELDS = range(4)
+"""Where an enumeration stands: the next root, how much is on the stack, and how many nodes were visited."""
+
+
+@entry
+def enumerate_some(
+    nodes: Array,
+    stride: int,
+    roots: Array,
+    steps: int,
+    cursor: Array,
+    stack: Array,
+    path: Array,
+    values: Array,
+    bounds: Array,
+) -> tuple[Array, Array, Array, int, int]:
+    """Write matches until there is no room for another, and say how many, and how many events they have.
+
+    A depth-first walk back from the last event of each match. The stack holds what is still to visit, each node with
+    its place from the end and the floor of its window; `path` the nodes chosen so far."""
+    matches = written = 0
+    room = (bounds.shape[0] - 1) // steps
+    while matches < room:
+        if cursor[CURSOR_STACK] == 0:
+            if 2 * cursor[CURSOR_ROOT] >= roots.shape[0]:
+                break
+            stack[0] = roots[2 * cursor[CURSOR_ROOT]]
+            stack[1] = 0
+            stack[2] = roots[2 * cursor[CURSOR_ROOT] + 1]
+            cursor[CURSOR_STACK] = 3
+            cursor[CURSOR_ROOT] += 1
+        top = cursor[CURSOR_STACK] - 3
+        node, place, floor = stack[top], stack[top + 1], stack[top + 2]
+        at = node * stride
+        before = nodes[at + BEFORE]
+        if before == EMPTY and written + place + 1 > values.shape[0] and matches > 0:
+            break
+        cursor[CURSOR_VISITED] += 1
+        stack = grown(stack, top + 9)
+        for field in (LEFT, RIGHT):
+            if is_alive(nodes, stride, nodes[at + field], floor):
+                stack[top], stack[top + 1], stack[top + 2] = nodes[at + field], place, floor
+                top += 3
+        path = grown(path, place + 1)
+        path[place] = node
+        if before != EMPTY:
+            stack[top], stack[top + 1], stack[top + 2] = before, place + 1, floor
+            top += 3
+        else:
+            if written + place + 1 > values.shape[0]:
+                values = np.empty(place + 1, np.int64)  # the first match of a chunk, and it alone is too long for it
+            step = 0
+            for i in range(place, -1, -1):
+                while step < nodes[path[i] * stride + STEP]:
+                    step += 1
+                    bounds[matches * steps + step] = written
+                values[written] = nodes[path[i] * stride + ROW]
+                written += 1
+            while step < steps:
+                step += 1
+                bounds[matches * steps + step] = written
+            matches += 1
+        cursor[CURSOR_STACK] = top
+    return stack, path, values, matches, written

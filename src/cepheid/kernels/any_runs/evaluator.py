@@ -1,0 +1,509 @@
+"""Skip till any match, with Kleene closure: all partial matches at once, in one compact store (after CORE's tECS).
+
+A run of the automaton is at a component. What an edge will do with it is decided by the values that the edge's formula
+and everything after it read: the computation-state vector. So runs at one component with one vector are one *group*,
+however many they are, and a group holds the set of its partial matches in the store. Each edge has a *table* of the
+groups that may go along it, with the slots that matter to it and to what follows it; edges that read the same share
+one. Where formulas speak of single events, or equate values of the event with values of the run, an event meets at most
+one group in each table, so its cost does not grow with the number of partial matches.
+
+An event is dealt with in three phases. *Reading*: along every edge that its mask allows, the groups that it extends are
+found and what they become is queued. *Negation*: groups whose next gap the event spoils are emptied. *Writing*: what
+was queued is put into the tables of the edges that leave the component reached (those whose proceed condition, which
+speaks of the past alone, holds), and complete matches are told as *roots* in the store, from which they are enumerated
+or summarised only when somebody asks.
+
+A negation between two events is decided when the negative event occurs, if its predicates speak of earlier components,
+and otherwise when the match is complete; a leading one when the match is complete; a trailing one by keeping complete
+matches in a table of their own until the window has passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from cepheid import expr as ex
+from cepheid.codegen.compile import compiled
+from cepheid.codegen.scalar import Constants, Term, condition
+from cepheid.codegen.writer import Writer
+from cepheid.errors import NotAvailable
+from cepheid.expr import Attr
+from cepheid.kernels.any_runs.automaton import Automaton, Entry, Route, Table
+from cepheid.kernels.any_runs.compact_store import NODE_VALUES, REGISTERS, WORDS
+from cepheid.kernels.any_runs.lazy_matches import LazyKernel
+from cepheid.kernels.any_runs.match_summary import Summary
+from cepheid.kernels.any_runs.state_vector import Edge, Negation, Scope, Slot
+from cepheid.kernels.any_runs.state_vector import Words as ReadWord
+from cepheid.physical import Kind, Options, Plan
+from cepheid.runtime.kernel import COUNTERS, END_OF_TIME, StateArray
+
+IMPORTS = """from cepheid.kernels.any_runs.compact_store import (
+    BEFORE, GROUPS, LATEST, LOWEST, MARK, NEGATIVES, NEVER, NODES, PENDING, ROW, SET, START, STEP, TIME,
+    first_linked, found_group, group_of, is_alive, next_linked, put, told, with_root,
+)
+from cepheid.kernels.any_runs.state_vector import (
+    as_float, head_code, head_float, head_int, max_code, max_float, max_int, min_code, min_float, min_int, sum_float,
+    sum_int, tail_code, tail_float, tail_int,
+)
+
+
+"""
+
+
+OPTIONS: Options = {}
+
+_BITS = 64
+_MOST_EDGES = 256
+"""More would be too much source to compile: components that may be empty have an edge to every later one."""
+
+
+def kernel(plan: Plan) -> LazyKernel:
+    generator = _Generator(plan)
+    edges = len(generator.automaton.routes)
+    if len(plan.bits) > _BITS or edges > _MOST_EDGES:
+        raise NotAvailable(
+            f"an automaton of {edges} edges, whose formulas need {len(plan.bits)} bits of an event's mask",
+            expected=f"at most {_MOST_EDGES} edges and {_BITS} bits",
+            hint="split the query into queries that feed one another",
+        )
+    source = generator.source()
+    column_types = tuple("float64" if kind is Kind.FLOAT else "int64" for kind in plan.columns.values())
+    arguments = ["int", "int", "int64", "int64", "uint64", "int64", "int64", "float64", *column_types]
+    arguments += ["int64!"] * (len(generator.arrays) + 2)
+    return LazyKernel(
+        plan=plan,
+        source=source,
+        function=compiled(source, arguments),
+        arrays=tuple(generator.arrays),
+        numbers=np.array(generator.constants.numbers, np.float64),
+        steps=tuple(step.var for step in generator.layout.components),
+        column_types=column_types,
+        has_bounds=any(step.kleene for step in generator.layout.components),
+        texts=tuple(generator.constants.texts),
+        needs_ranks="ranks[" in source or ", ranks)" in source or generator.summary.compares_texts,
+        summary=generator.summary,
+        node_stride=generator.node_stride,
+        group_stride=generator.group_stride,
+        negative_stride=generator.negative_stride,
+        expires=plan.window is not None,
+        places=plan.counts_events and bool(plan.key),
+        waits=bool(generator.waiting),
+    )
+
+
+class _Generator:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.automaton = automaton = Automaton(plan)
+        self.layout = automaton.layout
+        self.keys = automaton.keys
+        self.states = automaton.states
+        self.tables = automaton.tables
+        self.constants = Constants([float(plan.window or 0)])
+        self.summary = Summary.of(plan, self.layout)
+        self.node_stride = NODE_VALUES + len(self.summary.columns)
+        self.group_stride = WORDS + 1 + max([len(table.slots) for table in self.tables] + [len(self.keys)], default=0)
+        self.queue_stride = 2 + max(len(state) for state in self.states)
+        self.ring = {n.number: self._ring_columns(n) for n in automaton.negations}
+        self.negative_stride = 3 + max((len(columns) for columns in self.ring.values()), default=0)
+        self.waiting = [number for number, table in enumerate(self.tables) if table.waits]
+        self.arrays = self._arrays()
+        self.widths: set[int] = set()
+
+    # --- what is kept -------------------------------------------------------------------------------------------------
+
+    def _ring_columns(self, negation: Negation) -> list[str]:
+        """The attributes of negative events that are looked at when a match is complete."""
+        names = [
+            node.name
+            for p in self.automaton.against[negation.step.var]
+            for node in ex.walk(p)
+            if isinstance(node, Attr) and node.var == negation.step.var
+        ]
+        return list(
+            dict.fromkeys([*self.keys, *names, *(f"{_LACKS}{name}" for name in names if name in self.plan.lacking)])
+        )
+
+    def _arrays(self) -> list[StateArray]:
+        arrays = [
+            StateArray("reg", "int64", REGISTERS),
+            StateArray("nodes", "int64", 64 * self.node_stride, width=self.node_stride),
+            StateArray("groups", "int64", 16 * self.group_stride, width=self.group_stride),
+            StateArray("heads", "int64", 64, fill=-1),
+            StateArray("negatives", "int64", self.negative_stride if self.automaton.late else 1),
+            StateArray("pending_times", "int64", 1),
+            StateArray("pending_items", "int64", 1),
+            StateArray("totals", "int64", 1),
+            StateArray("order", "int64", 1),
+        ]
+        return arrays
+
+    # --- the function -------------------------------------------------------------------------------------------------
+
+    def source(self) -> str:
+        columns = [f"column{i}" for i in range(len(self.plan.columns))]
+        names = [array.name for array in self.arrays]
+        parameters = ["now", "first", "time", "measure", "mask", "texts", "ranks", "numbers", *columns, *names]
+        body = Writer()
+        if self.waiting:
+            self._time_passed(body)
+        with body.block("for e in range(time.shape[0]):"):
+            self._event(body)
+        w = Writer()
+        with w.block(f"def step({', '.join([*parameters, 'roots', 'bounds'])}):"):
+            w("limit = np.int64(numbers[0])")
+            w(f"words = np.empty({self.group_stride}, np.int64)", f"item = np.empty({self.node_stride}, np.int64)")
+            w(f"queue = np.empty({16 * self.queue_stride}, np.int64)")
+            w("# Typed, so that the helpers they are given to are compiled once and not anew for each number.")
+            w("unlinked = np.int64(0)", *(f"words{n} = np.int64({n})" for n in sorted(self.widths)))
+            w("dropped = 0", "partials = 0", "predicates = 0")
+            w.lines.extend("    " + line for line in body.lines)
+            for name, counter in _COUNTED.items():
+                w(f"reg[{COUNTERS.index(counter)}] += {name}")
+            w(f"reg[{COUNTERS.index('events')}] += time.shape[0]")
+            w(f"return {', '.join([*names, 'roots', 'bounds'])}")
+        return IMPORTS + w.text()
+
+    def _width(self, slots: int) -> str:
+        """The number of words of that many slots, and of the table's number."""
+        self.widths.add(1 + slots)
+        return f"words{1 + slots}"
+
+    def _event(self, w: Writer) -> None:
+        w("m = measure[e]", "bits = mask[e]", f"floor = {'LOWEST' if self.plan.window is None else 'm - limit'}")
+        if self.waiting and self.plan.window is not None:
+            self._tell_due(w, "pending_times[0] < floor")
+        wanted = {step.begin for step in self.plan.steps} | {s.take for s in self.plan.steps if s.take is not None}
+        with w.block(f"if bits & np.uint64({sum(1 << bit for bit in wanted)}) == 0:"):
+            w("dropped += 1", "continue")
+        if self.keys:
+            with w.block(f"if not ({' and '.join(self.layout.event_is_known(name) for name in self.keys)}):"):
+                w("continue")
+        w("row = first + e", "queued = 0")
+        self._read(w)
+        for negation in self.automaton.negations:
+            self._negative_event(w, negation)
+        self._write(w)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def _read(self, w: Writer) -> None:
+        for target in range(self.automaton.end):
+            # Whatever is put into a set before something that starts later costs one node: so takes come first.
+            for takes in (True, False):
+                routes = [
+                    (number, route)
+                    for number, route in enumerate(self.automaton.routes)
+                    if route.edge.target == target and route.edge.takes == takes and not route.waits
+                ]
+                if not routes:
+                    continue
+                with w.block(f"if bits & np.uint64({1 << routes[0][1].bit}):  # {_named(target, takes)}"):
+                    for number, route in routes:
+                        if route.edge.starts:
+                            self._start(w, route)
+                        else:
+                            self._extend(w, route, self.automaton.table_of[number])
+
+    def _start(self, w: Writer, route: Route) -> None:
+        read = self._scope(-1, _no_words, event=route.edge.target).read
+        tests = [condition(p, read, self.constants) for p in (*route.entry.predicates, *route.tests)]
+
+        def go() -> None:
+            for negation in self.automaton.leading:
+                if route.edge.crosses(negation.after):
+                    self._find_lead(w, negation)
+            self._enqueue(w, route.edge, "EMPTY", _no_words)
+
+        _guarded(w, tests, go)
+
+    def _find_lead(self, w: Writer, negation: Negation) -> None:
+        lead = f"lead{negation.number}"
+        self._fill_words(w, self._lead_number(negation), [self.layout.event_word(name) for name in self.keys])
+        w(f"{lead} = NEVER", f"g = found_group(groups, heads, words, {self._width(len(self.keys))})")
+        with w.block(f"if g != EMPTY and groups[g * {self.group_stride} + LATEST] >= floor:"):
+            w(f"{lead} = groups[g * {self.group_stride} + LATEST]")
+
+    def _lead_number(self, negation: Negation) -> int:
+        return len(self.tables) + negation.number
+
+    def _extend(self, w: Writer, route: Route, number: int) -> None:
+        """Queue what the groups of an edge's table become with the event."""
+        table = self.tables[number]
+        stride = self.group_stride
+        equal = dict(self.automaton.equalities(route))
+        # A slot that several attributes must equal is looked up by one of them and compared with the others.
+        tests = [
+            p
+            for p in route.tests
+            if (pair := self.automaton.equality(p, route.edge)) is None or equal[pair[0]] != pair[1]
+        ]
+        known = [self.layout.event_is_known(name) for slot, name in equal.items() if slot.what != "key"]
+
+        def words(slot: Slot) -> str:
+            return f"groups[at + {WORDS + 1 + table.slots.index(slot)}]"
+
+        read = self._scope(route.edge.source, words, event=route.edge.target).read
+        conditions = [condition(p, read, self.constants) for p in tests]
+
+        def go() -> None:
+            self._fill_words(w, number, [self.layout.event_word(equal[slot]) for slot in table.indexed])
+            width = self._width(len(table.indexed))
+            if table.others:
+                w(f"g = first_linked(groups, heads, words, {width})")
+                with w.block("while g != EMPTY:"):
+                    visit()
+                    w(f"g = next_linked(groups, g, words, {width})")
+            else:
+                w(f"g = found_group(groups, heads, words, {width})")
+                with w.block("if g != EMPTY:"):
+                    visit()
+
+        def visit() -> None:
+            w(f"at = g * {stride}")
+            with w.block("if is_alive(nodes, item.shape[0], groups[at + SET], floor):"):
+                if conditions:
+                    w(f"predicates += {len(conditions)}")
+                _guarded(w, conditions, lambda: self._enqueue(w, route.edge, "groups[at + SET]", words))
+
+        _guarded(w, known, go)
+
+    def _fill_words(self, w: Writer, number: int, values: Sequence[str]) -> None:
+        w("; ".join([f"words[0] = {number}", *(f"words[{i}] = {value}" for i, value in enumerate(values, 1))]))
+
+    def _enqueue(self, w: Writer, edge: Edge, before: str, old: ReadWord) -> None:
+        stride = self.queue_stride
+        w(f"queue = grown(queue, (queued + 1) * {stride})", f"q = queued * {stride}")
+        w(f"queue[q] = {edge.target}", f"queue[q + 1] = {before}", "queued += 1")
+        for place, slot in enumerate(self.states[edge.target]):
+            w(f"queue[q + {2 + place}] = {self.automaton.moves.word(slot, edge, old)}")
+
+    # --- negation -----------------------------------------------------------------------------------------------------
+
+    def _negative_event(self, w: Writer, negation: Negation) -> None:
+        tables = [number for number, table in enumerate(self.tables) if negation.number in table.spoilt_by]
+        with w.block(f"if bits & np.uint64({1 << negation.step.begin}):  # negated, on bit {negation.step.begin}"):
+            for number in tables:
+                self._spoil(w, negation, number)
+            if negation in self.automaton.leading:
+                self._fill_words(w, self._lead_number(negation), [self.layout.event_word(name) for name in self.keys])
+                width = self._width(len(self.keys))
+                w(f"groups, heads, g = group_of(groups, heads, reg, words, {width}, unlinked)")
+                w(f"groups[g * {self.group_stride} + SET] = MARK", f"groups[g * {self.group_stride} + LATEST] = m")
+            if negation in self.automaton.late:
+                w(f"k = reg[NEGATIVES] * {self.negative_stride}", "reg[NEGATIVES] += 1")
+                w(f"negatives = grown(negatives, k + {self.negative_stride})")
+                w(f"negatives[k] = {negation.number}", "negatives[k + 1] = row", "negatives[k + 2] = m")
+                for place, name in enumerate(self.ring[negation.number]):
+                    lacks = self.layout.lacks(name.removeprefix(_LACKS), "bits") if name.startswith(_LACKS) else None
+                    w(f"negatives[k + {3 + place}] = {f'int({lacks})' if lacks else self.layout.event_word(name)}")
+            w(
+                "pass"
+            ) if not tables and negation not in self.automaton.leading and negation not in self.automaton.late else None
+
+    def _spoil(self, w: Writer, negation: Negation, number: int) -> None:
+        """Empty the groups whose next gap the event is in."""
+        table = self.tables[number]
+        stride = self.group_stride
+        keyed = len(table.indexed) == len(self.keys) > 0
+
+        def words(slot: Slot) -> str:
+            return f"groups[at + {WORDS + 1 + table.slots.index(slot)}]"
+
+        scope = self._scope(table.at, words, bound_only=table.waits, negative=self.layout.event_term)
+        conditions = [condition(p, scope.read, self.constants) for p in self.automaton.against[negation.step.var]]
+        if not keyed:
+            conditions = [
+                f"groups[at + {WORDS}] == {number}",
+                *(f"{words(s)} == {self.layout.event_word(s.name)}" for s in table.slots if s.what == "key"),
+                *conditions,
+            ]
+
+        def empty() -> None:
+            w("groups[at + SET] = EMPTY")
+
+        if keyed:
+            self._fill_words(w, number, [self.layout.event_word(slot.name) for slot in table.indexed])
+            find = "first_linked" if table.others else "found_group"
+            w(f"g = {find}(groups, heads, words, {self._width(len(table.indexed))})")
+            with w.block("while g != EMPTY:" if table.others else "if g != EMPTY:"):
+                w(f"at = g * {stride}")
+                _guarded(w, conditions, empty)
+                if table.others:
+                    w(f"g = next_linked(groups, g, words, {self._width(len(table.indexed))})")
+        else:
+            with w.block("for g in range(reg[GROUPS]):"):
+                w(f"at = g * {stride}")
+                _guarded(w, conditions, empty)
+
+    def _look_for(self, w: Writer, negation: Negation, at: int, words: ReadWord) -> None:
+        """Whether a negative event spoils a complete match: from the latest one backwards."""
+        columns = self.ring[negation.number]
+
+        def term(name: str) -> Term:
+            word, kind = f"negatives[k + {3 + columns.index(name)}]", self.layout.kind(name)
+            missing = None
+            if name in self.plan.lacking:
+                missing = f"negatives[k + {3 + columns.index(f'{_LACKS}{name}')}] != 0"
+            return Term(f"as_float({word})" if kind is Kind.FLOAT else word, kind, missing)
+
+        scope = self._scope(at, words, bound_only=True, negative=term)
+        conditions = [
+            f"negatives[k] == {negation.number}",
+            f"negatives[k + 1] < {words(Slot('until', negation.number))}",
+        ]
+        conditions += [
+            f"negatives[k + {3 + columns.index(name)}] == {self.layout.event_word(name)}" for name in self.keys
+        ]
+        conditions += [condition(p, scope.read, self.constants) for p in self.automaton.against[negation.step.var]]
+        after = words(Slot("after", negation.number))
+        w(f"k = (reg[NEGATIVES] - 1) * {self.negative_stride}")
+        with w.block(
+            f"while not spoiled and k >= 0 and {words(Slot('until', negation.number))} >= 0"
+            f" and negatives[k + 1] > {after} and negatives[k + 2] >= floor:"
+        ):
+            w(f"spoiled = {' and '.join(conditions)}", f"predicates += {len(conditions)}")
+            w(f"k -= {self.negative_stride}")
+
+    def _time_passed(self, w: Writer) -> None:
+        """Complete matches whose window has passed before the batch are told; at the end of time, all of them."""
+        with w.block(f"if now == {END_OF_TIME}:"):
+            if self.plan.window is not None:
+                self._tell_due(w, "True")
+            else:
+                with w.block("for g in range(reg[GROUPS]):"):
+                    w(f"at = g * {self.group_stride}")
+                    with w.block(f"if groups[at + SET] >= 0 and ({self._is_waiting_table()}):"):
+                        w("roots = with_root(reg, roots, groups[at + SET], LOWEST)", "groups[at + SET] = EMPTY")
+        if self.plan.window is not None and not self.plan.counts_events:
+            with w.block("elif now > LOWEST:"):
+                self._tell_due(w, "pending_times[0] < now - limit")
+
+    def _is_waiting_table(self) -> str:
+        return " or ".join(f"groups[at + {WORDS}] == {number}" for number in self.waiting)
+
+    def _tell_due(self, w: Writer, due: str) -> None:
+        with w.block(f"while reg[PENDING] > 0 and {due}:"):
+            w("at = heap_pop(pending_times, pending_items, reg[PENDING])" + f" * {self.group_stride}")
+            w("reg[PENDING] -= 1")
+            with w.block("if groups[at + SET] >= 0:"):
+                w("roots = with_root(reg, roots, groups[at + SET], LOWEST)", "groups[at + SET] = EMPTY")
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def _write(self, w: Writer) -> None:
+        with w.block("if queued == 0:"):
+            w("continue")
+        w("partials += queued", "item[ROW] = row", "item[TIME] = time[e]")
+        for place, name in enumerate(self.summary.columns):
+            w(f"item[{NODE_VALUES + place}] = {self.layout.event_word(name)}")
+        with w.block(f"for q in range(0, queued * {self.queue_stride}, {self.queue_stride}):"):
+            w("before = queue[q + 1]", "item[STEP] = queue[q]", "item[BEFORE] = before")
+            w(f"item[START] = m if before == EMPTY else nodes[before * {self.node_stride} + START]")
+            for at in range(self.automaton.end):
+                with w.block(f"{'if' if at == 0 else 'elif'} queue[q] == {at}:"):
+                    self._arrive(w, at)
+
+    def _arrive(self, w: Writer, at: int) -> None:
+        def words(slot: Slot) -> str:
+            return f"queue[q + {2 + self.states[at].index(slot)}]"
+
+        before = len(w.lines)
+        for number, table in enumerate(self.tables):
+            if table.at == at:
+                conditions = self._entry_conditions(table.entry, at, words)
+                _guarded(w, conditions, lambda number=number, table=table: self._put(w, number, table, words))  # type: ignore[misc]
+        if at in self.automaton.accepting and not self.automaton.waits_at(at):
+            self._accept(w, at, words)
+        if len(w.lines) == before:
+            w("pass")
+
+    def _entry_conditions(self, entry: Entry, at: int, words: ReadWord) -> list[str]:
+        read = self._scope(at, words).read
+        conditions = [condition(p, read, self.constants) for p in entry.predicates]
+        if entry.least:
+            conditions.append(f"{words(Slot('count', at))} >= {entry.least}")
+        if entry.fewer_than is not None:
+            conditions.append(f"{words(Slot('count', at))} < {entry.fewer_than}")
+        return conditions
+
+    def _put(self, w: Writer, number: int, table: Table, words: ReadWord) -> None:
+        accepts = self._late_conditions(table.at, words, lambda: self._put_into(w, number, table, words), w)
+        accepts() if table.waits else self._put_into(w, number, table, words)
+
+    def _put_into(self, w: Writer, number: int, table: Table, words: ReadWord) -> None:
+        width = self._width(len(table.slots))
+        indexed = self._width(len(table.indexed)) if table.others else "unlinked"
+        self._fill_words(w, number, [words(slot) for slot in table.slots])
+        if table.waits and self.plan.window is not None:
+            w("known = reg[GROUPS]")
+        w(f"groups, heads, g = group_of(groups, heads, reg, words, {width}, {indexed})")
+        w("nodes = put(nodes, groups, reg, words.shape[0], g, item, floor, m)")
+        if table.waits and self.plan.window is not None:
+            with w.block("if g == known:"):
+                w("pending_times = grown(pending_times, reg[PENDING] + 1)")
+                w("pending_items = grown(pending_items, reg[PENDING] + 1)")
+                w(f"heap_push(pending_times, pending_items, reg[PENDING], {words(Slot('start'))}, g)")
+                w("reg[PENDING] += 1")
+
+    def _accept(self, w: Writer, at: int, words: ReadWord) -> None:
+        def tell() -> None:
+            w("nodes, roots = told(nodes, reg, roots, item, floor)")
+
+        conditions = self._entry_conditions(self.automaton.leaving(at, self.automaton.end), at, words)
+        _guarded(w, conditions, self._late_conditions(at, words, tell, w))
+
+    def _late_conditions(self, at: int, words: ReadWord, then: Callable[[], None], w: Writer) -> Callable[[], None]:
+        """`then`, where nothing forbids the match that can only be decided now that it is complete."""
+        leads = [f"{words(Slot('lead', n.number))} < floor" for n in self.automaton.leading if n.after <= at]
+        late = [n for n in self.automaton.late if n.after <= at]
+
+        def look() -> None:
+            if not late:
+                then()
+                return
+            w("spoiled = False")
+            for negation in late:
+                self._look_for(w, negation, at, words)
+            with w.block("if not spoiled:"):
+                then()
+
+        return lambda: _guarded(w, leads, look)
+
+    def _scope(
+        self,
+        at: int,
+        words: ReadWord,
+        *,
+        event: int | None = None,
+        bound_only: bool = False,
+        negative: Callable[[str], Term] | None = None,
+    ) -> Scope:
+        return Scope(self.layout, at, words, event, bound_only, negative)
+
+
+# --- writing source ---------------------------------------------------------------------------------------------------
+
+
+def _guarded(w: Writer, conditions: Sequence[str], body: Callable[[], None]) -> None:
+    if conditions:
+        with w.block(f"if {' and '.join(conditions)}:"):
+            body()
+    else:
+        body()
+
+
+def _no_words(slot: Slot) -> str:
+    raise AssertionError(f"a run that begins has no {slot.what} yet")
+
+
+def _named(component: int, takes: bool) -> str:
+    """A component's number stands for it in comments: its name is the query's text."""
+    return f"component {component} takes" if takes else f"component {component} begins"
+
+
+_LACKS = "\0lacks "
+"""Before the name of an attribute: whether a negative event's type lacks it. No attribute is called so."""
+_COUNTED = {"dropped": "dropped_by_mask", "partials": "partial_matches", "predicates": "predicates"}

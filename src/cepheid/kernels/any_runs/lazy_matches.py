@@ -1,0 +1,285 @@
+"""A kernel whose matches stay in the compact store until somebody asks for them.
+
+A step only finds the *roots* of the matches that became certain. They can be enumerated in chunks of bounded size, be
+counted without being enumerated, or be given away as they are, compressed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from cepheid.kernels.any_runs.compact_store import (
+    CURSOR_FIELDS,
+    ENDED_EARLIER,
+    ENDED_LAST,
+    FIRST_ROW,
+    GROUPS,
+    KEPT,
+    LAST_END,
+    LEFT,
+    LOWEST,
+    MADE,
+    NEGATIVES,
+    NODES,
+    PENDING,
+    RIGHT,
+    START,
+    TIDIED,
+    TIME,
+    enumerate_some,
+    note_oldest,
+    reachable,
+    still_pending,
+    tidied,
+)
+from cepheid.kernels.any_runs.match_order import matches_in_order
+from cepheid.kernels.any_runs.match_summary import NO_SUMMARY, Summary, SummaryRow
+from cepheid.runtime.jit import machine_code
+from cepheid.runtime.kernel import COUNTERS, END_OF_TIME, VALUES, Array, Batch, Kernel, Positions, State
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SLICE = 1 << 14
+"""How many events are dealt with between two occasions to forget what has left the window."""
+CHUNK = 1 << 16
+"""The most matches in a chunk."""
+_SMALL_CHUNK = 64
+_FEW = 2_000
+"""How many nodes, or matches, are dealt with as well by plain Python as by compiling something first."""
+_interpreted: dict[Callable[..., Any], int] = {}
+"""How many of them each function has dealt with in plain Python."""
+_MATCHES, _PEAK = COUNTERS.index("matches"), COUNTERS.index("peak_retained")
+_NODES_ARRAY, _GROUPS_ARRAY, _HEADS_ARRAY, _NEGATIVES_ARRAY = range(1, 5)
+_TIMES_ARRAY, _ITEMS_ARRAY, _TOTALS_ARRAY, _ORDER_ARRAY = range(5, 9)
+"""The arrays of the state, after the registers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compressed:
+    """Matches in the form of the store they were found in (see `compact_store`): `nodes` has a row for each node, and
+    each of the `roots` is a node with the start from which on its sequences are matches."""
+
+    steps: tuple[str, ...]
+    nodes: Array
+    roots: Array
+    has_bounds: bool
+
+    def decompressed(self, chunk: int = CHUNK) -> Iterator[Positions]:
+        """The matches, chunk by chunk."""
+        stride = self.nodes.shape[1]
+        yield from _enumerated(self.nodes.ravel(), stride, self.roots.ravel(), self.steps, self.has_bounds, chunk)
+
+
+@dataclass(frozen=True, slots=True)
+class LazyKernel(Kernel):
+    """The plan's limits for its store: what a node and a group consist of, whether what starts before the window can be
+    forgotten (`expires`), whether the window counts places in partitions (`places`), and whether matches wait for a
+    trailing negation."""
+
+    summary: Summary = NO_SUMMARY
+    node_stride: int = 0
+    group_stride: int = 0
+    negative_stride: int = 0
+    expires: bool = False
+    places: bool = False
+    waits: bool = False
+
+    def step(self, state: State, batch: Batch) -> tuple[State, Positions]:
+        state, chunks = self.step_lazily(state, batch)
+        return state, self._joined(chunks)
+
+    def advance(self, state: State, time: int) -> tuple[State, Positions]:
+        state, chunks = self.advance_lazily(state, time)
+        return state, self._joined(chunks)
+
+    def step_lazily(self, state: State, batch: Batch, chunk: int = CHUNK) -> tuple[State, Iterator[Positions]]:
+        """The state after a batch, and its matches, which are enumerated as they are asked for. The state counts those
+        that were."""
+        parts = []
+        for start in range(0, max(1, len(batch)), SLICE):
+            piece = batch.cut(start, min(start + SLICE, len(batch)))
+            state, found = self._found(state, piece, int(piece.time[0]) if len(piece) else -END_OF_TIME)
+            parts.append(found)
+        return state, self._chunks(parts, state[0], chunk)
+
+    def advance_lazily(self, state: State, time: int, chunk: int = CHUNK) -> tuple[State, Iterator[Positions]]:
+        state, found = self._found(state, self._no_events(), min(time + 1, END_OF_TIME))
+        return state, self._chunks([found], state[0], chunk)
+
+    def step_compressed(self, state: State, batch: Batch) -> tuple[State, Compressed]:
+        """The state after a batch, and its matches as they lie in the store."""
+        state, (nodes, roots) = self._found(state, batch, int(batch.time[0]) if len(batch) else -END_OF_TIME)
+        kept, kept_roots = _fast(reachable, len(nodes) // self.node_stride)(nodes, self.node_stride, roots)
+        table = kept.reshape(-1, self.node_stride)
+        return state, Compressed(self.steps, table, kept_roots.reshape(-1, 2), self.has_bounds)
+
+    def summary_row(self, state: State) -> SummaryRow:
+        """What the query returns about all matches so far."""
+        return self.summary.row(state[_TOTALS_ARRAY])
+
+    # --- roots --------------------------------------------------------------------------------------------------------
+
+    def _no_events(self) -> Batch:
+        none = np.empty(0, np.int64)
+        columns = tuple(np.empty(0, dtype) for dtype in self.column_types)
+        return Batch(0, none, none, np.empty(0, np.uint64), columns, none, none)
+
+    def _found(self, state: State, batch: Batch, now: int) -> tuple[State, tuple[Array, Array]]:
+        """The state after a batch, and the nodes and roots of its matches. They stay as they are: the store only ever
+        adds nodes, or moves to new arrays."""
+        registers = state[0]
+        registers[VALUES] = 0
+        *arrays, roots, _ = self.function(
+            now,
+            batch.first,
+            batch.time,
+            batch.measure,
+            batch.mask,
+            batch.texts,
+            batch.ranks,
+            self.numbers,
+            *batch.columns,
+            *state,
+            np.empty(64, np.int64),
+            np.empty(1, np.int64),
+        )
+        nodes, roots = arrays[_NODES_ARRAY][: registers[NODES] * self.node_stride], roots[: registers[VALUES]]
+        registers[_PEAK] = max(registers[_PEAK], registers[NODES])
+        if self.summary.compares_texts and len(batch):
+            arrays[_ORDER_ARRAY] = batch.ranks.copy()
+        if self.summary.asked and len(roots):
+            totals, order = arrays[_TOTALS_ARRAY], arrays[_ORDER_ARRAY]
+            arrays[_TOTALS_ARRAY] = self.summary.added(totals, nodes, self.node_stride, roots, order)
+        if len(batch):
+            self._tidy(arrays, int(batch.measure[-1]))
+            note_oldest(registers, batch.first + len(batch))
+        return tuple(arrays), (nodes, roots)
+
+    def _tidy(self, arrays: list[Array], measure: int) -> None:
+        """Forget what has left the window, when there is enough of it: work that what was made pays for."""
+        registers = arrays[0]
+        used, limit = int(registers[NODES]), int(self.numbers[0])
+        by_time = self.expires and not self.places
+        is_due = by_time and used + registers[GROUPS] > 0 and 2 * (measure - registers[TIDIED]) > limit
+        if not is_due and used <= 2 * registers[KEPT] + _FEW:
+            return
+        floor = measure - limit if by_time else LOWEST
+        nodes, groups, heads, moved = _fast(tidied, used)(
+            arrays[_NODES_ARRAY],
+            arrays[_GROUPS_ARRAY],
+            registers,
+            self.node_stride,
+            self.group_stride,
+            floor,
+            limit if self.places else -1,
+        )
+        arrays[_NODES_ARRAY], arrays[_GROUPS_ARRAY], arrays[_HEADS_ARRAY] = nodes, groups, heads
+        pending = int(registers[PENDING])
+        registers[PENDING] = _fast(still_pending, pending)(arrays[_TIMES_ARRAY], arrays[_ITEMS_ARRAY], pending, moved)
+        negatives = arrays[_NEGATIVES_ARRAY][: registers[NEGATIVES] * self.negative_stride]
+        if len(negatives):
+            recent = negatives.reshape(-1, self.negative_stride)
+            recent = recent[recent[:, 2] >= floor]
+            registers[NEGATIVES] = len(recent)
+            arrays[_NEGATIVES_ARRAY] = np.append(recent.ravel(), np.zeros(1, np.int64))
+        registers[TIDIED] = measure
+
+    # --- matches ------------------------------------------------------------------------------------------------------
+
+    def _chunks(self, parts: list[tuple[Array, Array]], registers: Array, chunk: int) -> Iterator[Positions]:
+        if self.summary.asked:
+            return
+        if self.plan.query.limit is not None:
+            yield from self._first(parts, registers, self.plan.query.limit)
+            return
+        for nodes, roots in parts:
+            already = int(registers[_MATCHES])
+            for positions in _enumerated(nodes, self.node_stride, roots, self.steps, self.has_bounds, chunk, already):
+                registers[_MATCHES] += len(positions)
+                yield positions
+
+    def _first(self, parts: list[tuple[Array, Array]], registers: Array, limit: int) -> Iterator[Positions]:
+        """Of the matches that end at one time no more than LIMIT can keep, those that come first in its order; and none
+        at all once there are enough that end earlier. (Those that waited for a trailing negation come in no order.)"""
+        for nodes, roots in parts:
+            table = nodes.reshape(-1, self.node_stride)
+            items = [(int(table[item, TIME]), item, floor) for item, floor in _items(table, roots)]
+            for end, group in itertools.groupby(sorted(items), key=lambda item: item[0]):
+                if end != registers[LAST_END]:
+                    registers[ENDED_EARLIER] += registers[ENDED_LAST]
+                    registers[LAST_END], registers[ENDED_LAST] = end, 0
+                wanted = limit if self.waits else limit - int(registers[ENDED_EARLIER])
+                if wanted <= 0:
+                    return
+                streams = [
+                    matches_in_order(nodes, self.node_stride, item, floor, len(self.steps)) for _, item, floor in group
+                ]
+                found = list(itertools.islice(heapq.merge(*streams), wanted))
+                registers[ENDED_LAST] += len(found)
+                registers[_MATCHES] += len(found)
+                values = [row for rows, _ in found for row in rows]
+                lengths = [length for _, counts in found for length in counts]
+                bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.array(lengths, np.int64))])
+                yield Positions(self.steps, np.array(values, np.int64), bounds if self.has_bounds else None)
+
+    def _joined(self, chunks: Iterable[Positions]) -> Positions:
+        found = [
+            Positions(self.steps, np.empty(0, np.int64), np.zeros(1, np.int64) if self.has_bounds else None),
+            *chunks,
+        ]
+        if len(found) == 2:
+            return found[1]
+        values = np.concatenate([positions.values for positions in found])
+        if not self.has_bounds:
+            return Positions(self.steps, values)
+        shifts = np.cumsum([0, *(len(positions.values) for positions in found[:-1])])
+        limits = [p.bounds[1:] + shift for p, shift in zip(found, shifts, strict=True) if p.bounds is not None]
+        return Positions(self.steps, values, np.concatenate([np.zeros(1, np.int64), *limits]))
+
+
+def _enumerated(
+    nodes: Array, stride: int, roots: Array, steps: tuple[str, ...], has_bounds: bool, chunk: int, already: int = 0
+) -> Iterator[Positions]:
+    """The matches of some roots, in chunks that grow; `already` matches were enumerated before."""
+    width = len(steps)
+    cursor, stack, path = np.zeros(CURSOR_FIELDS, np.int64), np.empty(96, np.int64), np.empty(32, np.int64)
+    size = min(max(_SMALL_CHUNK, len(roots)), chunk)
+    while True:
+        values, bounds = np.empty(8 * size * width, np.int64), np.zeros(size * width + 1, np.int64)
+        stack, path, values, matches, written = _fast(enumerate_some, already)(
+            nodes, stride, roots, width, cursor, stack, path, values, bounds
+        )
+        if matches == 0:
+            return
+        yield Positions(steps, values[:written], bounds[: matches * width + 1] if has_bounds else None)
+        already += matches
+        size = min(4 * size, chunk)
+
+
+def _items(table: Array, roots: Array) -> Iterator[tuple[int, int]]:
+    """The last events of the matches of some roots, as nodes that stand for their own event alone, each with the start
+    from which on its sequences are matches."""
+    for root, floor in roots.reshape(-1, 2).tolist():
+        waiting = [root]
+        while waiting:
+            item = waiting.pop()
+            yield item, floor
+            children = (int(table[item, pointer]) for pointer in (LEFT, RIGHT))
+            waiting.extend(child for child in children if child >= 0 and table[child, START] >= floor)
+
+
+def _fast(function: F, amount: int) -> F:
+    _interpreted[function] = _interpreted.get(function, 0) + amount
+    return machine_code(function) if _interpreted[function] > _FEW else function
+
+
+def store_counters(state: State) -> dict[str, int]:
+    """What the store holds and has made."""
+    names = {"nodes": NODES, "nodes_made": MADE, "groups": GROUPS, "pending": PENDING, "first_row": FIRST_ROW}
+    return {name: int(state[0][register]) for name, register in names.items()}

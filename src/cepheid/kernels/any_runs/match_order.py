@@ -1,0 +1,135 @@
+"""The matches of a root in the order of their events' positions, which is the order that LIMIT counts by.
+
+The store leads from the last event of a match back to its first, but the order begins with the first. So the pointers
+are turned around, once for each root: then the matches are the paths from the nodes without predecessor to the root,
+and a depth-first search that tries later events in order finds them in order, each in time linear in its length. Only
+what is asked for is searched.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from cepheid.kernels.any_runs.compact_store import BEFORE, LEFT, RIGHT, ROW, START, STEP
+from cepheid.runtime.arrays import EMPTY
+
+Array = np.ndarray
+Counts = tuple[int, ...]
+"""How many events each step has."""
+Frontier = Mapping[int, frozenset[Counts]]
+"""The nodes at which the events chosen so far may have arrived, and in which division among the steps."""
+
+
+def matches_in_order(
+    nodes: Array, stride: int, root: int, floor: int, steps: int
+) -> Iterator[tuple[tuple[int, ...], Counts]]:
+    """The positions of each match that ends with the root's own event, and how many of them each step has."""
+    forward = _Forward.of(nodes.reshape(-1, stride), root, floor)
+    path: list[int] = []
+    none = (0,) * steps
+    choices = [forward.beginnings(none)]
+    while choices:
+        found = next(choices[-1], None)
+        if found is None:
+            choices.pop()
+            if path:
+                path.pop()
+            continue
+        row, frontier = found
+        for counts in sorted(frontier.get(root, ())):
+            yield (*path, row), counts
+        path.append(row)
+        choices.append(forward.following({node: counts for node, counts in frontier.items() if node != root}))
+
+
+@dataclass(frozen=True, slots=True)
+class _Forward:
+    """The part of a store that leads to a root, with its pointers turned around."""
+
+    row: Mapping[int, int]
+    step: Mapping[int, int]
+    first: list[int]
+    after: Mapping[int, list[int]]
+    """The nodes whose events come after those of a set, in order."""
+    above: Mapping[int, list[int]]
+    """The nodes whose sets a node is part of, in the order of what is next after them."""
+    next_row: Mapping[int, int]
+    """The first event that comes after those of a set, or of a set that it is part of."""
+
+    @classmethod
+    def of(cls, table: Array, root: int, floor: int) -> _Forward:
+        row, step = {}, {}
+        first: list[int] = []
+        after: dict[int, list[int]] = {}
+        above: dict[int, list[int]] = {}
+        waiting = [root]
+        while waiting:
+            node = waiting.pop()
+            fields = table[node].tolist()
+            row[node], step[node] = fields[ROW], fields[STEP]
+            if fields[BEFORE] == EMPTY:
+                first.append(node)
+            # The root stands for its own event alone, not for the set that it may head.
+            pointers = [(BEFORE, after)] if node == root else [(BEFORE, after), (LEFT, above), (RIGHT, above)]
+            for pointer, turned in pointers:
+                child = fields[pointer]
+                if child >= 0 and table[child, START] >= floor:
+                    turned.setdefault(child, []).append(node)
+                    if child not in row:
+                        row[child] = EMPTY
+                        waiting.append(child)
+        next_row: dict[int, int] = {}
+        for node in sorted(row, reverse=True):
+            after.setdefault(node, []).sort(key=row.__getitem__)
+            parents = above.setdefault(node, [])
+            parents.sort(key=next_row.__getitem__)
+            ahead = [row[n] for n in after[node][:1]] + [next_row[n] for n in parents[:1]]
+            if ahead:
+                next_row[node] = min(ahead)
+        first.sort(key=row.__getitem__)
+        return cls(row, step, first, after, above, next_row)
+
+    def beginnings(self, none: Counts) -> Iterator[tuple[int, Frontier]]:
+        return self._by_row(iter([(self.row[node], node, frozenset([none])) for node in self.first]))
+
+    def following(self, frontier: Frontier) -> Iterator[tuple[int, Frontier]]:
+        """The events that may come next, in order, each with where it leads."""
+        return self._by_row(heapq.merge(*(self._after(node, counts) for node, counts in frontier.items())))
+
+    def _after(self, node: int, counts: frozenset[Counts]) -> Iterator[tuple[int, int, frozenset[Counts]]]:
+        """What comes after the sets that a node is part of. A set is reached in one way only, since a node is in a set
+        at most once."""
+        waiting = [(self.next_row[node], node, 0, 0)] if node in self.next_row else []
+        while waiting:
+            _, at, place, parent = heapq.heappop(waiting)
+            after, above = self.after[at], self.above[at]
+            here = self.row[after[place]] if place < len(after) else None
+            there = self.next_row[above[parent]] if parent < len(above) else None
+            if here is not None and (there is None or here <= there):
+                yield here, after[place], counts
+                place += 1
+            elif there is not None:
+                heapq.heappush(waiting, (there, above[parent], 0, 0))
+                parent += 1
+            ahead = [self.row[n] for n in after[place : place + 1]]
+            ahead += [self.next_row[n] for n in above[parent : parent + 1]]
+            if ahead:
+                heapq.heappush(waiting, (min(ahead), at, place, parent))
+
+    def _by_row(self, found: Iterator[tuple[int, int, frozenset[Counts]]]) -> Iterator[tuple[int, Frontier]]:
+        row = EMPTY
+        frontier: dict[int, frozenset[Counts]] = {}
+        for next_row, node, counts in found:
+            if next_row != row and frontier:
+                yield row, frontier
+                frontier = {}
+            row = next_row
+            step = self.step[node]
+            counted = frozenset((*c[:step], c[step] + 1, *c[step + 1 :]) for c in counts)
+            frontier[node] = frontier.get(node, frozenset()) | counted
+        if frontier:
+            yield row, frontier

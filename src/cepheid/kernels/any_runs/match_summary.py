@@ -1,0 +1,413 @@
+"""`RETURN count(*), sum(b.price), ...` over all matches, without enumerating them.
+
+How many sequences a set of the compact store holds follows from how many the sets hold that it is made of, and so do
+sums and extremes over them: one pass over the nodes that a window leaves, whatever the number of matches. Counts are
+exact: machine integers where they fit, and Python's where there are too many matches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from cepheid.checks import summarises
+from cepheid.errors import NotAvailable
+from cepheid.expr import Aggregate
+from cepheid.kernels.any_runs.compact_store import BEFORE, LEFT, LOWEST, NODE_VALUES, RIGHT, STEP, TIME, is_alive
+from cepheid.kernels.any_runs.state_vector import Layout
+from cepheid.pattern import Column
+from cepheid.physical import Kind, Plan
+from cepheid.runtime.arrays import EMPTY, NULL_CODE, NULL_INT, grown
+from cepheid.runtime.jit import entry, jit_enabled, machine_code, njit
+
+Array = np.ndarray
+
+WORTH_COMPILING = 2_000
+"""The number of nodes from which machine code pays."""
+_FITS_WHOLE = 4e18
+_FITS_REAL = 4e15
+"""What an integer, or a float that holds integers exactly, has room for."""
+_MANY = 1e300
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """An attribute of the events of one component, or (`column` None) the events themselves."""
+
+    component: int
+    column: int | None
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryRow:
+    """The one row of the output, and the times at which the first match starts and the last one ends. A string (the
+    `min` or `max` of some) is given as its code."""
+
+    values: Mapping[str, Any]
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class Totals:
+    """What is known of the matches so far: how many, from when to when, and of each quantity how often it was there,
+    its sum, and the words of its least and greatest value."""
+
+    matches: int = 0
+    start: int = 0
+    end: int = 0
+    known: list[int] = field(default_factory=list)
+    sums: list[Any] = field(default_factory=list)
+    least: list[int | None] = field(default_factory=list)
+    most: list[int | None] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What the output asks: its columns, each with the quantity it is about (None: the matches)."""
+
+    asked: tuple[tuple[Column, Quantity | None], ...] = ()
+    columns: tuple[str, ...] = ()
+    """The attributes whose values the nodes carry."""
+
+    @classmethod
+    def of(cls, plan: Plan, layout: Layout) -> Summary:
+        if not summarises(plan.query):
+            return cls()
+        asked: list[tuple[Column, Quantity | None]] = []
+        names: list[str] = []
+        for column in plan.query.output or ():
+            aggregate = column.expr
+            assert isinstance(aggregate, Aggregate)
+            component = layout.index(aggregate.var)
+            if component < 0:
+                asked.append((column, None))
+                continue
+            kind = Kind.INT if aggregate.name is None else layout.kind(aggregate.name)
+            if aggregate.fn in ("first", "last") or (aggregate.fn in ("sum", "avg") and kind is Kind.CODE):
+                raise NotAvailable(
+                    f"`{aggregate.fn}` over all matches is not computed without enumerating them",
+                    expected="count, sum, avg, min or max",
+                )
+            if aggregate.name is not None and aggregate.name not in names:
+                names.append(aggregate.name)
+            number = None if aggregate.name is None else names.index(aggregate.name)
+            asked.append((column, Quantity(component, number, kind)))
+        return cls(tuple(asked), tuple(names))
+
+    @property
+    def quantities(self) -> tuple[Quantity, ...]:
+        return tuple(dict.fromkeys(quantity for _, quantity in self.asked if quantity is not None))
+
+    @property
+    def compares_texts(self) -> bool:
+        return any(quantity.kind is Kind.CODE for quantity in self.quantities)
+
+    def row(self, packed_totals: Array) -> SummaryRow:
+        totals = self.unpacked(packed_totals)
+        values = {column.name: self._value(column, quantity, totals) for column, quantity in self.asked}
+        return SummaryRow(values, totals.start, totals.end)
+
+    def _value(self, column: Column, quantity: Quantity | None, totals: Totals) -> Any:
+        if quantity is None:
+            return totals.matches
+        assert isinstance(column.expr, Aggregate)
+        at = self.quantities.index(quantity)
+        known = totals.known[at]
+        match column.expr.fn:
+            case "count":
+                return known
+            case "sum":
+                return totals.sums[at] if known else None
+            case "avg":
+                return totals.sums[at] / known if known else None
+            case fn:
+                word = totals.least[at] if fn == "min" else totals.most[at]
+                return _from_word(word, quantity.kind) if word is not None else None
+
+    # --- totals as words ----------------------------------------------------------------------------------------------
+
+    def unpacked(self, words: Array) -> Totals:
+        """The totals; at first the words are a single zero."""
+        count = len(self.quantities)
+        if not words[0]:
+            return Totals(0, 0, 0, [0] * count, [0] * count, [None] * count, [None] * count)
+        numbers = _Unpacker(words, 1)
+        totals = Totals(numbers.next(), numbers.next(), numbers.next())
+        for quantity in self.quantities:
+            totals.known.append(numbers.next())
+            total = numbers.next()
+            totals.sums.append(_from_word(total, Kind.FLOAT) if quantity.kind is Kind.FLOAT else total)
+            totals.least.append(numbers.next() if numbers.next() else None)
+            totals.most.append(numbers.next() if numbers.next() else None)
+        return totals
+
+    def packed(self, totals: Totals) -> Array:
+        numbers = [totals.matches, totals.start, totals.end]
+        for at, quantity in enumerate(self.quantities):
+            total = totals.sums[at]
+            numbers += [totals.known[at], _to_word(float(total)) if quantity.kind is Kind.FLOAT else int(total)]
+            for word in (totals.least[at], totals.most[at]):
+                numbers += [0] if word is None else [1, word]
+        words = [1]
+        for number in numbers:
+            length = number.bit_length() // 64 + 1
+            data = number.to_bytes(8 * length, "little", signed=True)
+            words += [length, *np.frombuffer(data, np.int64).tolist()]
+        return np.array(words, np.int64)
+
+    # --- the pass over the nodes --------------------------------------------------------------------------------------
+
+    def added(self, packed_totals: Array, nodes: Array, stride: int, roots: Array, ranks: Array) -> Array:
+        """The totals with the matches of more roots."""
+        totals = self.unpacked(packed_totals)
+        table = nodes.reshape(-1, stride)
+        fast = jit_enabled() and len(table) >= WORTH_COMPILING
+        weights = _Weights.of(self.quantities, table, ranks, exact=not fast)
+        exact: _Weights | None = None
+        for root, floor in roots.reshape(-1, 2).tolist():
+            if weights.weigh(nodes, stride, root, floor):
+                weights.add_to(totals, root)
+            else:
+                exact = exact or _Weights.of(self.quantities, table, ranks, exact=True)
+                exact.weigh(nodes, stride, root, floor)
+                exact.add_to(totals, root)
+        return self.packed(totals)
+
+
+@dataclass(slots=True)
+class _Unpacker:
+    words: Array
+    at: int
+
+    def next(self) -> int:
+        length = int(self.words[self.at])
+        data = self.words[self.at + 1 : self.at + 1 + length].tobytes()
+        self.at += 1 + length
+        return int.from_bytes(data, "little", signed=True)
+
+
+def _to_word(value: float) -> int:
+    return int(np.float64(value).view(np.int64))
+
+
+def _from_word(word: int, kind: Kind) -> Any:
+    return float(np.int64(word).view(np.float64)) if kind is Kind.FLOAT else int(word)
+
+
+@dataclass(slots=True)
+class _Weights:
+    """What is known of the sets of a store: for each node and quantity, over all sequences that a window leaves."""
+
+    quantities: tuple[Quantity, ...]
+    ranks: Array
+    exact: bool
+    components: Array
+    there: Array
+    amounts: Array
+    places: Array
+    """The place of each value in the order of all values of its quantity."""
+    ordered: list[Array]
+    """The words of the values, in that order."""
+    fits: float
+    """How many events the matches may have for machine numbers to be exact."""
+    floors: Array
+    """The window for which a node is known."""
+    counts: Array
+    shadow: Array
+    """As floats, which tell whether integers still fit, the number of matches and of their events."""
+    times: Array
+    known: Array
+    sums: Array
+    extremes: Array
+
+    @classmethod
+    def of(cls, quantities: tuple[Quantity, ...], table: Array, ranks: Array, *, exact: bool) -> _Weights:
+        used, count = len(table), len(quantities)
+        whole = all(quantity.kind is not Kind.FLOAT for quantity in quantities)
+        number = object if exact else np.int64
+        there = np.ones((used, count), np.bool_)
+        amounts = np.zeros((used, count), number if exact or whole else np.float64)
+        places = np.zeros((used, count), np.int64)
+        ordered: list[Array] = []
+        for at, quantity in enumerate(quantities):
+            if quantity.column is None:
+                ordered.append(np.zeros(1, np.int64))
+                continue
+            words = np.ascontiguousarray(table[:, NODE_VALUES + quantity.column])
+            values = words.view(np.float64) if quantity.kind is Kind.FLOAT else words
+            there[:, at] = _is_known(values, quantity.kind)
+            known = np.where(there[:, at], values, 0)
+            orderable = _ranked(known, ranks) if quantity.kind is Kind.CODE else known
+            _, first, places[:, at] = np.unique(orderable, return_index=True, return_inverse=True)
+            ordered.append(words[first])
+            if exact and quantity.kind is Kind.FLOAT:
+                amounts[:, at] = [Fraction(value) if math.isfinite(value) else value for value in known.tolist()]
+            elif quantity.kind is not Kind.CODE:
+                amounts[:, at] = known
+        return cls(
+            quantities,
+            ranks,
+            exact,
+            np.array([quantity.component for quantity in quantities], np.int64),
+            there,
+            amounts,
+            places,
+            ordered,
+            math.inf if exact else (_FITS_WHOLE if whole else _FITS_REAL) / _largest(amounts),
+            np.full(used, LOWEST - 1, np.int64),
+            np.zeros(used, number),
+            np.zeros((used, 2), np.float64),
+            np.zeros((used, 2), np.int64),
+            np.zeros((used, count), number),
+            np.zeros((used, count), amounts.dtype),
+            np.zeros((used, 2 * count), np.int64),
+        )
+
+    def weigh(self, nodes: Array, stride: int, root: int, floor: int) -> bool:
+        """Find out about a root; False if there are too many matches for machine numbers."""
+        function = weigh if self.exact else machine_code(weigh)
+        function(
+            nodes,
+            stride,
+            root,
+            floor,
+            self.components,
+            self.there,
+            self.amounts,
+            self.places,
+            self.floors,
+            self.counts,
+            self.shadow,
+            self.times,
+            self.known,
+            self.sums,
+            self.extremes,
+        )
+        return bool(self.shadow[root, 1] < self.fits)
+
+    def add_to(self, totals: Totals, root: int) -> None:
+        start, end = (int(time) for time in self.times[root])
+        totals.start = start if totals.matches == 0 else min(totals.start, start)
+        totals.end = end if totals.matches == 0 else max(totals.end, end)
+        totals.matches += int(self.counts[root])
+        for at, quantity in enumerate(self.quantities):
+            if not self.known[root, at]:
+                continue
+            totals.known[at] += int(self.known[root, at])
+            amount = self.sums[root, at]
+            totals.sums[at] += float(amount) if quantity.kind is Kind.FLOAT else int(amount)
+            low, high = (int(self.ordered[at][place]) for place in self.extremes[root, 2 * at : 2 * at + 2])
+            least, most = totals.least[at], totals.most[at]
+            totals.least[at] = low if least is None else min(least, low, key=self._order(quantity))
+            totals.most[at] = high if most is None else max(most, high, key=self._order(quantity))
+
+    def _order(self, quantity: Quantity) -> Callable[[int], Any]:
+        """What the words of a quantity are compared by."""
+        if quantity.kind is Kind.CODE:
+            return lambda word: int(_ranked(np.array([word]), self.ranks)[0])
+        return lambda word: _from_word(word, quantity.kind)
+
+
+def _is_known(values: Array, kind: Kind) -> Array:
+    if kind is Kind.FLOAT:
+        return np.asarray(values == values)
+    return np.asarray(values != (NULL_CODE if kind is Kind.CODE else NULL_INT))
+
+
+def _ranked(codes: Array, ranks: Array) -> Array:
+    """The place of each string in the order of strings; a boolean's code is its own."""
+    return ranks[codes] if len(ranks) > int(codes.max(initial=0)) else codes
+
+
+def _largest(amounts: Array) -> float:
+    finite = np.abs(np.asarray(amounts, np.float64))
+    return float(np.max(finite, initial=1.0, where=np.isfinite(finite)))
+
+
+@entry
+def weigh(
+    nodes: Array,
+    stride: int,
+    root: int,
+    floor: int,
+    components: Array,
+    there: Array,
+    amounts: Array,
+    places: Array,
+    floors: Array,
+    counts: Array,
+    shadow: Array,
+    times: Array,
+    known: Array,
+    sums: Array,
+    extremes: Array,
+) -> None:
+    """Fill in what is known of a set within a window, and of all that it is made of."""
+    stack = np.empty(64, np.int64)
+    stack[0] = root
+    size = 1
+    while size > 0:
+        node = stack[size - 1]
+        at = node * stride
+        stack = grown(stack, size + 3)
+        waiting = size
+        for pointer in (BEFORE, LEFT, RIGHT):
+            child = nodes[at + pointer]
+            if floors[node] != floor and is_alive(nodes, stride, child, floor) and floors[child] != floor:
+                stack[waiting] = child
+                waiting += 1
+        if waiting > size:
+            size = waiting
+            continue
+        size -= 1
+        if floors[node] == floor:
+            continue
+        floors[node] = floor
+        before = nodes[at + BEFORE]
+        first = before == EMPTY
+        counts[node] = 1 if first else counts[before]
+        shadow[node, 0] = 1.0 if first else shadow[before, 0]
+        shadow[node, 1] = 1.0 if first else min(shadow[before, 1] + shadow[before, 0], _MANY)
+        times[node, 0] = nodes[at + TIME] if first else times[before, 0]
+        times[node, 1] = nodes[at + TIME]
+        for q in range(components.shape[0]):
+            known[node, q] = 0 if first else known[before, q]
+            sums[node, q] = 0 if first else sums[before, q]
+            if not first:
+                extremes[node, 2 * q] = extremes[before, 2 * q]
+                extremes[node, 2 * q + 1] = extremes[before, 2 * q + 1]
+            if nodes[at + STEP] == components[q] and there[node, q]:
+                widen(extremes, node, q, places[node, q], places[node, q], known[node, q] == 0)
+                known[node, q] += counts[node]
+                sums[node, q] += amounts[node, q] * counts[node]
+        for pointer in (LEFT, RIGHT):
+            child = nodes[at + pointer]
+            if is_alive(nodes, stride, child, floor):
+                for q in range(components.shape[0]):
+                    if known[child, q] != 0:
+                        low, high = extremes[child, 2 * q], extremes[child, 2 * q + 1]
+                        widen(extremes, node, q, low, high, known[node, q] == 0)
+                    known[node, q] += known[child, q]
+                    sums[node, q] += sums[child, q]
+                counts[node] += counts[child]
+                shadow[node, 0] = min(shadow[node, 0] + shadow[child, 0], _MANY)
+                shadow[node, 1] = min(shadow[node, 1] + shadow[child, 1], _MANY)
+                times[node, 0] = min(times[node, 0], times[child, 0])
+                times[node, 1] = max(times[node, 1], times[child, 1])
+
+
+@njit
+def widen(extremes: Array, node: int, quantity: int, low: int, high: int, first: bool) -> None:
+    """Take a least and a greatest value into account."""
+    extremes[node, 2 * quantity] = low if first else min(low, extremes[node, 2 * quantity])
+    extremes[node, 2 * quantity + 1] = high if first else max(high, extremes[node, 2 * quantity + 1])
+
+
+NO_SUMMARY = Summary()

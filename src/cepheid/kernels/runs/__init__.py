@@ -1,0 +1,1 @@
+"""NFA^b runs (SASE+)."""

@@ -1,0 +1,417 @@
+"""Negated components in the evaluation of runs (SASE+ §3.1, ruling 5): no event between the neighbours may be one.
+
+Events that may be a negated component lie on a stack of their own (`instance_stack`), chained by the partition where
+the query ties them to it. What is tested, and when, depends on what the component's predicates speak of:
+
+- at once, when a run begins a component after it, if nothing later is asked for: the run is dropped;
+- when the run is complete, otherwise: the run remembers the latest event that may be the negated component (`look`) and
+  the event after which it counts (`since`, EMPTY where it is before the first: then the window decides);
+- when the window has passed, if no event of the match comes after it: until then the match waits.
+
+With components that may be empty, one negated component can be all of these for different runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cepheid import expr as ex
+from cepheid.codegen.scalar import Term, condition
+from cepheid.codegen.writer import Writer
+from cepheid.expr import Aggregate, At, Attr, Compare, Expr
+from cepheid.kernels.instance_stack import Link, Stack
+from cepheid.kernels.runs import run_store
+from cepheid.kernels.runs.run_values import NOWHERE, Computation, Source, Value
+from cepheid.physical import Kind, Plan, Step
+from cepheid.runtime.kernel import END_OF_TIME, StateArray
+
+Register = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """A negated component. `after` positive components stand before it."""
+
+    number: int
+    after: int
+    stack: Stack
+    tests: tuple[Expr, ...]
+    """What it is asked, besides what the mask and the chains decide."""
+    at_once: bool
+    may_lead: bool
+    may_trail: bool
+
+    @property
+    def look(self) -> Value:
+        return Value("look", NOWHERE, self.number)
+
+    @property
+    def since(self) -> Value:
+        return Value("since", NOWHERE, self.number)
+
+
+class Absences:
+    """The negated components of a plan, and the source that tests them."""
+
+    def __init__(self, plan: Plan, run: Computation, register: Register, most: int) -> None:
+        """`most` matches, at most, are completed by an event for each run that it looks at."""
+        self.plan = plan
+        self.most = most
+        self.run = run
+        self.register = register
+        self.key = [name for name in plan.key if name in run.key]
+        self.all = [self._absence(number, step) for number, step in enumerate(plan.steps) if step.negated]
+        self.waits = any(absence.may_trail for absence in self.all)
+        for absence in self.all:
+            self._note_uses(absence)
+
+    def _absence(self, number: int, step: Step) -> Absence:
+        after = sum(not s.negated for s in self.plan.steps[:number])
+        before, following = self.run.components[:after], self.run.components[after:]
+        predicates = [p for p in self.plan.predicates if step.var in ex.variables(p)]
+        tied = {name for p in predicates if (name := self._ties_to_partition(p, step.var)) is not None}
+        links = tuple(Link(n, n, False) for n in self.key) if self.key and tied == set(self.key) else ()
+        if len(links) == 1:
+            predicates = [p for p in predicates if not self._is_equality_of_key(p, step.var)]
+        floats = frozenset(str(i) for i, kind in enumerate(self.run.kinds) if kind is Kind.FLOAT)
+        kept = [n.name for p in predicates for n in ex.walk(p) if isinstance(n, Attr) and n.var == step.var]
+        columns = [str(self.run.column[name]) for name in dict.fromkeys(kept)]
+        if any(name in self.plan.lacking for name in kept):
+            columns.append("mask")
+        return Absence(
+            number=number,
+            after=after,
+            stack=Stack(f"absent{number}", step, links, self.plan.counts_events, tuple(columns), floats),
+            tests=tuple(predicates),
+            at_once=all(self._is_known(node, after) for p in predicates for node in ex.walk(p)),
+            may_lead=all(component.may_be_empty for component in before),
+            may_trail=all(component.may_be_empty for component in following),
+        )
+
+    def _is_equality_of_key(self, predicate: Expr, var: str) -> bool:
+        match predicate:
+            case Compare(op="=", left=Attr() as a, right=Attr() as b):
+                return a.name == b.name and a.name in self.key and var in (a.var, b.var)
+        return False
+
+    def _ties_to_partition(self, predicate: Expr, var: str) -> str | None:
+        """The attribute of the partition that the negated event shares with a match, whatever else is empty in it."""
+        if not self._is_equality_of_key(predicate, var):
+            return None
+        (other,) = ex.variables(predicate) - {var}
+        attribute = next(node.name for node in ex.walk(predicate) if isinstance(node, Attr))
+        spelt_for_all = any(isinstance(p, ex.Same) and p.name == attribute for p in self.plan.query.where)
+        always_bound = not self.run.components[self.run.index[other]].may_be_empty
+        return attribute if spelt_for_all or always_bound else None
+
+    def _is_known(self, node: Expr, after: int) -> bool:
+        """Whether a run knows what an identifier stands for when it begins a component after the negated one."""
+        if not isinstance(node, Attr | Aggregate) or node.var not in self.run.index:
+            return True
+        c = self.run.index[node.var]
+        return c < after or (c == after and isinstance(node, Attr) and node.at in (At.EVENT, At.FIRST))
+
+    def _note_uses(self, absence: Absence) -> None:
+        for predicate in absence.tests:
+            if absence.at_once:
+                self.run.use(predicate, absence.after - 1, absence.after)
+            if absence.may_lead or absence.may_trail or not absence.at_once:
+                self.run.use(predicate, self.run.last, self.run.last + 1)
+        if absence.may_lead or not absence.at_once:
+            self.run.keep(absence.look, self.run.last)
+            self.run.keep(absence.since, self.run.last)
+
+    # --- the stacks ---------------------------------------------------------------------------------------------------
+
+    def arrays(self) -> list[StateArray]:
+        arrays: list[StateArray] = []
+        for absence in self.all:
+            arrays.append(absence.stack.ring.array())
+            if absence.stack.links:
+                arrays.append(absence.stack.table.array())
+        if self.waits:
+            arrays.append(StateArray("waiting", "int64", 16 * self.waiting_size))
+            arrays += [StateArray("due", "int64", 16), StateArray("due_item", "int64", 16)]
+        return arrays
+
+    def offsets(self) -> list[str]:
+        """Lines that name the fields of the stacks, and of what waits."""
+        lines = [absence.stack.offsets for absence in self.all]
+        if self.waits:
+            fields = [_waiting_field(value) for value in self.waiting_values]
+            lines += [f"{name} = {run_store.FOUND_SIZE + i}" for i, name in enumerate(fields)]
+            lines.append(f"WAITING_SIZE = {self.waiting_size}")
+        return lines
+
+    def begin(self, w: Writer) -> None:
+        for absence in self.all:
+            absence.stack.ring.note_size(w)
+
+    def short(self) -> list[str]:
+        """Conditions under which there is no room for one more event, or something is due."""
+        conditions: list[str] = []
+        for absence in self.all:
+            name = absence.stack.name
+            conditions.append(f"{self.register(f'{name}_next')} - {self.register(f'{name}_base')} > {name}_last")
+            if absence.stack.links:
+                self.register(absence.stack.table.used)
+                conditions.append(absence.stack.table.is_full("1"))
+        if self.waits and self.plan.window is not None:
+            conditions.append("(waits > 0 and measure[e] - due[0] > limit)")
+        return conditions
+
+    def make_room(self, w: Writer) -> None:
+        """Drop the events that have left the window, or that come before anything a run still holds; then grow."""
+        for absence in self.all:
+            stack, name = absence.stack, absence.stack.name
+            base, following = self.register(f"{name}_base"), self.register(f"{name}_next")
+            gone = self._is_gone(absence, base)
+            if gone is not None:
+                with w.block(f"while {base} < {following} and {gone}:"):
+                    w(f"{base} += 1")
+            with w.block(f"if {following} - {base} > {name}_last:"):
+                stack.ring.grow(w, "8")
+                stack.ring.note_size(w)
+            if stack.links:
+                with w.block(f"if {stack.table.is_full('1')}:"):
+                    stack.table.grow(w, base, "8")
+        if self.waits:
+            w(f"room = waits + {self.most} * work", "waiting = grown(waiting, room * WAITING_SIZE)")
+            w("due, due_item = grown(due, room), grown(due_item, room)")
+
+    def _is_gone(self, absence: Absence, number: str) -> str | None:
+        """Whether an event can no longer spoil a match; None if it always can."""
+        stack = absence.stack
+        if self.plan.window is not None:
+            return f"{stack.at('measure', stack.place(number))} < floor"
+        if absence.may_lead or absence.may_trail:
+            return None
+        return f"(nodes == 0 or {stack.at('row', stack.place(number))} < node[ROW])"
+
+    def push(self, w: Writer, *, outside_partitions: bool = False) -> None:
+        """Remember the event if it may be a negated component (of those that no partition holds, if so asked)."""
+        for absence in self.all:
+            stack, name = absence.stack, absence.stack.name
+            if outside_partitions and stack.links:
+                continue
+            following = self.register(f"{name}_next")
+            with w.block(
+                f"if bits & np.uint64({1 << stack.step.begin}):  # may be the negated component {absence.number}"
+            ):
+                w(
+                    f"k = {stack.place(following)}",
+                    stack.put("row", "k", "first + e"),
+                    stack.put("time", "k", "measure[e]"),
+                )
+                if stack.measured:
+                    w(stack.put("measure", "k", "measure[e]"))
+                for column in stack.columns:
+                    w(stack.put(f"c{column}", "k", "bits" if column == "mask" else f"column{column}[e]"))
+                if stack.links:
+                    w(f"chain = {stack.table.find(self._event_key())}")
+                    w(stack.put("prev", "k", stack.table.head(stack, "chain")))
+                    stack.table.put(w, stack, "chain", self._event_key(), following)
+                w(f"{following} += 1")
+
+    def _event_key(self) -> str:
+        return self._mixed([f"key{i}" for i in range(len(self.key))])
+
+    def _mixed(self, parts: Sequence[str]) -> str:
+        key = parts[0]
+        for part in parts[1:]:
+            key = f"mixed_key({key}, {part})"
+        return key
+
+    def latest(self, w: Writer) -> None:
+        """The latest event before the one at hand that may be each negated component."""
+        for absence in self.all:
+            begins = sum({1 << component.step.begin for component in self.run.components[absence.after :]})
+            if not begins:
+                continue
+            w(f"latest{absence.number} = EMPTY")
+            with w.block(f"if bits & np.uint64({begins}):"):
+                self._latest(w, absence)
+
+    def _latest(self, w: Writer, absence: Absence) -> None:
+        stack = absence.stack
+        latest = stack.latest(self._event_key()) if stack.links else f"{self.register(stack.ring.following)} - 1"
+        w(f"latest{absence.number} = {latest}")
+
+    def _previous(self, absence: Absence) -> str:
+        return absence.stack.at("prev", "k") if absence.stack.links else "q - 1"
+
+    # --- while a run goes on ------------------------------------------------------------------------------------------
+
+    def crossed(self, at: int, to: int) -> list[Absence]:
+        return [absence for absence in self.all if at < absence.after <= to]
+
+    def carried(self, value: Value, at: int, to: int) -> str | None:
+        """What a run remembers for a test to come when it goes from `at` to begin `to`; None for other values."""
+        if value.what not in ("look", "since"):
+            return None
+        absence = next(a for a in self.all if a.number == value.column)
+        if absence not in self.crossed(at, to):
+            return "EMPTY" if at < absence.after else self.run.of_run(value)
+        if value.what == "since":
+            return "EMPTY" if at == NOWHERE else "node[run[r + NODE] + ROW]"
+        return f"latest{absence.number}" if at == NOWHERE or not absence.at_once else "EMPTY"
+
+    def test_at_once(self, w: Writer, at: int, to: int, source: Source) -> bool:
+        """Set `spoiled` if a negated event lies between the run's last event and the one at hand; whether anything had
+        to be tested."""
+        tested = [a for a in self.crossed(at, to) if a.at_once] if at != NOWHERE else []
+        if tested:
+            w("spoiled = False", "since = node[run[r + NODE] + ROW]")
+        for absence in tested:
+            w(f"q = latest{absence.number}")
+            self._search(w, absence, "since", self._reader(absence, at, to, source, unbound=False))
+        return bool(tested)
+
+    def test_complete(self, w: Writer, at: int, source: Source) -> bool:
+        """Set `spoiled` by what could not be tested before the run was complete; whether anything had to be."""
+        tested = [a for a in self.all if a.after <= at and a.look in self.run.until]
+        if tested:
+            w("spoiled = False")
+        for absence in tested:
+            w(f"q, since = {source(absence.look)}, {source(absence.since)}")
+            self._search(w, absence, "since", self._reader(absence, at, None, source, unbound=True))
+        return bool(tested)
+
+    def _search(self, w: Writer, absence: Absence, since: str, read: Callable[[Attr | Aggregate], Term]) -> None:
+        """From event `q` of the stack backwards, as far as the events count."""
+        stack = absence.stack
+        with w.block(f"while not spoiled and q >= {self.register(f'{stack.name}_base')}:"):
+            w(f"k = {stack.place('q')}")
+            outside = f"{stack.at('row', 'k')} <= {since}"
+            if absence.may_lead and self.plan.window is not None:
+                outside += f" or ({since} == EMPTY and m - {stack.at('measure', 'k')} > limit)"
+            with w.block(f"if {outside}:"):
+                w("break")
+            self._test(w, absence, read)
+            w(f"q = {self._previous(absence)}")
+
+    def _test(self, w: Writer, absence: Absence, read: Callable[[Attr | Aggregate], Term]) -> None:
+        if absence.tests:
+            w(f"predicates += {len(absence.tests)}")
+        tests = " and ".join(condition(p, read, self.run.constants) for p in absence.tests) or "True"
+        w(f"spoiled = {tests}")
+
+    def _reader(
+        self,
+        absence: Absence,
+        at: int,
+        event: int | None,
+        source: Source,
+        *,
+        unbound: bool,
+        of_key: Callable[[int], str] | None = None,
+    ) -> Callable[[Attr | Aggregate], Term]:
+        def read(node: Attr | Aggregate) -> Term:
+            if node.var != absence.stack.step.var:
+                return self.run.term(node, at, event, source, unbound=unbound, of_key=of_key)
+            assert isinstance(node, Attr)
+            column = self.run.column[node.name]
+            lacks = self.run.lacks(column, absence.stack.at("cmask", "k")) if node.name in self.plan.lacking else None
+            return Term(absence.stack.at(f"c{column}", "k"), self.run.kinds[column], lacks)
+
+        return read
+
+    # --- matches that wait --------------------------------------------------------------------------------------------
+
+    def trailing(self, at: int) -> list[Absence]:
+        """The negated components after which a match that ends at a component has no event."""
+        return [absence for absence in self.all if absence.after > at]
+
+    @property
+    def waiting_values(self) -> list[Value]:
+        """What the tests of a waiting match ask for, and its partition."""
+        past = self.run.last + 1
+        nodes = [n for a in self.all if a.may_trail for p in a.tests for n in ex.walk(p)]
+        read = (
+            v
+            for n in nodes
+            if isinstance(n, Attr | Aggregate) and n.var in self.run.index
+            for v in self.run.read_by(n, past)
+        )
+        of_key = [Value("origin", NOWHERE, self.run.column[name]) for name in self.key]
+        return [*dict.fromkeys(read), *of_key]
+
+    @property
+    def waiting_size(self) -> int:
+        return run_store.FOUND_SIZE + len(self.waiting_values)
+
+    def postpone(self, w: Writer, at: int, before: str, began: str, source: Source) -> None:
+        """Let a complete run wait for what must not follow it."""
+        w("waits += 1", "item = due_item[waits - 1] if waits <= waited else (waits - 1) * WAITING_SIZE")
+        w("waited = max(waited, waits)")
+        w(f"waiting[item + BEFORE] = {before}", "waiting[item + LAST_ROW] = row", f"waiting[item + LAST_STEP] = {at}")
+        w(f"waiting[item + FLOOR] = {began}")
+        for value in self.waiting_values:
+            if value.what == "origin":
+                w(f"waiting[item + {_waiting_field(value)}] = key{self.key.index(self._name(value))}")
+            elif value.component <= at and not (value.begins_later and value.component == at):
+                w(f"waiting[item + {_waiting_field(value)}] = {self.run.as_held(value, source(value))}")
+        w(f"heap_push(due, due_item, waits - 1, {began}, item)")
+
+    def _name(self, value: Value) -> str:
+        return list(self.plan.columns)[value.column]
+
+    def decide(self, w: Writer) -> None:
+        """Decide the matches whose window has passed: those that nothing spoils are found."""
+        self.register("waits")
+        self.register("waited")
+        passed = f"now == {END_OF_TIME}"
+        if self.plan.window is not None:
+            passed = f"(now == {END_OF_TIME} or moment - due[0] > limit)"
+            w(f"moment = {'ALWAYS' if self.plan.counts_events else 'max(now, ALWAYS)'}")
+            with w.block("if time.shape[0] > 0:"):
+                w("moment = measure[min(start, time.shape[0] - 1)]")
+        with w.block(f"while waits > 0 and {passed}:"):
+            w("item = heap_pop(due, due_item, waits)", "waits -= 1", "due_item[waits] = item", "spoiled = False")
+            for at in range(self.run.last + 1):
+                trailing = self.trailing(at)
+                if all(component.may_be_empty for component in self.run.components[at + 1 :]):
+                    with w.block(f"if waiting[item + LAST_STEP] == {at}:"):
+                        for absence in trailing:
+                            self._decide(w, absence, at)
+                        if not trailing:
+                            w("pass")
+            with w.block("if not spoiled:"):
+                with w.block("if founds + FOUND_SIZE > found.shape[0]:"):
+                    w("found = grown(found, founds + FOUND_SIZE)")
+                with w.block("for i in range(FOUND_SIZE):"):
+                    w("found[founds + i] = waiting[item + i]")
+                w("founds += FOUND_SIZE")
+
+    def _decide(self, w: Writer, absence: Absence, at: int) -> None:
+        stack = absence.stack
+
+        def source(value: Value) -> str:
+            return self.run.as_read(value, f"waiting[item + {_waiting_field(value)}]")
+
+        def of_key(column: int) -> str:
+            held = f"waiting[item + {_waiting_field(Value('origin', NOWHERE, column))}]"
+            return f"as_float({held})" if self.run.kinds[column] is Kind.FLOAT else held
+
+        if stack.links:
+            fields = [_waiting_field(Value("origin", NOWHERE, self.run.column[name])) for name in self.key]
+            key = self._mixed([f"waiting[item + {field}]" for field in fields])
+            w(f"q = {stack.latest(key)}")
+        else:
+            w(f"q = {self.register(f'{stack.name}_next')} - 1")
+        read = self._reader(absence, at, None, source, unbound=True, of_key=of_key)
+        with w.block(f"while not spoiled and q >= {self.register(f'{stack.name}_base')}:"):
+            w(f"k = {stack.place('q')}")
+            with w.block(f"if {stack.at('row', 'k')} <= waiting[item + LAST_ROW]:"):
+                w("break")
+            if self.plan.window is None:
+                self._test(w, absence, read)
+            else:
+                with w.block(f"if {stack.at('measure', 'k')} - waiting[item + FLOOR] <= limit:"):
+                    self._test(w, absence, read)
+            w(f"q = {self._previous(absence)}")
+
+
+def _waiting_field(value: Value) -> str:
+    return f"WAITING_{value.name.upper()}"

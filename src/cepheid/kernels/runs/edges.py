@@ -1,0 +1,292 @@
+"""The edges of an NFA^b as generated code (SASE+ §3.2): what an event does to a run, however runs are stored.
+
+The code speaks of the run `r` at component `s`, of the event `e` with its mask `bits` and its place `m` in the window's
+measure, and of the values `new_...` of the run that comes of both.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from cepheid.codegen.scalar import Constants, Term
+from cepheid.codegen.writer import Writer
+from cepheid.kernels.runs.absences import Absences
+from cepheid.kernels.runs.run_index import is_null
+from cepheid.kernels.runs.run_values import NOWHERE, Computation, Source, Value, of_new
+from cepheid.pattern import Strategy, partition_attributes
+from cepheid.physical import Plan
+from cepheid.runtime.kernel import BOUNDS, COUNTERS, FREE, OLDEST, VALUES, StateArray
+
+OWN_COUNTERS = ("merged", "visited")
+"""Runs merged into others, and runs that an event looked at: the first registers after the common ones."""
+
+
+class RunEdges(ABC):
+    """What the algorithms of §5.2 share. `arrive`, `record` and `change` are where they differ."""
+
+    def __init__(self, plan: Plan, options: Mapping[str, str]) -> None:
+        self.plan = plan
+        self.options = options
+        self.registers = list(OWN_COUNTERS)
+        self.arrays: list[StateArray] = []
+        self.constants = Constants([float(plan.window or 0)])
+        strategy = plan.query.strategy
+        partition = tuple(name for name in partition_attributes(plan.query) if name in plan.columns)
+        self.contiguous = strategy is not Strategy.NEXT_MATCH
+        # Where not all events of a run are in one partition, contiguity has to look at every run.
+        self.compared = partition if strategy is Strategy.PARTITION and not set(partition) <= set(plan.key) else ()
+        in_pieces = strategy is not Strategy.STRICT and not self.compared
+        self.key = tuple(name for name in plan.key if name in plan.columns) if in_pieces else ()
+        self.run = Computation(plan, self.key, self.constants)
+        self.states = [c.index for c in self.run.components if c.index < self.run.last or c.takes]
+        """The components at which a run can wait."""
+        self.most = len(self.states) + 1
+        """How many runs, at most, an event makes of one."""
+        for name in self.compared:
+            self.run.keep(Value("origin", NOWHERE, self.run.column[name]), self.run.last)
+        self.absences = Absences(plan, self.run, self.register, self.most)
+        self.exclusive = plan.query.non_overlapping
+
+    def register(self, name: str) -> str:
+        """A number that is part of the state, by its name in the generated code."""
+        if name not in self.registers:
+            self.registers.append(name)
+        return name
+
+    def _numbered_registers(self) -> list[tuple[int, str]]:
+        return [*enumerate(COUNTERS), *((FREE + i, name) for i, name in enumerate(self.registers))]
+
+    # --- the function -------------------------------------------------------------------------------------------------
+
+    def source(self) -> str:
+        """The module with the function `step`; `arrays` then lists its state."""
+        body = Writer()
+        self.body(body)
+        # What is decided when time has passed is decided without events, and so without what says what strings mean.
+        remembers = self.decides_late and any("ranks[" in line or "texts[" in line for line in body.lines)
+        self.arrays = [StateArray("reg", "int64", FREE + len(self.registers)), *self.tables()]
+        if remembers:
+            self.arrays += [StateArray("texts", "int64", 0), StateArray("ranks", "int64", 0)]
+        names = [array.name for array in self.arrays]
+        given = ["given_texts", "given_ranks"] if remembers else ["texts", "ranks"]
+        columns = [f"column{i}" for i in range(len(self.plan.columns))]
+        parameters = ["now", "first", "time", "measure", "mask", *given, "numbers", *columns, *names]
+        out = Writer()
+        out(*self.preamble(), "", "")
+        with out.block(f"def step({', '.join([*parameters, 'values', 'bounds'])}):"):
+            out("limit = np.int64(numbers[0])")
+            for number, name in self._numbered_registers():
+                out(f"{name} = reg[{number}]")
+            out("written = ends = founds = start = 0")
+            if remembers:
+                with out.block("if time.shape[0] > 0:"):
+                    out("texts, ranks = given_texts.copy(), given_ranks.copy()")
+            out.lines.extend("    " + line for line in body.lines)
+            out(f"matches += ends // {len(self.run.components)}")
+            for number, name in self._numbered_registers():
+                out(f"reg[{number}] = {name}")
+            out(f"reg[{VALUES}] = written", f"reg[{BOUNDS}] = ends")
+            with out.block("if time.shape[0] > 0:"):
+                out("oldest = node[ROW] if nodes > 0 else first + time.shape[0]")
+                self.older(out)
+                out(f"reg[{OLDEST}] = oldest")
+            out(f"return {', '.join([*names, 'values', 'bounds'])}")
+        return out.text()
+
+    @property
+    @abstractmethod
+    def decides_late(self) -> bool:
+        """Whether the passing of time alone can bring matches."""
+
+    @abstractmethod
+    def preamble(self) -> list[str]:
+        """The imports and constants of the generated module."""
+
+    @abstractmethod
+    def body(self, w: Writer) -> None:
+        """All that is done with a batch."""
+
+    @abstractmethod
+    def tables(self) -> list[StateArray]:
+        """The arrays of the state besides the registers."""
+
+    @abstractmethod
+    def older(self, w: Writer) -> None:
+        """Lower `oldest` to events that are in no node and may still be part of a match."""
+
+    # --- where the algorithms differ ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def arrive(self, w: Writer, at: int, to: int) -> None:
+        """A new run, from `r` (from nowhere, if `at` says so), waits at component `to` with the new values."""
+
+    @abstractmethod
+    def record(self, w: Writer, at: int, to: int, source: Source) -> None:
+        """The run that was at `at` is complete with the event, which is the last of component `to`."""
+
+    @abstractmethod
+    def change(self, w: Writer, s: int, changed: list[Value], source: Source) -> None:
+        """The run `r` has taken the event and goes on, with those of its values changed."""
+
+    # --- edges --------------------------------------------------------------------------------------------------------
+
+    def edges(self, w: Writer, s: int, reachable: list[tuple[int, list[str]]]) -> None:
+        """Take, begin and ignore (§3.2): each that holds is a run of its own. The take comes last, it changes `r`."""
+        component = self.run.components[s]
+        full = f"{self.run.of_run(Value('taken', s))} >= {component.high}" if component.high is not None else "False"
+        if component.takes:
+            self._decide(w, "takes", s, s)
+            if component.high is not None and s < self.run.last:
+                w(f"takes = takes and not {full}")
+        for j, conditions in reachable:
+            name = "begins" if j == s + 1 else "skips"
+            self._decide(w, name, s, j)
+            with w.block(f"if {' and '.join([name, *self._proceeds(s, s, self.run.of_run), *conditions])}:"):
+                self._advance(w, s, j)
+        self._ignore(w, s, full)
+        if component.takes:
+            with w.block("if takes:"):
+                self._take(w, s)
+
+    def _decide(self, w: Writer, name: str, at: int, event: int) -> None:
+        """Whether the edge from `at` to `event` holds: a take if they are the same, else a begin."""
+        component = self.run.components[event]
+        tests = component.take if event == at else component.begin
+        bit = component.step.take if event == at else component.step.begin
+        assert bit is not None
+        w(f"{name} = bits & np.uint64({1 << bit}) != 0")
+        if tests:
+            with w.block(f"if {name}:"):
+                w(f"predicates += {len(tests)}", f"{name} = {self.run.test(tests, at, event, self.run.of_run)}")
+
+    def _ignore(self, w: Writer, s: int, full: str) -> None:
+        component = self.run.components[s]
+        if self.compared:
+            w(f"keep = not ({self._same_partition()})")
+        elif self.contiguous:
+            w("keep = False")
+        elif not component.takes:
+            w("keep = not begins")
+        elif component.high is None or s == self.run.last:
+            w("keep = not takes")
+        else:
+            w(f"keep = not begins if {full} else not takes")
+
+    def _same_partition(self) -> str:
+        """Whether the event is in the partition of the run's first event; those with a null are in one of their own."""
+        names = self.compared
+        of_event = [self.run.event_term(name) for name in names]
+        origins = [Value("origin", NOWHERE, self.run.column[name]) for name in names]
+        of_run = [Term(self.run.of_run(value), self.run.kinds[value.column]) for value in origins]
+        here, there = (" or ".join(map(is_null, terms)) for terms in (of_event, of_run))
+        equal = " and ".join(f"{a.source} == {b.source}" for a, b in zip(of_event, of_run, strict=True))
+        return f"(({here}) and ({there})) or ({equal} and not ({here}))"
+
+    def reachable(self, at: int) -> list[tuple[int, list[str]]]:
+        """The components that a run at `at` can begin next, each with the conditions for leaving out those between."""
+        found: list[tuple[int, list[str]]] = []
+        conditions: list[str] = []
+        for j in range(at + 1, self.run.last + 1):
+            found.append((j, list(conditions)))
+            component = self.run.components[j]
+            if not component.may_be_empty:
+                break
+            if component.proceed:
+                conditions.append(self.run.test(component.proceed, at, None, self.run.of_run))
+        return found
+
+    def _proceeds(self, s: int, at: int, source: Source) -> list[str]:
+        """The conditions on a component's whole group."""
+        component = self.run.components[s]
+        conditions: list[str] = []
+        if component.low > 1:
+            conditions.append(f"{source(Value('taken', s))} >= {component.low}")
+        if component.proceed:
+            conditions.append(self.run.test(component.proceed, at, None, source))
+        return conditions
+
+    # --- new runs -----------------------------------------------------------------------------------------------------
+
+    def start(self, w: Writer) -> None:
+        """Every event may begin a run, at the first component or after some that may be empty."""
+        for j, conditions in self.reachable(NOWHERE):
+            component = self.run.components[j]
+            tests = [*conditions]
+            if component.begin:
+                tests.append(self.run.test(component.begin, NOWHERE, j, self.run.of_run))
+            with w.block(f"if bits & np.uint64({1 << component.step.begin}):  # may begin a run at component {j}"):
+                if tests:
+                    with w.block(f"if {' and '.join(tests)}:"):
+                        self._advance(w, NOWHERE, j)
+                else:
+                    self._advance(w, NOWHERE, j)
+
+    def _advance(self, w: Writer, at: int, to: int) -> None:
+        """The run `r` (none at all, if `at` is nowhere) goes on to begin another component on the event."""
+
+        def go() -> None:
+            for value in self.run.live(to):
+                carried = self.absences.carried(value, at, to)
+                w(f"new_{value.name} = {carried or self.run.begun(value, at, to, self.run.of_run)}")
+            self._complete(w, at, to, of_new)
+            w("partial_matches += 1")
+            if to in self.states:
+                self.arrive(w, at, to)
+
+        if self.absences.test_at_once(w, at, to, self.run.of_run):
+            with w.block("if not spoiled:"):
+                go()
+        else:
+            go()
+
+    def _complete(self, w: Writer, at: int, to: int, source: Source) -> None:
+        """Record a match if the run that was at `at` may end at component `to` with the event at hand."""
+        rest = self.run.components[to + 1 :]
+        if not all(component.may_be_empty for component in rest):
+            return
+        conditions = self._proceeds(to, to, source)
+        conditions += [self.run.test(c.proceed, to, None, source) for c in rest if c.proceed]
+
+        def record() -> None:
+            if self.absences.test_complete(w, to, source):
+                with w.block("if not spoiled:"):
+                    self.record(w, at, to, source)
+            else:
+                self.record(w, at, to, source)
+
+        if conditions:
+            with w.block(f"if {' and '.join(conditions)}:"):
+                record()
+        else:
+            record()
+
+    def _take(self, w: Writer, s: int) -> None:
+        """The run `r` takes the event."""
+        changed: dict[Value, str] = {}
+        for value in self.run.live(s):
+            if value.component == s and (new := self.run.taken(value, self.run.of_run(value))) is not None:
+                changed[value] = new
+        for value, new in changed.items():
+            w(f"new_{value.name} = {new}")
+
+        def source(value: Value) -> str:
+            return of_new(value) if value in changed else self.run.of_run(value)
+
+        self._complete(w, s, s, source)
+        w("partial_matches += 1")
+        high = self.run.components[s].high
+        if s == self.run.last and high is not None:
+            with w.block(f"if {source(Value('taken', s))} < {high}:"):
+                self.change(w, s, list(changed), source)
+        else:
+            self.change(w, s, list(changed), source)
+
+    def store(self, w: Writer, run: str, value: Value) -> None:
+        """Put a new value into a run."""
+        w(f"run[{run} + {value.field}] = {self.run.as_held(value, of_new(value))}")
+
+    def fields(self, first: int) -> list[str]:
+        """Lines that say where a run's values lie, as constants of the generated module."""
+        lines = [f"{value.field} = {first + i}" for i, value in enumerate(self.run.all_values())]
+        return [*lines, f"RUN_SIZE = {first + len(lines)}"]

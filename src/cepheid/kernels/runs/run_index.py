@@ -1,0 +1,175 @@
+"""How generated code finds the runs that an event may concern.
+
+The runs of a partition are in one slot of the main index. Those that wait for an event with a certain value (`b.x =
+a.y`) are in an index of their own, by partition and value, so that events with other values never meet them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cepheid.codegen.scalar import Term
+from cepheid.codegen.writer import Writer
+from cepheid.expr import At, Attr, Compare, Expr
+from cepheid.kernels.runs.run_values import Component, Computation, Value
+from cepheid.physical import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """A value of a run that the events on all its edges have to equal in one attribute."""
+
+    value: Value
+    attribute: str
+    as_float: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunIndex:
+    """An index of run lists: by partition, and by the value that its runs wait for, if there is one; with one list for
+    each of its components."""
+
+    number: int
+    key: tuple[str, ...]
+    awaited: Awaited | None
+    states: tuple[int, ...]
+    knows_place: bool
+
+    @property
+    def suffix(self) -> str:
+        return str(self.number or "")
+
+    @property
+    def name(self) -> str:
+        return f"index{self.suffix}"
+
+    @property
+    def at(self) -> str:
+        """The variable that holds the slot of the event at hand."""
+        return f"at{self.suffix}"
+
+    @property
+    def parts(self) -> int:
+        return len(self.key) + (self.awaited is not None)
+
+    @property
+    def heads(self) -> int:
+        """Where the heads begin in a slot, after the key, the number of runs and the place reached."""
+        return self.parts + 1 + self.knows_place
+
+    @property
+    def stride(self) -> int:
+        return self.heads + len(self.states)
+
+    @property
+    def layout(self) -> str:
+        """The arguments by which helpers find their way in it."""
+        return f"{self.name}, {self.stride}, {self.parts}, {self.heads}"
+
+    def count(self, at: str | None = None) -> str:
+        return f"{self.name}[{at or self.at} + {self.parts}]"
+
+    def place(self) -> str:
+        return f"{self.name}[{self.at} + {self.parts + 1}]"
+
+    def head(self, state: int, at: str | None = None) -> str:
+        return f"{at or self.at} + {self.heads + self.states.index(state)}"
+
+    def find(self, w: Writer, at: str, parts: Sequence[str]) -> None:
+        """Find the slot of a key, or the unused one where it belongs."""
+        if not parts:
+            w(f"{at} = 0")
+            return
+        if len(parts) == 1:
+            w(f"{at} = slot_in({self.name}, {self.stride}, slots{self.suffix}, {parts[0]})")
+            return
+        same = " and ".join(f"{self.name}[{at} + {i}] == {part}" for i, part in enumerate(parts))
+        w(f"{at} = {self.first(parts)}")
+        with w.block(f"while {self.count(at)} != EMPTY and not ({same}):"):
+            w(f"{at} = ({at} + {self.stride}) % {self.name}.shape[0]")
+
+    def first(self, parts: Sequence[str]) -> str:
+        """Source of the slot where the search for a key begins."""
+        hashed = parts[0]
+        for part in parts[1:]:
+            hashed = f"mixed_key({hashed}, {part})"
+        return f"first_slot({hashed}, slots{self.suffix}) * {self.stride}"
+
+    def occupy(self, w: Writer, at: str, parts: Sequence[str]) -> None:
+        """Make an unused slot that of a key."""
+        with w.block(f"if {self.count(at)} == EMPTY:"):
+            for i, part in enumerate(parts):
+                w(f"{self.name}[{at} + {i}] = {part}")
+            w(f"{self.count(at)} = 0")
+            if parts:
+                w(f"used{self.suffix} += 1")
+
+    def short(self, inserts: str) -> str:
+        return f"2 * (used{self.suffix} + {inserts}) > slots{self.suffix}"
+
+    def make_room(self, w: Writer, inserts: str) -> None:
+        if self.parts:
+            w(f"slots{self.suffix} = {self.name}.shape[0] // {self.stride}")
+            with w.block(f"if {self.short(inserts)}:"):
+                w(f"{self.name}, slots{self.suffix}, used{self.suffix} = rehashed_index(")
+                w(f"    {self.name}, {self.stride}, {self.parts}, {inserts})")
+
+
+def awaited_by(run: Computation, state: int, nexts: Sequence[int]) -> Awaited | None:
+    """The value that every edge from a component asks its event to equal, in the same attribute on all of them."""
+    component = run.components[state]
+    edges = [_awaited_on(run, state, run.components[j], run.components[j].begin) for j in nexts]
+    if component.takes:
+        edges.append(_awaited_on(run, state, component, component.take))
+    return (
+        next((awaited for awaited in edges[0] if all(awaited in edge for edge in edges[1:])), None) if edges else None
+    )
+
+
+def _awaited_on(run: Computation, state: int, target: Component, predicates: Sequence[Expr]) -> list[Awaited]:
+    found: list[Awaited] = []
+    for predicate in predicates:
+        match predicate:
+            case Compare(op="=", left=Attr() as a, right=Attr() as b):
+                for event, other in ((a, b), (b, a)):
+                    if _is_event(run, event, state, target.index):
+                        found += _if_possible(run, event, other, state, target.index)
+    return found
+
+
+def _is_event(run: Computation, attr: Attr, state: int, target: int) -> bool:
+    """Whether an identifier stands for the event at hand."""
+    places = (At.CURRENT,) if state == target else (At.EVENT, At.FIRST)
+    return run.index[attr.var] == target and attr.at in places
+
+
+def _if_possible(run: Computation, event: Attr, other: Attr, state: int, target: int) -> list[Awaited]:
+    c = run.index[other.var]
+    is_known = c <= state and not (run.components[c].may_be_empty and c < state) and other.at is not At.CURRENT
+    names = {event.name, other.name}
+    kinds = {run.plan.columns[name] for name in names}
+    if not is_known or names & (run.plan.lacking.keys() | run.key) or (Kind.CODE in kinds and len(kinds) > 1):
+        return []
+    which = "first" if other.at in (At.EVENT, At.FIRST) else "last"
+    value = Value(which, c, run.column[other.name])
+    if target == state and c == state and which == "last" and not run.components[state].takes:
+        return []
+    return [Awaited(value, event.name, len(kinds) > 1)]
+
+
+def is_null(term: Term) -> str:
+    match term.kind:
+        case Kind.INT:
+            return f"{term.source} == NULL_INT"
+        case Kind.CODE:
+            return f"{term.source} == NULL_CODE"
+        case _:
+            return f"{term.source} != {term.source}"
+
+
+def key_part(term: Term, as_float: bool) -> str:
+    """A value as part of a key; as floats, integers equal floats."""
+    if term.kind is Kind.FLOAT:
+        return f"float_key({term.source})"
+    return f"float_key(null_to_nan({term.source}))" if as_float else term.source

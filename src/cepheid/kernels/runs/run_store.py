@@ -1,0 +1,376 @@
+"""Where runs live: the shared match buffer (SASE+ §5.1), the lists of runs, and how both are reclaimed.
+
+Each table is one array of integers, and a row is known by the place where it begins: `node[n + PREV]` is a field of the
+node at n. Rows are short, so that all of one lies close together, and a kernel has few arrays to hand around.
+
+The buffer is a table of nodes. An *event node* is an event selected for a component, with the node selected before it
+(PREV, EMPTY for a run's first event): runs that have a beginning in common share its nodes, and a match is read off by
+following PREV. Runs that were merged into one (§5.2.2) are all those that lead back through a node or through its ALT;
+a *union node* (STEP is UNION) has no event of its own, only two nodes to lead back through, PREV and ALT. OWN is where
+the youngest run began that leads back through a node's own event, and BEGAN counts those through ALT too, so that runs
+that have left the window are passed over without a look. A node is younger than those it leads to.
+
+Runs wait in lists, one for each partition and component, whose heads lie in an *index*: a hash table, each slot of
+which holds the parts of its key, the number of its runs (EMPTY if the slot is unused), for windows that count the
+partition's events the place reached so far, and the heads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cepheid.runtime.arrays import EMPTY, grown
+from cepheid.runtime.jit import njit
+from cepheid.runtime.prefetch import AHEAD, SOON, prefetch
+
+BEGAN = 0
+"""Where a run began in the window's measure; of nodes and runs alike."""
+ROW, PREV, ALT, STEP, OWN, NODE_SIZE = 1, 2, 3, 4, 5, 6
+"""A node: the event's position, the nodes it leads to, its component, and where the youngest run through it began."""
+UNION = -1
+NEXT, NODE, RUN_SIZE = 1, 2, 3
+"""A run: the next one in its list, and where its events are. Its values follow."""
+BEFORE, LAST_ROW, LAST_STEP, FLOOR, FOUND_SIZE = 0, 1, 2, 3, 4
+"""A completed run: where its events but the last are, the last one, and the oldest start that fits the window."""
+
+ALWAYS = -(2**62)
+"""Earlier than any start: without a window nothing expires."""
+UNREACHED = np.iinfo(np.int64).max
+
+
+@njit
+def as_float(bits: int) -> float:
+    """A float that is held among integers (see `float_key`)."""
+    return np.int64(bits).view(np.float64)
+
+
+# --- the index --------------------------------------------------------------------------------------------------------
+
+
+@njit
+def first_slot(hashed: int, slots: int) -> int:
+    """Where the search for a key begins."""
+    mixed = ((hashed ^ (hashed >> 31)) & 0x7FFFFFFF) * 73244475  # no product here exceeds 63 bits
+    return (mixed ^ (mixed >> 16)) & (slots - 1)
+
+
+@njit
+def slot_in(index: np.ndarray, stride: int, slots: int, key: int) -> int:
+    """Where the slot of a key of one part lies, or the unused slot where it belongs."""
+    slot = first_slot(key, slots)
+    while index[slot * stride + 1] != EMPTY and index[slot * stride] != key:
+        slot = (slot + 1) & (slots - 1)
+    return slot * stride
+
+
+@njit
+def _hash_of(index: np.ndarray, at: int, parts: int) -> int:
+    hashed = index[at]
+    for part in range(1, parts):
+        hashed = (((hashed ^ (hashed >> 31)) & 0x7FFFFFFF) * 73244475) ^ index[at + part]
+    return hashed
+
+
+@njit
+def rehashed_index(index: np.ndarray, stride: int, parts: int, room: int) -> tuple[np.ndarray, int, int]:
+    """The index with room for more keys and without those that have no runs, its slots, and how many are used."""
+    live = 0
+    for at in range(0, index.shape[0], stride):
+        if index[at + parts] > 0:
+            live += 1
+    slots = 16
+    while slots < 2 * (2 * live + room):
+        slots *= 2
+    new = np.full(slots * stride, EMPTY, index.dtype)
+    for at in range(0, index.shape[0], stride):
+        if index[at + parts] > 0:
+            slot = first_slot(_hash_of(index, at, parts), slots)
+            while new[slot * stride + parts] != EMPTY:
+                slot = (slot + 1) & (slots - 1)
+            for field in range(stride):
+                new[slot * stride + field] = index[at + field]
+    return new, slots, live
+
+
+@njit
+def met_before(meet: np.ndarray, runs: int) -> np.ndarray:
+    """A table to find equal runs in, twice as large as the table of runs: pairs of a stamp and a run. Stamps are never
+    used again, so nothing has to be removed."""
+    size = meet.shape[0]
+    while size < 4 * runs:
+        size *= 2
+    return meet if size == meet.shape[0] else np.full(size, EMPTY, np.int64)
+
+
+@njit
+def release(index: np.ndarray, head: int, run: np.ndarray, free: int) -> tuple[int, int]:
+    """Empty a list into the list of free runs; its new head, and how many runs there were."""
+    r, released = index[head], 0
+    while r != EMPTY:
+        following = run[r + NEXT]
+        run[r + NODE] = EMPTY
+        run[r + NEXT] = free
+        free = r
+        released += 1
+        r = following
+    index[head] = EMPTY
+    return free, released
+
+
+# --- reclaiming -------------------------------------------------------------------------------------------------------
+
+
+@njit
+def sweep(
+    index: np.ndarray,
+    stride: int,
+    parts: int,
+    heads: int,
+    floor: int,
+    limit: int,
+    run: np.ndarray,
+    free: int,
+    marks: np.ndarray,
+) -> tuple[int, int]:
+    """Free the runs that have left the window, and mark the nodes of the others with the oldest start that still
+    matters to them: `floor` or, in an index whose slots know the place their partition has reached (there is room for
+    it before the heads), `limit` before that place. Gives the list of free runs, and how many were freed."""
+    dropped = 0
+    for at in range(0, index.shape[0], stride):
+        if index[at + parts] <= 0:
+            continue
+        oldest = index[at + parts + 1] - limit if heads > parts + 1 else floor
+        before = dropped
+        for head in range(at + heads, at + stride):
+            previous, r = EMPTY, index[head]
+            while r != EMPTY:
+                following = run[r + NEXT]
+                if run[r + BEGAN] < oldest:
+                    if previous == EMPTY:
+                        index[head] = following
+                    else:
+                        run[previous + NEXT] = following
+                    run[r + NODE] = EMPTY
+                    run[r + NEXT] = free
+                    free = r
+                    dropped += 1
+                else:
+                    if run[r + NODE] != EMPTY:
+                        marks[run[r + NODE] // NODE_SIZE] = oldest
+                    previous = r
+                r = following
+        index[at + parts] -= dropped - before
+    return free, dropped
+
+
+@njit
+def forward_runs(run: np.ndarray, top: int, size: int, marks: np.ndarray) -> None:
+    """Point runs to the new places of their nodes; free ones point nowhere."""
+    for r in range(0, top, size):
+        if run[r + NODE] != EMPTY:
+            run[r + NODE] = marks[run[r + NODE] // NODE_SIZE]
+
+
+@njit
+def compact(node: np.ndarray, marks: np.ndarray) -> int:
+    """Keep what the marked nodes lead to, within their windows, and leave in `marks` where each node went; where the
+    kept ones end. A node of which one side has expired is its other side."""
+    for i in range(marks.shape[0] - 1, -1, -1):
+        floor, n = marks[i], i * NODE_SIZE
+        if floor != UNREACHED:
+            if node[n + PREV] != EMPTY and node[n + OWN] >= floor:
+                marks[node[n + PREV] // NODE_SIZE] = min(marks[node[n + PREV] // NODE_SIZE], floor)
+            if node[n + ALT] != EMPTY and node[node[n + ALT] + BEGAN] >= floor:
+                marks[node[n + ALT] // NODE_SIZE] = min(marks[node[n + ALT] // NODE_SIZE], floor)
+    kept = 0
+    for i in range(marks.shape[0]):
+        floor, n = marks[i], i * NODE_SIZE
+        if floor == UNREACHED:
+            continue
+        alt = EMPTY if node[n + ALT] == EMPTY else marks[node[n + ALT] // NODE_SIZE]
+        alt = EMPTY if alt == UNREACHED else alt
+        prev = EMPTY if node[n + PREV] == EMPTY else marks[node[n + PREV] // NODE_SIZE]
+        if node[n + OWN] < floor:
+            marks[i] = alt
+        elif node[n + STEP] == UNION and alt == EMPTY:
+            marks[i] = prev
+        else:
+            marks[i] = kept
+            alt_began = ALWAYS if alt == EMPTY else node[alt + BEGAN]
+            add_union(node, kept, node[n + ROW], node[n + STEP], prev, node[n + OWN], alt, alt_began)
+            kept += NODE_SIZE
+    return kept
+
+
+@njit
+def mark_waiting(waiting: np.ndarray, items: np.ndarray, waits: int, marks: np.ndarray) -> None:
+    """Mark the nodes that matches lead to which are complete but not yet certain."""
+    for i in range(waits):
+        before = waiting[items[i] + BEFORE]
+        if before != EMPTY:
+            marks[before // NODE_SIZE] = min(marks[before // NODE_SIZE], waiting[items[i] + FLOOR])
+
+
+@njit
+def forward_waiting(waiting: np.ndarray, items: np.ndarray, waits: int, marks: np.ndarray) -> None:
+    for i in range(waits):
+        before = waiting[items[i] + BEFORE]
+        if before != EMPTY:
+            waiting[items[i] + BEFORE] = marks[before // NODE_SIZE]
+
+
+# --- the buffer -------------------------------------------------------------------------------------------------------
+
+
+@njit
+def add_node(node: np.ndarray, n: int, row: int, step: int, before: int, began: int) -> None:
+    """Select an event for a component after the node `before` (EMPTY: as the first event of a run)."""
+    add_union(node, n, row, step, before, began, EMPTY, began)
+
+
+@njit
+def add_union(node: np.ndarray, n: int, row: int, step: int, before: int, began: int, alt: int, alt_began: int) -> None:
+    """Select an event for a component after the node `before`, or else go back through the node `alt`."""
+    node[n + BEGAN] = max(began, alt_began)
+    node[n + ROW] = row
+    node[n + PREV] = before
+    node[n + ALT] = alt
+    node[n + STEP] = step
+    node[n + OWN] = began
+
+
+@njit
+def join(node: np.ndarray, event: int, joining: int, n: int) -> None:
+    """Let what leads to `joining` lead to an event node too. The event moves to the new node, so that it stays younger
+    than the union, which takes its old place."""
+    row, step, before = node[event + ROW], node[event + STEP], node[event + PREV]
+    add_union(node, event, row, UNION, joining, node[joining + BEGAN], before, node[before + BEGAN])
+    add_node(node, n, row, step, event, node[event + BEGAN])
+
+
+@njit
+def _length(node: np.ndarray, n: int) -> int:
+    """How many events a run has that no merging has touched."""
+    length = 0
+    while n != EMPTY:
+        length += 1
+        n = node[n + PREV]
+    return length
+
+
+@njit
+def precedes(node: np.ndarray, found: np.ndarray, one: int, other: int) -> bool:
+    """Of two runs that were completed by the same event and that no merging has touched, whether the first comes first:
+    the one that started first, and of those the one whose events come earlier, or for an earlier component."""
+    size = 1 + max(_length(node, found[one + BEFORE]), _length(node, found[other + BEFORE]))
+    chosen = np.full((2, size, 2), EMPTY, np.int64)
+    for which in range(2):
+        i = other if which else one
+        n = found[i + BEFORE]
+        at = _length(node, n)
+        chosen[which, at, 0], chosen[which, at, 1] = found[i + LAST_ROW], found[i + LAST_STEP]
+        while n != EMPTY:
+            at -= 1
+            chosen[which, at, 0], chosen[which, at, 1] = node[n + ROW], node[n + STEP]
+            n = node[n + PREV]
+    for at in range(size):
+        for part in range(2):
+            if chosen[0, at, part] != chosen[1, at, part]:
+                return bool(chosen[0, at, part] < chosen[1, at, part])
+    return False
+
+
+@njit
+def write_matches(
+    found: np.ndarray,
+    count: int,
+    width: int,
+    node: np.ndarray,
+    values: np.ndarray,
+    bounds: np.ndarray,
+    written: int,
+    ends: int,
+) -> tuple[np.ndarray, np.ndarray, int, int]:
+    """Match construction: follow every way from the completed runs back to their beginnings, and write the events.
+
+    `written` and `ends` are how much of `values` and `bounds` is filled."""
+    size = 64
+    rows, steps = np.empty(size, np.int64), np.empty(size, np.int64)
+    later_node, later_length = np.empty(size, np.int64), np.empty(size, np.int64)
+    for i in range(0, count, FOUND_SIZE):
+        # ask for the nodes of later matches, so that they are there in time
+        ahead, soon = i + AHEAD * FOUND_SIZE, i + SOON * FOUND_SIZE
+        if ahead < count:
+            prefetch(node, found[ahead + BEFORE])
+        if soon < count and found[soon + BEFORE] != EMPTY:
+            prefetch(node, node[found[soon + BEFORE] + PREV])
+        n, floor, length, later = found[i + BEFORE], found[i + FLOOR], 0, 0
+        while True:
+            while n != EMPTY:
+                if max(length, later) == size:
+                    size *= 2
+                    rows, steps = grown(rows, size), grown(steps, size)
+                    later_node, later_length = grown(later_node, size), grown(later_length, size)
+                while n != EMPTY and length < size and later < size:
+                    if node[n + OWN] < floor:
+                        n = node[n + ALT]
+                        continue
+                    if node[n + ALT] != EMPTY and node[node[n + ALT] + BEGAN] >= floor:
+                        later_node[later] = node[n + ALT]
+                        later_length[later] = length
+                        later += 1
+                    if node[n + STEP] != UNION:
+                        rows[length] = node[n + ROW]
+                        steps[length] = node[n + STEP]
+                        length += 1
+                    n = node[n + PREV]
+            values = grown(values, written + length + 1)
+            bounds = grown(bounds, ends + width + 1)
+            at = 0
+            for k in range(length - 1, -1, -1):
+                while at < steps[k]:
+                    at += 1
+                    bounds[ends + at] = written
+                values[written] = rows[k]
+                written += 1
+            while at < found[i + LAST_STEP]:
+                at += 1
+                bounds[ends + at] = written
+            values[written] = found[i + LAST_ROW]
+            written += 1
+            while at < width:
+                at += 1
+                bounds[ends + at] = written
+            ends += width
+            if later == 0:
+                break
+            later -= 1
+            n, length = later_node[later], later_length[later]
+    return values, bounds, written, ends
+
+
+_CONSTANTS = "ALWAYS, BEFORE, BEGAN, FLOOR, FOUND_SIZE, LAST_ROW, LAST_STEP, NEXT, NODE, NODE_SIZE, ROW, UNREACHED"
+_HELPERS = (
+    add_node,
+    add_union,
+    as_float,
+    compact,
+    first_slot,
+    forward_runs,
+    forward_waiting,
+    join,
+    mark_waiting,
+    met_before,
+    precedes,
+    rehashed_index,
+    release,
+    slot_in,
+    sweep,
+    write_matches,
+)
+IMPORTS = f"""from {__name__} import (
+    {_CONSTANTS},
+    {", ".join(helper.__name__ for helper in _HELPERS[:9])},
+    {", ".join(helper.__name__ for helper in _HELPERS[9:])},
+)"""
+"""What generated code says to have these."""

@@ -1,0 +1,1 @@
+"""Sequences by active instance stacks (SASE)."""

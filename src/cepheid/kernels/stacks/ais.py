@@ -1,0 +1,181 @@
+"""Active instance stacks (SASE §4.1): each component has a stack of the events that may be it, and an instance
+remembers the most recent instance of the previous stack before it (its RIP). What finds none is not pushed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cepheid.codegen.writer import Writer
+from cepheid.expr import variables
+from cepheid.kernels.instance_stack import Stack
+from cepheid.kernels.stacks.chains import CHAIN, key_of, previous
+from cepheid.kernels.stacks.construction import Construction
+from cepheid.kernels.stacks.plan import AT_HAND, Instance, Places
+from cepheid.kernels.stacks.scan import StackScan
+from cepheid.kernels.stacks.trailing import Trailing
+from cepheid.physical import Plan, Step
+from cepheid.runtime import prefetch
+from cepheid.runtime.kernel import END_OF_TIME, FREE, OperatorRegisters, StateArray
+
+
+class ActiveInstanceStacks(StackScan):
+    def __init__(self, plan: Plan, options: Mapping[str, str]) -> None:
+        super().__init__(plan, options)
+        self.trailing = Trailing(self.kept, self.chains)
+        self.construction = Construction(self.kept, self.chains, self._found)
+
+    @property
+    def stacks(self) -> Sequence[Stack]:
+        return self.kept.all_stacks
+
+    @property
+    def decides_late(self) -> bool:
+        return bool(self.kept.trailing)
+
+    def tables(self) -> list[StateArray]:
+        return [*super().tables(), *(self.trailing.tables() if self.decides_late else [])]
+
+    def make_room(self, w: Writer) -> None:
+        super().make_room(w)
+        if self.chain_tables:
+            sizes = " + ".join(f"{table.name}.shape[0]" for table in self.chain_tables)
+            w(f"far = time.shape[0] if {sizes} > {prefetch.FAR_CHAINS} else 0")
+
+    def most_pushed(self, stacks: Sequence[Stack]) -> str:
+        bits = sum({1 << stack.step.begin for stack in stacks})
+        return f"count_bit(mask, max(start, 0), stop, np.uint64({bits}))"
+
+    def older(self, w: Writer) -> None:
+        for ring in dict.fromkeys(stack.ring for stack in self.kept.stacks):
+            self.older_on(w, ring)
+        if self.decides_late:
+            self.trailing.older(w)
+
+    def operators(self) -> tuple[OperatorRegisters, ...]:
+        """The instances pushed on each stack; the events of the last component are not pushed."""
+        pushed = [(stack.step.var, self.chains.pushed(stack)) for stack in self.stacks]
+        return tuple(OperatorRegisters(var, FREE + self.registers.index(register)) for var, register in pushed)
+
+    # --- one event ----------------------------------------------------------------------------------------------------
+
+    def event(self, w: Writer) -> None:
+        self._look_ahead(w)
+        self._read(w)
+        if self.decides_late:
+            self.trailing.decide(w, self.emit)
+        with w.block("if e < 0:"):
+            w("continue")
+        if self.kept.drops_in_scan:
+            w("# drop the instances that have left the window")
+            self.drop_expired(w)
+        if self.kept.key:
+            self._look_up(w)
+        for i, step in reversed(list(enumerate(self.kept.positive))):
+            with w.block(f"if bits & np.uint64({1 << step.begin}):  # can be {_comment(step)}"):
+                if i == self.kept.last:
+                    self._complete(w)
+                else:
+                    self._push_positive(w, i)
+        for absence in self.kept.absences:
+            step = absence.stack.step
+            with w.block(f"if bits & np.uint64({1 << step.begin}):  # can be {_comment(step)}, negated"):
+                self.push(w, absence.stack, {})
+
+    def _look_up(self, w: Writer) -> None:
+        """The place of the event's key in the table that all stacks share."""
+        key, valid = key_of([(link, self.kept.term(AT_HAND, link.here)) for link in self.kept.key])
+        plays_a_part = [f"bits & np.uint64({self._wanted_bits()})"] if self.decides_late else []
+        with w.block(f"if not ({' and '.join([*plays_a_part, valid])}):"):
+            w("continue")
+        (table,) = self.chain_tables
+        w(f"key = {key}", f"{CHAIN} = {table.find('key')}")
+
+    def _look_ahead(self, w: Writer) -> None:
+        """Ask for the memory that events further on will look at: their chains, then the heads of these."""
+        if not self.chain_tables:
+            return
+        w("# ask for what later events will look at, so that it is there in time")
+        for distance in (prefetch.AHEAD, prefetch.SOON):
+            wanted = f"mask[e + {distance}] & np.uint64({self._wanted_bits()})"
+            with w.block(f"if e + {distance} < far and {wanted}:"):
+                for table in self.chain_tables:
+                    links = [(link, self.kept.later_term(link.here, distance)) for link in table.stacks[0].links]
+                    place = table.first(key_of(links)[0])
+                    if distance == prefetch.AHEAD:
+                        w(f"prefetch({table.name}, {place})")
+                        continue
+                    for stack in table.stacks:
+                        w(f"prefetch({stack.ring.name}, {stack.place(table.head(stack, place))})")
+
+    def _read(self, w: Writer) -> None:
+        with w.block("if e < 0:"):
+            w("t = now", "m = now", "bits = np.uint64(0)")
+            if self.plan.counts_events:
+                with w.block(f"if now != {END_OF_TIME}:"):
+                    w("continue")
+        with w.block("else:"):
+            self.read(w)
+            with w.block(f"if bits & np.uint64({self._wanted_bits()}) == 0:"):
+                w("dropped += 1")
+                if not self.decides_late:
+                    w("continue")
+
+    def _wanted_bits(self) -> int:
+        return sum({1 << step.begin for step in self.plan.steps})
+
+    # --- pushing ------------------------------------------------------------------------------------------------------
+
+    def _push_positive(self, w: Writer, i: int) -> None:
+        stack = self.kept.stacks[i]
+        pointers: dict[str, str] = {}
+        if i > 0:
+            pointers["rip"] = f"rip{i}"
+            self.chains.find_head(w, self.kept.stacks[i - 1], pointers["rip"])
+        for absence in self.kept.inner:
+            if absence.at == i:
+                pointers[absence.pointer] = f"latest_{absence.pointer}"
+                self.chains.find_head(w, absence.stack, pointers[absence.pointer])
+        if i == 0:
+            self.push(w, stack, pointers)
+            return
+        with w.block(f"if {self.chains.alive(self.kept.stacks[i - 1], pointers['rip'])}:"):
+            if self.kept.options["others"] == "multi":
+                self._cross_filter(w, i)
+                with w.block("if found:"):
+                    self.push(w, stack, pointers)
+            else:
+                self.push(w, stack, pointers)
+
+    def _cross_filter(self, w: Writer, i: int) -> None:
+        """Multi-PAIS (§4.2.2): some instance of the previous stack must agree on every equivalence attribute."""
+        stack, var = self.kept.stacks[i - 1], self.kept.positive[i].var
+        pair = {stack.step.var, var}
+        tests = [p for p in self.kept.tests if variables(p) == pair and p not in self.kept.equalities.exact]
+        w("found = False", f"j = rip{i}")
+        with w.block(f"while {self.chains.alive(stack, 'j')}:"):
+            w(f"k = {stack.place('j')}")
+            with self.kept.if_all(w, tests, {stack.step.var: Instance(stack, "k"), var: AT_HAND}):
+                w("found = True", "break")
+            w(f"j = {previous(stack, 'j', 'k')}")
+
+    # --- matches ------------------------------------------------------------------------------------------------------
+
+    def _complete(self, w: Writer) -> None:
+        if self.decides_late:
+            self.construction.construct(w)
+            return
+        self.note_output(w)
+        self.construction.construct(w)
+        w("# no room left: do this event again, with enough")
+        self.repeat_if_full(w)
+
+    def _found(self, w: Writer, places: Places) -> None:
+        if self.decides_late:
+            self.trailing.postpone(w, places)
+        else:
+            self.emit(w, [self.kept.field_of(places, i, "row") for i in range(len(self.kept.positive))])
+
+
+def _comment(step: Step) -> str:
+    """A component's number stands for it in comments: its name is the query's text."""
+    return f"component on bit {step.begin}"

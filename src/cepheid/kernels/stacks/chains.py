@@ -1,0 +1,80 @@
+"""The instances of a stack as a search meets them: from the latest one back, and where equalities chain them (PAIS,
+SASE §4.2.1), only those of one key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cepheid.codegen.scalar import Term
+from cepheid.codegen.writer import Writer
+from cepheid.kernels.instance_stack import Link, Stack
+from cepheid.kernels.stacks.plan import AT_HAND, StackPlan
+from cepheid.physical import Kind
+
+CHAIN = "chain"
+"""Generated code calls so the place of the event's key in a table."""
+
+
+class Chains:
+    """What searches ask of stacks, and the registers that stacks take."""
+
+    def __init__(self, kept: StackPlan, register: Callable[[str], str]) -> None:
+        self.kept = kept
+        self.register = register
+
+    def base(self, stack: Stack) -> str:
+        return self.register(stack.ring.base)
+
+    def following(self, stack: Stack) -> str:
+        return self.register(stack.ring.following)
+
+    def pushed(self, stack: Stack) -> str:
+        """How many instances of a stack there were."""
+        return self.following(stack) if stack.ring.stacks == [stack] else self.register(f"{stack.name}_pushed")
+
+    def find_head(self, w: Writer, stack: Stack, target: str) -> None:
+        """The most recent instance of a chain before the event at hand; at equal times events are not in sequence."""
+        base, following = self.base(stack), self.following(stack)
+        of_key = ", of its key" if stack.links else ""
+        w(f"# {target}: the latest instance in {stack.name} before this event{of_key}")
+        if stack.table.is_shared:
+            w(f"{target} = {stack.table.head(stack, CHAIN)}")
+        elif stack.links:
+            w(f"{target} = EMPTY")
+            key, valid = key_of([(link, self.kept.term(AT_HAND, link.there)) for link in stack.links])
+            with w.block(f"if {valid}:"):
+                w(f"{target} = {stack.latest(key)}")
+        else:
+            w(f"{target} = {following} - 1")
+        if not self.kept.by_position:
+            place = stack.place(target)
+            with w.block(f"while {target} >= {base} and {stack.at('time', place)} >= t:"):
+                w(f"{target} = {previous(stack, target, place)}")
+
+    def alive(self, stack: Stack, number: str) -> str:
+        """Whether an instance exists and can still be in the window of the event at hand."""
+        alive = f"{number} >= {self.base(stack)}"
+        if self.kept.sorted_by_measure(stack) and not self.kept.drops_in_scan:
+            alive += f" and m - {stack.at('measure', stack.place(number))} <= limit"
+        return alive
+
+
+def previous(stack: Stack, number: str, place: str) -> str:
+    return stack.at("prev", place) if stack.links else f"{number} - 1"
+
+
+def key_of(parts: Sequence[tuple[Link, Term]]) -> tuple[str, str]:
+    """Source of a chain's key, and of the condition that none of its parts is null."""
+    keys: list[str] = []
+    valid: list[str] = []
+    for link, term in parts:
+        if term.kind is Kind.FLOAT:
+            keys.append(f"float_key({term.source})")
+            valid.append(f"{term.source} == {term.source}")
+        else:
+            keys.append(f"float_key(float({term.source}))" if link.as_float else term.source)
+            valid.append(f"{term.source} != {'NULL_CODE' if term.kind is Kind.CODE else 'NULL_INT'}")
+    key = keys[0]
+    for further in keys[1:]:
+        key = f"mixed_key({key}, {further})"
+    return key, " and ".join(valid)

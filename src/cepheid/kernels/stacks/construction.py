@@ -1,0 +1,139 @@
+"""Sequence construction (SASE §4.1): from the event that may be the last component, a depth-first search back through
+the stacks, written out as nested loops.
+
+Predicates are tested in the loop of the earliest component they speak of, that is as soon as the search can test them,
+and so are the negated components before the last positive one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cepheid import expr as ex
+from cepheid.codegen.writer import Writer
+from cepheid.expr import Expr
+from cepheid.kernels.stacks.chains import Chains, previous
+from cepheid.kernels.stacks.plan import AT_HAND, Absence, Instance, Places, StackPlan, count_predicates
+
+
+class Construction:
+    """`found` is what is done with a sequence."""
+
+    def __init__(self, kept: StackPlan, chains: Chains, found: Callable[[Writer, Places], None]) -> None:
+        self.kept = kept
+        self.chains = chains
+        self.found = found
+
+    def construct(self, w: Writer) -> None:
+        """All sequences that end with the event at hand."""
+        last = self.kept.last
+        for absence in self.kept.inner:
+            if absence.at == last:
+                self.chains.find_head(w, absence.stack, f"latest_{absence.pointer}")
+        places = {self.kept.positive[last].var: AT_HAND}
+        if last == 0:
+            with w.block("if limit >= 0:" if self.kept.plan.window is not None else "if True:"):
+                self._at_depth(w, 0, places)
+            return
+        self.chains.find_head(w, self.kept.stacks[last - 1], f"j{last - 1}")
+        self._search(w, last - 1, places)
+
+    def _search(self, w: Writer, depth: int, places: Places) -> None:
+        stack = self.kept.stacks[depth]
+        number, place = f"j{depth}", f"i{depth}"
+        with w.block(f"while {self.chains.alive(stack, number)}:  # construct backwards"):
+            w(f"{place} = {stack.place(number)}")
+            self._at_depth(w, depth, {**places, stack.step.var: Instance(stack, place)})
+            w(f"{number} = {previous(stack, number, place)}")
+
+    def _at_depth(self, w: Writer, depth: int, places: Places) -> None:
+        """Test what can be tested now that the component at this depth is chosen, then go on to the one before it."""
+        ready, absences = self._ready(depth)
+        checks = self.kept.conditions(ready, places)
+        in_window = self.kept.plan.window is None or all(map(self.kept.sorted_by_measure, self.kept.stacks))
+        if depth == 0 and not in_window:
+            checks.insert(0, f"m - {self.kept.field_of(places, 0, 'measure')} <= limit")
+        count_predicates(w, len(ready))
+        if checks:
+            with w.block(f"if {' and '.join(checks)}:"):
+                self._without(w, absences, depth, places)
+        else:
+            self._without(w, absences, depth, places)
+
+    def _ready(self, depth: int) -> tuple[list[Expr], list[Absence]]:
+        """The predicates and the absences that are tested at a depth: as soon as all they speak of is chosen, or all
+        on complete sequences."""
+        residual, inner = self.kept.residual(), self.kept.inner
+        if self.kept.options["others"] != "early":
+            return (residual, inner) if depth == 0 else ([], [])
+        return (
+            [predicate for predicate in residual if self._depth_of(ex.variables(predicate)) == depth],
+            [absence for absence in inner if self._absence_depth(absence) == depth],
+        )
+
+    def _depth_of(self, names: frozenset[str]) -> int:
+        index = self.kept.index
+        return min((index[var] for var in names if var in index), default=self.kept.last)
+
+    def _absence_depth(self, absence: Absence) -> int:
+        names = frozenset(v for p in self.kept.tests_of(absence) for v in ex.variables(p))
+        neighbour = max(absence.after - 1, 0)
+        return min(self._depth_of(names), neighbour)
+
+    def _without(self, w: Writer, absences: Sequence[Absence], depth: int, places: Places) -> None:
+        """Go on if none of the absences is spoiled."""
+        if not absences:
+            self._go_on(w, depth, places)
+            return
+        absence, *others = absences
+        if absence.after == depth + 1 and not self.kept.tests_of(absence):
+            self._stop_before(w, absence, places)
+            self._without(w, others, depth, places)
+            return
+        self._look_for(w, absence, places)
+        with w.block("if not spoiled:"):
+            self._without(w, others, depth, places)
+
+    def _go_on(self, w: Writer, depth: int, places: Places) -> None:
+        if depth == 0:
+            self.found(w, places)
+        else:
+            w(f"j{depth - 1} = {self.kept.stacks[depth].at('rip', f'i{depth}')}")
+            self._search(w, depth - 1, places)
+
+    # --- negation -----------------------------------------------------------------------------------------------------
+
+    def _look_for(self, w: Writer, absence: Absence, places: Places) -> None:
+        """Whether a negated event spoils the sequence: from the latest one before the next component, backwards."""
+        stack, negated = absence.stack, Instance(absence.stack, "k")
+        w("spoiled = False", f"q = {self._latest(absence)}")
+        with w.block(f"while q >= {self.chains.base(stack)}:"):
+            w(f"k = {stack.place('q')}")
+            if absence.after == 0:
+                too_old = f"m - {negated.field('measure')} > limit"
+            else:
+                too_old = f"not {self._comes_between(absence, places)}"
+            with w.block(f"if {too_old}:"):
+                w("break")
+            with self.kept.if_all(w, self.kept.tests_of(absence), {**places, stack.step.var: negated}):
+                w("spoiled = True", "break")
+            w(f"q = {previous(stack, 'q', 'k')}")
+
+    def _stop_before(self, w: Writer, absence: Absence, places: Places) -> None:
+        """A negated event that is tested for nothing else spoils all instances before it: the search ends there."""
+        w(f"q = {self._latest(absence)}")
+        with w.block(f"if q >= {self.chains.base(absence.stack)}:"):
+            w(f"k = {absence.stack.place('q')}")
+            with w.block(f"if {self._comes_between(absence, places)}:"):
+                w("break")
+
+    def _latest(self, absence: Absence) -> str:
+        """The latest negated event before the next component."""
+        if absence.at == self.kept.last:
+            return f"latest_{absence.pointer}"
+        return self.kept.stacks[absence.at].at(absence.pointer, f"i{absence.at}")
+
+    def _comes_between(self, absence: Absence, places: Places) -> str:
+        """Whether the negated event at place k comes after the component before it."""
+        order = "row" if self.kept.by_position else "time"
+        return f"{absence.stack.at(order, 'k')} > {self.kept.field_of(places, absence.after - 1, order)}"

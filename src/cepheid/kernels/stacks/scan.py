@@ -1,0 +1,224 @@
+"""The scan over events (SASE §3.2, §4.1) as generated code, whatever stacks it fills and searches.
+
+Events are read in chunks. The code speaks of the event `e` at hand (`here` where it is a place in an array: one that
+cannot be negative, which machine code need not ask), with its time `t`, its place `m` in the window's measure and its
+mask `bits`; matches go to `values`, of which so much is `written`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from cepheid.codegen.writer import Writer
+from cepheid.kernels.instance_stack import IMPORTS, ChainTable, Ring, Stack
+from cepheid.kernels.stacks.chains import CHAIN, Chains, key_of
+from cepheid.kernels.stacks.plan import AT_HAND, StackPlan
+from cepheid.physical import Plan
+from cepheid.runtime.kernel import BOUNDS, COUNTED, FREE, OLDEST, VALUES, OperatorRegisters, StateArray
+
+_CHUNK = 4096
+"""How many events are looked at between two occasions to let arrays grow."""
+
+
+class StackScan(ABC):
+    """What the algorithms share. What they keep on stacks, and what an event does to them, is where they differ."""
+
+    def __init__(self, plan: Plan, options: Mapping[str, str]) -> None:
+        self.plan = plan
+        self.kept = StackPlan(plan, options)
+        self.chains = Chains(self.kept, self.register)
+        self.registers: list[str] = []
+        self.arrays: list[StateArray] = []
+
+    def register(self, name: str) -> str:
+        """A number that is part of the state, by its name in the generated code."""
+        if name not in self.registers:
+            self.registers.append(name)
+        return name
+
+    # --- where the algorithms differ ----------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def stacks(self) -> Sequence[Stack]:
+        """All stacks."""
+
+    @property
+    @abstractmethod
+    def decides_late(self) -> bool:
+        """Whether the passing of time alone can bring matches."""
+
+    @abstractmethod
+    def event(self, w: Writer) -> None:
+        """All that is done with an event; `e` is -1 for the time that has passed before the batch."""
+
+    @abstractmethod
+    def most_pushed(self, stacks: Sequence[Stack]) -> str:
+        """Source of how many events of a chunk can be pushed onto one of the stacks, at most."""
+
+    @abstractmethod
+    def older(self, w: Writer) -> None:
+        """Lower `oldest` to the events that may still be part of a match."""
+
+    @abstractmethod
+    def operators(self) -> tuple[OperatorRegisters, ...]:
+        """Where the work of each component is counted, when the source is written."""
+
+    @property
+    def rings(self) -> list[Ring]:
+        return list(dict.fromkeys(stack.ring for stack in self.stacks))
+
+    @property
+    def chain_tables(self) -> list[ChainTable]:
+        return list(dict.fromkeys(stack.table for stack in self.stacks if stack.links))
+
+    # --- the function -------------------------------------------------------------------------------------------------
+
+    def source(self) -> str:
+        """The module with the function `step`; `arrays` then lists its state."""
+        events = Writer()
+        with events.block("for e in range(start, stop):"):
+            self.event(events)
+        body = Writer()
+        body("stop = -1")
+        with body.block("while stop < time.shape[0]:"):
+            body("start = stop", f"stop = min(max(start, 0) + {_CHUNK}, time.shape[0])")
+            self.make_room(body)
+            body.lines.extend("    " + line if line else "" for line in events.lines)
+        columns = [f"column{i}" for i in range(len(self.plan.columns))]
+        self.arrays = [StateArray("reg", "int64", FREE + len(self.registers)), *self.tables()]
+        names = [array.name for array in self.arrays]
+        out = Writer()
+        out(IMPORTS, "", "")
+        parameters = ["now", "first", "time", "measure", "mask", "texts", "ranks", "numbers", *columns, *names]
+        with out.block(f"def step({', '.join([*parameters, 'values', 'bounds'])}):"):
+            out("limit = np.int64(numbers[0])", *(stack.offsets for stack in self.stacks))
+            for number, counter in enumerate(COUNTED):
+                out(f"{counter} = reg[{number}]")
+            out("written = 0", "wanted = 0")
+            for number, register in enumerate(self.registers):
+                out(f"{register} = reg[{FREE + number}]")
+            out.lines.extend("    " + line if line else "" for line in body.lines)
+            out(f"matches += written // {len(self.kept.positive)}")
+            for number, counter in enumerate(COUNTED):
+                out(f"reg[{number}] = {counter}")
+            for number, register in enumerate(self.registers):
+                out(f"reg[{FREE + number}] = {register}")
+            out(f"reg[{VALUES}] = written", f"reg[{BOUNDS}] = 0")
+            out("oldest = first + time.shape[0]")
+            self.older(out)
+            out(f"reg[{OLDEST}] = oldest")
+            out(f"return {', '.join([*names, 'values', 'bounds'])}")
+        return out.text()
+
+    def tables(self) -> list[StateArray]:
+        """The arrays of the state besides the registers."""
+        return [ring.array() for ring in self.rings] + [table.array() for table in self.chain_tables]
+
+    def make_room(self, w: Writer) -> None:
+        """Arrays grow here, between chunks of events, and not in the loop over events: an array that is assigned in a
+        loop makes Numba count references at every turn, which costs more than all the rest."""
+        w("# make room for all that the events of this chunk may push")
+        if not self.decides_late:
+            with w.block("if wanted > values.shape[0]:"):
+                w("values = grown(values, wanted)")
+        for ring in self.rings:
+            base, following = self.register(ring.base), self.register(ring.following)
+            w(f"room = {' + '.join(self.most_pushed([stack]) for stack in ring.stacks)}")
+            with w.block(f"if {ring.width} * ({following} - {base} + room) > {ring.name}.shape[0]:"):
+                ring.grow(w, "room")
+            ring.note_size(w)
+        for table in self.chain_tables:
+            self.register(table.used)
+            w(f"room = {self.most_pushed(table.stacks)}")
+            with w.block(f"if {table.is_full('room')}:"):
+                if table.is_shared:
+                    self._oldest_row(w, table.stacks)
+                    table.grow(w, "oldest", "room")
+                else:
+                    table.grow(w, self.chains.base(table.stacks[0]), "room")
+
+    def _oldest_row(self, w: Writer, stacks: Sequence[Stack]) -> None:
+        """The position of the first event that is still on one of the stacks, or of the next event."""
+        w("oldest = first + max(start, 0)")
+        for ring in dict.fromkeys(stack.ring for stack in stacks):
+            self.older_on(w, ring)
+
+    def read(self, w: Writer) -> None:
+        """The event at hand."""
+        w("here = np.uint64(e)", "t = time[here]", "m = measure[here]", "bits = mask[here]", "events += 1")
+
+    # --- stacks -------------------------------------------------------------------------------------------------------
+
+    def push(self, w: Writer, stack: Stack, pointers: Mapping[str, str]) -> None:
+        """The event at hand becomes an instance, unless a part of its key is null."""
+        if not stack.links:
+            self._store(w, stack, pointers)
+            self._count_push(w, stack)
+        elif stack.table.is_shared:
+            self._store(w, stack, pointers)
+            self._chain(w, stack)
+        else:
+            key, valid = key_of([(link, self.kept.term(AT_HAND, link.here)) for link in stack.links])
+            with w.block(f"if {valid}:"):
+                self._store(w, stack, pointers)
+                w(f"key = {key}", f"{CHAIN} = {stack.table.find('key')}")
+                self._chain(w, stack)
+
+    def _chain(self, w: Writer, stack: Stack) -> None:
+        """Onto the chain of the event's `key`."""
+        w(stack.put("prev", "i", stack.table.head(stack, CHAIN)))
+        stack.table.put(w, stack, CHAIN, "key", self.chains.following(stack))
+        self._count_push(w, stack)
+
+    def _count_push(self, w: Writer, stack: Stack) -> None:
+        for number in dict.fromkeys([self.chains.following(stack), self.chains.pushed(stack), "partials"]):
+            w(f"{number} += 1")
+        retained = " + ".join(f"{self.register(ring.following)} - {self.register(ring.base)}" for ring in self.rings)
+        w(f"retained = {retained}")
+        with w.block("if retained > peak:"):
+            w("peak = retained")
+
+    def _store(self, w: Writer, stack: Stack, pointers: Mapping[str, str]) -> None:
+        w(f"# push onto {stack.name}", f"i = {stack.place(self.chains.following(stack))}")
+        for name in ("row", "time", *(["measure"] if stack.measured else [])):
+            w(stack.put(name, "i", AT_HAND.field(name)))
+        for pointer in stack.pointers:
+            w(stack.put(pointer, "i", pointers[pointer]))
+        for column in stack.columns:
+            w(stack.put(f"c{column}", "i", AT_HAND.field(f"c{column}")))
+
+    def drop_expired(self, w: Writer) -> None:
+        """Drop the instances that have left the window of the event at hand. There is seldom more than one for each
+        event, and which event has one cannot be foretold: the first goes without a jump."""
+        for ring in self.rings:
+            base, following = self.register(ring.base), self.register(ring.following)
+            expired = f"m - {ring.stacks[0].at('measure', ring.place(base))} > limit"
+            w(f"{base} += np.int64(({base} < {following}) & ({expired}))")
+            with w.block(f"while {base} < {following} and {expired}:"):
+                w(f"{base} += 1")
+
+    def older_on(self, w: Writer, ring: Ring) -> None:
+        """Lower `oldest` to the first event that is still in a ring."""
+        base, following = self.register(ring.base), self.register(ring.following)
+        with w.block(f"if {base} < {following}:"):
+            w(f"oldest = min(oldest, {ring.stacks[0].at('row', ring.place(base))})")
+
+    # --- matches ------------------------------------------------------------------------------------------------------
+
+    def emit(self, w: Writer, rows: Sequence[str]) -> None:
+        """A match, if there is room for it; if not, it is counted."""
+        with w.block(f"if written + {len(rows)} <= values.shape[0]:"):
+            for offset, row in enumerate(rows):
+                w(f"values[written + {offset}] = {row}")
+        w(f"written += {len(rows)}")
+
+    def note_output(self, w: Writer) -> None:
+        """Before an event's matches: what is to be as it was if they have to be made again."""
+        w("before, tested = written, predicates")
+
+    def repeat_if_full(self, w: Writer) -> None:
+        """Construction changes nothing but the output, so where that is too small, it is done again with enough."""
+        with w.block("if written > values.shape[0]:"):
+            w("wanted, written, predicates = written, before, tested", "events -= 1", "stop = e", "break")

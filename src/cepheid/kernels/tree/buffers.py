@@ -1,0 +1,396 @@
+"""The buffers of a tree plan (ZStream §4.2) as generated code sees them, the chains through them by which equalities
+are looked up (§5.2.2), and how attributes are read from their records.
+
+Every buffer is a ring whose records are in the order in which they end. A leaf buffer holds events; a record of another
+buffer holds, for each of its variables, the number of an event in that variable's leaf buffer (-1: not bound), and its
+start and end. Where the window counts events, a record also holds its lowest and highest place. Records end in order
+but do not start in order, so each also holds the latest start up to it (`top`): a search backwards stops where nothing
+earlier can still be in the window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cepheid import expr as ex
+from cepheid.codegen.scalar import Constants, Term
+from cepheid.codegen.writer import Writer
+from cepheid.expr import At, Attr, Compare, Expr
+from cepheid.physical import Kind, Plan, Step
+from cepheid.runtime.kernel import FREE, StateArray
+
+NEVER = "NULL_INT"
+"""A time before every other: no bound, or nothing there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a variable's event lies: an index into the arrays of its leaf buffer, and when there is none."""
+
+    index: str
+    unbound: str | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Buffer:
+    """`sure` are the variables that every record binds (those of a disjunction's branches are not)."""
+
+    name: str
+    variables: tuple[str, ...]
+    sure: frozenset[str]
+    is_leaf: bool
+    columns: tuple[str, ...] = ()
+    chains: list[str] = field(default_factory=list)
+    """The arrays that link records of the same key."""
+
+    @property
+    def size(self) -> str:
+        return f"{self.name}_{'time' if self.is_leaf else 'start'}.shape[0]"
+
+    @property
+    def base(self) -> str:
+        return f"{self.name}_base"
+
+    @property
+    def following(self) -> str:
+        return f"{self.name}_next"
+
+    @property
+    def live(self) -> str:
+        return f"{self.name}_next - {self.name}_base"
+
+    def at(self, number: str) -> str:
+        """The place of a record in the ring."""
+        return f"{number} & ({self.size} - 1)"
+
+    def start(self, index: str) -> str:
+        return f"{self.name}_{'time' if self.is_leaf else 'start'}[{index}]"
+
+    def end(self, index: str) -> str:
+        return f"{self.name}_{'time' if self.is_leaf else 'end'}[{index}]"
+
+    @property
+    def end_array(self) -> str:
+        return f"{self.name}_{'time' if self.is_leaf else 'end'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """`var.name = other.other_name`, by which records with `var` are looked up."""
+
+    var: str
+    name: str
+    other: str
+    other_name: str
+    as_float: bool
+    predicate: Expr
+
+
+@dataclass(eq=False, slots=True)
+class Chain:
+    """The records of a buffer linked by key, the latest first."""
+
+    name: str
+    buffer: Buffer
+    equalities: tuple[Equality, ...]
+
+    def unsettled(self, tests: Iterable[Expr]) -> list[Expr]:
+        """The tests that still have to be made on what was looked up: a single key is exact, mixed keys may meet."""
+        settled = [self.equalities[0].predicate] if len(self.equalities) == 1 else []
+        return [test for test in tests if not any(test is done for done in settled)]
+
+
+def either(conditions: Sequence[str]) -> str | None:
+    """The conditions joined by `or`, safe beside other operators; None if there is none."""
+    return f"({' or '.join(conditions)})" if len(conditions) > 1 else conditions[0] if conditions else None
+
+
+class Buffers:
+    """All buffers of a kernel, their state arrays, and the registers."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.constants = Constants([float(plan.window or 0)])
+        self.column_number = {name: i for i, name in enumerate(plan.columns)}
+        self.steps: dict[str, Step] = {step.var: step for step in plan.steps}
+        self.variable_number = {step.var: i for i, step in enumerate(plan.steps)}
+        self.registers: list[str] = []
+        self.scratch: list[StateArray] = []
+        self.chains: list[Chain] = []
+        self.leaves = {
+            step.var: Buffer(f"l{i}", (step.var,), frozenset([step.var]), True, self._kept(step.var))
+            for i, step in enumerate(plan.steps)
+        }
+        self.nodes: list[Buffer] = []
+        for leaf in self.leaves.values():
+            self._register_ends(leaf)
+
+    # --- the window ---------------------------------------------------------------------------------------------------
+
+    @property
+    def windowed(self) -> bool:
+        return self.plan.window is not None
+
+    @property
+    def in_partition(self) -> bool:
+        """Whether places count the events of a partition, so that they are not in the order of time."""
+        return self.plan.counts_events and bool(self.plan.key)
+
+    @property
+    def expires(self) -> bool:
+        """Whether records leave the window in order."""
+        return self.windowed and not self.in_partition
+
+    def first_place(self, buffer: Buffer, index: str) -> str:
+        """What the window is compared with, for the earliest event of a record."""
+        if not self.plan.counts_events:
+            return buffer.start(index)
+        return f"{buffer.name}_{'measure' if buffer.is_leaf else 'low'}[{index}]"
+
+    def last_place(self, buffer: Buffer, index: str) -> str:
+        if not self.plan.counts_events:
+            return buffer.end(index)
+        return f"{buffer.name}_{'measure' if buffer.is_leaf else 'high'}[{index}]"
+
+    def latest_first_place(self, buffer: Buffer, index: str) -> str:
+        """The latest `first_place` of a record and all those before it."""
+        return self.first_place(buffer, index) if buffer.is_leaf else f"{buffer.name}_top[{index}]"
+
+    def note_top(self, w: Writer, buffer: Buffer, index: str) -> None:
+        """For a record that was just written."""
+        if self.expires:
+            top, place = self.register(f"{buffer.name}_top_so_far"), self.first_place(buffer, index)
+            w(f"{top} = {place} if {buffer.following} == 0 else max({top}, {place})")
+            w(f"{buffer.name}_top[{index}] = {top}")
+
+    # --- what is kept -------------------------------------------------------------------------------------------------
+
+    def _kept(self, var: str) -> tuple[str, ...]:
+        """The attributes of a variable that something between events reads."""
+        names = [
+            node.name
+            for predicate in self.plan.predicates
+            for node in ex.walk(predicate)
+            if isinstance(node, Attr | ex.Aggregate) and node.var == var and node.name is not None
+        ]
+        kept = [f"c{self.column_number[name]}" for name in dict.fromkeys(names)]
+        if any(name in self.plan.lacking for name in names):
+            kept.append("cmask")
+        return tuple(kept)
+
+    def node(self, variables: Sequence[str], sure: Iterable[str]) -> Buffer:
+        made = Buffer(f"x{len(self.nodes)}", tuple(variables), frozenset(sure), False)
+        self.nodes.append(made)
+        self._register_ends(made)
+        return made
+
+    def register(self, name: str) -> str:
+        if name not in self.registers:
+            self.registers.append(name)
+        return name
+
+    def _register_ends(self, buffer: Buffer) -> None:
+        self.register(buffer.base)
+        self.register(buffer.following)
+
+    @property
+    def all(self) -> list[Buffer]:
+        return [*self.leaves.values(), *self.nodes]
+
+    def array_names(self, buffer: Buffer) -> list[str]:
+        places = self.plan.counts_events
+        if buffer.is_leaf:
+            own = ["row", "time", *(["measure"] if places else []), *buffer.columns]
+        else:
+            numbers = [f"v{self.variable_number[var]}" for var in buffer.variables]
+            tops = ["top"] if self.expires else []
+            own = ["start", "end", *(["low", "high"] if places else []), *tops, *numbers]
+        return [*own, *buffer.chains]
+
+    def state_arrays(self) -> list[StateArray]:
+        arrays: list[StateArray] = []
+        for buffer in self.all:
+            arrays += [StateArray(f"{buffer.name}_{a}", self._dtype(a), 16) for a in self.array_names(buffer)]
+        for chain in self.chains:
+            arrays += [StateArray(f"{chain.name}_key", "int64", 16), StateArray(f"{chain.name}_head", "int64", 16, -1)]
+        return [StateArray("reg", "int64", FREE + len(self.registers)), *arrays, *self.scratch]
+
+    def _dtype(self, array: str) -> str:
+        if array == "cmask":
+            return "uint64"
+        if array.startswith("c") and array[1:].isdigit():
+            return "float64" if list(self.plan.columns.values())[int(array[1:])] is Kind.FLOAT else "int64"
+        return "int64"
+
+    def make_room(self, w: Writer, buffer: Buffer, room: str) -> None:
+        """Let the ring grow; to be written where arrays may be assigned, outside of the loops over records."""
+        with w.block(f"if {buffer.live} + {room} > {buffer.size}:"):
+            first = self.array_names(buffer)[0]
+            w(f"capacity = ring_capacity({buffer.name}_{first}, 2 * ({buffer.live} + {room}))")
+            for array in self.array_names(buffer):
+                name = f"{buffer.name}_{array}"
+                w(f"{name} = unrolled({name}, {buffer.base}, {buffer.following}, capacity)")
+
+    def expire(self, w: Writer, oldest: str) -> None:
+        """Drop from the front of every buffer what starts before the earliest allowed time."""
+        for buffer in self.all:
+            place = self.first_place(buffer, buffer.at(buffer.base))
+            with w.block(f"while {buffer.base} < {buffer.following} and {place} < {oldest}:"):
+                w(f"{buffer.base} += 1")
+
+    # --- chains -------------------------------------------------------------------------------------------------------
+
+    def equalities(self, tests: Iterable[Expr], here: Iterable[str], there: Iterable[str]) -> list[Equality]:
+        """The tests that are equalities between an attribute of `here` and one of `there`."""
+        mine, others = set(here), set(there)
+        found: list[Equality] = []
+        for test in tests:
+            match test:
+                case Compare(op="=", left=Attr(at=At.EVENT) as a, right=Attr(at=At.EVENT) as b):
+                    if b.var in mine and a.var in others:
+                        a, b = b, a
+                    if a.var not in mine or b.var not in others or {a.name, b.name} & set(self.plan.lacking):
+                        continue
+                    kinds = {self.plan.columns[a.name], self.plan.columns[b.name]}
+                    if Kind.CODE in kinds and len(kinds) > 1:
+                        continue
+                    found.append(Equality(a.var, a.name, b.var, b.name, Kind.FLOAT in kinds, test))
+        return found
+
+    def is_sure_equality(self, test: Expr, sure: Collection[str]) -> bool:
+        """Whether a test is an equality of attributes of one kind that bound events surely have, so that others may
+        follow from it."""
+        match test:
+            case Compare(op="=", left=Attr(at=At.EVENT) as a, right=Attr(at=At.EVENT) as b):
+                there = {a.var, b.var} <= set(sure) and not {a.name, b.name} & set(self.plan.lacking)
+                return there and self.plan.columns[a.name] is self.plan.columns[b.name]
+        return False
+
+    def chain(self, buffer: Buffer, equalities: Sequence[Equality], *, shared: bool = True) -> Chain:
+        """A chain through a buffer; one that is the same as another is made once, where it may be shared."""
+        wanted = [(e.var, e.name, e.as_float) for e in equalities]
+        for chain in self.chains if shared else ():
+            if chain.buffer is buffer and [(e.var, e.name, e.as_float) for e in chain.equalities] == wanted:
+                return Chain(chain.name, buffer, tuple(equalities))
+        made = Chain(f"h{len(self.chains)}", buffer, tuple(equalities))
+        self.chains.append(made)
+        buffer.chains.append(made.name)
+        self.register(f"{made.name}_used")
+        self.register(f"{made.name}_done")
+        return made
+
+    def key(self, chain: Chain, places: Mapping[str, Place], *, other: bool) -> tuple[str, str]:
+        """Source of a chain's key (from the records in it, or from the other side) and of the test for nulls."""
+        keys: list[str] = []
+        valid: list[str] = []
+        for e in chain.equalities:
+            attr = Attr(e.other, e.other_name) if other else Attr(e.var, e.name)
+            term = self.term(attr, places[attr.var])
+            if term.kind is Kind.FLOAT:
+                keys.append(f"float_key({term.source})")
+                valid.append(f"{term.source} == {term.source}")
+            else:
+                keys.append(f"float_key(float({term.source}))" if e.as_float else term.source)
+                valid.append(f"{term.source} != {'NULL_CODE' if term.kind is Kind.CODE else 'NULL_INT'}")
+        key = keys[0]
+        for further in keys[1:]:
+            key = f"mixed_key({key}, {further})"
+        return key, " and ".join(valid)
+
+    def chain_room(self, w: Writer, chain: Chain, room: str) -> None:
+        name, used = chain.name, f"{chain.name}_used"
+        with w.block(f"if 2 * ({used} + {room}) > {name}_key.shape[0]:"):
+            w(f"{name}_key, {name}_head = rehashed({name}_key, {name}_head, {chain.buffer.base}, {room})")
+            w(f"{used} = used_slots({name}_head)")
+
+    def link(self, w: Writer, chain: Chain, number: str, index: str) -> None:
+        """Put a record at the head of its chain."""
+        name = chain.name
+        key, valid = self.key(chain, self.places(chain.buffer, number, index), other=False)
+        with w.block(f"if {valid}:"):
+            w(f"key = {key}", f"slot = slot_of({name}_key, {name}_head, key)")
+            with w.block(f"if {name}_head[slot] == EMPTY:"):
+                w(f"{name}_used += 1", f"{name}_key[slot] = key")
+            w(f"{chain.buffer.name}_{name}[{index}] = {name}_head[slot]", f"{name}_head[slot] = {number}")
+
+    def link_new(self, w: Writer, chain: Chain) -> None:
+        """Put every record that came since the last time into its chain."""
+        buffer, done = chain.buffer, f"{chain.name}_done"
+        w(f"{done} = max({done}, {buffer.base})")
+        self.chain_room(w, chain, f"{buffer.following} - {done}")
+        with w.block(f"for j in range({done}, {buffer.following}):"):
+            w(f"i = {buffer.at('j')}")
+            self.link(w, chain, "j", "i")
+        w(f"{done} = {buffer.following}")
+
+    def head(self, w: Writer, chain: Chain, places: Mapping[str, Place], target: str) -> None:
+        """The latest record of the chain whose key the other side has."""
+        key, valid = self.key(chain, places, other=True)
+        w(f"{target} = EMPTY")
+        with w.block(f"if {valid}:"):
+            w(f"{target} = {chain.name}_head[slot_of({chain.name}_key, {chain.name}_head, {key})]")
+
+    def previous(self, chain: Chain | None, number: str, index: str) -> str:
+        return f"{number} - 1" if chain is None else f"{chain.buffer.name}_{chain.name}[{index}]"
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def number(self, buffer: Buffer, var: str, number: str, index: str) -> str:
+        """The number of a variable's event in its leaf buffer."""
+        return number if buffer.is_leaf else f"{buffer.name}_v{self.variable_number[var]}[{index}]"
+
+    def places(self, buffer: Buffer, number: str, index: str) -> dict[str, Place]:
+        """The variables of a record."""
+        if buffer.is_leaf:
+            return {buffer.variables[0]: Place(index)}
+        found = {}
+        for var in buffer.variables:
+            source = self.number(buffer, var, number, index)
+            unbound = None if var in buffer.sure else f"{source} < 0"
+            found[var] = Place(self.leaves[var].at(source), unbound)
+        return found
+
+    def row(self, var: str, place: Place) -> str:
+        return f"{self.leaves[var].name}_row[{place.index}]"
+
+    def term(self, node: Attr, place: Place) -> Term:
+        leaf = self.leaves[node.var].name
+        missing = [place.unbound] if place.unbound else []
+        if node.name in self.plan.lacking:
+            bit = 1 << self.plan.lacking[node.name]
+            missing.append(f"{leaf}_cmask[{place.index}] & np.uint64({bit}) != 0")
+        source = f"{leaf}_c{self.column_number[node.name]}[{place.index}]"
+        return Term(source, self.plan.columns[node.name], either(missing))
+
+    def nothing(self, kind: Kind, *, missing: bool) -> Term:
+        """A term for what is null, or not there at all."""
+        source = {Kind.FLOAT: "np.nan", Kind.INT: "NULL_INT", Kind.CODE: "NULL_CODE"}[kind]
+        return Term(source, kind, "True" if missing else None)
+
+    def reader(self, places: Mapping[str, Place]) -> Callable[[Attr | ex.Aggregate], Term]:
+        """Reads the attributes of joined events; what names another variable does not apply."""
+
+        def read(node: Attr | ex.Aggregate) -> Term:
+            if isinstance(node, ex.Aggregate) or node.var not in places:
+                kind = Kind.FLOAT if node.name is None else self.plan.columns[node.name]
+                return self.nothing(kind, missing=True)
+            return self.term(node, places[node.var])
+
+        return read
+
+    def may_be_one(self, var: str, other: str) -> bool:
+        """Whether one event could be bound to both variables."""
+        mine, theirs = (self.plan.bits[self.steps[v].begin].types for v in (var, other))
+        return not mine or not theirs or bool(set(mine) & set(theirs))
+
+    def different(self, here: Mapping[str, Place], there: Mapping[str, Place]) -> list[str]:
+        """Conditions that no event is bound twice."""
+        tests = []
+        for var, place in here.items():
+            for other, elsewhere in there.items():
+                if self.may_be_one(var, other):
+                    unbound = [p.unbound for p in (place, elsewhere) if p.unbound]
+                    test = f"{self.row(var, place)} != {self.row(other, elsewhere)}"
+                    tests.append(f"({' or '.join([*unbound, test])})" if unbound else test)
+        return tests

@@ -1,0 +1,605 @@
+"""What is settled on top of a tree plan, for each record that the joins made complete: the groups of its closures, the
+absences that were not pushed down, and whether it must wait for its window to pass; and the output of matches.
+
+A group follows from the record (see `optimize.alternatives`): from the event that closes it, or from the latest event
+before the closure's right neighbour, back to its left neighbour or the edge of the window. So nothing of a group is
+kept between rounds, not even for the records that wait: their groups are made again when they are decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from cepheid import expr as ex
+from cepheid.codegen.scalar import Term, condition
+from cepheid.codegen.writer import Writer
+from cepheid.errors import NotAvailable
+from cepheid.expr import Aggregate, At, Attr, Expr
+from cepheid.kernels.tree.buffers import NEVER, Buffer, Buffers, Chain, Place
+from cepheid.optimize.alternatives import Absence, Alternative, Group, Level
+from cepheid.physical import Kind
+from cepheid.runtime.kernel import END_OF_TIME, StateArray
+
+
+class Output:
+    """Where matches are written, variable by variable; `bounded` if a variable may have any number of events."""
+
+    def __init__(self, buffers: Buffers, variables: tuple[str, ...], bounded: bool) -> None:
+        self.buffers = buffers
+        self.variables = variables
+        self.bounded = bounded
+        self.aggregates: list[str] = []
+
+    def make_room(self, w: Writer, matches: str, further: str = "0") -> None:
+        """Room for some matches, with `further` events besides one for each variable."""
+        needed = f"written + ({matches}) * {len(self.variables)} + {further}"
+        with w.block(f"if {needed} > values.shape[0]:"):
+            w(f"values = grown(values, {needed})")
+        if self.bounded:
+            with w.block(f"if limits + ({matches}) * {len(self.variables)} >= bounds.shape[0]:"):
+                w(f"bounds = grown(bounds, limits + ({matches}) * {len(self.variables)} + 1)")
+
+    def fits(self, matches: str, further: str = "0") -> str:
+        width = len(self.variables)
+        test = f"written + ({matches}) * {width} + {further} <= values.shape[0]"
+        return f"{test} and limits + ({matches}) * {width} < bounds.shape[0]" if self.bounded else test
+
+    def emit(self, w: Writer, places: Mapping[str, Place], groups: Mapping[str, str] | None = None) -> None:
+        """One match. `groups` gives for closures the suffix of their scratch array and size."""
+        for offset, var in enumerate(self.variables):
+            if not self.bounded:
+                w(f"values[written + {offset}] = {self.buffers.row(var, places[var])}")
+                continue
+            if groups is not None and var in groups:
+                leaf = self.buffers.leaves[var]
+                with w.block(f"for q in range(s{groups[var]} - 1, -1, -1):"):
+                    w(f"values[written] = {leaf.name}_row[{leaf.at(f'g{groups[var]}[q]')}]", "written += 1")
+            elif var in places:
+                store = (f"values[written] = {self.buffers.row(var, places[var])}", "written += 1")
+                if places[var].unbound:
+                    with w.block(f"if not {places[var].unbound}:"):
+                        w(*store)
+                else:
+                    w(*store)
+            w("limits += 1", "bounds[limits] = written")
+        if not self.bounded:
+            w(f"written += {len(self.variables)}")
+        w("matches += 1")
+
+
+class Top:
+    def __init__(
+        self,
+        buffers: Buffers,
+        output: Output,
+        number: int,
+        alternative: Alternative,
+        root: Buffer | None,
+        absences: tuple[Absence, ...],
+        tests: Sequence[Expr] = (),
+    ) -> None:
+        self.buffers = buffers
+        self.output = output
+        self.number = number
+        self.alternative = alternative
+        self.root = root
+        self.absences = absences
+        self.group_of = {group.var: group for group in alternative.groups}
+        self.waiting = root is not None and any(alternative.waits(absence) for absence in absences)
+        self.members: list[Expr] = []
+        self.tests: list[Expr] = list(tests)
+        self.chain_of: dict[str, Chain | None] = {}
+        if root is not None:
+            self._sort_tests()
+            self._choose_chains(root)
+        if self.waiting:
+            self._declare_waiting()
+        self.given = buffers.register(f"a{number}_given") if root is not None else ""
+        """The register that counts the matches given out."""
+
+    @property
+    def needed(self) -> bool:
+        return self.root is not None
+
+    @property
+    def early_groups(self) -> int:
+        """How many leading groups may be settled before the closing event of another is known."""
+        closing = [group for group in self.alternative.groups if group.closing]
+        leading = [group for group in closing if not self.alternative.follows_plain(group)]
+        return len(leading) if len(closing) > 1 else 0
+
+    def _sort_tests(self) -> None:
+        """Ruling 8: a predicate on a closure's attribute is one that each member must satisfy; what speaks of the whole
+        group, or of its first or last event, is tested once the group is there."""
+        negated = {step.var for step in self.buffers.plan.steps if step.negated}
+        closures = {*self.group_of, *self.alternative.empty}
+        for predicate in self.buffers.plan.predicates:
+            names = ex.variables(predicate)
+            if names & negated or not names & closures:
+                continue
+            if _speaks_of_members(predicate, closures):
+                self.members.append(predicate)
+            else:
+                self.tests.append(predicate)
+
+    def _choose_chains(self, root: Buffer) -> None:
+        """Members and negated events that must equal a joined event are looked up."""
+        sure = [var for var in self.alternative.plain if var in root.sure]
+        tests = {group.var: self._tests_of(group) for group in self.alternative.groups}
+        tests |= {c.var: self._against(c.var) for absence in self.absences for c in absence.classes}
+        for var, about in tests.items():
+            equalities = self.buffers.equalities(about, [var], sure)
+            self.chain_of[var] = self.buffers.chain(self.buffers.leaves[var], equalities) if equalities else None
+
+    # --- records that wait --------------------------------------------------------------------------------------------
+
+    def _declare_waiting(self) -> None:
+        names = ["place", "item", "free", "ready", *(f"v{self._n(var)}" for var in self.alternative.joined)]
+        self.waiting_arrays = [f"w{self.number}_{name}" for name in names]
+        self.buffers.scratch += [StateArray(name, "int64", 16) for name in self.waiting_arrays]
+        self.size = self.buffers.register(f"w{self.number}_size")
+        self.freed = self.buffers.register(f"w{self.number}_freed")
+        self.made = self.buffers.register(f"w{self.number}_made")
+
+    def _decided(self, first_place: str) -> str:
+        """Whether no event can come any more in the window of a match that starts there."""
+        if not self.buffers.expires:
+            return f"now_place >= {END_OF_TIME}"
+        return f"{first_place} + limit < now_place"
+
+    def _ready(self, w: Writer) -> None:
+        name = f"w{self.number}"
+        assert self.root is not None
+        w(f"room = {self.made} + {self.root.following} - {self._cursor}")
+        with w.block(f"if room > {name}_place.shape[0]:"):
+            for array in self.waiting_arrays:
+                w(f"{array} = grown({array}, room)")
+        with w.block(f"while {self.size} > 0 and {self._decided(f'{name}_place[0]')}:"):
+            w(f"{name}_ready[ready] = heap_pop({name}_place, {name}_item, {self.size})")
+            w(f"{self.size} -= 1", "ready += 1")
+
+    def _wait(self, w: Writer) -> None:
+        name = f"w{self.number}"
+        with w.block(f"if {self.freed} > 0:"):
+            w(f"{self.freed} -= 1", f"slot = {name}_free[{self.freed}]")
+        with w.block("else:"):
+            w(f"slot = {self.made}", f"{self.made} += 1")
+        for var in self.alternative.joined:
+            w(f"{name}_v{self._n(var)}[slot] = p{self._n(var)}")
+        place = "first_place" if self.buffers.expires else "0"
+        w(f"heap_push({name}_place, {name}_item, {self.size}, {place}, slot)", f"{self.size} += 1")
+
+    # --- one round ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _cursor(self) -> str:
+        return self.buffers.register(f"a{self.number}_told")
+
+    def settle(self, w: Writer) -> None:
+        root, b = self.root, self.buffers
+        assert root is not None
+        w(f"# groups, absences and output of the records in {root.name}")
+        w(f"{self._cursor} = max({self._cursor}, {root.base})", "ready = 0")
+        if self.waiting:
+            self._ready(w)
+        for chain in self.chain_of.values():
+            if chain is not None:
+                b.link_new(w, chain)
+        for group in self.alternative.groups:
+            w(f"g{self._n(group.var)} = np.empty({b.leaves[group.var].live} + 1, np.int64)")
+        w("done = 0", f"total = ready + {root.following} - {self._cursor}")
+        further = " + ".join(["0", *(b.leaves[group.var].live for group in self.alternative.groups)])
+        with w.block("while done < total:"):
+            self.output.make_room(w, "1", further)
+            with w.block(f"while done < total and {self.output.fits('1', further)}:"):
+                self._load(w)
+                w("done += 1")
+                self._one(w)
+        w(f"{self._cursor} = {root.following}")
+        if not root.is_leaf:
+            w(f"{root.base} = {root.following}")
+
+    def _load(self, w: Writer) -> None:
+        """The numbers of the joined events: of a record that has waited, or of a new one."""
+        root, b, name = self.root, self.buffers, f"w{self.number}"
+        assert root is not None
+
+        def new() -> None:
+            w(f"j = {self._cursor} + done - ready", f"i = {root.at('j')}")
+            for var in self.alternative.joined:
+                w(f"p{self._n(var)} = {b.number(root, var, 'j', 'i')}")
+
+        if not self.waiting:
+            new()
+            return
+        with w.block("if done < ready:"):
+            w(f"slot = {name}_ready[done]")
+            for var in self.alternative.joined:
+                w(f"p{self._n(var)} = {name}_v{self._n(var)}[slot]")
+            w(f"{name}_free[{self.freed}] = slot", f"{self.freed} += 1")
+        with w.block("else:"):
+            new()
+
+    def _one(self, w: Writer) -> None:
+        root = self.root
+        assert root is not None
+        self.places = {
+            var: Place(
+                self.buffers.leaves[var].at(f"p{self._n(var)}"), None if var in root.sure else f"p{self._n(var)} < 0"
+            )
+            for var in self.alternative.joined
+        }
+        known = list(self.alternative.plain)
+        untested = list(self.tests)
+        self._test(w, untested, known)
+        for group in self.alternative.groups:
+            self._fill(w, group, known)
+            known.append(group.var)
+            self._test(w, untested, known)
+        self._interval(w, known)
+        for absence in self.absences:
+            self._absent(w, absence, known)
+        if self.waiting:
+            with w.block(f"if not {self._decided('first_place')}:"):
+                self._wait(w)
+                w("continue")
+        self.output.emit(w, self.places, {group.var: str(self._n(group.var)) for group in self.alternative.groups})
+        w(f"{self.given} += 1")
+
+    def _n(self, var: str) -> int:
+        return self.buffers.variable_number[var]
+
+    # --- neighbours ---------------------------------------------------------------------------------------------------
+
+    def _edge(self, w: Writer, target: str, levels: Sequence[Level], known: Sequence[str], *, after: bool) -> bool:
+        """`target` becomes the latest end of what is bound before a part (or the earliest start of what is `after`),
+        in the innermost sequence that has something there. Whether there surely is something."""
+        nothing = str(END_OF_TIME) if after else NEVER
+        w(f"{target} = {nothing}")
+
+        def write(rest: Sequence[Level]) -> bool:
+            if not rest:
+                return False
+            bound = [var for part in rest[0] for var in part if var in known]
+            for var in self._nearest(rest[0], known):
+                self._reach(w, target, var, after=after)
+            if any(var in self.alternative.plain or self._has_members(var) for var in bound):
+                return True
+            if not bound:
+                return write(rest[1:])
+            inner = [var for level in rest[1:] for part in level for var in part if var in known]
+            if not inner:
+                return False
+            with w.block(f"if {target} == {nothing}:"):
+                return write(rest[1:])
+
+        return write(levels)
+
+    def _nearest(self, level: Level, known: Sequence[str]) -> list[str]:
+        """The variables that decide the edge: those of further parts lie behind a nearer one that is surely bound,
+        unless they are groups, which may reach further than their part's plain classes."""
+        chosen: list[str] = []
+        covered = False
+        for part in level:
+            bound = [var for var in part if var in known]
+            chosen += [var for var in bound if not covered or var in self.group_of]
+            covered = covered or any(var in self.alternative.plain or self._has_members(var) for var in bound)
+        return chosen
+
+    def _has_members(self, var: str) -> bool:
+        return var in self.group_of and (self.group_of[var].closing or self.group_of[var].closure.low > 0)
+
+    def _reach(self, w: Writer, target: str, var: str, *, after: bool) -> None:
+        n, leaf = self._n(var), self.buffers.leaves[var]
+        function = "min" if after else "max"
+        if var in self.group_of:
+            event = f"{leaf.name}_time[{leaf.at(f'g{n}[s{n} - 1]' if after else f'g{n}[0]')}]"
+            with w.block(f"if s{n} > 0:"):
+                w(f"{target} = {function}({target}, {event})")
+            return
+        place = self.places[var]
+        update = f"{target} = {function}({target}, {leaf.name}_time[{place.index}])"
+        if place.unbound:
+            with w.block(f"if not {place.unbound}:"):
+                w(update)
+        else:
+            w(update)
+
+    def _extreme(self, w: Writer, target: str, known: Sequence[str], *, latest: bool, closing: str = "") -> None:
+        """The place of the event that ends last (or starts first) of those known; of several, the first bound.
+        `closing` is the variable of a closure that is about to be filled, whose closing event counts too."""
+        counts = self.buffers.plan.counts_events
+        nothing = NEVER if latest else str(END_OF_TIME)
+        w(f"{target} = {nothing}")
+        if counts:
+            w(f"extreme = {nothing}")
+
+        def consider(leaf: Buffer, index: str) -> None:
+            if not counts:
+                w(f"{target} = {'max' if latest else 'min'}({target}, {leaf.name}_time[{index}])")
+                return
+            with w.block(f"if {leaf.name}_time[{index}] {'>' if latest else '<'} extreme:"):
+                w(f"extreme = {leaf.name}_time[{index}]", f"{target} = {leaf.name}_measure[{index}]")
+
+        for var in known:
+            n, leaf = self._n(var), self.buffers.leaves[var]
+            if var in self.group_of:
+                with w.block(f"for q in range(s{n} - 1, -1, -1):"):
+                    consider(leaf, leaf.at(f"g{n}[q]"))
+            elif self.places[var].unbound:
+                with w.block(f"if not {self.places[var].unbound}:"):
+                    consider(leaf, self.places[var].index)
+            else:
+                consider(leaf, self.places[var].index)
+        if closing:
+            consider(self.buffers.leaves[closing], self.places[closing].index)
+
+    # --- groups -------------------------------------------------------------------------------------------------------
+
+    def _tests_of(self, group: Group) -> list[Expr]:
+        return [p for p in self.members if group.var in ex.variables(p)]
+
+    def _fill(self, w: Writer, group: Group, known: Sequence[str]) -> None:
+        """The members from the last back, so that `g` holds them in reverse."""
+        b, n, leaf = self.buffers, self._n(group.var), self.buffers.leaves[group.var]
+        w(f"# the group of the closure in {leaf.name}")
+        anchored = self._edge(w, "since", group.sides.before, known, after=False)
+        self._edge(w, "upto", group.sides.after, known, after=True)
+        at_window_edge = not anchored and b.windowed
+        if at_window_edge:
+            self._extreme(w, "last_place", known, latest=True, closing=group.var if group.closing else "")
+        chain = self.chain_of[group.var]
+        if group.closing:
+            w(f"c = p{n}")
+        elif chain is not None:
+            b.head(w, chain, self.places, "c")
+        else:
+            w(f"c = last_before({leaf.name}_time, {leaf.base}, {leaf.following}, upto)")
+        w(f"s{n} = 0")
+        with w.block(f"while c >= {leaf.base}:"):
+            w(f"m = {leaf.at('c')}")
+            stops = [f"{leaf.name}_time[m] <= since"]
+            outside = f"since == {NEVER} and last_place - {b.last_place(leaf, 'm')} > limit"
+            checks: list[str] = []
+            if at_window_edge and not b.in_partition:
+                stops.append(outside)
+            elif at_window_edge:
+                checks.append(f"not ({outside})")
+            with w.block(f"if {' or '.join(stops)}:"):
+                w("break")
+            if group.closing or chain is not None:
+                checks.append(f"{leaf.name}_time[m] < upto")
+            self._fresh(w, "m", group.var, known)
+            checks.append("fresh")
+            tests = self._tests_of(group)
+            if chain is not None and not group.closing:
+                tests = chain.unsettled(tests)
+            read = self._member_reader(group)
+            checks += [condition(t, read, b.constants) for t in tests]
+            with w.block(f"if {' and '.join(checks)}:"):
+                w(f"g{n}[s{n}] = c", f"s{n} += 1")
+                if group.closure.high is not None:
+                    with w.block(f"if s{n} == {group.closure.high}:"):
+                        w("break")
+            if group.closing:
+                with w.block(f"elif s{n} == 0:"):
+                    w("break")
+            w(f"c = {b.previous(chain, 'c', 'm')}")
+        least = max(group.closure.low, 1 if group.closing else 0)
+        if least:
+            with w.block(f"if s{n} < {least}:"):
+                w("continue")
+
+    def _fresh(self, w: Writer, index: str, var: str, known: Sequence[str]) -> None:
+        """Whether an event is bound to nothing else."""
+        b = self.buffers
+        row = b.row(var, Place(index))
+        tests = []
+        for other in known:
+            if other in self.places and other not in self.group_of and b.may_be_one(var, other):
+                tests += b.different({var: Place(index)}, {other: self.places[other]})
+        w(f"fresh = {' and '.join(tests) or 'True'}")
+        for other in known:
+            if other in self.group_of and b.may_be_one(var, other):
+                n, leaf = self._n(other), b.leaves[other]
+                taken = f"{leaf.name}_row[{leaf.at(f'g{n}[q]')}] == {row}"
+                with w.block(f"for q in range(s{n}):"), w.block(f"if {taken}:"):
+                    w("fresh = False")
+
+    # --- predicates ---------------------------------------------------------------------------------------------------
+
+    def _test(self, w: Writer, untested: list[Expr], known: Sequence[str]) -> None:
+        """The predicates that can be tested now, as soon as their groups are filled."""
+        pending = set(self.group_of) - set(known)
+        ready = [p for p in untested if not ex.variables(p) & pending]
+        for predicate in ready:
+            untested.remove(predicate)
+            read = self._reader(w, self.places)
+            test = condition(predicate, read, self.buffers.constants)
+            with w.block(f"if not {test}:"):
+                w("continue")
+
+    def _member_reader(self, group: Group) -> Callable[[Attr | Aggregate], Term]:
+        """How a member test reads its closure: the member at hand, and as group so far the closing event, if any."""
+        b, plain = self.buffers, self.buffers.reader(self.places)
+        closing = self.places.get(group.var) if group.closing else None
+
+        def read(node: Attr | Aggregate) -> Term:
+            if node.var != group.var:
+                return plain(node)
+            if isinstance(node, Attr):
+                if node.at is At.EVENT or (node.at is At.FIRST and closing is None):
+                    return b.term(node, Place("m"))
+                if closing is None:
+                    return b.nothing(b.plan.columns[node.name], missing=True)
+                return b.term(node, closing)
+            if node.name is None:
+                return Term("0.0" if closing is None else "1.0", Kind.FLOAT)
+            kind = b.plan.columns[node.name]
+            if closing is None:
+                return Term("0.0", Kind.FLOAT) if node.fn == "count" else b.nothing(kind, missing=False)
+            term = b.term(Attr(node.var, node.name), closing)
+            if node.fn != "count":
+                return term
+            return Term(f"(1.0 if {_is_there(term)} else 0.0)", Kind.FLOAT, term.missing)
+
+        return read
+
+    def _reader(self, w: Writer, places: Mapping[str, Place]) -> Callable[[Attr | Aggregate], Term]:
+        """Reads joined events, and groups once they are filled; aggregates are computed before they are read."""
+        b, plain = self.buffers, self.buffers.reader(places)
+
+        def read(node: Attr | Aggregate) -> Term:
+            if node.var in self.alternative.empty:
+                if isinstance(node, Attr):
+                    return b.nothing(b.plan.columns[node.name], missing=True)
+                if node.fn == "count" or node.name is None:
+                    return Term("0.0", Kind.FLOAT)
+                return b.nothing(b.plan.columns[node.name], missing=False)
+            if node.var not in self.group_of:
+                return plain(node)
+            n, leaf = self._n(node.var), b.leaves[node.var]
+            if isinstance(node, Aggregate):
+                return self._aggregate(w, node)
+            index = leaf.at(f"g{n}[s{n} - 1]" if node.at is At.FIRST else f"g{n}[0]")
+            return b.term(node, Place(index, f"s{n} == 0"))
+
+        return read
+
+    def _aggregate(self, w: Writer, node: Aggregate) -> Term:
+        """The value of an aggregate over a filled group, first member first; nulls do not count."""
+        b, n, leaf = self.buffers, self._n(node.var), self.buffers.leaves[node.var]
+        if node.name is None:
+            return Term(f"s{n}", Kind.FLOAT)
+        kind = b.plan.columns[node.name]
+        if kind is Kind.CODE and node.fn not in ("first", "last", "count"):
+            raise NotAvailable(f"`{ex.to_text(node)}` over strings cannot be compiled", span=node.span)
+        place = Place(leaf.at(f"g{n}[q]"))
+        term = b.term(Attr(node.var, node.name), place)
+        of_value = kind if node.fn in ("first", "last") else Kind.FLOAT
+        name = f"f{len(self.output.aggregates)}"
+        self.output.aggregates.append(name)
+        w(f"{name} = {b.nothing(of_value, missing=False).source if node.fn in ('first', 'last') else '0.0'}")
+        w(f"{name}_count = 0", f"{name}_there = 0")
+        with w.block(f"for q in range(s{n} - 1, -1, -1):"):
+            if term.missing:
+                with w.block(f"if not {term.missing}:"):
+                    w(f"{name}_there += 1")
+            with w.block(f"if {_is_there(term)}:"):
+                w(*_accumulate(node.fn, name, term.source), f"{name}_count += 1")
+        missing = f"(s{n} > 0 and {name}_there == 0)" if term.missing else None
+        if node.fn == "count":
+            return Term(f"{name}_count", Kind.FLOAT, missing)
+        if node.fn in ("first", "last"):
+            return Term(name, kind, missing)
+        value = f"divided({name}, float({name}_count))" if node.fn == "avg" else name
+        return Term(f"({value} if {name}_count > 0 else np.nan)", Kind.FLOAT, missing)
+
+    # --- the whole match ----------------------------------------------------------------------------------------------
+
+    def _interval(self, w: Writer, known: Sequence[str]) -> None:
+        """Ruling 3: the whole match fits the window."""
+        b = self.buffers
+        if not b.windowed and not self.absences:
+            return
+        if b.plan.counts_events:
+            if b.windowed:
+                self._counted_interval(w, known)
+            if self.absences:
+                self._extreme(w, "first_place", known, latest=False)
+                self._extreme(w, "last_place", known, latest=True)
+            return
+        self._extreme(w, "first_place", known, latest=False)
+        self._extreme(w, "last_place", known, latest=True)
+        if b.windowed:
+            with w.block("if last_place - first_place > limit:"):
+                w("continue")
+
+    def _counted_interval(self, w: Writer, known: Sequence[str]) -> None:
+        w(f"lowest = {END_OF_TIME}", f"highest = {NEVER}")
+        for var in known:
+            n, leaf = self._n(var), self.buffers.leaves[var]
+            index = leaf.at(f"g{n}[q]") if var in self.group_of else self.places[var].index
+            update = [f"lowest = min(lowest, {leaf.name}_measure[{index}])"]
+            update += [f"highest = max(highest, {leaf.name}_measure[{index}])"]
+            if var in self.group_of:
+                with w.block(f"for q in range(s{n}):"):
+                    w(*update)
+            elif self.places[var].unbound:
+                with w.block(f"if not {self.places[var].unbound}:"):
+                    w(*update)
+            else:
+                w(*update)
+        with w.block("if highest - lowest > limit:"):
+            w("continue")
+
+    # --- absences -----------------------------------------------------------------------------------------------------
+
+    def _against(self, var: str) -> list[Expr]:
+        return [p for p in self.buffers.plan.predicates if var in ex.variables(p)]
+
+    def _absent(self, w: Writer, absence: Absence, known: Sequence[str]) -> None:
+        b = self.buffers
+        w("# nothing negated between the neighbours, or in the window where there is none")
+        begun = ended = False
+        if absence.in_sequence:
+            begun = self._edge(w, "since", absence.sides.before, known, after=False)
+            ended = self._edge(w, "upto", absence.sides.after, known, after=True)
+        else:
+            w(f"since = {NEVER}", f"upto = {END_OF_TIME}")
+        for negated in absence.classes:
+            leaf, chain = b.leaves[negated.var], self.chain_of[negated.var]
+            if chain is not None:
+                b.head(w, chain, self.places, "c")
+            else:
+                w(f"c = last_before({leaf.name}_time, {leaf.base}, {leaf.following}, upto)")
+            w("spoiled = False")
+            tests = self._against(negated.var) if chain is None else chain.unsettled(self._against(negated.var))
+            read = self._reader(w, {**self.places, negated.var: Place("m")})
+            conditions = [condition(t, read, b.constants) for t in tests]
+            with w.block(f"while c >= {leaf.base}:"):
+                w(f"m = {leaf.at('c')}")
+                place = b.last_place(leaf, "m")
+                stops = [f"{leaf.name}_time[m] <= since"]
+                checks = [f"{leaf.name}_time[m] < upto"] if chain is not None else []
+                too_early = f"since == {NEVER} and last_place - {place} > limit"
+                if not begun and b.windowed and not b.in_partition:
+                    stops.append(too_early)
+                elif not begun and b.windowed:
+                    checks.append(f"not ({too_early})")
+                if not ended and b.windowed:
+                    checks.append(f"not (upto == {END_OF_TIME} and {place} - first_place > limit)")
+                with w.block(f"if {' or '.join(stops)}:"):
+                    w("break")
+                self._fresh(w, "m", negated.var, known)
+                with w.block(f"if {' and '.join([*checks, 'fresh', *conditions])}:"):
+                    w("spoiled = True", "break")
+                w(f"c = {b.previous(chain, 'c', 'm')}")
+            with w.block("if spoiled:"):
+                w("continue")
+
+
+def _speaks_of_members(predicate: Expr, closures: set[str]) -> bool:
+    return any(isinstance(node, Attr) and node.at is At.EVENT and node.var in closures for node in ex.walk(predicate))
+
+
+def _is_there(term: Term) -> str:
+    null = {Kind.INT: "NULL_INT", Kind.CODE: "NULL_CODE", Kind.FLOAT: term.source}[term.kind]
+    present = f"{term.source} {'==' if term.kind is Kind.FLOAT else '!='} {null}"
+    return f"(not {term.missing} and {present})" if term.missing else present
+
+
+def _accumulate(fn: str, name: str, value: str) -> list[str]:
+    match fn:
+        case "sum" | "avg":
+            return [f"{name} += {value}"]
+        case "min":
+            return [f"{name} = {value} if {name}_count == 0 else min({name}, {value})"]
+        case "max":
+            return [f"{name} = {value} if {name}_count == 0 else max({name}, {value})"]
+        case "first":
+            return [f"{name} = {name} if {name}_count > 0 else {value}"]
+        case "last":
+            return [f"{name} = {value}"]
+        case _:
+            return []

@@ -1,0 +1,1 @@
+"""What generated code and its callers share: batches, kernels, the JIT, arrays."""

@@ -1,0 +1,209 @@
+"""Kernels: generated code that turns batches of events into matches.
+
+The contract. A kernel holds no data. Its *state* is a tuple of plain arrays. `step` takes the state and one batch of
+events, in the stream's order, and gives the state after it and the matches that became certain; `advance` says that
+time has passed without events, which is when a trailing negation is decided. A state that was given to `step` or
+`advance` belongs to it and must not be used again. `save` and `restore` turn a state into bytes and back.
+
+Any cut of a stream into batches, and any save and restore between them, gives the same matches.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from cepheid.physical import OperatorCounts, Plan
+
+Array = np.ndarray
+State = tuple[Array, ...]
+
+END_OF_TIME = 1 << 62
+"""Later than any event, and still far enough from the end of 64 bits that differences of times do not wrap around."""
+
+COUNTERS = ("events", "dropped_by_mask", "partial_matches", "predicates", "matches", "peak_retained")
+"""What every kernel counts, in this order, at the start of the state's first array, its registers."""
+COUNTED = ("events", "dropped", "partials", "predicates", "matches", "peak")
+"""The same, as generated code calls them."""
+VALUES, BOUNDS, OLDEST, FREE = len(COUNTERS), len(COUNTERS) + 1, len(COUNTERS) + 2, len(COUNTERS) + 3
+"""The registers after the counters: how much output the last step wrote, the position of the oldest event that a later
+match may still contain, and the first register that an evaluator may use for itself."""
+
+_EVENTS, _MATCHES = COUNTERS.index("events"), COUNTERS.index("matches")
+_ROOM = 4
+"""The values of matches for each event that fit before the output has to grow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Events as arrays. `first` is the position of the first event in the whole stream; `measure` is what the window is
+    compared with (the time, or the place in the partition for windows that count events); `texts` are the codes of the
+    plan's string constants and `ranks` the place of each code in the order of strings."""
+
+    first: int
+    time: Array
+    measure: Array
+    mask: Array
+    columns: tuple[Array, ...]
+    texts: Array
+    ranks: Array
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def cut(self, start: int, end: int) -> Batch:
+        return Batch(
+            self.first + start,
+            self.time[start:end],
+            self.measure[start:end],
+            self.mask[start:end],
+            tuple(column[start:end] for column in self.columns),
+            self.texts,
+            self.ranks,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Matches as positions in the stream. The events of step s in match m are
+    `values[bounds[m * len(steps) + s] : bounds[m * len(steps) + s + 1]]`; without bounds every step has one event."""
+
+    steps: tuple[str, ...]
+    values: Array
+    bounds: Array | None = None
+
+    def __len__(self) -> int:
+        width = len(self.steps)
+        return len(self.values) // width if self.bounds is None else (len(self.bounds) - 1) // width
+
+
+@dataclass(frozen=True, slots=True)
+class StateArray:
+    """An array of a kernel's state: its name in the generated code, its type, and how it begins."""
+
+    name: str
+    dtype: str
+    length: int
+    fill: int = 0
+    width: int = 1
+    """How many numbers make a record."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRegisters:
+    """Where a kernel counts the work of one operator of its plan: the registers of the records that it made and, for a
+    join, of the combinations that it tried, each of which was tested by so many predicates."""
+
+    operator: str
+    made: int
+    tried: int | None = None
+    predicates: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A generated function and what it is called with.
+
+    `function(now, first, time, measure, mask, texts, ranks, numbers, *columns, *state, values, bounds)` gives the state
+    arrays followed by `values` and `bounds`, each possibly in a larger copy. It first deals with the time that has
+    passed (`now`), then with the events, so `advance` is a step over no events at all."""
+
+    plan: Plan
+    source: str
+    function: Callable[..., tuple[Array, ...]]
+    arrays: tuple[StateArray, ...]
+    numbers: Array
+    steps: tuple[str, ...]
+    column_types: tuple[str, ...]
+    has_bounds: bool
+    texts: tuple[str, ...] = ()
+    """The string constants, whose codes the batches bring."""
+    needs_ranks: bool = False
+    """Whether strings are compared by order, so that the batches bring the ranks of their codes."""
+    operators: tuple[OperatorRegisters, ...] = ()
+    """Where the work of each operator is counted, in a kernel whose plan has operators."""
+
+    def initial(self) -> State:
+        return tuple(np.full(a.length, a.fill, a.dtype) for a in self.arrays)
+
+    def step(self, state: State, batch: Batch) -> tuple[State, Positions]:
+        now = int(batch.time[0]) if len(batch) else -END_OF_TIME
+        return self._call(state, batch, now)
+
+    def advance(self, state: State, time: int) -> tuple[State, Positions]:
+        """Say that no event before or at `time` is still to come."""
+        none = np.empty(0, np.int64)
+        columns = tuple(np.empty(0, dtype) for dtype in self.column_types)
+        # No event comes, so none that comes is the oldest that a match may contain.
+        batch = Batch(END_OF_TIME, none, none, np.empty(0, np.uint64), columns, none, none)
+        return self._call(state, batch, min(time + 1, END_OF_TIME))
+
+    def step_lazily(self, state: State, batch: Batch) -> tuple[State, Iterator[Positions]]:
+        """As `step`, with the matches in parts. A kernel that can enumerate them one after the other does so only as
+        far as it is asked."""
+        state, positions = self.step(state, batch)
+        return state, iter([positions])
+
+    def advance_lazily(self, state: State, time: int) -> tuple[State, Iterator[Positions]]:
+        state, positions = self.advance(state, time)
+        return state, iter([positions])
+
+    def _call(self, state: State, batch: Batch, now: int) -> tuple[State, Positions]:
+        registers = state[0]
+        # Room for twice what the last step wrote, and what so many events had so far: memory that is not used costs
+        # nothing, copies do.
+        events, matches = int(registers[_EVENTS]), int(registers[_MATCHES])
+        usual = 2 * len(self.steps) * matches * len(batch) // max(events, 1)
+        room = max(1024, _ROOM * len(batch), 2 * int(registers[VALUES]), usual)
+        edges = max(1024, len(batch), 2 * int(registers[BOUNDS]), usual) if self.has_bounds else 1
+        registers[VALUES] = registers[BOUNDS] = 0
+        values, bounds = np.empty(room, np.int64), np.zeros(edges, np.int64)
+        *arrays, values, bounds = self.function(
+            now,
+            batch.first,
+            batch.time,
+            batch.measure,
+            batch.mask,
+            batch.texts,
+            batch.ranks,
+            self.numbers,
+            *batch.columns,
+            *state,
+            values,
+            bounds,
+        )
+        written = values[: registers[VALUES]]
+        limits = bounds[: registers[BOUNDS] + 1] if self.has_bounds else None
+        return tuple(arrays), Positions(self.steps, written, limits)
+
+    def oldest(self, state: State) -> int:
+        """The position of the oldest event that a later match may still contain."""
+        return int(state[0][OLDEST])
+
+
+def counters(state: State) -> dict[str, int]:
+    return {name: int(state[0][i]) for i, name in enumerate(COUNTERS)}
+
+
+def operator_counts(kernel: Kernel, state: State) -> dict[str, OperatorCounts]:
+    """What each operator of the plan did so far."""
+    counts = {}
+    for operator in kernel.operators:
+        tried = None if operator.tried is None else int(state[0][operator.tried])
+        tested = None if tried is None else tried * operator.predicates
+        counts[operator.operator] = OperatorCounts(int(state[0][operator.made]), tried, tested)
+    return counts
+
+
+def save(state: State) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, *state)
+    return buffer.getvalue()
+
+
+def restore(data: bytes) -> State:
+    with np.load(io.BytesIO(data)) as arrays:
+        return tuple(arrays[name] for name in arrays.files)

@@ -1,0 +1,144 @@
+"""A stream from a directory of files to directories of files, as the command line runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cepheid.engine.prepare import Wishes
+from cepheid.errors import InputProblem, listing, shown
+from cepheid.io.matches import make_directory
+from cepheid.io.source import Columns
+from cepheid.optimize.adapt import policy_of
+from cepheid.pattern import Query
+from cepheid.spark.checkpoint import Checkpoint
+from cepheid.spark.metrics import Metrics
+from cepheid.spark.places import LocalPlace, place
+from cepheid.spark.session import session
+from cepheid.spark.spool import Spool
+from cepheid.spark.stream import Outputs, RunningStream, SparkStream, buckets_of, tasks_of
+from cepheid.spark.stream_input import DirectoryInput, require_directory, slip_frame
+from cepheid.spark.stream_output import FORMATS, file_sink
+from cepheid.streaming.plan import StreamPlan, plan_stream
+
+AUTO = "auto"
+
+_SETTINGS = {
+    # The workers read the files and do the work: what is left to the JVM is not worth its optimising compiler.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    # Matches come to the driver, which writes them, whatever their number.
+    "spark.driver.maxResultSize": "0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Directories:
+    """Where everything is. What is not named lies beside the output."""
+
+    input: str
+    checkpoint: str
+    output: str
+    late_output: str | None = None
+    reject_output: str | None = None
+    format: str = AUTO
+
+    @property
+    def late(self) -> str:
+        return self.late_output or f"{self.output.rstrip('/')}.late"
+
+    @property
+    def rejects(self) -> str:
+        return self.reject_output or f"{self.output.rstrip('/')}.rejects"
+
+    def matches(self, name: str, queries: int) -> str:
+        return self.output if queries == 1 else f"{self.output.rstrip('/')}/{name}"
+
+    def require_distinct(self) -> None:
+        """A stream that read what it wrote would never end."""
+        named = {"input": self.input, "checkpoint": self.checkpoint, "output": self.output, "late output": self.late}
+        seen: dict[str, str] = {}
+        for what, path in {**named, "reject output": self.rejects}.items():
+            other = seen.setdefault(path.rstrip("/"), what)
+            if other != what:
+                raise InputProblem(f"`{shown(path, 200)}` is both the {other} and the {what}")
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryStream:
+    plan: StreamPlan
+    stream: SparkStream
+    input: DirectoryInput
+    spool: Spool
+
+    @classmethod
+    def of(
+        cls,
+        queries: Mapping[str, Query],
+        places: Directories,
+        *,
+        watermark: str,
+        columns: tuple[str, str],
+        time_unit: str | None,
+        params: Mapping[str, Any],
+        files_per_batch: int | None,
+        master: str = "local[*]",
+        adaptive: bool = False,
+    ) -> DirectoryStream:
+        places.require_distinct()
+        require_directory(places.input)
+        if places.format not in (AUTO, *FORMATS):
+            raise InputProblem(f"`{shown(places.format)}` is no format", expected=f"one of {listing((AUTO, *FORMATS))}")
+        spark = session(master, _SETTINGS)
+        checkpoint = Checkpoint(place(places.checkpoint, spark), places.checkpoint)
+        found = _input(queries, places, checkpoint, Columns(*columns), time_unit)
+        wishes = Wishes(params, adaptive=policy_of(adaptive))
+        buckets = buckets_of(checkpoint, tasks_of(spark, None))
+        plan = plan_stream(queries, found.shape(), watermark, wishes=wishes, order=found.order, buckets=buckets)
+        format = ("jsonl" if found.raw else "parquet") if places.format == AUTO else places.format
+        count = len(queries)
+        outputs = Outputs(
+            {name: [file_sink(places.matches(name, count), format, spark)] for name in queries},
+            [file_sink(places.late, format, spark)],
+            [file_sink(places.rejects, "jsonl", spark)],
+        )
+        own = checkpoint.own
+        if not isinstance(own, LocalPlace):
+            raise InputProblem("the checkpoint of a directory of files must be a directory as well")
+        slips = (own.directory / "slips").absolute()
+        spool = Spool(Path(places.input).absolute(), slips, found.format)
+        make_directory(slips)
+        frame = slip_frame(spark, slips, files_per_batch)
+        return cls(plan, SparkStream(plan, frame, checkpoint, places.checkpoint, outputs), found, spool)
+
+    def start(
+        self, *, available_now: bool, interval: str | None, tell: Callable[[Metrics], None] | None = None
+    ) -> RunningStream:
+        trigger = {"availableNow": True} if available_now else {"processingTime": interval or "0 seconds"}
+
+        def hand_over() -> None:
+            """Only the owner of the checkpoint may write slips."""
+            self.spool.open()
+            self.spool.take_in()
+
+        return self.stream.start(self.input.described(), trigger, tell, before=hand_over)
+
+
+def _input(
+    queries: Mapping[str, Query],
+    places: Directories,
+    checkpoint: Checkpoint,
+    columns: Columns,
+    time_unit: str | None,
+) -> DirectoryInput:
+    known = checkpoint.description()
+    if known is not None and known.get("input"):
+        found = DirectoryInput.remembered(places.input, columns, time_unit, known["input"])
+        if found.raw and places.format == "parquet":
+            raise InputProblem(
+                "the stream of this checkpoint writes JSON Lines", hint="leave --format out, or use a new checkpoint"
+            )
+        return found
+    raw = places.format != "parquet"
+    return DirectoryInput.first_look(places.input, columns, time_unit, queries.values(), raw)

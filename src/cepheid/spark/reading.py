@@ -1,0 +1,248 @@
+"""Files read by Spark's workers with Arrow, without passing through the JVM's rows.
+
+Spark schedules shares of the files. A worker reads the columns that are needed, computes masks, drops what can play no
+part, and packs the events of each partition into one Arrow stream; only those streams are shuffled.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cepheid import expr as ex
+from cepheid.codegen.columns import attribute, kind_of, number_array
+from cepheid.codegen.masks import masks
+from cepheid.engine.stepping import TYPE
+from cepheid.events import UNTYPED
+from cepheid.io.source import Columns, columns_read, ticks_of, types_column
+from cepheid.optimize.distribution import Distribution, Keyed, may_drop
+from cepheid.physical import Kind, Plan
+from cepheid.runtime.kernel import Array
+from cepheid.spark.stored import OpenedPart, Part, Reader
+from cepheid.spark.worker import BASE, BUCKET, EVENTS, MASKS, POSITION, KernelTask, Slices, narrowed, settle_memory
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """Reads one share of the files and packs what can play a part."""
+
+    plan: Plan
+    columns: Columns
+    schema: pa.Schema
+    """The columns as Spark types them."""
+    names: tuple[str, ...]
+    """The columns that travel."""
+    reader: Reader
+    shares: tuple[tuple[Part, ...], ...]
+    distribution: Distribution
+    partitions: int
+    slices: Slices | None
+    numbered: bool
+    """Whether every event brings its position, rather than only coming in order."""
+    typed: bool = False
+    """Whether a row without a type is no event, in files that have a column of types."""
+
+    @property
+    def _deciding(self) -> list[str]:
+        """The columns that decide whether an event matters, besides its type."""
+        tests = [node for bit in self.plan.bits for test in bit.tests for node in ex.walk(test)]
+        tested = [node.name for node in tests if isinstance(node, ex.Attr)]
+        keys = self.distribution.attributes if isinstance(self.distribution, Keyed) else ()
+        return columns_read([*tested, *keys, self.columns.time], self.schema)
+
+    @property
+    def needed(self) -> list[str]:
+        """The columns that are read."""
+        kinds = [self.columns.type] if self.columns.type in self.schema.names else []
+        return list(dict.fromkeys([*kinds, *self._deciding, *self.names]))
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for share in batch.column(0).to_pylist():
+                for part in self.reader.surviving(self.shares[share], self.plan, self.schema, self.columns.type):
+                    yield from self._packed(part)
+        settle_memory()
+
+    def _packed(self, part: Part) -> Iterator[pa.RecordBatch]:
+        events = self._relevant(part)
+        if events is None:
+            return
+        for bucket, some in self._by_bucket(events):
+            arrays = [pa.array([bucket], pa.int32()), pa.array([part.base], pa.int64()), _stream(some)]
+            yield pa.RecordBatch.from_arrays(arrays, names=[BUCKET, BASE, EVENTS])
+
+    def _relevant(self, part: Part) -> pa.RecordBatch | None:
+        """The events of a part that matter; the columns that decide it are read first, the others only where some
+        event does."""
+        given = self.reader.files[part.file].type
+        kinds = [name for name in [self.columns.type] if name in self.schema.names and given is None]
+        first = [*kinds, *(name for name in self._deciding if name not in kinds)]
+        others = [name for name in self.names if name not in first]
+        with self.reader.opened(part, [*first, *others], kinds) as opened:
+            known = self._read(opened, first, given)
+            mask = masks(self.plan, known, TYPE)
+            kept = self._kept(known, mask, needs_type=self.typed and given is None)
+            if kept is not None and not len(kept):
+                return None
+            rest = self._read(opened, others, given) if others else known
+        arrays = [(known if name in first else rest).column(name) for name in self.names]
+        arrays.append(pa.array(_narrow(mask, len(self.plan.bits))))
+        names = [*self.names, MASKS]
+        if self.numbered:
+            arrays.append(pa.array(np.arange(part.base, part.base + known.num_rows)))
+            names.append(POSITION)
+        whole = pa.RecordBatch.from_arrays(arrays, names=names)
+        return whole if kept is None else whole.take(pa.array(kept))
+
+    def _read(self, opened: OpenedPart, names: Sequence[str], given: str | None) -> pa.RecordBatch:
+        """Columns as Spark types them, null where the file has none, and the types of the events."""
+        present = [name for name in names if name in opened.names]
+        table = opened.read(present).combine_chunks()
+        arrays = []
+        for name in names:
+            kind = self.schema.field(name).type
+            arrays.append(_as(table.column(name), kind) if name in present else pa.nulls(opened.rows, kind))
+        read = pa.RecordBatch.from_arrays(arrays, names=list(names))
+        if given is not None:
+            kinds = pa.DictionaryArray.from_arrays(np.zeros(opened.rows, np.int32), pa.array([given]))
+        elif self.columns.type in present:
+            column = table.column(self.columns.type)
+            only = pa.RecordBatch.from_arrays([column.chunk(0)], names=[self.columns.type])
+            kinds = types_column(only, self.columns)
+        else:
+            return read
+        return read.append_column(TYPE, kinds)
+
+    def _kept(self, known: pa.RecordBatch, mask: Array, needs_type: bool) -> Array | None:
+        """The rows that travel; None for all."""
+        wanted = ~np.asarray(known.column(self.columns.time).is_null())
+        if needs_type:
+            kinds = known.column(TYPE)
+            wanted &= np.asarray(pc.not_equal(kinds.cast(pa.string()), UNTYPED).fill_null(False))
+        if may_drop(self.plan):
+            wanted &= mask & _parts(self.plan) != 0
+        if isinstance(self.distribution, Keyed):
+            for name in self.distribution.attributes:
+                value = attribute(known, name)
+                wanted &= ~np.asarray(value.is_null(nan_is_null=True)) if value is not None else False
+        return None if bool(wanted.all()) else np.flatnonzero(wanted)
+
+    # --- buckets ------------------------------------------------------------------------------------------------------
+
+    def _by_bucket(self, events: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        if self.partitions == 1:
+            yield 0, events
+            return
+        if self.slices is not None:
+            ticks = ticks_of(events.column(self.columns.time), self.columns.time)
+            for number in range(self.slices.count):
+                part = events.filter(pa.array(self.slices.covers(number, ticks)))
+                if part.num_rows:
+                    yield number, part
+            return
+        assert isinstance(self.distribution, Keyed)
+        buckets = bucket_of([attribute(events, name) for name in self.distribution.attributes], self.partitions)
+        order = np.argsort(buckets, kind="stable")
+        sorted_events = events.take(pa.array(order))
+        edges = np.searchsorted(buckets[order], np.arange(self.partitions + 1))
+        for bucket in range(self.partitions):
+            start, end = int(edges[bucket]), int(edges[bucket + 1])
+            if end > start:
+                yield bucket, sorted_events.slice(start, end - start)
+
+
+FIRST, LAST = "first", "last"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTimes:
+    """The first and the last time of each part, where nothing but reading it tells."""
+
+    read: ReadTask
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        time = self.read.columns.time
+        for batch in batches:
+            for part in (part for share in batch.column(0).to_pylist() for part in self.read.shares[share]):
+                with self.read.reader.opened(part, [time], []) as opened:
+                    column = _as(opened.read([time]).column(time), self.read.schema.field(time).type)
+                ticks = ticks_of(column.drop_null(), time)
+                if len(ticks):
+                    yield pa.RecordBatch.from_pydict({FIRST: [int(ticks.min())], LAST: [int(ticks.max())]})
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAndMatch:
+    """One task that reads all shares and finds the matches among their events."""
+
+    read: ReadTask
+    match: KernelTask
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.match(self.read(batches))
+
+
+# --- buckets ----------------------------------------------------------------------------------------------------------
+
+
+def bucket_of(keys: Sequence[pa.Array | None], count: int) -> Array:
+    """The partition of each event: the same for equal keys, in every process."""
+    mixed: Array | None = None
+    for key in keys:
+        assert key is not None
+        hashed = _hashed(key)
+        mixed = hashed if mixed is None else mixed * np.uint64(31) + hashed
+    assert mixed is not None
+    # Sixteen bits are sorted by counting, which takes no comparisons.
+    return (mixed % np.uint64(count)).astype(np.uint16 if count <= 1 << 16 else np.uint32)
+
+
+def _hashed(key: pa.Array) -> Array:
+    kind = kind_of(key.type)
+    if kind is Kind.CODE and not pa.types.is_boolean(key.type):
+        encoded = key if pa.types.is_dictionary(key.type) else key.dictionary_encode()
+        codes = [zlib.crc32(text.encode()) for text in encoded.dictionary.to_pylist()]
+        return np.array(codes, np.uint64)[encoded.indices.to_numpy(zero_copy_only=False)]
+    numbers = number_array(key, Kind.FLOAT if kind is Kind.FLOAT else Kind.INT)
+    if kind is Kind.FLOAT:
+        numbers = numbers + 0.0  # minus zero is zero
+    bits = numbers.view(np.uint64)
+    bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    mixed: Array = bits ^ (bits >> np.uint64(33))
+    return mixed
+
+
+def _parts(plan: Plan) -> np.uint64:
+    """The bits of the mask that are parts an event can play."""
+    return np.uint64(sum(1 << i for i, bit in enumerate(plan.bits) if bit.var))
+
+
+def _narrow(mask: Array, bits: int) -> Array:
+    for kind in (np.uint8, np.uint16, np.uint32):
+        if bits <= 8 * kind().itemsize:
+            return mask.astype(kind)
+    return mask
+
+
+def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    array = (
+        column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks) if column.num_chunks else None
+    )
+    if array is None:
+        return pa.array([], kind)
+    return array if array.type == kind else array.cast(kind, safe=False)
+
+
+def _stream(events: pa.RecordBatch) -> pa.Array:
+    """The events as one binary value, which is not copied on its way to Spark."""
+    sink, narrow = pa.BufferOutputStream(), narrowed(events)
+    with pa.ipc.new_stream(sink, narrow.schema) as writer:
+        writer.write_batch(narrow)
+    content = sink.getvalue()
+    edges = pa.py_buffer(np.array([0, content.size], np.int32))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, edges, content])

@@ -1,0 +1,127 @@
+"""Statistics of events in Spark, in one aggregate over their rows: how many events each class has and how many of them
+pass its single-class predicates, and the distribution of every attribute that a predicate between events names, from
+which the predicate's selectivity is estimated as if attributes had nothing to do with each other."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from cepheid import expr as ex
+from cepheid.engine.prepare import Wishes
+from cepheid.events import Clock, primitive
+from cepheid.expr import At, Attr, Compare, Env, Expr
+from cepheid.io.files import unit_of
+from cepheid.io.source import Columns
+from cepheid.optimize.lower import TREE
+from cepheid.optimize.stats import NO_STATS, Stats, is_single
+from cepheid.pattern import Query
+from cepheid.physical import Kind, Plan
+from cepheid.spark.batch import SparkJob
+from cepheid.spark.catalyst import EventColumns, column, ticks
+from cepheid.spark.events import SparkEvents, SparkInput
+
+_QUANTILES = 64
+_ACCURACY = 1_000
+_COMBINATIONS = 1_000
+_UNSEEN = 0.5
+"""What counts for what was never seen: it is rare, but not impossible."""
+
+
+def statistics(
+    query: Query,
+    events: SparkInput,
+    columns: Columns,
+    params: Mapping[str, Any],
+    time_unit: str | None,
+) -> Stats:
+    opened = SparkEvents.opened(events, columns)
+    unit = None if time_unit is None else unit_of(time_unit)
+    job = SparkJob.of(query, opened, unit, Wishes(params, TREE))
+    return _Counting(job.prepared.plan, opened, opened.clock(unit)).stats()
+
+
+@dataclass(frozen=True, slots=True)
+class _Counting:
+    plan: Plan
+    events: SparkEvents
+    clock: Clock
+
+    def stats(self) -> Stats:
+        time = ticks(column(self.events.columns.time), self.events.time_type)
+        steps = self.plan.steps
+        counted = replace(
+            self.plan,
+            bits=tuple(
+                bit for step in steps for own in [self.plan.bits[step.begin]] for bit in (own, replace(own, tests=()))
+            ),
+        )
+        read = EventColumns(self.events.frame.schema, self.events.type_column, self.plan.lacks)
+        mask = read.mask(counted)
+        wanted: dict[str, Column] = {"events": F.count(F.lit(1)), "first": F.min(time), "last": F.max(time)}
+        for number, step in enumerate(steps):
+            wanted[f"passed {step.var}"] = F.count_if(_has(mask, 2 * number))
+            wanted[f"found {step.var}"] = F.count_if(_has(mask, 2 * number + 1))
+        place = {step.var: number for number, step in enumerate(steps)}
+        for attr in self._attributes():
+            value = F.when(_has(mask, 2 * place[attr.var]), read.value(attr.name))
+            name = f"{attr.var}.{attr.name}"
+            wanted[f"distinct {name}"] = F.approx_count_distinct(value)
+            if self.plan.columns[attr.name] is not Kind.CODE:
+                shares = [(i + 0.5) / _QUANTILES for i in range(_QUANTILES)]
+                wanted[f"quantiles {name}"] = F.percentile_approx(value.cast("double"), shares, _ACCURACY)
+        there = self.events.frame.filter(column(self.events.columns.time).isNotNull())
+        row = there.agg(*(each.alias(f"c{i}") for i, each in enumerate(wanted.values()))).first()
+        assert row is not None
+        return self._from(dict(zip(wanted, row, strict=True)))
+
+    def _between(self) -> list[Expr]:
+        return [p for p in self.plan.predicates if len(ex.variables(p)) > 1 and is_single(p)]
+
+    def _attributes(self) -> list[Attr]:
+        named = [node for p in self._between() for node in ex.walk(p) if isinstance(node, Attr)]
+        return list(dict.fromkeys(Attr(node.var, node.name) for node in named))
+
+    def _from(self, counted: Mapping[str, Any]) -> Stats:
+        if not counted["events"]:
+            return NO_STATS
+        duration = max(counted["last"] - counted["first"] + 1, 1)
+        found = {step.var: max(counted[f"found {step.var}"], _UNSEEN) for step in self.plan.steps}
+        passed = {step.var: max(counted[f"passed {step.var}"], _UNSEEN) for step in self.plan.steps}
+        shares = {ex.to_text(p): share for p in self._between() if (share := self._selectivity(p, counted)) is not None}
+        return Stats(
+            {var: count / duration for var, count in found.items()},
+            {var: passed[var] / found[var] for var in found},
+            shares,
+            {},
+            counted["events"] / duration,
+        )
+
+    def _selectivity(self, predicate: Expr, counted: Mapping[str, Any]) -> float | None:
+        match predicate:
+            case Compare(op="=", left=Attr(at=At.EVENT) as a, right=Attr(at=At.EVENT) as b):
+                return 1.0 / max(counted[f"distinct {x.var}.{x.name}"] or 1 for x in (a, b))
+        attributes = list(dict.fromkeys(Attr(n.var, n.name) for n in ex.walk(predicate) if isinstance(n, Attr)))
+        quantiles = [counted.get(f"quantiles {attr.var}.{attr.name}") for attr in attributes]
+        return None if not all(quantiles) else self._share(predicate, attributes, quantiles)
+
+    def _share(self, predicate: Expr, attributes: Sequence[Attr], quantiles: Sequence[Any]) -> float:
+        """How often the predicate holds for values drawn from the distributions."""
+        chance = random.Random(len(attributes))
+        held = 0
+        for _ in range(_COMBINATIONS):
+            values: dict[str, dict[str, float]] = {}
+            for attr, known in zip(attributes, quantiles, strict=True):
+                values.setdefault(attr.var, {})[attr.name] = chance.choice(known)
+            bound = {var: primitive(var, 0, number, of) for number, (var, of) in enumerate(values.items())}
+            held += ex.holds(predicate, Env({}, bound, self.clock))
+        return max(held, _UNSEEN) / _COMBINATIONS
+
+
+def _has(mask: Column, bit: int) -> Column:
+    return F.getbit(mask, F.lit(bit)) == 1

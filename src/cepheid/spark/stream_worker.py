@@ -1,0 +1,153 @@
+"""What happens in Spark's Python workers while a stream runs: rows are packed by bucket, and buckets take a step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from cepheid.runtime.kernel import END_OF_TIME
+from cepheid.spark.worker import settle_memory, together
+from cepheid.streaming.bucket import Bucket, Given, Workshop
+from cepheid.streaming.compact import read_rows, write_rows
+from cepheid.streaming.pack import from_bytes, packets, to_bytes
+from cepheid.streaming.plan import StreamPlan
+from cepheid.streaming.reader import REJECTS as REJECT_SCHEMA
+from cepheid.streaming.spread import group_numbers
+
+PACKED = "grouped int, rejected boolean, ahead long, block binary, at timestamp"
+GIVEN = "kind string, query int, number long, block binary"
+STATE = "s binary"
+"""One flat column, in lower case: the only kind of schema that Spark lets a state keep for ever."""
+MATCHES, LATE, REJECTS, STATES, SWITCHES = "matches", "late", "rejects", "states", "switches"
+
+_PACKED_ARROW = pa.schema(
+    [
+        ("grouped", pa.int32()),
+        ("rejected", pa.bool_()),
+        ("ahead", pa.int64()),
+        ("block", pa.binary()),
+        ("at", pa.timestamp("us", "UTC")),
+    ]
+)
+_GIVEN_ARROW = pa.schema([("kind", pa.string()), ("query", pa.int32()), ("number", pa.int64()), ("block", pa.binary())])
+
+
+_workshops: dict[tuple[str, str], Workshop] = {}
+"""A worker serves many tasks, and makes the kernels of a plan once."""
+
+
+def _workshop(plan: StreamPlan, fingerprint: str) -> Workshop:
+    # A stream may go on with another policy; what it was made by, which the fingerprint tells, is then the same.
+    made_for = fingerprint, repr([query.prepared.adaptive for query in plan.queries])
+    if made_for not in _workshops:
+        _workshops[made_for] = Workshop(plan)
+    return _workshops[made_for]
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """The rows of a task as one block for each bucket. With each goes the time of the task's latest event: as `at`, of
+    which Spark makes the watermark of the next batch, and as that watermark, `ahead`, which the bucket sees."""
+
+    plan: StreamPlan
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        given = together(batches)
+        if given is None:
+            return
+        packed = list(packets(self.plan, given))
+        time, delay = self.plan.time, self.plan.delay
+        numbers = group_numbers(self.plan.all_buckets)
+        at = [0 if packet.latest is None else time.to_spark_micros(packet.latest) for packet in packed]
+        columns = [
+            pa.array([numbers[packet.bucket] for packet in packed], pa.int32()),
+            pa.array([packet.rejected for packet in packed], pa.bool_()),
+            pa.array([time.watermark_after(packet.latest, delay) for packet in packed], pa.int64()),
+            pa.array([(to_bytes if packet.rejected else write_rows)(packet.rows) for packet in packed], pa.binary()),
+            pa.array(at, pa.timestamp("us", "UTC")),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=_PACKED_ARROW)
+        settle_memory()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One bucket, one batch: its state and its new events to its new state and what it gives."""
+
+    plan: StreamPlan
+    fingerprint: str
+
+    def __call__(self, key: tuple[int], frames: Iterable[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+        workshop = _workshop(self.plan, self.fingerprint)
+        blocks: list[bytes] = []
+        rejects: list[bytes] = []
+        ahead = -END_OF_TIME
+        for frame in frames:
+            for rejected, block in zip(frame["rejected"], frame["block"], strict=True):
+                (rejects if rejected else blocks).append(block)
+            ahead = max([ahead, *map(int, frame["ahead"])])
+        before = state.get[0] if state.exists else None
+        bucket = Bucket.new(workshop, workshop.bucket_of(key[0])) if before is None else Bucket.load(workshop, before)
+        time = self.plan.time
+        watermark = time.watermark(state.getCurrentWatermarkMs())
+        arrived = [read_rows(block, workshop.packed) for block in blocks]
+        given = bucket.step(arrived, watermark, ahead)
+        after = b""
+        if not bucket.is_empty:
+            after = bucket.save()
+            if after != before:
+                state.update((after,))
+        elif before is not None:
+            state.remove()
+        # An event that several keys spread is counted once.
+        events = sum(batch.num_rows for batch in arrived) if bucket.number < self.plan.buckets else 0
+        reached = max(watermark, ahead)
+        told = {"watermark": reached if reached > -END_OF_TIME else None, "events": events}
+        rows = [*given_rows(given), *((REJECTS, 0, from_bytes(b, REJECT_SCHEMA).num_rows, b) for b in rejects)]
+        rows.append((STATES, bucket.number, len(after), json.dumps(told).encode()))
+        yield pd.DataFrame(rows, columns=["kind", "query", "number", "block"])
+        settle_memory()
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """What buckets would give if no event came any more; their states stay as they are."""
+
+    plan: StreamPlan
+    fingerprint: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        workshop = _workshop(self.plan, self.fingerprint)
+        for batch in batches:
+            for data in batch.column(0).to_pylist():
+                rows = given_rows(Bucket.load(workshop, data).step([], END_OF_TIME))
+                columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
+                arrays = [pa.array(c, f.type) for c, f in zip(columns, _GIVEN_ARROW, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=_GIVEN_ARROW)
+
+
+def given_rows(given: Given) -> list[tuple[str, int, int, bytes]]:
+    rows = [(MATCHES, number, batch.num_rows, to_bytes(batch)) for number, batch in given.matches]
+    if given.late is not None:
+        rows.append((LATE, 0, given.late.num_rows, to_bytes(given.late)))
+    rows += [
+        (SWITCHES, number, switch.events, json.dumps(asdict(switch)).encode()) for number, switch in given.switches
+    ]
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Unpack:
+    """Blocks of matches as rows again, where a Spark writer takes them."""
+
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for block in batch.column(0).to_pylist():
+                yield from_bytes(block, self.schema)

@@ -1,0 +1,347 @@
+"""What happens in Spark's Python workers: the events of one partition are put in order, run through one kernel, and
+come out as matches. One call does all keys of a partition."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cepheid.codegen.columns import MASK
+from cepheid.engine.gather import Gatherer
+from cepheid.engine.limit import first_matches
+from cepheid.engine.local import Run
+from cepheid.engine.oracle_rows import oracle_events, oracle_rows
+from cepheid.engine.positions import Found, first_and_last, from_matches, position_columns
+from cepheid.engine.prepare import Prepared
+from cepheid.engine.stepping import PIECE, TIME, Stepper
+from cepheid.engine.summaries import sums_up
+from cepheid.io.rows import WholeTable, one_batch
+from cepheid.io.source import BATCH, Columns, TableSource, columns_read, readable, ticks_of
+from cepheid.kernels.registry import kernel_for
+from cepheid.physical import REFERENCE
+from cepheid.runtime.kernel import Array, Positions
+from cepheid.semantics import evaluate
+
+POSITION = "__cepheid_position"
+"""The order of arrival, which decides between events of the same time."""
+NO_EVENT = -1
+"""The position of a row that only makes sure that there is a partition."""
+MASKS = "__cepheid_mask"
+SLICE = "__cepheid_slice"
+ORDER = "__cepheid_order"
+"""What LIMIT goes by: the end and the start of a match, then the time and arrival of each of its events."""
+
+BUCKET, BASE, EVENTS = "bucket", "base", "events"
+PACKED = f"{BUCKET} int, {BASE} long, {EVENTS} binary"
+"""The rows that are shuffled where events travel packed: the partition that they belong to, where in the input they
+come from, and the events as an Arrow stream."""
+
+_MOST_BITS = 12
+"""A table of all masks of so many bits is still small."""
+
+MOST_ROWS = 1 << 15
+"""Rows of a batch of output: what one match shows may be long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """The time axis in slices of equal length, from `origin` on. A match belongs to the slice that it starts in."""
+
+    origin: int
+    length: int
+    count: int
+    before: int
+    after: int
+
+    def covers(self, number: int, ticks: Array) -> Array:
+        """Which events a slice must see to find the matches that belong to it."""
+        start = self.origin + number * self.length
+        found: Array = (ticks >= start - self.before) & (ticks < start + self.length + self.after)
+        return found
+
+    def owned(self, number: int, start: Array) -> Array:
+        """Which matches, by their start, belong to a slice."""
+        found: Array = (start - self.origin) // self.length == number
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class ImpliedTypes:
+    """Where every variable has one type, the mask of an event that can be bound tells its type: the column of types,
+    which is text, need not travel."""
+
+    column: str
+    types: tuple[str, ...]
+    of_mask: tuple[int, ...]
+    """The number of the type for each mask."""
+
+    @classmethod
+    def of(cls, prepared: Prepared, column: str | None) -> ImpliedTypes | None:
+        plan, bound = prepared.plan, prepared.variables
+        kinds = {i: bit.types for i, bit in enumerate(plan.bits) if bit.var in bound}
+        is_read = column is None or column in (*plan.columns, *plan.key)
+        if is_read or len(plan.bits) > _MOST_BITS or any(len(types) != 1 for types in kinds.values()):
+            return None
+        names = tuple(dict.fromkeys(types[0] for types in kinds.values()))
+        numbers = {i: names.index(types[0]) for i, types in kinds.items()}
+        masks = range(1 << len(plan.bits))
+        assert column is not None
+        return cls(column, names, tuple(next((n for i, n in numbers.items() if mask >> i & 1), 0) for mask in masks))
+
+    def restored(self, table: pa.RecordBatch) -> pa.RecordBatch:
+        codes = np.array(self.of_mask, np.int32)[_numbers(table, MASKS)]
+        return table.append_column(
+            self.column, pa.DictionaryArray.from_arrays(codes, pa.array(self.types, pa.string()))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTask:
+    """Finds the matches among the events of a partition, by a kernel, and shows them: their events and columns, or
+    (without a gatherer) the positions of their events."""
+
+    prepared: Prepared
+    """Without its kernel, which every worker makes for itself."""
+    time_column: str
+    gatherer: Gatherer | None
+    slices: Slices | None = None
+    packed: bool = False
+    """Whether the events come packed, as `spark/reading.py` packs them."""
+    types: ImpliedTypes | None = None
+    """The types of events, where their masks tell them."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that come out."""
+        if self.gatherer is None:
+            many = self.prepared.many
+            kinds = {var: pa.list_(pa.int64()) if var in many else pa.int64() for var in self.prepared.variables}
+            return pa.schema(list(kinds.items()))
+        shown = self.gatherer.schema
+        is_cut = self.prepared.query.limit is not None
+        return shown.append(pa.field(ORDER, pa.list_(pa.int64()))) if is_cut else shown
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = (unpacked if self.packed else together)(batches)
+        if table is not None:
+            table = table if self.types is None else self.types.restored(table)
+            for output in self._outputs(table):
+                for start in range(0, output.num_rows, MOST_ROWS):
+                    yield output.slice(start, MOST_ROWS)
+        settle_memory()
+
+    def _outputs(self, table: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        plan = self.prepared.plan
+        ticks = ticks_of(table.column(self.time_column), self.time_column)
+        order = in_order(ticks, _numbers(table, POSITION) if POSITION in table.schema.names else None)
+        times = ticks if order is None else ticks[order]
+        rows = WholeTable(table, times, order)
+        names = columns_read([*plan.columns, *plan.key], table.schema)
+        arrays = [*(readable(table.column(name)) for name in names), table.column(MASKS).cast(pa.int64())]
+        if order is not None:
+            arrays = [array.take(pa.array(order)) for array in arrays]
+        events = pa.RecordBatch.from_arrays([*arrays, pa.array(times)], names=[*names, MASK, TIME])
+        for found in self._found(events, rows):
+            if self.slices is not None:
+                found = _chosen(found, self.slices.owned(table.column(SLICE)[0].as_py(), found.start))
+            if len(found.start):
+                yield self._shown(found, rows)
+
+    def _found(self, events: pa.RecordBatch, rows: WholeTable) -> Iterator[Found]:
+        prepared = self.prepared
+        stepper = Stepper.start(kernel_for(prepared.plan), events.num_rows)
+        limit = prepared.query.limit
+        answers = _answers(stepper, events, BATCH if limit is None else PIECE)
+        if limit is not None:
+            answers = iter([first_matches(stepper, answers, limit, rows.ticks)[0]])
+        for positions in answers:
+            if len(positions):
+                start, end = (rows.ticks(at) for at in first_and_last(positions))
+                yield Found(position_columns(positions, prepared.binding), start, end)
+
+    def _shown(self, found: Found, rows: WholeTable) -> pa.RecordBatch:
+        if self.gatherer is None:
+            arrivals = rows.table.column(POSITION)
+            variables = [found.variables[var] for var in self.prepared.variables]
+            arrays = [_with_values(column, rows.input_rows(_flat(column)), arrivals) for column in variables]
+            return pa.RecordBatch.from_arrays(arrays, names=list(self.prepared.variables))
+        shown = self.gatherer.table(found, rows)
+        return shown if self.prepared.query.limit is None else shown.append_column(ORDER, _order_of(found, rows))
+
+
+@dataclass(frozen=True, slots=True)
+class WholeTask:
+    """Evaluates a query in the one task that has all events: by the oracle, or by a kernel that sums up all matches."""
+
+    prepared: Prepared
+    columns: Columns
+    input: pa.Schema
+    gatherer: Gatherer | None
+    """None where the output is not made of rows of the input."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = together(batches)
+        if table is None:
+            return
+        table = table.filter(pc.not_equal(table.column(POSITION), NO_EVENT))
+        ticks = ticks_of(table.column(self.columns.time), self.columns.time)
+        order = in_order(ticks, _numbers(table, POSITION))
+        if order is not None:
+            table, ticks = table.take(pa.array(order)), ticks[order]
+        prepared = _with_kernel(self.prepared)
+        if sums_up(prepared):
+            source = TableSource.of(pa.Table.from_batches([table]), self.columns)
+            yield from Run(prepared, source).events()
+            return
+        events = oracle_events(prepared, self.columns, self.input.names, table, ticks)
+        matches = evaluate(prepared.query, events, prepared.clock)
+        if self.gatherer is not None:
+            found = from_matches(matches, list(prepared.variables), prepared.many)
+            yield self.gatherer.table(found, WholeTable(table, ticks))
+        else:
+            yield oracle_rows(prepared, self.columns, self.input, matches)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that come out, whatever is found."""
+        if self.gatherer is not None:
+            return self.gatherer.schema
+        return oracle_rows(self.prepared, self.columns, self.input, []).schema
+
+
+def _with_kernel(prepared: Prepared) -> Prepared:
+    is_compiled = prepared.plan.evaluator != REFERENCE
+    return replace(prepared, kernel=kernel_for(prepared.plan)) if is_compiled else prepared
+
+
+def _answers(stepper: Stepper, events: pa.RecordBatch, piece: int) -> Iterator[Positions]:
+    yield from stepper.step(events, piece)
+    yield from stepper.finish_lazily()
+
+
+def together(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+    """All rows of a partition; None where it is empty, as partitions often are."""
+    given = [batch for batch in batches if batch.num_rows]
+    return one_batch(pa.Table.from_batches(given)) if given else None
+
+
+def unpacked(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+    """The events of a partition that come in packs, in the order of arrival."""
+    packs: list[tuple[int, pa.Table]] = []
+    for batch in batches:
+        for bucket, base, events in zip(*(batch.column(name) for name in (BUCKET, BASE, EVENTS)), strict=True):
+            table = pa.ipc.open_stream(events.as_buffer()).read_all()
+            number = pa.scalar(bucket.as_py(), pa.int32())
+            packs.append((base.as_py(), widened(table).append_column(SLICE, pa.repeat(number, table.num_rows))))
+    packs.sort(key=lambda pack: pack[0])
+    return one_batch(pa.concat_tables([table for _, table in packs])) if packs else None
+
+
+# --- narrow columns ---------------------------------------------------------------------------------------------------
+
+_BASE, _TYPE = b"base", b"type"
+_WIDE = (pa.types.is_int64, pa.types.is_timestamp)
+
+
+def narrowed(events: pa.RecordBatch) -> pa.RecordBatch:
+    """The same events in fewer bytes: whole numbers of 64 bits as what lies between them and the least of them, where
+    32 bits hold that. `widened` takes it back."""
+    arrays, fields = [], []
+    for field, column in zip(events.schema, events.columns, strict=True):
+        if any(test(field.type) for test in _WIDE) and column.null_count < len(column):
+            numbers = column.cast(pa.int64())
+            edges = pc.min_max(numbers)
+            least, most = edges["min"].as_py(), edges["max"].as_py()
+            if most - least < 1 << 32:
+                said = {_BASE: str(least), _TYPE: pa.schema([field]).serialize().to_pybytes()}
+                column = pc.subtract(numbers, least).cast(pa.uint32())
+                field = pa.field(field.name, pa.uint32(), metadata=said)
+        arrays.append(column)
+        fields.append(field)
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def widened(events: pa.Table) -> pa.Table:
+    arrays, fields = [], []
+    for field, column in zip(events.schema, events.columns, strict=True):
+        said = field.metadata or {}
+        if _BASE in said:
+            field = pa.ipc.read_schema(pa.py_buffer(said[_TYPE])).field(0)
+            column = pc.add(column.cast(pa.int64()), int(said[_BASE])).cast(field.type)
+        arrays.append(column)
+        fields.append(field)
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def in_order(ticks: Array, arrivals: Array | None) -> Array | None:
+    """The rows by time, then by arrival (None: they are in the order of arrival); None where they are so already. Rows
+    come out of a shuffle in long stretches that are in order, which a stable sort merges; ties are looked at only where
+    it left some in disorder."""
+    order = None
+    if np.any(ticks[:-1] > ticks[1:]):
+        order = np.argsort(ticks, kind="stable")
+        ticks, arrivals = ticks[order], None if arrivals is None else arrivals[order]
+    if arrivals is None:
+        return order
+    tied = (ticks[:-1] == ticks[1:]) & (arrivals[:-1] > arrivals[1:])
+    if np.any(tied):
+        settled = np.lexsort((arrivals, ticks))
+        order = settled if order is None else order[settled]
+    return order
+
+
+def _numbers(table: pa.RecordBatch, name: str) -> Array:
+    return table.column(name).to_numpy()
+
+
+def _flat(positions: pa.Array) -> pa.Array:
+    return positions.values if pa.types.is_list(positions.type) else positions
+
+
+def _with_values(positions: pa.Array, rows: pa.Array, values: pa.Array) -> pa.Array:
+    """The values at the rows that stand for the positions, in lists like theirs."""
+    taken = values.take(rows)
+    if not pa.types.is_list(positions.type):
+        return taken
+    mask = positions.is_null() if positions.null_count else None
+    return pa.ListArray.from_arrays(positions.offsets, taken, mask=mask)
+
+
+def _chosen(found: Found, which: Array) -> Found:
+    if bool(which.all()):
+        return found
+    at = pa.array(np.flatnonzero(which))
+    return Found(
+        {var: column.take(at) for var, column in found.variables.items()}, found.start[which], found.end[which]
+    )
+
+
+def _order_of(found: Found, rows: WholeTable) -> pa.Array:
+    arrivals = _numbers(rows.table, POSITION)
+    orders: list[list[int]] = [[int(end), int(start)] for end, start in zip(found.end, found.start, strict=True)]
+    for column in found.variables.values():
+        for order, bound in zip(orders, column.to_pylist(), strict=True):
+            for position in bound if isinstance(bound, list) else [] if bound is None else [bound]:
+                row = position if rows.order is None else rows.order[position]
+                order.extend((int(rows.times[position]), int(arrivals[row])))
+    return pa.array(orders, pa.list_(pa.int64()))
+
+
+_settled = 0
+"""How many modules were loaded when memory was last settled."""
+
+
+def settle_memory() -> None:
+    """Spark collects garbage after every task, and goes through all of Numba and Arrow to find none: what came with a
+    module stays, so it need not be looked at again."""
+    global _settled
+    if len(sys.modules) > _settled:
+        gc.collect()
+        gc.freeze()
+        _settled = len(sys.modules)

@@ -1,0 +1,475 @@
+"""One bucket of a stream: events wait in it until the watermark has passed them, then go through the evaluators in
+order. Nothing here knows of Spark, so parity with batch can be tested without it.
+
+Spark's watermark during a batch is what the batches before it have left. By that an event is late; but what the batch
+itself tells of time is known too when a bucket takes its step, so the events of a batch need not wait for the next one,
+which would mean to write nearly all of them into the state and to read them again. Since all events of one time are
+released together, and ordered by columns they carry, matches do not depend on how the stream was cut into batches, nor
+on how early they are released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cepheid.codegen.columns import MASK
+from cepheid.engine.adaptation import Kernels, caught_up
+from cepheid.engine.local_events import complete_matches
+from cepheid.engine.positions import Found, first_and_last, from_matches, position_columns
+from cepheid.engine.stepping import TIME, Stepper
+from cepheid.engine.summaries import summary_of
+from cepheid.io.source import readable
+from cepheid.optimize.adapt import Switch, horizon, same_work
+from cepheid.pattern import negatives
+from cepheid.physical import Plan
+from cepheid.runtime.kernel import END_OF_TIME, Array, Kernel, Positions
+from cepheid.semantics import Match, evaluate
+from cepheid.streaming import state as stream_state
+from cepheid.streaming.adaptation import Adapted, rearranged
+from cepheid.streaming.compact import read_arrays, read_rows, write_arrays, write_rows
+from cepheid.streaming.pack import joined
+from cepheid.streaming.plan import StreamPlan, StreamQuery, mask_column
+from cepheid.streaming.reader import as_json
+from cepheid.streaming.spread import group_numbers
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """The released events that a later match may still contain. `first` is the position of the first of them."""
+
+    table: pa.RecordBatch
+    first: int
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        raise AssertionError("rows of a bucket are kept whole")
+
+    def forget(self, before: int) -> None:
+        raise AssertionError("rows of a bucket are kept whole")
+
+    def ticks(self, positions: Array) -> Array:
+        found: Array = np.asarray(self.table.column(TIME))[positions - self.first]
+        return found
+
+    def input_rows(self, positions: pa.Array) -> pa.Array:
+        return positions
+
+    def take(self, names: Sequence[str], positions: pa.Array) -> pa.RecordBatch:
+        return self.table.select(list(names)).take(pc.subtract(positions, self.first))
+
+    def after(self, position: int) -> KeptRows:
+        """Without the rows before a position."""
+        cut = min(max(position - self.first, 0), self.table.num_rows)
+        return KeptRows(self.table.slice(cut), self.first + cut)
+
+    @property
+    def end(self) -> int:
+        return self.first + self.table.num_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a batch brings out of a bucket: late events, and the matches of each query by its number."""
+
+    late: pa.RecordBatch | None
+    matches: list[tuple[int, pa.RecordBatch]]
+    switches: list[tuple[int, Switch]] = field(default_factory=list)
+    """The plans that changed, by the number of their query."""
+
+
+class Workshop:
+    """What a worker makes once for a plan: its kernels, and the layouts of its rows."""
+
+    def __init__(self, plan: StreamPlan) -> None:
+        self.plan = plan
+        self.fingerprint = plan.fingerprint()
+        self.kept = plan.kept_schema()
+        self.packed = plan.packed_schema()
+        self.kernels: dict[int, Kernels] = {}
+
+        self.numbers = group_numbers(plan.all_buckets)
+
+    def bucket_of(self, group: int) -> int:
+        """The bucket that goes by a number in Spark."""
+        return self.numbers.index(group)
+
+    def kernel(self, number: int, plan: Plan) -> Kernel:
+        """The kernel of a query, by the plan that is in use."""
+        if number not in self.kernels:
+            self.kernels[number] = Kernels()
+        return self.kernels[number].of(plan)
+
+
+@dataclass(slots=True)
+class Bucket:
+    """The state of a bucket while it is being worked on."""
+
+    workshop: Workshop
+    number: int
+    waiting: pa.RecordBatch
+    rows: KeptRows
+    watermark: int = -END_OF_TIME
+    last: int = -END_OF_TIME
+    """The time of the last event that was released."""
+    given: dict[int, int] = field(default_factory=dict)
+    """How many matches each query with LIMIT has given."""
+    memory: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
+    """For each query with a kernel, its state and its encoder's."""
+    adapted: dict[int, Adapted] = field(default_factory=dict)
+    """For each query whose plan may change, the one in use."""
+    switches: list[tuple[int, Switch]] = field(default_factory=list)
+    """The plans that changed in the batch at hand."""
+
+    @classmethod
+    def new(cls, workshop: Workshop, number: int) -> Bucket:
+        none = pa.RecordBatch.from_pylist([], workshop.kept)
+        return cls(workshop, number, none, KeptRows(none, 0))
+
+    @property
+    def plan(self) -> StreamPlan:
+        return self.workshop.plan
+
+    @property
+    def queries(self) -> list[tuple[int, StreamQuery]]:
+        return [(number, self.plan.queries[number]) for number in self.plan.sharing(self.number)]
+
+    # --- a batch ------------------------------------------------------------------------------------------------------
+
+    def step(self, arrived: Sequence[pa.RecordBatch], watermark: int, ahead: int = -END_OF_TIME) -> Given:
+        """Take in events, of which those before the watermark are late, and let time pass up to it, or further where
+        the batch has led `ahead`: up to any watermark that is not later than that of the next batch."""
+        self.switches = []
+        late = self._take_in(arrived, watermark)
+        watermark = max(watermark, ahead)
+        released = self._release(watermark)
+        if released.num_rows:
+            self.last = int(released.column(TIME)[-1].as_py())
+            self.rows = KeptRows(joined([self.rows.table, released]), self.rows.first)
+        matches: list[tuple[int, pa.RecordBatch]] = []
+        if watermark > self.watermark or released.num_rows:
+            oldest = [self.rows.end]
+            for number, query in self.queries:
+                outputs, needed_from = self._evaluate(number, query, released, watermark)
+                matches.extend((number, output) for output in outputs)
+                oldest.append(needed_from)
+            self.rows = self.rows.after(min(oldest))
+            self.watermark = watermark
+        return Given(late, matches, self.switches)
+
+    def _take_in(self, arrived: Sequence[pa.RecordBatch], watermark: int) -> pa.RecordBatch | None:
+        arrived = [events for events in arrived if events.num_rows]
+        if not arrived:
+            return None
+        events = joined(arrived)
+        times = np.asarray(events.column(TIME))
+        late = None
+        if times.min() < watermark:
+            is_late = times < watermark
+            # An event that several keys spread is late once.
+            if self.number < self.plan.buckets:
+                late = events.filter(pa.array(is_late))
+            events = events.filter(pa.array(~is_late))
+        wanted = self._relevant(events)
+        if wanted is not None:
+            events = events.filter(pa.array(wanted))
+        self.waiting = joined([self.waiting, events.select(self.workshop.kept.names)])
+        return late
+
+    def _relevant(self, events: pa.RecordBatch) -> Array | None:
+        """The events that can play a part in some query; None where all may."""
+        if not all(query.may_drop for _, query in self.queries):
+            return None
+        columns = [np.asarray(events.column(mask_column(number))) for number, _ in self.queries]
+        found: Array = np.logical_or.reduce([column != 0 for column in columns])
+        return found
+
+    def _release(self, watermark: int) -> pa.RecordBatch:
+        waiting = _by_time(self.waiting)
+        ready = int(np.searchsorted(np.asarray(waiting.column(TIME)), watermark))
+        self.waiting = waiting.slice(ready)
+        released = waiting.slice(0, ready)
+        return _settled(released, self.plan) if any(query.ties_matter for _, query in self.queries) else released
+
+    # --- evaluators ---------------------------------------------------------------------------------------------------
+
+    def _evaluate(
+        self, number: int, query: StreamQuery, released: pa.RecordBatch, watermark: int
+    ) -> tuple[list[pa.RecordBatch], int]:
+        """What a query gives, and the position of the first row that it still needs."""
+        if query.by_oracle:
+            return self._by_oracle(number, query, watermark)
+        switched = self._adapt(number, query, released.num_rows)
+        stepper = Stepper.start(self.workshop.kernel(number, self._plan_in_use(number)), released.num_rows)
+        if switched:
+            self._catch_up(number, query, stepper, released.num_rows)
+        elif number in self.memory:
+            arrays, encoder = self.memory[number]
+            stepper.state = read_arrays(arrays, stepper.compiled.arrays)
+            stepper.encoder.restore(encoder)
+        else:
+            stepper.encoder.rows = self.rows.end - released.num_rows
+        outputs: list[pa.RecordBatch] = []
+        for positions in self._answers(number, query, stepper, released, watermark):
+            if len(positions):
+                start, end = (self.rows.ticks(at) for at in first_and_last(positions))
+                found = Found(_columns(positions, query), start, end)
+                outputs.extend(self._shown(number, query, found))
+        if query.sums_up and watermark == END_OF_TIME:
+            row = summary_of(replace(query.prepared, kernel=stepper.compiled), stepper)
+            outputs.append(self.plan.reader.shown(query.prepared, [row]))
+        oldest = min(stepper.oldest, self.rows.end)
+        if query.prepared.adaptive is not None:
+            oldest = min(oldest, self._replayed_from(query, self.rows.table.num_rows))
+        if self._is_over(query, oldest, watermark):
+            self.memory.pop(number, None)
+            oldest = self.rows.end
+        else:
+            if query.window is not None and not stepper.compiled.needs_ranks:
+                stepper.encoder.forget_strings(self.last, query.window)
+            self.memory[number] = write_arrays(stepper.state, stepper.compiled.arrays), stepper.encoder.save()
+        return outputs, oldest
+
+    def _answers(
+        self, number: int, query: StreamQuery, stepper: Stepper, released: pa.RecordBatch, watermark: int
+    ) -> Iterator[Positions]:
+        if released.num_rows:
+            yield from stepper.step(self._for_kernel(number, query, released))
+        if watermark == END_OF_TIME:
+            yield from stepper.finish_lazily()
+        elif watermark > self.watermark and not query.prepared.plan.counts_events:
+            stepper.state, parts = stepper.kernel.advance_lazily(stepper.state, watermark - 1)
+            yield from parts
+
+    def _for_kernel(self, number: int, query: StreamQuery, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows as the kernel of the plan in use reads them."""
+        names = query.read_by_kernel(self.plan.schema)
+        arrays = [*(readable(rows.column(name)) for name in names), rows.column(TIME)]
+        masks = rearranged(rows.column(mask_column(number)), query.prepared.plan, self._plan_in_use(number))
+        return pa.RecordBatch.from_arrays([*arrays, masks], names=[*names, TIME, MASK])
+
+    def _plan_in_use(self, number: int) -> Plan:
+        adapted = self.adapted.get(number)
+        return self.plan.queries[number].prepared.plan if adapted is None else adapted.plan
+
+    # --- plans that change --------------------------------------------------------------------------------------------
+
+    def _adapt(self, number: int, query: StreamQuery, came: int) -> bool:
+        """Whether another plan takes over before the events that just came."""
+        policy, adapted = query.prepared.adaptive, self.adapted.get(number)
+        if policy is None:
+            if adapted is not None:
+                adapted.since = self.rows.end  # from now on rows are kept for matches only
+            return False
+        if adapted is None:
+            since = self.rows.end - came if number in self.memory else 0
+            adapted = self.adapted[number] = Adapted.start(query.prepared, since)
+        if not came:
+            return False
+        before, recent = adapted.plan, self._for_kernel(number, query, self.rows.table)
+        kernel = self.workshop.kernel(number, before)
+        decision = adapted.decide(came, recent, kernel, self._replayed_from(query, recent.num_rows - came))
+        if decision is None or same_work(before, decision.plan):
+            return False
+        adapted.switch(decision)
+        self.switches.append((number, Switch.of(self.rows.end - came, before, decision)))
+        return True
+
+    def _catch_up(self, number: int, query: StreamQuery, stepper: Stepper, came: int) -> None:
+        """Leads a new kernel to where the old one was, before the events that just came."""
+        kept = self._for_kernel(number, query, self.rows.table.slice(0, self.rows.table.num_rows - came))
+        stepper.state, stepper.encoder = caught_up(stepper.kernel, self.rows.first, [kept])
+        if self.watermark > -END_OF_TIME and not query.prepared.plan.counts_events:
+            stepper.state, _ = stepper.kernel.advance(stepper.state, self.watermark - 1)
+
+    def _replayed_from(self, query: StreamQuery, count: int) -> int:
+        """The position from which on another plan needs the events, after the first `count` that are kept."""
+        reach = horizon(query.prepared.plan)
+        if query.prepared.plan.counts_events or not count:
+            return self.rows.first + max(count - 1 - reach, 0)
+        ticks = np.asarray(self.rows.table.column(TIME))[:count]
+        return self.rows.first + int(np.searchsorted(ticks, ticks[-1] - reach))
+
+    def _is_over(self, query: StreamQuery, oldest: int, watermark: int) -> bool:
+        """Whether nothing that was seen can matter any more. A negated event is in no match, so only time tells that it
+        has ceased to matter."""
+        if watermark == END_OF_TIME:
+            return True
+        if query.sums_up:
+            return False
+        window = query.window
+        if window is not None and watermark - 1 - self.last > window:
+            return True
+        return oldest >= self.rows.end and not negatives(query.prepared.query.pattern)
+
+    def _by_oracle(self, number: int, query: StreamQuery, watermark: int) -> tuple[list[pa.RecordBatch], int]:
+        """The oracle looks at all that is kept, every time; a match is given when the watermark passes its end (and the
+        time in which it may be taken back)."""
+        reader = self.plan.reader
+        if query.sums_up and watermark < END_OF_TIME:
+            return [], self.rows.first
+        ticks = np.asarray(self.rows.table.column(TIME))
+        found = reader.oracle_events(query.prepared, self.rows.table, ticks)
+        events = [replace(e, position=e.position + self.rows.first) for e in found]
+        unlimited = replace(query.prepared.query, limit=None)
+        matches = [
+            match
+            for match in evaluate(unlimited, events, query.prepared.clock)
+            if query.sums_up or self.watermark <= match.end + query.lag < watermark
+        ]
+        outputs: list[pa.RecordBatch] = []
+        if matches and query.gatherer is None:
+            outputs.extend(self._limited(number, query, reader.shown(query.prepared, matches)))
+        elif matches:
+            bound = from_matches(matches, list(query.prepared.variables), query.prepared.many)
+            outputs.extend(self._shown(number, query, bound))
+        if query.horizon is None:
+            return outputs, self.rows.first
+        gone = int(np.searchsorted(ticks, watermark - query.horizon)) if watermark != END_OF_TIME else len(ticks)
+        return outputs, self.rows.first + gone
+
+    def _shown(self, number: int, query: StreamQuery, found: Found) -> Iterator[pa.RecordBatch]:
+        limit = query.prepared.query.limit
+        if limit is not None:
+            found = _first(found, limit - self.given.get(number, 0))
+        if not len(found.start):
+            return
+        if query.gatherer is not None:
+            yield from self._limited(number, query, query.gatherer.table(found, self.rows))
+        else:
+            matches = self._matches(query, found)
+            yield from self._limited(number, query, self.plan.reader.shown(query.prepared, matches))
+
+    def _matches(self, query: StreamQuery, found: Found) -> list[Match]:
+        """The matches with their events, as the oracle would give them."""
+        flat = [c.flatten() if pa.types.is_list(c.type) else c for c in found.variables.values()]
+        positions = np.unique(np.asarray(pc.drop_null(pa.concat_arrays(flat))))
+        rows = self.rows.table.take(pa.array(positions - self.rows.first))
+        prepared = query.prepared
+        given = self.plan.reader.oracle_events(prepared, rows, np.asarray(rows.column(TIME)))
+        events = [replace(event, position=int(at)) for event, at in zip(given, positions, strict=True)]
+        place = {int(at): number for number, at in enumerate(positions)}
+        columns = {var: column.to_pylist() for var, column in found.variables.items()}
+        bindings = [
+            {var: _placed(values[number], place) for var, values in columns.items()}
+            for number in range(len(found.start))
+        ]
+        unlimited = replace(prepared, query=replace(prepared.query, limit=None))
+        return complete_matches(unlimited, bindings, events)
+
+    def _limited(self, number: int, query: StreamQuery, output: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        limit = query.prepared.query.limit
+        if limit is not None:
+            output = output.slice(0, max(limit - self.given.get(number, 0), 0))
+            self.given[number] = self.given.get(number, 0) + output.num_rows
+        if output.num_rows:
+            yield output
+
+    # --- the state ----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a new bucket would do as well."""
+        sums_up = any(query.sums_up for _, query in self.queries)
+        return not (self.waiting.num_rows or self.rows.table.num_rows or self.memory or self.given or sums_up)
+
+    def save(self) -> bytes:
+        rows, waiting = self.rows.table, self.waiting
+        oldest = [column[0].as_py() for column in [rows.column(TIME)] if len(column)]
+        if waiting.num_rows:
+            oldest.append(pc.min(waiting.column(TIME)).as_py())
+        numbers = sorted(self.memory)
+        header: dict[str, Any] = {
+            "fingerprint": self.workshop.fingerprint,
+            "bucket": self.number,
+            "watermark": self.watermark,
+            "last": self.last,
+            "first": self.rows.first,
+            "given": {str(number): count for number, count in self.given.items()},
+            "queries": numbers,
+            "plans": {str(number): adapted.to_data() for number, adapted in self.adapted.items()},
+            "waiting": waiting.num_rows,
+            "kept": rows.num_rows,
+            "oldest": min(oldest, default=None),
+        }
+        parts = [write_rows(waiting), write_rows(rows), *(part for number in numbers for part in self.memory[number])]
+        return stream_state.write(header, parts)
+
+    @classmethod
+    def load(cls, workshop: Workshop, data: bytes) -> Bucket:
+        saved = stream_state.read(data, workshop.fingerprint)
+        header, (waiting, rows, *memory) = saved.header, saved.parts
+        return cls(
+            workshop,
+            header["bucket"],
+            read_rows(waiting, workshop.kept),
+            KeptRows(read_rows(rows, workshop.kept), header["first"]),
+            header["watermark"],
+            header["last"],
+            {int(number): count for number, count in header["given"].items()},
+            {number: (memory[2 * i], memory[2 * i + 1]) for i, number in enumerate(header["queries"])},
+            {
+                int(number): Adapted.of_data(workshop.plan.queries[int(number)].prepared, data)
+                for number, data in header.get("plans", {}).items()
+            },
+        )
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+def _by_time(events: pa.RecordBatch) -> pa.RecordBatch:
+    """In the order of time, in which they mostly come."""
+    times = np.asarray(events.column(TIME))
+    if not np.any(times[1:] < times[:-1]):
+        return events
+    return events.take(pa.array(np.argsort(times, kind="stable")))
+
+
+def _settled(events: pa.RecordBatch, plan: StreamPlan) -> pa.RecordBatch:
+    """Events of one time by the columns that the plan names, or else by all of them."""
+    times = np.asarray(events.column(TIME))
+    same = times[1:] == times[:-1]
+    if not same.any():
+        return events
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    order = np.arange(len(times))
+    order[tied] = tied[_order_of(events.take(pa.array(tied)), plan)]
+    return events.take(pa.array(order))
+
+
+def _order_of(tied: pa.RecordBatch, plan: StreamPlan) -> Array:
+    names = list(plan.order) or [field.name for field in plan.schema if field.name in tied.schema.names]
+    columns = {"time": tied.column(TIME), **{f"c{i}": _sortable(tied.column(name)) for i, name in enumerate(names)}}
+    keys = [(name, "ascending") for name in columns]
+    return np.asarray(pc.sort_indices(pa.table(columns), sort_keys=keys)).astype(np.int64)
+
+
+def _sortable(column: pa.Array) -> pa.Array:
+    if pa.types.is_nested(column.type) or pa.types.is_null(column.type):
+        return pa.array([None if value is None else as_json({"": value}) for value in column.to_pylist()], pa.string())
+    return column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
+
+
+def _columns(positions: Positions, query: StreamQuery) -> dict[str, pa.Array]:
+    return position_columns(positions, query.prepared.binding)
+
+
+def _placed(at: int | list[int] | None, place: Mapping[int, int]) -> int | tuple[int, ...] | None:
+    if isinstance(at, list):
+        return tuple(place[position] for position in at)
+    return None if at is None else place[at]
+
+
+def _first(found: Found, count: int) -> Found:
+    """The first matches by end, then by start, then by the positions of their events."""
+    rows = list(zip(*(column.to_pylist() for column in found.variables.values()), strict=True))
+    flat = [[p for at in row for p in (at if isinstance(at, list) else [at]) if p is not None] for row in rows]
+    order = sorted(range(len(flat)), key=lambda i: (found.end[i], found.start[i], flat[i]))[: max(count, 0)]
+    chosen = pa.array(order, pa.int64())
+    variables = {var: column.take(chosen) for var, column in found.variables.items()}
+    return Found(variables, found.start[order], found.end[order])

@@ -1,0 +1,128 @@
+"""Events on their way to their buckets: one block of Arrow bytes for each bucket, instead of one row for each event."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from cepheid.codegen.columns import attribute
+from cepheid.codegen.masks import masks
+from cepheid.engine.stepping import TIME, TYPE
+from cepheid.io.rows import one_batch
+from cepheid.io.source import readable, types_column, with_type_and_time
+from cepheid.runtime.kernel import Array
+from cepheid.streaming.plan import StreamPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """The events of one bucket (or rejects). `latest` is the time in ticks of the latest event of all that were packed
+    together, whatever its bucket: how far time has come."""
+
+    bucket: int
+    rejected: bool
+    rows: pa.RecordBatch
+    latest: int | None
+
+
+def packets(plan: StreamPlan, given: pa.RecordBatch) -> Iterator[Packet]:
+    """The rows of a batch by bucket; an event that several keys spread goes to a bucket of each.
+
+    Every bucket gets a packet, be it empty: how far time has come is then known to all, and the same whichever task
+    read which rows. A batch that is done again after a failure, by other tasks, releases the same events."""
+    read = plan.reader.read(given, *plan.time.range)
+    events, ticks = read.events, read.ticks
+    latest = int(ticks.max()) if events.num_rows else None
+    if read.rejects.num_rows:
+        yield Packet(0, True, read.rejects, latest)
+    if not events.num_rows:
+        return
+    whole = _with_masks(plan, events, ticks)
+    for number, key in enumerate(plan.keys):
+        first = number * plan.buckets
+        without_events = set(range(first, first + (plan.buckets if key else 1)))
+        places = first + bucket_numbers(events, key, plan.buckets)
+        # Sixteen bits are sorted by counting, which takes no comparisons.
+        order = np.argsort(places.astype(np.uint16) if plan.all_buckets <= 1 << 16 else places, kind="stable")
+        ordered = whole.take(pa.array(order))
+        edges = np.flatnonzero(np.diff(places[order], prepend=-1, append=-1))
+        for start, end in pairwise(edges.tolist()):
+            bucket = int(places[order[start]])
+            without_events.remove(bucket)
+            yield Packet(bucket, False, ordered.slice(start, end - start), latest)
+        for bucket in sorted(without_events):
+            yield Packet(bucket, False, whole.slice(0, 0), latest)
+
+
+def _with_masks(plan: StreamPlan, events: pa.RecordBatch, ticks: Array) -> pa.RecordBatch:
+    names = events.schema.names
+    typed = with_type_and_time(_readable(events), names, types_column(events, plan.columns), ticks)
+    arrays = [*events.columns, typed.column(TIME)]
+    for query in plan.queries:
+        if not query.by_oracle:
+            arrays.append(pa.array(masks(query.prepared.plan, typed, TYPE)))
+    return pa.RecordBatch.from_arrays(arrays, schema=plan.packed_schema())
+
+
+def _readable(events: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([readable(column) for column in events.columns], names=events.schema.names)
+
+
+# --- buckets ----------------------------------------------------------------------------------------------------------
+
+
+def bucket_numbers(events: pa.RecordBatch, key: Sequence[str], buckets: int) -> Array:
+    """The bucket of each event by its key: the same in every process and for ever, since states lie in buckets."""
+    if not key:
+        return np.zeros(events.num_rows, np.int64)
+    mixed = np.zeros(events.num_rows, np.uint64)
+    for name in key:
+        column = attribute(events, name)
+        assert column is not None, "a key is a column of the input"
+        mixed = _mixed(mixed ^ _numbers(column))
+    return (mixed % np.uint64(buckets)).astype(np.int64)
+
+
+def _numbers(column: pa.Array) -> Array:
+    kind = column.type
+    if pa.types.is_floating(kind):
+        # 0.0 and -0.0 are equal, and differ in their bits.
+        floats = np.asarray(column.cast(pa.float64()).fill_null(0.0)) + 0.0
+        return floats.view(np.uint64)
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        column = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+    if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
+        return np.asarray(column.cast(pa.int64()).fill_null(0)).astype(np.int64).view(np.uint64)
+    encoded = column.dictionary_encode()
+    texts = encoded.dictionary.cast(pa.string()).to_pylist()
+    sums = np.array([zlib.crc32(text.encode()) for text in texts] or [0], np.uint64)
+    return sums[np.asarray(encoded.indices.fill_null(0))]
+
+
+def _mixed(numbers: Array) -> Array:
+    """SplitMix64's last steps: keys that follow one another land anywhere."""
+    with np.errstate(over="ignore"):
+        numbers = (numbers + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
+        numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return numbers ^ (numbers >> np.uint64(31))
+
+
+# --- bytes ------------------------------------------------------------------------------------------------------------
+
+
+def to_bytes(rows: pa.RecordBatch) -> bytes:
+    """Without the schema, which both ends know."""
+    return bytes(rows.serialize())
+
+
+def from_bytes(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.ipc.read_record_batch(pa.py_buffer(data), schema)
+
+
+def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else one_batch(pa.Table.from_batches(batches))

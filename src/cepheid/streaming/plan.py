@@ -1,0 +1,369 @@
+"""What a stream does, as data: its queries, what they read, how events are spread over buckets and put in order.
+
+Events are spread by key over a fixed number of *buckets*, each with a state of its own. Queries that share a key share
+the buckets, the events in them and the pass over the input; a query without a key has one bucket. The plan holds no
+events and travels to the workers.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from cepheid.checks import summarises
+from cepheid.codegen.columns import MASK, schema_kinds
+from cepheid.engine.gather import Gatherer
+from cepheid.engine.local import is_made_by_oracle
+from cepheid.engine.prepare import NO_WISHES, Prepared, Wishes, prepare
+from cepheid.engine.stepping import TIME
+from cepheid.errors import InputProblem, NotAvailable, did_you_mean, listing, shown
+from cepheid.events import Clock, Duration, Schema
+from cepheid.io.source import Columns, columns_read, readable_schema
+from cepheid.lang import to_text
+from cepheid.optimize.distribution import Keyed, distribution, may_drop
+from cepheid.pattern import Conj, Kleene, Language, Neg, Pattern, Query, Seq, Timer, negatives, walk
+from cepheid.physical import REFERENCE, Plan
+from cepheid.semantics.combinations import normal_form
+from cepheid.streaming.reader import Reader
+from cepheid.streaming.time import EventTime
+
+STATE_FORMAT = 4
+"""Raised whenever the bytes of a state, or what a kernel's arrays mean, change."""
+ONE_BUCKET: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamQuery:
+    """One query of a stream. `prepared` is without its kernel, which every worker makes for itself."""
+
+    name: str
+    prepared: Prepared
+    gatherer: Gatherer | None
+    """None where the output is not made of rows of the input: lines of JSON, or what other queries derive."""
+    key: tuple[str, ...]
+    lag: int
+    """Ticks after its end at which a match that the oracle finds is certain."""
+    horizon: int | None
+    """Ticks before the watermark from which on events can still matter to the oracle; None: all of them."""
+    arrays: tuple[str, ...] = ()
+    """The arrays of the kernel's state: what another version must have too to read it."""
+
+    @property
+    def by_oracle(self) -> bool:
+        return self.prepared.plan.evaluator == REFERENCE
+
+    @property
+    def sums_up(self) -> bool:
+        """Whether the output is one row about all matches, which comes with the end of time only."""
+        return summarises(self.prepared.query)
+
+    @property
+    def window(self) -> int | None:
+        """The window in ticks, if it is one of time."""
+        plan = self.prepared.plan
+        return None if plan.window is None or plan.counts_events else int(plan.window)
+
+    @property
+    def may_drop(self) -> bool:
+        return may_drop(self.prepared.plan)
+
+    @property
+    def waits(self) -> bool:
+        """Whether time alone, without an event, can complete a match."""
+        if self.by_oracle:
+            return self.lag > 0 or any(isinstance(node, Timer) for node in _everything(self.prepared.query))
+        return _ends_with_negation(self.prepared.plan) and not self.prepared.plan.counts_events
+
+    @property
+    def ties_matter(self) -> bool:
+        """Whether the order of events of the same time can change the matches."""
+        query = self.prepared.query
+        by_place = query.language.ordered_by_position or self.prepared.plan.counts_events
+        closes = any(isinstance(node, Kleene) for node in walk(query.pattern))
+        return by_place or closes or self.by_oracle or query.limit is not None
+
+    def output_schema(self, plan: StreamPlan) -> pa.Schema:
+        if self.gatherer is not None:
+            return self.gatherer.schema
+        return plan.reader.shown(self.prepared, []).schema
+
+    def read_by_kernel(self, schema: pa.Schema) -> list[str]:
+        plan = self.prepared.plan
+        return columns_read([*plan.columns, *(plan.key if plan.counts_events else ())], schema)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlan:
+    """The queries of one stream over one input. `order` names the columns that decide between events of one time;
+    without any, all columns do, so that the order never depends on how the stream was cut into batches."""
+
+    queries: tuple[StreamQuery, ...]
+    reader: Reader
+    time: EventTime
+    delay: int
+    order: tuple[str, ...] = ()
+    buckets: int = 1
+    shown_names: tuple[str, ...] = ()
+    """The columns that a late event is shown with."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that travel."""
+        return self.reader.schema
+
+    @property
+    def columns(self) -> Columns:
+        return self.reader.columns
+
+    @property
+    def keys(self) -> tuple[tuple[str, ...], ...]:
+        """The keys that events are spread by; the queries of one key see the same buckets."""
+        return tuple(dict.fromkeys(query.key for query in self.queries))
+
+    @property
+    def all_buckets(self) -> int:
+        """How many buckets there are for all keys together."""
+        return self.buckets * len(self.keys)
+
+    def sharing(self, bucket: int) -> tuple[int, ...]:
+        """The numbers of the queries that look at a bucket."""
+        key = self.keys[bucket // self.buckets]
+        return tuple(number for number, query in enumerate(self.queries) if query.key == key)
+
+    def kept(self) -> list[str]:
+        """The columns that events keep while they wait and while they may be part of a match."""
+        names: dict[str, None] = {self.columns.time: None}
+        if any(query.ties_matter for query in self.queries):
+            names.update(dict.fromkeys(self.order or self.schema.names))
+        for query in self.queries:
+            names.update(dict.fromkeys(columns_read(query.key, self.schema)))
+            names.update(dict.fromkeys(query.read_by_kernel(self.schema)))
+            if query.gatherer is None or query.by_oracle:
+                names.update(dict.fromkeys(self.reader.shown_from()))
+            else:
+                names.update(dict.fromkeys(query.gatherer.needed()))
+        return [name for name in self.schema.names if name in names]
+
+    def packed_schema(self) -> pa.Schema:
+        """The columns of events on their way to their bucket."""
+        return pa.schema([*self.schema, *self._own_fields()])
+
+    def kept_schema(self) -> pa.Schema:
+        """The columns of events in a state."""
+        return pa.schema([*(self.schema.field(name) for name in self.kept()), *self._own_fields()])
+
+    def _own_fields(self) -> list[pa.Field]:
+        masks = [pa.field(mask_column(n), pa.uint64()) for n, query in enumerate(self.queries) if not query.by_oracle]
+        return [pa.field(TIME, pa.int64()), *masks]
+
+    # --- what a checkpoint is held against ----------------------------------------------------------------------------
+
+    def description(self) -> dict[str, Any]:
+        """What must not change between two runs on one checkpoint, in words."""
+        return {
+            "state format": STATE_FORMAT,
+            "queries": {query.name: to_text(query.prepared.query) for query in self.queries},
+            "evaluators": {query.name: query.prepared.plan.evaluator for query in self.queries},
+            "kernel state": {query.name: list(query.arrays) for query in self.queries},
+            "keys": {query.name: list(query.key) for query in self.queries},
+            "buckets": self.buckets,
+            "columns": {name: str(self.schema.field(name).type) for name in self.kept()},
+            "type column": self.columns.type,
+            "time column": self.columns.time,
+            "time unit": self.time.clock.unit,
+            "order": list(self.order),
+        }
+
+    def for_inspection(self) -> dict[str, Any]:
+        """What is needed to look into a state without the queries."""
+        kept = base64.b64encode(self.kept_schema().serialize().to_pybytes()).decode()
+        return {"kept": kept, "timestamps": self.time.clock.is_timestamp}
+
+    def fingerprint(self) -> str:
+        text = json.dumps(self.description(), sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def notes(self) -> list[str]:
+        """How each query is spread and what it keeps, for people."""
+        lines = []
+        for query in self.queries:
+            if query.key:
+                lines.append(f"{query.name}: by {', '.join(query.key)} over {self.buckets} buckets")
+            else:
+                reason = getattr(
+                    distribution(query.prepared.plan), "reason", "there is no key that all components share"
+                )
+                lines.append(f"{query.name}: in one bucket, one task: {reason}")
+            if query.sums_up:
+                lines.append(f"{query.name}: the row about all matches comes with the end of time only")
+            if query.window is None and (not query.by_oracle or query.horizon is None):
+                lines.append(f"{query.name}: without a window of time, state is never released as time passes")
+        return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is known of a stream before its first event: its columns, and the attributes of the types that queries
+    name."""
+
+    reader: Reader
+    clock: Clock
+    attributes_for: Callable[[Query], Schema]
+    shown_by: Callable[[Iterable[str]], tuple[str, ...]]
+    """The columns that an event of some types shows."""
+    lines: bool = False
+    """Whether matches are shown as lines of JSON."""
+
+
+def plan_stream(
+    queries: Mapping[str, Query],
+    shape: Shape,
+    watermark: str | int,
+    *,
+    wishes: Wishes = NO_WISHES,
+    order: Sequence[str] = (),
+    buckets: int,
+) -> StreamPlan:
+    require_names(list(queries))
+    for name in order:
+        if name not in shape.reader.schema.names:
+            raise InputProblem(
+                f"there is no column `{shown(name)}` to order events of the same time by",
+                expected=f"some of {listing(shape.reader.schema.names)}",
+                hint=did_you_mean(name, shape.reader.schema.names),
+            )
+    kinds = schema_kinds(readable_schema(shape.reader.schema))
+    planned = []
+    for name, query in queries.items():
+        prepared = prepare(query, kinds, shape.attributes_for(query), shape.clock, wishes)
+        planned.append(stream_query(name, prepared, _gatherer(prepared, shape)))
+    time = EventTime(shape.clock)
+    return StreamPlan(
+        tuple(planned),
+        shape.reader,
+        time,
+        time.delay(watermark),
+        tuple(order),
+        buckets,
+        shape.shown_by(()),
+    )
+
+
+def _gatherer(prepared: Prepared, shape: Shape) -> Gatherer | None:
+    if shape.lines or is_made_by_oracle(prepared.query):
+        return None
+    attributes = {var: shape.shown_by(role.event_class.types) for var, role in prepared.variables.items()}
+    return Gatherer.of(prepared, shape.reader.schema, shape.reader.columns.time, attributes)
+
+
+def stream_query(name: str, prepared: Prepared, gatherer: Gatherer | None) -> StreamQuery:
+    """The query as a stream can run it; refuses what has no answer before the end of time."""
+    query = prepared.query
+    by_oracle = prepared.plan.evaluator == REFERENCE
+    lag = _lag(query, prepared) if by_oracle and not summarises(query) else 0
+    waits = lag > 0 or (not by_oracle and _ends_with_negation(prepared.plan))
+    if query.limit is not None and waits:
+        raise NotAvailable(
+            "LIMIT takes the matches that end first, which is not known in a stream while others wait for a negation",
+            hint="leave LIMIT out, or run the query in batch",
+        )
+    spread = distribution(prepared.plan)
+    key = spread.attributes if isinstance(spread, Keyed) and query.limit is None else ONE_BUCKET
+    kernel = prepared.kernel
+    arrays = () if kernel is None else tuple(f"{array.name} {array.dtype}" for array in kernel.arrays)
+    horizon = _horizon(query, prepared, lag) if by_oracle and not summarises(query) else None
+    others = tuple(other for other in prepared.others if _reads_the_same(other, prepared.plan))
+    shipped = replace(prepared, kernel=None, others=others)
+    own_gatherer = None if gatherer is None else replace(gatherer, prepared=shipped)
+    return StreamQuery(name, shipped, own_gatherer, key, lag, horizon, arrays)
+
+
+def _reads_the_same(other: Plan, plan: Plan) -> bool:
+    """Whether another plan can go on with events that were packed for a plan: with their masks and columns."""
+    return set(other.bits) <= set(plan.bits) and other.columns.keys() <= plan.columns.keys()
+
+
+def _ends_with_negation(plan: Plan) -> bool:
+    """Whether what does not happen after a match may decide it. Of a tree plan only the negations are looked at, not
+    where they stand."""
+    return plan.steps[-1].negated if plan.tree is None else bool(negatives(plan.query.pattern))
+
+
+def mask_column(number: int) -> str:
+    """The column that says which parts an event can play in the query of this number."""
+    return f"{MASK}{number}"
+
+
+def require_names(names: Sequence[str]) -> None:
+    for name in names:
+        if not name or not all(part.isalnum() for part in name.replace("-", "_").split("_") if part):
+            raise InputProblem(f"`{name}` is no name for a query of a stream", expected="letters, digits, - and _")
+
+
+# --- when the oracle's matches are certain ----------------------------------------------------------------------------
+
+
+def _everything(query: Query) -> list[Pattern]:
+    found = list(walk(query.pattern))
+    for item in query.inputs:
+        if isinstance(item, Query):
+            found.extend(_everything(item))
+    return found
+
+
+def _lag(query: Query, prepared: Prepared) -> int:
+    """How long after its end a match may still be taken back. What another query derives is certain no earlier than
+    that query's own matches."""
+    inner = max((_lag(item, prepared) for item in query.inputs if isinstance(item, Query)), default=0)
+    pattern = query.pattern if query.language is Language.CED else normal_form(query.pattern)
+    if not _looks_ahead(pattern, True):
+        return inner
+    windows = [w for w in (query.window, *(_window(node) for node in walk(query.pattern))) if w is not None]
+    if not windows or any(window.counts_events for window in windows):
+        raise NotAvailable(
+            "a match of this query may be taken back by any later event, so a stream can never give it out",
+            hint="bound the negation by WITHIN and a length of time",
+        )
+    return inner + max(-int(-prepared.clock.ticks(window) // 1) for window in windows) + 1
+
+
+def _window(node: Pattern) -> Duration | None:
+    return node.window if isinstance(node, Seq | Conj) else None
+
+
+def _looks_ahead(pattern: Pattern, at_the_end: bool) -> bool:
+    """Whether what comes after a match can decide about it: a negation that no positive part follows, or a closure that
+    may be empty there."""
+    match pattern:
+        case Neg():
+            return at_the_end
+        case Kleene():
+            return at_the_end and pattern.low == 0
+        case Seq():
+            last = max((i for i, item in enumerate(pattern.items) if not isinstance(item, Neg)), default=-1)
+            return any(_looks_ahead(item, at_the_end and i >= last) for i, item in enumerate(pattern.items))
+        case Conj():
+            return any(_looks_ahead(item, True) for item in pattern.items)
+        case _:
+            return any(_looks_ahead(part, at_the_end) for part in _parts(pattern))
+
+
+def _parts(pattern: Pattern) -> list[Pattern]:
+    return [node for node in walk(pattern) if node is not pattern and isinstance(node, Seq | Conj | Kleene)]
+
+
+def _horizon(query: Query, prepared: Prepared, lag: int) -> int | None:
+    """Two windows before the watermark: a match that is not yet certain began within one, and what decides about it
+    lies within another. Queries over other queries, and choices that depend on all earlier matches, need everything."""
+    languages = (Language.SASE, Language.SASE_PLUS, Language.ZSTREAM)
+    if query.language not in languages or query.inputs or query.non_overlapping or query.window is None:
+        return None
+    if query.window.counts_events:
+        return None
+    return 2 * -int(-prepared.clock.ticks(query.window) // 1) + lag + 1

@@ -1,0 +1,98 @@
+"""A stream without Spark: the same packing, buckets, states and watermark, batch by batch in one process.
+
+Every batch begins from bytes, as after a restart. What Spark adds is storage and a schedule; what is computed is this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+import pyarrow as pa
+
+from cepheid.optimize.adapt import Switch
+from cepheid.runtime.kernel import END_OF_TIME
+from cepheid.streaming.bucket import Bucket, Workshop
+from cepheid.streaming.pack import Packet, packets
+from cepheid.streaming.plan import StreamPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What came out: the matches of each query, late events, and rejects."""
+
+    matches: Mapping[str, list[pa.RecordBatch]]
+    late: list[pa.RecordBatch]
+    rejects: list[pa.RecordBatch]
+    states: tuple[int, ...] = ()
+    """The bytes of all states after each batch."""
+    switches: list[tuple[str, Switch]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Simulation:
+    plan: StreamPlan
+    states: dict[int, bytes] = field(default_factory=dict)
+    spark_watermark: int = 0
+    """In milliseconds, as Spark counts it."""
+    sizes: list[int] = field(default_factory=list)
+    tasks: int = 3
+    """How many tasks read a batch."""
+
+    def run(self, batches: Iterable[pa.RecordBatch], *, end_of_time: bool = True) -> Simulated:
+        out = self._nothing()
+        for batch in batches:
+            self._read(batch, out)
+        if end_of_time:
+            self._batch([], END_OF_TIME, out)
+        return replace(out, states=tuple(self.sizes))
+
+    def run_one(self, batch: pa.RecordBatch) -> Simulated:
+        """One batch and nothing after it."""
+        out = self._nothing()
+        self._read(batch, out)
+        return out
+
+    def _nothing(self) -> Simulated:
+        return Simulated({query.name: [] for query in self.plan.queries}, [], [])
+
+    def _read(self, batch: pa.RecordBatch, out: Simulated) -> None:
+        tasks = (packets(self.plan, part) for part in _parts(batch, self.tasks))
+        self._batch(list(chain.from_iterable(tasks)), self.watermark, out)
+
+    @property
+    def watermark(self) -> int:
+        return self.plan.time.watermark(self.spark_watermark)
+
+    def _batch(self, arrived: list[Packet], watermark: int, out: Simulated) -> None:
+        workshop = Workshop(self.plan)
+        out.rejects.extend(packet.rows for packet in arrived if packet.rejected)
+        called = {packet.bucket for packet in arrived if not packet.rejected}
+        for number in sorted(called | (self.states.keys() if watermark == END_OF_TIME else set())):
+            data = self.states.pop(number, None)
+            bucket = Bucket.new(workshop, number) if data is None else Bucket.load(workshop, data)
+            came = [packet for packet in arrived if packet.bucket == number]
+            ahead = [self.plan.time.watermark_after(packet.latest, self.plan.delay) for packet in came]
+            given = bucket.step(
+                [packet.rows for packet in came if not packet.rejected], watermark, max(ahead, default=-END_OF_TIME)
+            )
+            if given.late is not None:
+                out.late.append(given.late)
+            for query, matches in given.matches:
+                out.matches[self.plan.queries[query].name].append(matches)
+            out.switches.extend((self.plan.queries[query].name, switch) for query, switch in given.switches)
+            if not bucket.is_empty:
+                self.states[number] = bucket.save()
+        self.sizes.append(sum(map(len, self.states.values())))
+        latest = [packet.latest for packet in arrived if packet.latest is not None]
+        if latest:
+            moment = self.plan.time.to_spark_micros(max(latest)) // 1000 - self.plan.delay
+            self.spark_watermark = max(self.spark_watermark, moment)
+
+
+def _parts(batch: pa.RecordBatch, tasks: int) -> Iterator[pa.RecordBatch]:
+    """A batch as several tasks read it, none of which knows what the others see."""
+    size = max(-(-batch.num_rows // tasks), 1)
+    for start in range(0, batch.num_rows, size):
+        yield batch.slice(start, size)

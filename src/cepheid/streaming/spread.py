@@ -1,0 +1,47 @@
+"""Buckets to the numbers that Spark spreads over its tasks.
+
+Spark gives a group to the task `hash(number) mod tasks`, and its hash of the first few integers is far from even: of 32
+buckets one of two tasks would get 20. So each bucket goes by a number whose hash has the bucket itself as the rest of a
+division by `_EVEN`, a multiple of every usual number of tasks: these then get as many buckets as one another.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from cepheid.runtime.kernel import Array
+
+_EVEN = 5040
+"""A multiple of 1 to 10, 12, 14, 15 and 16 (and more)."""
+_SEED = 42
+_TRIED = 40 * _EVEN
+"""So many numbers that one for each rest is among them."""
+
+
+@lru_cache(maxsize=64)
+def group_numbers(buckets: int) -> tuple[int, ...]:
+    """The numbers that stand for the buckets 0, 1, ... in Spark; for ever the same, since states are found by them."""
+    rests, first = np.unique(spark_hashes(np.arange(_TRIED, dtype=np.uint32)) % _EVEN, return_index=True)
+    assert len(rests) == _EVEN, "every rest comes up among so many numbers"
+    laps, rest = np.divmod(np.arange(buckets), _EVEN)
+    # More buckets than rests: those of a further lap take other numbers, which are spread as well as Spark would.
+    return tuple((first[rest] + laps * _TRIED).tolist())
+
+
+def spark_hashes(numbers: Array) -> Array:
+    """Spark's hash of integers (Murmur 3)."""
+    with np.errstate(over="ignore"):
+        mixed = _turned(numbers * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+        found = _turned(np.uint32(_SEED) ^ mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+        found ^= np.uint32(4)
+        found = (found ^ (found >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+        found = (found ^ (found >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+        signed: Array = (found ^ (found >> np.uint32(16))).view(np.int32).astype(np.int64)
+    return signed
+
+
+def _turned(numbers: Array, bits: int) -> Array:
+    turned: Array = (numbers << np.uint32(bits)) | (numbers >> np.uint32(32 - bits))
+    return turned

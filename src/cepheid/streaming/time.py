@@ -1,0 +1,82 @@
+"""Event time in a stream: what Spark's watermark says in ticks of the time column.
+
+Spark counts a watermark in milliseconds from 1970, starts at 0 and never goes back. A time column may hold integers of
+any unit, negative ones too, so ticks travel through Spark moved far into the future: before the first event the
+watermark then lies before every event. A watermark w means that no event before w is still to come; an event at w
+itself may come, so that an event exactly as late as allowed is not late, and events of one time are never torn apart.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from cepheid.errors import InputProblem, did_you_mean, shown
+from cepheid.events import EVENTS, MICROSECONDS, OWN_UNIT, UNIT_WORDS, Clock, Duration
+from cepheid.runtime.kernel import END_OF_TIME
+
+SHIFT = 4_500_000_000_000_000
+"""Milliseconds by which times are moved inside Spark: half of what its timestamps can hold."""
+_MICROS_A_MILLI = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """Ticks of a time column to Spark's milliseconds and back: an integer tick is a millisecond inside Spark, whatever
+    it counts; a timestamp is cut to milliseconds, so that a watermark is never too early."""
+
+    clock: Clock
+
+    @property
+    def ticks_a_milli(self) -> int:
+        return _MICROS_A_MILLI if self.clock.is_timestamp else 1
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The ticks that fit, the bounds included."""
+        bound = (SHIFT - 1) * self.ticks_a_milli if not self.clock.is_timestamp else SHIFT * _MICROS_A_MILLI - 1
+        return -bound, bound
+
+    def to_spark_micros(self, ticks: int) -> int:
+        """What a tick is as a timestamp inside Spark, in its microseconds."""
+        return ticks + SHIFT * _MICROS_A_MILLI if self.clock.is_timestamp else (ticks + SHIFT) * _MICROS_A_MILLI
+
+    def watermark(self, milliseconds: int) -> int:
+        """Spark's watermark in ticks; before the first event it is earlier than any."""
+        return (milliseconds - SHIFT) * self.ticks_a_milli if milliseconds > 0 else -END_OF_TIME
+
+    def watermark_after(self, latest: int | None, delay: int) -> int:
+        """The watermark in ticks that Spark computes for the next batch, if this is the time of the latest event."""
+        if latest is None:
+            return -END_OF_TIME
+        return self.watermark(self.to_spark_micros(latest) // _MICROS_A_MILLI - delay)
+
+    def delay(self, text: str | int) -> int:
+        """The milliseconds inside Spark of a watermark's delay as the user gives it."""
+        ticks = self.clock.ticks(parse_duration(text))
+        if ticks < 0:
+            raise InputProblem(f"the watermark `{shown(str(text))}` is negative", expected="a length of time, or 0")
+        return -int(-ticks // self.ticks_a_milli)
+
+
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([^\W\d]*)\s*")
+
+
+def parse_duration(text: str | int) -> Duration:
+    """`10 minutes`, `10min`, or a bare number in the time column's own unit."""
+    if isinstance(text, int):
+        return Duration(text)
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise InputProblem(
+            f"`{shown(text)}` is not a length of time", expected="a number and a unit, such as 10min, or a number"
+        )
+    amount, word = found.groups()
+    unit = UNIT_WORDS.get(word.lower()) if word else OWN_UNIT
+    if unit is None or unit == EVENTS:
+        raise InputProblem(
+            f"`{shown(word)}` is not a unit of time",
+            expected=f"one of {', '.join(MICROSECONDS)}, or none",
+            hint=did_you_mean(word, UNIT_WORDS),
+        )
+    return Duration(float(amount) if "." in amount else int(amount), unit)

@@ -1,0 +1,149 @@
+"""`cepheid.verify`: is the stream the batch? A query over the same events, once as a table and many times as a stream:
+in any order that the watermark allows, in batches of any size, with its state saved and read again after every batch.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cepheid.engine.local import Run, prepare_for
+from cepheid.engine.prepare import Wishes
+from cepheid.errors import InputProblem
+from cepheid.io import frames
+from cepheid.io.files import unit_of
+from cepheid.io.source import Columns, Source, TableSource, schema_of
+from cepheid.io.tables import plain
+from cepheid.lang import parse
+from cepheid.pattern import Query
+from cepheid.streaming.plan import Shape, StreamPlan, plan_stream
+from cepheid.streaming.reader import NUMBER, RowReader
+from cepheid.streaming.simulation import Simulation
+
+_MOST_SHOWN = 3
+_DELAYS = (0.0, 0.01, 0.1)
+"""Disorder that is tried, as parts of the time that the events span."""
+_BUCKETS = 4
+"""Enough that keys are apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A stream that was not the batch: how it was cut, and what it lacked or had too much."""
+
+    watermark: int
+    batches: int
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """How many streams were tried, and those that did not give the matches of the batch."""
+
+    streams: int
+    events: int
+    matches: int
+    evaluator: str
+    differences: tuple[Difference, ...]
+
+    @property
+    def agrees(self) -> bool:
+        return not self.differences
+
+    def __str__(self) -> str:
+        told = (
+            f"{self.streams} streams of {self.events} events, evaluated by {self.evaluator}: "
+            f"{self.streams - len(self.differences)} gave the {self.matches} matches of the batch"
+        )
+        lines = [
+            f"  watermark {d.watermark}, {d.batches} batches: {len(d.missing)} missing, {len(d.unexpected)} too many"
+            for d in self.differences[:_MOST_SHOWN]
+        ]
+        return "\n".join([told, *lines])
+
+
+def verify(
+    query: str | Query,
+    events: Any,
+    *,
+    streams: int = 10,
+    seed: int = 0,
+    dialect: str = "auto",
+    type_column: str = "type",
+    time_column: str = "ts",
+    time_unit: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    evaluator: str | None = None,
+) -> Verification:
+    """Compares the matches of a query in a table of events with those that it finds in streams of the same events."""
+    parsed = parse(query, dialect) if isinstance(query, str) else query
+    unit = None if time_unit is None else unit_of(time_unit)
+    source = _source(events, Columns(type_column, time_column))
+    wishes = Wishes(params or {}, evaluator)
+    prepared = prepare_for(parsed, source, unit, wishes)
+    batch = Counter(_lines(Run(prepared, source).events()))
+    rng = random.Random(seed)
+    span = int(source.times[-1] - source.times[0]) if source.count else 0
+    differences = []
+    for _ in range(streams):
+        delay = round(rng.choice(_DELAYS) * span)
+        plan = _plan(parsed, source, unit, delay, wishes)
+        parts = list(_cut(rng, source, delay))
+        found = Counter(_lines(Simulation(plan).run(parts).matches["query"]))
+        if found != batch:
+            missing, unexpected = tuple((batch - found).elements()), tuple((found - batch).elements())
+            differences.append(Difference(delay, len(parts), missing, unexpected))
+    total = sum(batch.values())
+    return Verification(streams, source.count, total, prepared.plan.evaluator, tuple(differences))
+
+
+def _source(events: Any, columns: Columns) -> TableSource:
+    """Events in memory: a stream is cut from them in many ways."""
+    if hasattr(events, "toArrow"):
+        events = events.toArrow()
+    opened = frames.opened(events, columns)
+    source: Source | None = None if opened is None else opened.source
+    if not isinstance(source, TableSource):
+        raise InputProblem("the events are not in memory", expected="a table, or a DataFrame")
+    return source
+
+
+def _plan(query: Query, source: TableSource, unit: str | None, delay: int, wishes: Wishes) -> StreamPlan:
+    clock = prepare_for(query, source, unit, wishes).clock
+    schema = source.schema.append(pa.field(NUMBER, pa.int64()))
+    shape = Shape(
+        RowReader(schema, source.columns),
+        clock,
+        lambda query: schema_of(source, ()),
+        lambda types: tuple(source.schema.names),
+    )
+    # The delay of a stream of timestamps is counted in milliseconds, and the watermark cut to them.
+    ticks = f"{-(-delay // 1000)} ms" if clock.is_timestamp else delay
+    return plan_stream({"query": query}, shape, ticks, wishes=wishes, order=(NUMBER,), buckets=_BUCKETS)
+
+
+def _cut(rng: random.Random, source: TableSource, delay: int) -> Iterator[pa.RecordBatch]:
+    """The events in an order that the watermark allows, in batches of any size."""
+    count = source.count
+    jitter = np.array([rng.randint(0, delay) for _ in range(count)], np.int64)
+    arrival = np.argsort(source.times + jitter, kind="stable")
+    rows = arrival if source.order is None else source.order[arrival]
+    arriving = source.table.take(pa.array(rows)).append_column(NUMBER, pa.array(arrival))
+    edges = sorted({0, count, *(rng.randint(0, count) for _ in range(rng.randint(0, 8)))})
+    for start, end in pairwise(edges):
+        yield arriving.slice(start, end - start)
+
+
+def _lines(batches: Iterator[pa.RecordBatch] | Sequence[pa.RecordBatch]) -> Iterator[str]:
+    for batch in batches:
+        for row in batch.to_pylist():
+            yield json.dumps({name: plain(value) for name, value in row.items()}, sort_keys=True)

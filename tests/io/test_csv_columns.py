@@ -1,0 +1,362 @@
+"""Large CSV files as columns: whatever is read so is what the row reader makes of the same file."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from text_harness import Case, cepheid, is_by_columns, read_by_rows
+
+from cepheid.engine import columnar_job
+from cepheid.engine.columnar_job import ColumnJob
+from cepheid.engine.job import QueryText, Settings
+from cepheid.events import Type
+from cepheid.io.csv_columns import csv_columns
+from cepheid.io.files import Input, Loaded
+from cepheid.io.source import Columns
+from cepheid.lang import parse
+from cepheid.pattern import SourceStream
+
+BOM = "\N{ZERO WIDTH NO-BREAK SPACE}"
+
+
+# --- the same as the row reader ---------------------------------------------------------------------------------------
+
+
+def rows_in_order(table: pa.Table) -> list[dict[str, Any]]:
+    rows = table.to_pylist()
+    return sorted(rows, key=lambda row: row["ts"])
+
+
+def require_same(table: pa.Table, loaded: Loaded | None, given_type: str | None) -> None:
+    """The table's rows are the events, with every value as it is; whole numbers may have become floats."""
+    assert loaded is not None and loaded.rejects == [] and loaded.rows == len(loaded.events) == table.num_rows
+    has_types = given_type is None and "type" in table.column_names and not pa.types.is_null(table["type"].type)
+    is_timestamp = pa.types.is_timestamp(table["ts"].type)
+    assert loaded.clock.is_timestamp == is_timestamp
+    for row, event in zip(rows_in_order(table), loaded.events, strict=True):
+        assert event.type == (given_type or (row["type"] if has_types else ""))
+        if is_timestamp:
+            row["ts"] = row["ts"].replace(tzinfo=None).isoformat() + "Z"
+        else:
+            assert row["ts"] == event.start
+        # A column that events of one type lack is not in the event's row; the table has nulls there.
+        assert all(row[name] is None for name in row.keys() - event.row.keys())
+        shown = {name: row[name] for name in event.row}
+        assert shown == event.row and list(shown) == [name for name in table.column_names if name in event.row]
+        for name, value in event.row.items():
+            assert type(shown[name]) is type(value) or (type(shown[name]), type(value)) == (float, int)
+            assert str(shown[name]) == str(value) or type(value) is int
+
+
+PLAIN = ["1", "2", "-3", "40"]
+NUMBERS = [*PLAIN, "0", "-0", " 5", "5 ", "\u20036", "5.", ".5", "-0.0", "1.25", "1e3", "1E-2", "1e999", "1e-999"]
+LARGE = ["9007199254740991", "9007199254740993", "-9223372036854775808", "9223372036854775808", "0.5"]
+EXACT = [*LARGE[:2], "0.5"]
+HUGE = ["9" * 350, "0." + "1" * 401, "1" + "0" * 401]
+OTHER = ["007", "00", "+5", "0x10", "nan", "inf", "true", "TRUE", " False", "fal\u017fe", "null", "NA", "x", "é"]
+SIGNS = ['"', "a,b", 'say "x"', "two\nlines", "two\r\nlines", "", "-", "'", "a\rb", "\0"]
+TIMES = [
+    "2024-01-01T00:00:01Z",
+    "2024-02-29T00:00:01.500000Z",
+    "2024-02-30T00:00:01Z",
+    "2024-01-01T00:00:01.000000Z",
+    "2024-01-01 00:00:01",
+    "0000-01-01T00:00:00Z",
+    "0001-01-01T00:00:00Z",
+    "9999-12-31T23:59:59.999999Z",
+    "2024-01-01T24:00:00Z",
+    "2024-01-01T00:00:60Z",
+]
+
+
+def quoted(cell: str) -> str:
+    return '"' + cell.replace('"', '""') + '"'
+
+
+def as_written(cell: str, always: bool) -> str:
+    return quoted(cell) if always or any(sign in cell for sign in '",\r\n') else cell
+
+
+@st.composite
+def columns_of_cells(draw: st.DrawFn, count: int) -> list[str]:
+    """Mostly cells of one sort, as in real columns, and some that are not."""
+    usual = draw(st.sampled_from([PLAIN, NUMBERS, LARGE, EXACT, OTHER, ["true", "false"], ["x", "7", "y"], [""]]))
+    odd = st.sampled_from([*NUMBERS, *LARGE, *HUGE, *OTHER, *SIGNS])
+    cell = st.one_of(*[st.sampled_from(usual)] * draw(st.sampled_from([1, 4, 40])), odd, st.just(""))
+    return draw(st.lists(cell if draw(st.booleans()) else st.sampled_from(usual), min_size=count, max_size=count))
+
+
+@st.composite
+def csv_texts(draw: st.DrawFn) -> str:
+    """A file of times, types and two more columns; often all is well with it, and sometimes not."""
+    count = draw(st.integers(0, 12))
+
+    def cells(*choices: list[str]) -> list[str]:
+        return draw(st.lists(st.sampled_from(draw(st.sampled_from(choices))), min_size=count, max_size=count))
+
+    table = {
+        "type": cells(["A"], ["A", "B"], ["A", "B", " A", "1"], [""], ["A", ""]),
+        "ts": cells(PLAIN, PLAIN, PLAIN, NUMBERS, LARGE, TIMES[:2], TIMES, [*PLAIN, ""]),
+        "x": draw(columns_of_cells(count)),
+        draw(st.sampled_from(["y", "y.z", "", "a b", "ÿ", "x"])): draw(columns_of_cells(count)),
+    }
+    names = draw(st.permutations(list(table)))
+    names = names[: draw(st.sampled_from([4, 4, 4, 3, 2]))]
+    always = draw(st.booleans())
+    rows = [names, *zip(*(table[name] for name in names), strict=True)]
+    written = [[as_written(cell, always) for cell in row] for row in rows]
+    if draw(st.integers(0, 5)) == 0:
+        oddly = draw(st.sampled_from(['"2"3', '2"3"', 'a""b', '"a""b"', '"a" ', ' "a"', '"', '""""', '"a"",b"']))
+        draw(st.sampled_from(written))[draw(st.integers(0, len(names) - 1))] = oddly
+    lines = [",".join(row) for row in written]
+    if draw(st.integers(0, 5)) == 0:
+        oddities = ["", "  ", "1,2", '1,"2"3', '1,2"3"', 'A,1,2",3', 'A,"1,2,3', '"A"",1,2,3"', "A,1,2,3,4", "\t", '""']
+        lines.insert(draw(st.integers(0, len(lines))), draw(st.sampled_from(oddities)))
+    end = draw(st.sampled_from(["\n", "\r\n"]))
+    return draw(st.sampled_from(["", BOM])) + end.join(lines) + draw(st.sampled_from([end, "", end * 2]))
+
+
+@settings(max_examples=1000)
+@given(csv_texts(), st.sampled_from([None, "T"]))
+@example("type,ts,x\nA,1,\nB,2,7\n", None)
+@example('type,ts,x\nA,1,"say ""x"""\nA,2,""""\nA,3,""\n', None)
+@example("type,ts\nA,-9223372036854775808\n", None)
+def test_what_is_read_as_columns_is_what_the_row_reader_reads(
+    tmp_path_factory: pytest.TempPathFactory, text: str, given_type: str | None
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.csv"
+    file.write_bytes(text.encode())
+    table = csv_columns(file, Columns(), given_type)
+    if table is not None:
+        require_same(table, read_by_rows(file, given_type), given_type)
+
+
+# --- what is accepted, and what is not --------------------------------------------------------------------------------
+
+
+def column_types(file: Path, content: str | bytes, given_type: str | None = None) -> dict[str, str] | None:
+    """The columns that are read, having been held against the row reader."""
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    table = csv_columns(file, Columns(), given_type)
+    if table is None:
+        return None
+    require_same(table, read_by_rows(file, given_type), given_type)
+    return {field.name: str(field.type) for field in table.schema}
+
+
+ONE = {"type": "string", "ts": "int64", "x": "int64"}
+
+ACCEPTED = {
+    "whole numbers": ("type,ts,x\nA,1,5\nB,2,-9223372036854775807\n", ONE),
+    "quoted cells": ('"type","ts","x"\n"A","1","5"\n', ONE),
+    "blanks around numbers": ("type,ts,x\nA, 1,5 \n", ONE),
+    "lines that end in CR LF": ("type,ts,x\r\nA,1,5\r\n", ONE),
+    "no end of the last line": ("type,ts,x\nA,1,5", ONE),
+    "empty lines": ("type,ts,x\n\nA,1,5\n\n\nA,2,6\n\n", ONE),
+    "a byte order mark": (BOM + '"type",ts,x\nA,1,5\n', ONE),
+    "nulls": ("type,ts,x\nA,1,\nA,2,5\n", ONE),
+    "a column that a type lacks": ("type,ts,x\nA,1,\nB,2,5\n", ONE),
+    "rows out of order": ("type,ts,x\nA,9,1\nB,2,2\nA,2,3\n", ONE),
+    "broken numbers": ("type,ts,x\nA,1,5.\nA,2,.5\nA,3,-1e3\n", {**ONE, "x": "double"}),
+    "whole and broken numbers": ("type,ts,x\nA,1,5\nB,2,0.5\n", {**ONE, "x": "double"}),
+    "booleans": ("type,ts,x\nA,1,true\nA,2,FALSE\nA,3, True\n", {**ONE, "x": "bool"}),
+    "text": ("type,ts,x\nA,1,red\nA,2, 7\nA,3,true\n", {**ONE, "x": "string"}),
+    "text with commas, quotes and lines": ('type,ts,x\nA,1,"a,b ""c""\r\nd"\n', {**ONE, "x": "string"}),
+    "names that look like numbers": ("type,ts,x\nA,1,007\nA,2,12\nA,3,13\nA,4,14\n", {**ONE, "x": "string"}),
+    "long numbers among names": (f"type,ts,x\nA,1,{'9' * 30}\nA,2,ab\n", {**ONE, "x": "string"}),
+    "blanks of other sorts": ("type,ts,x\nA,1,\x1f5\nA,2,\u30006\n", ONE),
+    "a long s, which is no s": ("type,ts,x\nA,1,fal\u017fe\n", {**ONE, "x": "string"}),
+    "an empty column": ("type,ts,x\nA,1,\nB,2,\n", {**ONE, "x": "null"}),
+    "no type column": ("ts,x\n1,5\n", {"ts": "int64", "x": "int64"}),
+    "an empty type column": ("type,ts,x\n,1,5\n,2,6\n", {**ONE, "type": "null"}),
+    "timestamps as they are shown": (
+        "type,ts,x\nA,2024-01-01T00:00:01Z,1\nA,2024-02-29T23:59:59.000001Z,2\n",
+        {**ONE, "ts": "timestamp[us, tz=UTC]"},
+    ),
+}
+
+
+@pytest.mark.parametrize("sort", ACCEPTED)
+def test_accepted(tmp_path: Path, sort: str) -> None:
+    content, types = ACCEPTED[sort]
+    assert column_types(tmp_path / "e.csv", content) == types
+
+
+def test_a_type_that_is_given_leaves_the_type_column_a_column(tmp_path: Path) -> None:
+    assert column_types(tmp_path / "e.csv", "type,ts\n1,1\n,2\n", "T") == {"type": "int64", "ts": "int64"}
+
+
+REFUSED = {
+    "no rows": "type,ts,x\n",
+    "no file content": "",
+    "no header": "\ntype,ts,x\nA,1,2\n",
+    "no time column": "type,t\nA,1\n",
+    "two columns of one name": "type,ts,ts\nA,1,1\n",
+    "a cell too few": "type,ts,x\nA,1\n",
+    "a cell too many": "type,ts,x\nA,1,2,3\n",
+    "a line of blanks": "type,ts,x\nA,1,2\n  \n",
+    "text after a closing quote": 'type,ts,x\nA,1,"ab"c\n',
+    "a quote inside a cell": 'type,ts,x\nA,1,a"b"\n',
+    "a quote that is not closed": 'type,ts,x\nA,1,"a\nA,2,b\n',
+    "doubled quotes in a cell without": 'type,ts,x\nA,1,a""b\n',
+    "a lone CR": "type,ts,x\nA,1,a\rb\n",
+    "a NUL": "type,ts,x\nA,1,a\0b\n",
+    "no UTF-8": b"type,ts,x\nA,1,\xff\n",
+    "no UTF-8 in the header": b"type,ts,\xff\nA,1,2\n",
+    "a cell longer than Python's csv reads": f"type,ts,x\nA,1,{'a' * (csv.field_size_limit() + 1)}\n",
+    "a row longer than a block": f"type,ts,x\nA,1,{'a,' * (1 << 22)}\n",
+    "a row without a time": "type,ts,x\nA,1,2\nA,,2\n",
+    "a row without a type": "type,ts,x\nA,1,2\n,2,2\n",
+    "a time that is no time": "type,ts,x\nA,1,2\nA,soon,2\n",
+    "a time written as a float": "type,ts,x\nA,1e3,2\n",
+    "a time with leading zeros": "type,ts,x\nA,007,2\n",
+    "a time beyond 64 bits": "type,ts,x\nA,9223372036854775808,2\n",
+    "the lowest number as a time": "type,ts,x\nA,-9223372036854775808,2\n",
+    "timestamps shown in another form": "type,ts,x\nA,2024-01-01 00:00:01,2\n",
+    "timestamps with a fraction that is not shown": "type,ts,x\nA,2024-01-01T00:00:01.000000Z,2\n",
+    "timestamps of a year that is none": "type,ts,x\nA,0000-01-01T00:00:01Z,2\n",
+    "a day that is none": "type,ts,x\nA,2024-02-30T00:00:01Z,2\n",
+    "timestamps and integers": "type,ts,x\nA,2024-01-01T00:00:01Z,2\nA,5,2\n",
+    "a cell that does not fit": "type,ts,x\nA,1,1\nA,2,2\nA,3,3\nA,4,four\n",
+    "numbers in one type and text in another": "type,ts,x\nA,1,1\nB,2,one\nB,3,two\nB,4,three\nB,5,four\n",
+    "booleans in one type and text in another": "type,ts,x\nA,1,true\nB,2,one\nB,3,two\nB,4,three\nB,5,four\n",
+    "booleans and a name": "type,ts,x\nA,1,true\nA,2,true\nA,3,true\nA,4,maybe\n",
+    "whole numbers that are no floats": "type,ts,x\nA,1,9007199254740993\nA,2,0.5\n",
+    "whole numbers beyond 64 bits": "type,ts,x\nA,1,9223372036854775808\n",
+    "a number that is not finite": "type,ts,x\nA,1,1e999\nA,2,1\n",
+    "a number too long to be one": f"type,ts,x\nA,1,0.{'1' * 400}\n",
+    "a zero below zero": "type,ts,x\nA,1,-0\n",
+}
+
+
+@pytest.mark.parametrize("sort", REFUSED)
+def test_refused(tmp_path: Path, sort: str) -> None:
+    assert column_types(tmp_path / "e.csv", REFUSED[sort]) is None
+
+
+def test_a_file_that_is_not_there_is_left_to_the_row_reader(tmp_path: Path) -> None:
+    assert csv_columns(tmp_path / "none.csv", Columns(), None) is None
+
+
+def test_the_time_cannot_be_the_type(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("ts,x\n1,2\n")
+    assert csv_columns(tmp_path / "e.csv", Columns("ts", "ts"), None) is None
+    assert csv_columns(tmp_path / "e.csv", Columns("ts", "ts"), "T") is not None
+
+
+# --- from the command line --------------------------------------------------------------------------------------------
+
+
+SEQ = "EVENT SEQ(A x, B y) WITHIN 100 units"
+ANY = "PATTERN T1;T2 WITHIN 9 units"
+SOME = "type,ts,id,x,note\nA,1,7,2.5,red\nB,2,7,3,\nA,3,8,1,blue\nB,3,8,4.5,\nB,9,7,1,\n"
+MORE = SOME.replace(",7", ",70")
+EMPTY = "type,ts,id,x\nA,1,7,\nB,2,7,\n"
+MOMENTS = "type,ts,id\nA,2024-01-01T00:00:01Z,1\nB,2024-01-01T00:00:01.500000Z,1\nB,2024-01-01T00:00:03Z,1\n"
+WHOLE, BROKEN = "type,ts,x\nA,1,2\n", "type,ts,x\nB,2,2.5\n"
+LARGER = "type,ts,x\nA,1,9007199254740993\n"
+AS, BS = "ts,id,x\n1,7,2\n4,8,3\n", "ts,id,y\n2,7,2\n5,8,3\n"
+
+AS_COLUMNS = {
+    "whole events": Case(SEQ, {"a.csv": SOME}),
+    "a key and a predicate": Case("EVENT SEQ(A x, B y) WHERE [id] AND x.x < y.x WITHIN 100 units", {"a.csv": SOME}),
+    "returned columns": Case(
+        "PATTERN A;B+ WHERE A.id = B.id WITHIN 9 units RETURN A.note AS note, sum(B.x) AS total, A.ts", {"a.csv": SOME}
+    ),
+    "text": Case("EVENT SEQ(A x, B y) WHERE x.note = 'red' WITHIN 100 units", {"a.csv": SOME}),
+    "booleans": Case(
+        "EVENT SEQ(A x, B y) WHERE x.b = true WITHIN 9 units", {"a.csv": "type,ts,b\nA,1,TRUE\nB,2,false\n"}
+    ),
+    "a type that is not there": Case("EVENT SEQ(A x, C y) WITHIN 100 units", {"a.csv": SOME}, finds=False),
+    "quotes and lines": Case(SEQ, {"a.csv": 'type,ts,n\r\nA,1,"a ""b"",\r\nc"\r\n"B",2,""\r\n'}),
+    "an empty column": Case(SEQ, {"a.csv": EMPTY}),
+    "a predicate on an empty column": Case(
+        "EVENT SEQ(A x, B y) WHERE x.x = 5 WITHIN 9 units", {"a.csv": EMPTY}, finds=False
+    ),
+    "an empty column as a key": Case("EVENT SEQ(A x, B y) WHERE [x] WITHIN 9 units", {"a.csv": EMPTY}, finds=False),
+    "an empty column returned": Case("PATTERN A;B+ WITHIN 9 units RETURN A.x AS x, max(B.x) AS m", {"a.csv": EMPTY}),
+    "out of order": Case(SEQ, {"a.csv": "type,ts,i\nB,5,1\nA,2,2\nB,2,3\nA,1,4\n"}),
+    "odd names": Case(SEQ, {"a.csv": 'type,ts,"",a b,"c,d",e.f,e\nA,1,2,3,4,5,\nB,2,1,,9,6,7\n'}),
+    "a dotted name": Case(
+        "EVENT SEQ(A x, B y) WHERE x.at.x < y.at.x WITHIN 9 units", {"a.csv": "type,ts,at.x\nA,1,2\nB,2,3\n"}
+    ),
+    "timestamps": Case("EVENT SEQ(A x, B y) WHERE [id] WITHIN 1 second", {"a.csv": MOMENTS}),
+    "timestamps returned": Case(
+        "PATTERN A;B+ WITHIN 5 seconds RETURN A.ts, max(B.ts) AS last, max(B.ts) - A.ts AS took", {"a.csv": MOMENTS}
+    ),
+    "other columns for type and time": Case(
+        SEQ, {"a.csv": "k,t,ts,type\nA,1,x,9\nB,2,y,8\n"}, options=("--type-column", "k", "--time-column", "t")
+    ),
+    "events without a type": Case("PATTERN T1;T2 WHERE T1.x < T2.x WITHIN 9 units", {"a.csv": "ts,x\n1,2\n2,3\n"}),
+    "an empty type column": Case(ANY, {"a.csv": "type,ts,x\n,1,2\n,2,3\n"}),
+    "types that are given": Case(SEQ, {"a.csv": AS, "b.csv": BS}, ("A=a.csv", "B=b.csv")),
+    "a given type beside a type column": Case(SEQ, {"a.csv": SOME}, ("A=a.csv", "B=a.csv")),
+    "any of the types that are given": Case(ANY, {"a.csv": AS, "b.csv": AS}, ("A=a.csv", "B=b.csv")),
+    "a directory": Case(SEQ, {"d/1.csv": SOME, "d/2.csv": MORE}, ("d",)),
+    "other numbers in another file": Case(SEQ, {"a.csv": WHOLE, "b.csv": BROKEN}, ("a.csv", "b.csv")),
+    "other columns for another type": Case(SEQ, {"d/1.csv": WHOLE, "d/2.csv": "type,ts,y\nB,2,2.5\n"}, ("d",)),
+    "an empty column for another type": Case(
+        SEQ, {"d/1.csv": "type,ts,x\nA,1,\n", "d/2.csv": "type,ts\nB,2\n"}, ("d",)
+    ),
+    "beside Parquet": Case(SEQ, {"a.csv": SOME, "b.parquet": MORE}, ("a.csv", "b.parquet")),
+    "a directory with Parquet": Case(SEQ, {"d/a.csv": SOME, "d/b.parquet": MORE}, ("d",)),
+}
+
+BY_ROWS = {
+    "JSON Lines too": Case(SEQ, {"a.csv": SOME, "b.jsonl": '{"type": "B", "ts": 7}\n'}, ("a.csv", "b.jsonl")),
+    "a reject": Case(SEQ, {"a.csv": SOME + "A,soon,1,2,red\n"}),
+    "times of two kinds in one input": Case(SEQ, {"d/1.csv": SOME, "d/2.csv": MOMENTS}, ("d",)),
+    "times of two kinds": Case(SEQ, {"a.csv": SOME, "b.csv": MOMENTS}, ("a.csv", "b.csv"), finds=False),
+    "types in some files": Case(SEQ, {"d/1.csv": SOME, "d/2.csv": "ts,x\n1,2\n"}, ("d",)),
+    "text in another file": Case(SEQ, {"a.csv": WHOLE, "b.csv": BROKEN.replace("2.5", "two")}, ("a.csv", "b.csv")),
+    "numbers that are no floats": Case(SEQ, {"a.csv": LARGER, "b.csv": BROKEN}, ("a.csv", "b.csv")),
+    "numbers that are no floats, in Parquet": Case(SEQ, {"a.parquet": LARGER, "b.csv": BROKEN}, ("a.parquet", "b.csv")),
+    "other columns for the same type": Case(SEQ, {"d/1.csv": SOME, "d/2.csv": "type,ts,y\nA,2,2.5\n"}, ("d",)),
+    "a column that a type has in one input": Case(
+        SEQ, {"a.csv": "type,ts,x\nA,1,\nB,2,5\n", "b.csv": "type,ts,x\nA,3,4\nB,4,5\n"}, ("a.csv", "b.csv")
+    ),
+    "any of several types that are given": Case(ANY, {"a.csv": AS, "b.csv": BS}, ("A=a.csv", "B=b.csv")),
+}
+
+
+@pytest.mark.parametrize("sort", [*AS_COLUMNS, *BY_ROWS])
+def test_the_local_backend_answers_as_the_reference_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sort: str
+) -> None:
+    case = AS_COLUMNS[sort] if sort in AS_COLUMNS else BY_ROWS[sort]
+    assert is_by_columns("local", case, tmp_path, monkeypatch) == (sort in AS_COLUMNS)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("sort", AS_COLUMNS)
+def test_spark_answers_as_the_reference_does(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sort: str
+) -> None:
+    assert is_by_columns("spark", AS_COLUMNS[sort], tmp_path, monkeypatch)
+
+
+def test_types_that_a_query_declares_are_for_the_row_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columnar_job, "LEAST_TEXT", 0)
+    (tmp_path / "a.csv").write_text(SOME)
+    query, inputs = parse(SEQ), [Input(str(tmp_path / "a.csv"))]
+
+    def job(*sources: SourceStream) -> ColumnJob | None:
+        return columnar_job.columnar_job(QueryText(SEQ), replace(query, inputs=sources), inputs, Settings("local"))
+
+    assert job() is not None
+    monkeypatch.setattr(columnar_job, "text_file", lambda *_: pytest.fail("the file was read"))
+    assert job(SourceStream("A", (("id", Type.STRING),))) is None
+
+
+def test_small_files_show_numbers_as_they_are_written(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("type,ts,x\nA,1,5\nB,2,0.5\n")
+    found = cepheid("run", "--query", SEQ, "--input", tmp_path / "a.csv", "--backend", "local")
+    assert '"x": 5}' in found.stdout

@@ -1,0 +1,249 @@
+"""Large files of JSON Lines as columns: whatever is read so is what the row reader makes of the same file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from text_harness import Case, is_by_columns, read_by_rows
+
+from cepheid.io.files import Loaded
+from cepheid.io.json_columns import JsonTable, json_columns
+from cepheid.io.source import Columns
+
+# --- the same as the row reader ---------------------------------------------------------------------------------------
+
+
+def require_same(found: JsonTable, loaded: Loaded | None, given_type: str | None) -> None:
+    """The table's rows are the events, with every value as it is; whole numbers may have become floats."""
+    table = found.rows
+    assert loaded is not None and loaded.rejects == [] and loaded.rows == len(loaded.events) == table.num_rows
+    has_types = given_type is None and "type" in table.column_names and not pa.types.is_null(table["type"].type)
+    is_timestamp = pa.types.is_timestamp(table["ts"].type)
+    assert loaded.clock.is_timestamp == is_timestamp
+    rows: list[dict[str, Any]] = sorted(table.to_pylist(), key=lambda row: row["ts"])
+    for row, event in zip(rows, loaded.events, strict=True):
+        assert event.type == (given_type or (row["type"] if has_types else ""))
+        if is_timestamp:
+            row["ts"] = row["ts"].replace(tzinfo=None).isoformat() + "Z"
+        if found.omits_nulls:
+            row = {name: value for name, value in row.items() if value is not None}
+        assert row == event.row
+        for name, value in event.row.items():
+            assert type(row[name]) is type(value) or (type(row[name]), type(value)) == (float, int)
+            assert str(row[name]) == str(value) or type(value) is int
+    if not found.omits_nulls:  # where a null would be taken for an attribute that the type lacks
+        for kind, attributes in loaded.schema.types.items():
+            mine = [event for event in loaded.events if event.type == kind]
+            full = [n for n in attributes if any(event.attributes[n] is not None for event in mine)]
+            assert full == list(attributes) or not has_types
+
+
+WHOLE = ["1", "2", "-3", "0", "40"]
+BROKEN = ["0.5", "1e3", "-2.5E-1", "5", "1.0", "1e-999"]
+ODD_NUMBERS = [
+    "-0",
+    "-0.0",
+    "9007199254740993",
+    "9223372036854775808",
+    "-9223372036854775808",
+    "1e999",
+    "NaN",
+    "01",
+    "1.",
+]
+TEXTS = ['"x"', '"é"', '""', '"say \\"y\\":"', '"\\u0000"', '"\\ud83d\\ude00"', '": null"', '"2024-01-01"', '"a\\/b"']
+MOMENTS = ['"2024-01-01T00:00:01Z"', '"2024-02-29T00:00:01.500000Z"', '"2024-01-01T00:00:02Z"']
+ODD = [*ODD_NUMBERS, '"\\ud800"', '"a\tb"', "[1]", '{"z": 1}', "{}", "tru", '"', "Infinity"]
+SORTS = [WHOLE, WHOLE, BROKEN, TEXTS, MOMENTS, ["true", "false"], ["null"], [*WHOLE, "null"], [*TEXTS, "null"]]
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> str:
+    """Objects with times, types and two more attributes; often all is well with them, and sometimes not."""
+    values = {
+        '"type"': draw(st.sampled_from([['"A"'], ['"A"', '"B"'], ['"A"', '""'], ['"A"', "1"], ["null"]])),
+        '"ts"': draw(st.sampled_from([WHOLE, WHOLE, WHOLE, MOMENTS, BROKEN, [*WHOLE, "null"]])),
+        draw(st.sampled_from(['"x"', '"x y"', '"x.y"', '"\\u0078"', '"ÿ"'])): draw(st.sampled_from(SORTS)),
+        '"y"': draw(st.sampled_from(SORTS)),
+    }
+    is_odd, may_lack = draw(st.integers(0, 5)) == 0, draw(st.booleans())
+    written = []
+    for _ in range(draw(st.integers(0, 8))):
+        row = [(name, draw(st.sampled_from(choices))) for name, choices in values.items()]
+        if may_lack and draw(st.booleans()):
+            del row[draw(st.integers(0, 3) if is_odd else st.integers(2, 3))]
+        if is_odd and draw(st.booleans()):
+            name, _ = draw(st.sampled_from(row))
+            row.append((draw(st.sampled_from([name, '"z"'])), draw(st.sampled_from(ODD))))
+        comma, colon = draw(st.sampled_from([(", ", ": "), (",", ":"), (" ,", " : ")]))
+        written.append("{" + comma.join(f"{name}{colon}{value}" for name, value in row) + "}")
+    if draw(st.integers(0, 5)) == 0:
+        oddities = [
+            "",
+            " ",
+            "[]",
+            '{"ts": 1}{"ts": 2}',
+            '{"ts":\n1}',
+            ' {"ts": 1}',
+            '{"ts": 1} ',
+            "{",
+            '{"a": {"b": 1}',
+            "}",
+        ]
+        written.insert(draw(st.integers(0, len(written))), draw(st.sampled_from(oddities)))
+    end = draw(st.sampled_from(["\n", "\r\n"]))
+    return draw(st.sampled_from(["", "\ufeff"])) + end.join(written) + draw(st.sampled_from([end, "", end * 2]))
+
+
+@settings(max_examples=1000, deadline=None)
+@given(lines(), st.sampled_from([None, "T"]))
+@example('{"type": "A", "ts": 1, "x": null}\n{"type": "B", "ts": 2, "x": 5}\n', None)
+@example('{"ts": 1}{"ts": 2}\n{"ts":\n3}\n', None)
+def test_what_is_read_as_columns_is_what_the_row_reader_reads(
+    tmp_path_factory: pytest.TempPathFactory, text: str, given_type: str | None
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.jsonl"
+    file.write_bytes(text.encode())
+    found = json_columns(file, Columns(), given_type)
+    if found is not None:
+        require_same(found, read_by_rows(file, given_type), given_type)
+
+
+# --- what is accepted, and what is not --------------------------------------------------------------------------------
+
+ACCEPTED = {
+    "whole numbers": '{"type": "A", "ts": 1, "x": 5}\n{"type": "B", "ts": 2, "x": 6}\n',
+    "attributes that some events lack": '{"type": "A", "ts": 1, "x": 5}\n{"type": "A", "ts": 2}\n',
+    "nulls": '{"type": "A", "ts": 1, "x": 5}\n{"type": "A", "ts": 2, "x": null}\n',
+    "whole and broken numbers": '{"type": "A", "ts": 1, "x": 5}\n{"type": "A", "ts": 2, "x": 0.5}\n',
+    "text that looks like times": '{"type": "A", "ts": 1, "x": "2024-01-01"}\n',
+    "timestamps": '{"type": "A", "ts": "2024-01-01T00:00:01Z"}\n',
+    "booleans": '{"type": "A", "ts": 1, "x": true}\n',
+    "no types": '{"ts": 1}\n{"ts": 2}\n',
+    "other orders": '{"type": "A", "ts": 1}\n{"ts": 0, "type": "A"}\n',
+    "a byte order mark and CR LF": '\ufeff{"type": "A", "ts": 1}\r\n{"type": "A", "ts": 2}\r\n',
+}
+REFUSED = {
+    "nothing": "",
+    "an array": '[{"type": "A", "ts": 1}]',
+    "a line that is no object": '{"type": "A", "ts": 1}\n7\n',
+    "two objects in a line": '{"type": "A", "ts": 1}{"type": "A", "ts": 2}\n',
+    "an object in two lines": '{"type": "A",\n"ts": 1}\n',
+    "as many lines as objects, by chance": '{"ts": 1}{"ts": 2}\n{"ts":\n3}\n',
+    "an empty line": '{"type": "A", "ts": 1}\n\n{"type": "A", "ts": 2}\n',
+    "a key twice": '{"type": "A", "ts": 1, "ts": 2}\n',
+    "no time": '{"type": "A", "ts": 1}\n{"type": "A"}\n',
+    "a time that is no whole number": '{"type": "A", "ts": 1.5}\n',
+    "times of two kinds": '{"type": "A", "ts": 1}\n{"type": "A", "ts": "2024-01-01T00:00:01Z"}\n',
+    "a type that is missing": '{"type": "A", "ts": 1}\n{"ts": 2}\n',
+    "an empty type": '{"type": "A", "ts": 1}\n{"type": "", "ts": 2}\n',
+    "a type that is a number": '{"type": 1, "ts": 1}\n',
+    "values of two kinds": '{"type": "A", "ts": 1, "x": 1}\n{"type": "A", "ts": 2, "x": "1"}\n',
+    "a nested value": '{"type": "A", "ts": 1, "x": {"y": 1}}\n',
+    "a list": '{"type": "A", "ts": 1, "x": [1]}\n',
+    "numbers that are no floats": '{"type": "A", "ts": 1, "x": 9007199254740993}\n{"type": "A", "ts": 2, "x": 0.5}\n',
+    "a number of more than 64 bits": '{"type": "A", "ts": 1, "x": 99999999999999999999}\n',
+    "a zero below zero": '{"type": "A", "ts": 1, "x": -0}\n{"type": "A", "ts": 2, "x": 0.5}\n',
+    "what is not a number": '{"type": "A", "ts": 1, "x": NaN}\n',
+    "half a character": '{"type": "A", "ts": 1, "x": "\\ud800"}\n',
+    "nulls and missing ones": '{"type": "A", "ts": 1, "x": null}\n{"ts": 2, "type": "A"}\n'
+    '{"ts": 3, "x": 1, "type": "A"}\n',
+    "nulls in all events of a type": '{"type": "A", "ts": 1, "x": null}\n{"type": "B", "ts": 2, "x": 1}\n',
+}
+
+
+@pytest.mark.parametrize("sort", ACCEPTED)
+def test_accepted(tmp_path: Path, sort: str) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(ACCEPTED[sort].encode())
+    found = json_columns(file, Columns(), None)
+    assert found is not None
+    require_same(found, read_by_rows(file, None), None)
+    assert found.omits_nulls == (sort == "attributes that some events lack")
+    lines_read = ACCEPTED[sort].removeprefix("\ufeff").splitlines()
+    assert found.rows.column_names == list(dict.fromkeys(name for line in lines_read for name in json.loads(line)))
+
+
+@pytest.mark.parametrize("sort", REFUSED)
+def test_refused(tmp_path: Path, sort: str) -> None:
+    (tmp_path / "a.jsonl").write_bytes(REFUSED[sort].encode())
+    assert json_columns(tmp_path / "a.jsonl", Columns(), None) is None
+
+
+def test_what_cannot_be_read_is_left_to_the_row_reader(tmp_path: Path) -> None:
+    assert json_columns(tmp_path / "none.jsonl", Columns(), None) is None
+    (tmp_path / "a.jsonl").write_bytes(b'{"type": "A", "ts": 1, "x": "\xff"}\n')
+    assert json_columns(tmp_path / "a.jsonl", Columns(), None) is None
+
+
+# --- from the command line --------------------------------------------------------------------------------------------
+
+
+def written(*events: dict[str, Any]) -> str:
+    return "".join(json.dumps(event) + "\n" for event in events)
+
+
+SEQ, ANY = "EVENT SEQ(A x, B y) WITHIN 100 units", "PATTERN T1;T2 WITHIN 9 units"
+LACKING = written(
+    {"type": "A", "ts": 1, "id": 7, "note": "red"},
+    {"type": "B", "ts": 2, "id": 7, "v": 2.5},
+    {"type": "B", "ts": 3, "v": 4},
+    {"type": "A", "ts": 4, "id": 7},
+    {"type": "B", "ts": 5, "id": 7, "v": 3},
+)
+NULLS = written({"type": "A", "ts": 1, "x": None}, {"type": "A", "ts": 2, "x": 3}, {"type": "B", "ts": 3, "x": 4})
+FULL = written({"type": "A", "ts": 1, "x": 5}, {"type": "B", "ts": 2, "x": 3})
+
+AS_COLUMNS = {
+    "attributes that some events lack": Case(SEQ, {"a.jsonl": LACKING}, ("a.jsonl",)),
+    "a key that some events lack": Case(
+        "EVENT SEQ(A x, B y) WHERE [id] AND y.v > 2 WITHIN 100 units", {"a.jsonl": LACKING}, ("a.jsonl",)
+    ),
+    "an attribute that a type lacks": Case(
+        "EVENT SEQ(A x, ANY(A, B) y) WHERE y.note = 'red' OR y.v > 3 WITHIN 100 units",
+        {"a.jsonl": LACKING},
+        ("a.jsonl",),
+    ),
+    "returned columns": Case(
+        "PATTERN A;B+ WITHIN 9 units RETURN A.note AS note, sum(B.v) AS total, A", {"a.jsonl": LACKING}, ("a.jsonl",)
+    ),
+    "nulls": Case(SEQ, {"a.jsonl": NULLS}, ("a.jsonl",)),
+    "a directory": Case(SEQ, {"d/1.jsonl": LACKING, "d/2.jsonl": LACKING.replace("7", "8")}, ("d",)),
+    "events without a type": Case(ANY, {"a.jsonl": written({"ts": 1, "x": 2}, {"ts": 2})}, ("a.jsonl",)),
+    "types that are given": Case(SEQ, {"a.jsonl": LACKING, "b.jsonl": LACKING}, ("A=a.jsonl", "B=b.jsonl")),
+    "any of the types that are given": Case(ANY, {"a.jsonl": LACKING, "b.jsonl": FULL}, ("A=a.jsonl", "B=b.jsonl")),
+    "beside CSV": Case(SEQ, {"a.jsonl": FULL, "b.csv": "type,ts,x\nA,3,4\nB,4,5\n"}, ("a.jsonl", "b.csv")),
+}
+BY_ROWS = {
+    "nulls beside missing attributes": Case(SEQ, {"a.jsonl": LACKING, "b.jsonl": NULLS}, ("a.jsonl", "b.jsonl")),
+    "empty cells beside missing attributes": Case(
+        SEQ, {"a.jsonl": LACKING, "b.csv": "type,ts,x\nA,1,\nA,3,4\nB,4,5\n"}, ("a.jsonl", "b.csv")
+    ),
+    "other columns for the same type": Case(
+        SEQ, {"a.jsonl": FULL, "b.jsonl": FULL.replace("x", "y")}, ("a.jsonl", "b.jsonl")
+    ),
+    "a reject": Case(SEQ, {"a.jsonl": LACKING + "{}\n"}, ("a.jsonl",)),
+}
+
+
+@pytest.mark.parametrize("sort", [*AS_COLUMNS, *BY_ROWS])
+def test_the_local_backend_answers_as_the_reference_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sort: str
+) -> None:
+    case = AS_COLUMNS[sort] if sort in AS_COLUMNS else BY_ROWS[sort]
+    assert is_by_columns("local", case, tmp_path, monkeypatch) == (sort in AS_COLUMNS)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("sort", AS_COLUMNS)
+def test_spark_answers_as_the_reference_does(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sort: str
+) -> None:
+    assert is_by_columns("spark", AS_COLUMNS[sort], tmp_path, monkeypatch)

@@ -1,0 +1,204 @@
+"""The tree evaluator is held to the oracle in every legal shape of plan, however the stream is cut."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from golden_cases import Case, all_cases
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from kernel_harness import Stream, bound, by_kernel, by_oracle, kernel_of, stream_of
+from strategies import Stream as DrawnStream
+from strategies import sase_queries, zstream_queries
+from strategies import streams as drawn_streams
+
+from cepheid.codegen.compile import interpreted
+from cepheid.errors import CepheidError
+from cepheid.kernels.tree import evaluator as tree
+from cepheid.optimize.alternatives import alternatives
+from cepheid.optimize.search import Search, Situation
+from cepheid.pattern import Conj, Disj, EventClass, Pattern, Query, Seq
+from cepheid.physical import ConNode, DisNode, LeafBuffer, Plan, SeqNode, TreeNode, TreePlan
+from cepheid.runtime.kernel import Kernel
+
+_EXAMPLES = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+_MANY = settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))
+_NODES = {Seq: SeqNode, Conj: ConNode, Disj: DisNode}
+
+
+def drawn_shape(data: st.DataObject, operands: Pattern) -> TreeNode:
+    """Any order of joining neighbours; the operands of a conjunction in any order too."""
+    if isinstance(operands, EventClass):
+        return LeafBuffer(operands.var)
+    assert isinstance(operands, Seq | Conj | Disj)
+    items = [drawn_shape(data, item) for item in operands.items]
+    if isinstance(operands, Conj):
+        items = data.draw(st.permutations(items))
+    while len(items) > 1:
+        at = data.draw(st.integers(0, len(items) - 2))
+        items[at : at + 2] = [_NODES[type(operands)](items[at], items[at + 1])]
+    return items[0]
+
+
+def drawn_plan(data: st.DataObject, query: Query, plan: Plan) -> TreePlan:
+    """Any legal plan: any shape, each negation and closure pushed down or not where it can be."""
+    situation = Situation(query, plan.predicates, {}, plan.window)
+    trees = []
+    for alternative in alternatives(query.pattern):
+        narrowing = situation.narrowing(alternative)
+        absences = [(a, gap) for a in alternative.absences if (gap := narrowing.absence(a))]
+        closures = [(g, gap) for g in alternative.groups if (gap := narrowing.closure(g))]
+        pushed = [item for item in absences if data.draw(st.booleans())]
+        narrowed = [item for item in closures if data.draw(st.booleans())]
+        search = Search(situation.model(alternative), alternative, pushed, narrowed)
+        trees.append(search.complete(drawn_shape(data, alternative.operands)))
+    return TreePlan(tuple(trees))
+
+
+def with_plan(kernel: Kernel, plan: TreePlan) -> Kernel:
+    made = tree.kernel(replace(kernel.plan, tree=plan))
+    return replace(made, function=interpreted(made.source))
+
+
+def agrees(text: str, drawn: DrawnStream, data: st.DataObject) -> None:
+    rows = [dict(event.row) for event in drawn.events]
+    stream = stream_of(rows or [{"type": "A", "ts": 0, "v": 1, "w": 1, "id": 1, "s": "p"}])
+    try:
+        query = bound(text, stream)
+        kernel = kernel_of(query, stream, evaluator="tree")
+    except CepheidError:
+        return
+    expected = by_oracle(query, stream)
+    cuts = data.draw(st.lists(st.integers(0, len(stream.events)), max_size=3))
+    assert by_kernel(kernel, stream, cuts)[0] == expected
+    plan = drawn_plan(data, kernel.plan.query, kernel.plan)
+    assert by_kernel(with_plan(kernel, plan), stream, cuts)[0] == expected, plan
+
+
+@_EXAMPLES
+@given(zstream_queries(), drawn_streams(max_events=14), st.data())
+def test_every_plan_agrees_with_the_oracle(text: str, stream: DrawnStream, data: st.DataObject) -> None:
+    agrees(text, stream, data)
+
+
+@_EXAMPLES
+@given(sase_queries(), drawn_streams(max_events=14), st.data())
+def test_sase_agrees_with_the_oracle(text: str, stream: DrawnStream, data: st.DataObject) -> None:
+    agrees(text, stream, data)
+
+
+@pytest.mark.slow
+@_MANY
+@given(zstream_queries(), drawn_streams(max_events=20), st.data())
+def test_many_plans_agree_with_the_oracle(text: str, stream: DrawnStream, data: st.DataObject) -> None:
+    agrees(text, stream, data)
+
+
+@pytest.mark.parametrize("case", [c for c in all_cases() if c.language == "zstream"], ids=lambda case: case.name)
+def test_golden_cases(case: Case) -> None:
+    if case.matches is None or case.params or "unit" in case.headers:
+        return
+    stream = stream_of([{"type": kind, "ts": time, **row} for kind, time, row in case.rows])
+    query = bound(case.query, stream)
+    expected = by_oracle(query, stream)
+    for options in ({}, {"shape": "left-deep"}, {"shape": "right-deep"}, {"negation": "top"}, {"rewrite": False}):
+        try:
+            kernel = kernel_of(query, stream, evaluator="tree", options=options)
+        except CepheidError as problem:
+            assert "partition" in str(problem.hint)
+            return
+        for cut in range(len(stream.events)):
+            assert by_kernel(kernel, stream, [cut])[0] == expected
+
+
+# --- plans by name ----------------------------------------------------------------------------------------------------
+
+STOCKS = ("IBM", "Sun", "Oracle", "Google")
+QUERY_6 = "PATTERN IBM;Sun;Oracle;Google WHERE Oracle.price > Sun.price AND Oracle.price > Google.price WITHIN 40 units"
+SHAPES = (
+    "left-deep",
+    "right-deep",
+    "bushy",
+    "[[[IBM;Sun];Oracle];Google]",
+    "[IBM;[Sun;[Oracle;Google]]]",
+    "[[IBM;Sun];[Oracle;Google]]",
+    "[IBM;[[Sun;Oracle];Google]]",
+    "[[IBM;[Sun;Oracle]];Google]",
+)
+
+
+def ticks(number: int) -> Stream:
+    """Prices that rise and fall, of the four stocks in turn (and by chance of a small generator)."""
+    rows: list[dict[str, Any]] = []
+    state = 7
+    for time in range(number):
+        state = (state * 1103515245 + 12345) % 2147483648
+        rows.append({"type": STOCKS[(state >> 8) % 4], "ts": time, "price": (state >> 16) % 100})
+    return stream_of(rows)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_forced_shapes(shape: str) -> None:
+    stream = ticks(120)
+    query = bound(QUERY_6, stream)
+    kernel = kernel_of(query, stream, evaluator="tree", options={"shape": shape})
+    assert by_kernel(kernel, stream, [30, 31, 90])[0] == by_oracle(query, stream)
+
+
+@pytest.mark.parametrize("shape", ["sideways", "[IBM;Sun]", "[[Sun;IBM];[Oracle;Google]]", "[IBM", "[IBM]", "[[" * 99])
+def test_other_shapes_are_refused(shape: str) -> None:
+    stream = ticks(12)
+    with pytest.raises(CepheidError, match="plan"):
+        kernel_of(bound(QUERY_6, stream), stream, evaluator="tree", options={"shape": shape})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        QUERY_6,
+        "PATTERN IBM;!Sun;Oracle WITHIN 40 units",
+        "PATTERN IBM;Sun+;Oracle;!Google WHERE sum(Sun.price) > 100 WITHIN 30 units",
+        "PATTERN (IBM&(Sun|Oracle));Google^2 WHERE IBM.price = Google.price WITHIN 20 units",
+        "PATTERN IBM*;(Sun|Oracle);Google* WITHIN 8 events",
+    ],
+)
+def test_compiled_as_interpreted(text: str) -> None:
+    stream = ticks(150)
+    query = bound(text, stream)
+    compiled = kernel_of(query, stream, evaluator="tree", jit=True)
+    assert by_kernel(compiled, stream, [17, 90])[0] == by_oracle(query, stream)
+
+
+# --- how much work is done --------------------------------------------------------------------------------------------
+
+
+def work(text: str, stream: Stream, **options: str) -> dict[str, int]:
+    return by_kernel(kernel_of(bound(text, stream), stream, evaluator="tree", options=options), stream)[1]
+
+
+def test_rounds_are_idle_without_a_final_event() -> None:
+    rows = [{"type": "AB"[i % 2], "ts": i} for i in range(400)]
+    assert work("PATTERN A;B;C WITHIN 50", stream_of([*rows, {"type": "C", "ts": 1000}]))["partial_matches"] == 0
+
+
+def test_a_pushed_negation_spares_pairs() -> None:
+    stream = ticks(200)
+    pushed = work("PATTERN IBM;!Sun;Oracle;Google WITHIN 60", stream, negation="pushed", shape="left-deep")
+    on_top = work("PATTERN IBM;!Sun;Oracle;Google WITHIN 60", stream, negation="top", shape="left-deep")
+    assert pushed["matches"] == on_top["matches"]
+    assert 5 * pushed["partial_matches"] < on_top["partial_matches"]
+
+
+def test_buffers_are_bounded_by_the_window() -> None:
+    short, long = (
+        work("PATTERN IBM;Sun;Oracle WITHIN 9", ticks(400)),
+        work("PATTERN IBM;Sun;Oracle WITHIN 9", ticks(800)),
+    )
+    assert long["peak_retained"] <= 1.3 * short["peak_retained"] + 400
+
+
+def test_equalities_are_looked_up() -> None:
+    rows = [{"type": "AB"[i % 2], "ts": i, "id": i // 2} for i in range(200)]
+    assert work("PATTERN A;B;A x WHERE A.id = B.id WITHIN 150", stream_of(rows))["predicates"] == 0

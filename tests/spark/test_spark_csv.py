@@ -1,0 +1,174 @@
+"""CSV files that Spark's workers read: however they are cut, every line is a row or is told about."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+import cepheid
+from cepheid.errors import InputProblem, NotAvailable
+from cepheid.spark import csv
+from cepheid.spark.csv import CsvFiles, CsvReader, Fitting, StoredCsv
+from cepheid.spark.stored import Part, StoredFile
+
+LAYOUT = pa.schema([("type", pa.string()), ("ts", pa.int64()), ("id", pa.int64()), ("v", pa.float64())])
+SCHEMA = "type string, ts long, id long, v double"
+QUERIES = {
+    "keyed": "EVENT SEQ(A x, B y) WHERE [id] WITHIN 20",
+    "sliced": "EVENT SEQ(A x, B y) WHERE x.v < y.v WITHIN 9",
+    "undivided": "EVENT SEQ(A x, B y) WITHIN 3 events",
+    "limited": "EVENT SEQ(A x, B y) WHERE [id] WITHIN 20 LIMIT 7",
+    "counted": "EVENT SEQ(A x, B y) WHERE [id] WITHIN 20 RETURN count(*) AS n",
+    "nested": "SELECT * FROM A; B WHERE A.id = B.id",
+}
+
+
+# --- lines and ranges -------------------------------------------------------------------------------------------------
+
+GOOD = st.sampled_from(["A,1,2,3.5", "B,2,,", '"A,B",3,1,1e3', ",4,1,2", "é,5,1,.5", '"say ""no""",6,1,2'])
+BAD = st.sampled_from(["A,x,1,2", "A,1,2", "A,1,2,3,4", "A,1,1.5,2", 'A,1,2,"3', 'A,1,"2,3', "\u00a0"])
+
+
+@given(
+    lines=st.lists(st.one_of(GOOD, GOOD, GOOD, BAD, st.just("")), max_size=12),
+    range_size=st.integers(1, 60),
+    header=st.booleans(),
+    ending=st.sampled_from(["", "\n"]),
+    newline=st.sampled_from(["\n", "\r\n"]),
+)
+@settings(max_examples=300, deadline=None)
+def test_every_line_is_read_once_however_a_file_is_cut(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], range_size: int, header: bool, ending: str, newline: str
+) -> None:
+    file = tmp_path_factory.mktemp("csv") / "events.csv"
+    content = newline.join([*(["a header"] if header else []), *lines]) + ending
+    file.write_bytes(content.encode())
+    reader = CsvReader((StoredFile(str(file)),), LAYOUT, header)
+    size = len(content.encode())
+    rows: list[tuple[Any, ...]] = []
+    unfit: list[str] = []
+    for at in range(0, size, range_size):
+        for found in reader.read(Part(0, at, min(range_size, size - at)), LAYOUT.names):
+            if isinstance(found, Fitting):
+                rows += map(tuple, (row.values() for row in found.rows.to_pylist()))
+                assert len(found.lines.splitlines()) == found.rows.num_rows
+            else:
+                unfit.append(found.line.decode().strip("\r\n"))
+    expected, refused = [], []
+    for line in lines:
+        (expected if line in _ROWS else refused).append(line)
+    assert rows == [_ROWS[line] for line in expected]
+    assert unfit == [line for line in refused if line]
+
+
+_ROWS = {
+    "A,1,2,3.5": ("A", 1, 2, 3.5),
+    "B,2,,": ("B", 2, None, None),
+    '"A,B",3,1,1e3': ("A,B", 3, 1, 1000.0),
+    ",4,1,2": (None, 4, 1, 2.0),
+    "é,5,1,.5": ("é", 5, 1, 0.5),
+    '"say ""no""",6,1,2': ('say "no"', 6, 1, 2.0),
+}
+
+
+def test_only_columns_that_are_needed_must_fit() -> None:
+    columns = csv._Columns(LAYOUT, ("type", "ts"))
+    (found,) = csv._read(b"A,1,not a number,2\n", columns)
+    assert isinstance(found, Fitting) and found.rows.to_pylist() == [{"type": "A", "ts": 1}]
+
+
+def test_a_range_is_as_long_as_it_is_worth(tmp_path: Path) -> None:
+    file = tmp_path / "events.csv"
+    file.write_bytes(b"A,1,2,3\n" * (csv._RANGE // 4))
+    stored = StoredCsv.of([str(file)], LAYOUT, header=False)
+    assert [(part.first, part.size) for part in stored.parts] == [(0, csv._RANGE), (csv._RANGE, csv._RANGE)]
+    assert stored.size == 2 * csv._RANGE
+    assert stored.rows == csv._RANGE // 4
+
+
+# --- on Spark ---------------------------------------------------------------------------------------------------------
+
+
+def _events(count: int) -> pa.Table:
+    chance = random.Random(4)
+    rows = []
+    for n in range(count):
+        row = {"type": chance.choice("ABC"), "ts": n // 2, "id": chance.choice([1, 2, 3, None]), "v": chance.random()}
+        rows.append(row)
+    chance.shuffle(rows)
+    return pa.Table.from_pylist(rows, LAYOUT)
+
+
+def _rows(found: Any) -> list[str]:
+    table = found if isinstance(found, pa.Table) else found.toArrow()
+    return sorted(repr(row) for row in table.to_pylist())
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize("partitions", [None, 3])
+def test_matches_are_those_of_the_same_rows_in_parquet(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, partitions: int | None
+) -> None:
+    """The order of files and lines decides between events of the same time, so the order of rows must be kept."""
+    monkeypatch.setattr(csv, "_RANGE", 1_000)
+    table = _events(300)
+    directory = tmp_path / "csv"
+    directory.mkdir()
+    options = pyarrow.csv.WriteOptions(include_header=True)
+    for number in range(2):
+        pyarrow.csv.write_csv(table.slice(number * 150, 150), directory / f"{number}.csv", options)
+    pyarrow.parquet.write_table(table, tmp_path / "events.parquet")
+    wanted = cepheid.match(QUERIES[name], str(tmp_path / "events.parquet"))
+    assert wanted.num_rows
+    given = CsvFiles(str(directory), SCHEMA, header=True)
+    found, rejects = cepheid.match(QUERIES[name], given, session=spark, partitions=partitions, rejects=True)
+    assert _rows(found) == _rows(wanted)
+    assert rejects.count() == 0
+
+
+@pytest.mark.spark
+def test_lines_that_are_no_events_are_told_about(spark: SparkSession, tmp_path: Path) -> None:
+    file = tmp_path / "events.csv"
+    file.write_text('A,1,1,1\nA,soon,1,1\nB,,1,2\nB,3,1\n\nB,4,1,2\nB,5,"1,2\n', encoding="utf-8")
+    found, rejects = cepheid.match(QUERIES["keyed"], CsvFiles(str(file), SCHEMA), session=spark, rejects=True)
+    assert [(row.x.ts, row.y.ts) for row in found.collect()] == [(1, 4)]
+    told = {row.line: (row.path.endswith("/events.csv"), row.reject_reason) for row in rejects.collect()}
+    assert list(told) == ["A,soon,1,1", "B,,1,2", "B,3,1", 'B,5,"1,2']
+    assert all(is_named for is_named, _ in told.values())
+    reasons = [reason for _, reason in told.values()]
+    assert "'soon'" in reasons[0] and "Row" not in reasons[0]
+    assert reasons[1] == "no time: `ts` is null"
+    assert "Expected 4 columns, got 3" in reasons[2]
+
+
+@pytest.mark.spark
+def test_columns_that_only_spark_can_read_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    file = tmp_path / "events.csv"
+    file.write_text("A,1\n", encoding="utf-8")
+    with pytest.raises(InputProblem, match=r"the column `ts` of a CSV file is to be timestamp"):
+        cepheid.match("EVENT A x", CsvFiles(str(file), "type string, ts timestamp"), session=spark)
+    with pytest.raises(InputProblem, match="workers cannot read `abfs://"):
+        StoredCsv.of(["abfs://far/away.csv"], LAYOUT, header=False)
+    with pytest.raises(InputProblem, match="no column `ts`"):
+        cepheid.match("EVENT A x", CsvFiles(str(file), "type string, at long"), session=spark)
+
+
+@pytest.mark.spark
+def test_what_else_takes_events_takes_csv_files(spark: SparkSession, tmp_path: Path) -> None:
+    file = tmp_path / "events.csv"
+    pyarrow.csv.write_csv(_events(50), file)
+    given = CsvFiles(str(file), SCHEMA, header=True)
+    assert "one task reads the files" in cepheid.explain(QUERIES["keyed"], given)
+    assert cepheid.statistics(QUERIES["keyed"], given)
+    with pytest.raises(NotAvailable):
+        cepheid.match(QUERIES["keyed"], given, output="positions")

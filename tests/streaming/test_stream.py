@@ -1,0 +1,560 @@
+"""Streams without Spark: what a bucket does with events, time and state, for any cut, any allowed disorder and a
+restart at every batch. tests/test_spark_stream.py runs the same code on Spark."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from golden_cases import Case, all_cases
+
+import cepheid
+from cepheid.engine.job import QueryText, Settings, execute
+from cepheid.engine.prepare import Wishes
+from cepheid.errors import CepheidError, InputProblem, NotAvailable
+from cepheid.events import TIMESTAMP_CLOCK, Clock, Schema
+from cepheid.io.files import Input
+from cepheid.io.matches import write_json_lines
+from cepheid.io.source import Columns, attribute_types
+from cepheid.lang import parse
+from cepheid.runtime.kernel import END_OF_TIME
+from cepheid.spark.checkpoint import Checkpoint
+from cepheid.spark.places import LocalPlace
+from cepheid.spark.spool import Spool, path_on
+from cepheid.spark.stream import buckets_of
+from cepheid.spark.stream_input import DirectoryInput
+from cepheid.spark.stream_output import FileSink, as_json_lines, read_output
+from cepheid.streaming import state as stream_state
+from cepheid.streaming.bucket import Bucket, Workshop
+from cepheid.streaming.pack import bucket_numbers, packets
+from cepheid.streaming.plan import STATE_FORMAT, Shape, StreamPlan, plan_stream
+from cepheid.streaming.reader import RowReader
+from cepheid.streaming.simulation import Simulated, Simulation
+from cepheid.streaming.spread import group_numbers, spark_hashes
+from cepheid.streaming.time import EventTime, parse_duration
+
+SCHEMA = pa.schema(
+    [
+        ("type", pa.string()),
+        ("ts", pa.int64()),
+        ("id", pa.int64()),
+        ("v", pa.float64()),
+        ("name", pa.string()),
+        ("n", pa.int64()),
+    ]
+)
+TYPES = ("A", "B", "C")
+
+
+def planned(
+    queries: dict[str, str] | str,
+    watermark: int = 0,
+    *,
+    schema: pa.Schema = SCHEMA,
+    clock: Clock = Clock("ms"),  # noqa: B008
+    order: Sequence[str] = ("n",),
+    buckets: int = 4,
+) -> StreamPlan:
+    named = {"q": queries} if isinstance(queries, str) else queries
+    attributes = attribute_types(schema)
+    shape = Shape(
+        RowReader(schema, Columns()),
+        clock,
+        lambda query: Schema({kind: attributes for kind in TYPES}),
+        lambda types: tuple(schema.names),
+    )
+    return plan_stream({k: parse(v) for k, v in named.items()}, shape, watermark, order=order, buckets=buckets)
+
+
+def batch(rows: Sequence[dict[str, Any]], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(rows), schema)
+
+
+def event(kind: str, ts: int | None, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "ts": ts, "id": 1, "v": 1.0, "name": "x", "n": 0, **more}
+
+
+def multiset(batches: Sequence[pa.RecordBatch] | pa.Table) -> Counter[str]:
+    rows = batches.to_pylist() if isinstance(batches, pa.Table) else [row for b in batches for row in b.to_pylist()]
+    return Counter(json.dumps(row, sort_keys=True, default=str) for row in rows)
+
+
+# --- parity -----------------------------------------------------------------------------------------------------------
+
+QUERIES = (
+    "EVENT SEQ(A x, B y, C z) WHERE [id] WITHIN 6",
+    "EVENT SEQ(A x, !(B y), C z) WHERE [id] WITHIN 6",
+    "EVENT SEQ(!(A x), B y, C z) WHERE [id] AND x.v > z.v WITHIN 6",
+    "EVENT SEQ(A x, B y, !(C z)) WHERE [id] AND z.v > x.v WITHIN 6",
+    "EVENT SEQ(A x, B y, !(ANY(A, C) z)) WHERE x.name = z.name WITHIN 5",
+    "EVENT SEQ(ANY(A,B) x, ANY(B,C) y) WHERE x.v + 1 > y.v WITHIN 4 events",
+    "EVENT SEQ(A x, B y, C z) WHERE [id] WITHIN 4 events",
+    "EVENT SEQ(A x, B y) WHERE x.name <= y.name AND [id]",
+    "EVENT SEQ(A x, B y) WHERE [name] WITHIN 5",
+    "EVENT SEQ(A x, B y) WHERE [id] WITHIN 5 LIMIT 3",
+    "PATTERN SEQ(A a, B+ b[], C c) WHERE skip_till_next_match(a, b[], c) {[id]} WITHIN 8",
+    "PATTERN SEQ(A a, B+ b[]) WHERE skip_till_any_match(a, b[]) {[id]} WITHIN 5",
+    "PATTERN SEQ(A a, B+ b[], C c) WHERE partition_contiguity(a, b[], c) {[id]} WITHIN 8",
+    "PATTERN SEQ(A a, B b) WHERE strict_contiguity(a, b) {a.v <= b.v} WITHIN 8",
+    "PATTERN SEQ(A a, B+ b[], ~C c) WHERE skip_till_next_match(a, b[]) {[id]} WITHIN 8",
+    "PATTERN A a;B b+;C c WHERE a.id = c.id WITHIN 8 RETURN a, count(b), c",
+    "PATTERN A a & B b WITHIN 4",
+    "PATTERN A a;B b;!C c WHERE a.name = b.name WITHIN 4",
+)
+
+
+def random_rows(rng: random.Random) -> list[dict[str, Any]]:
+    at = rng.choice((-50, 0, 1000))
+    rows = []
+    for number in range(rng.randint(5, 30)):
+        at += rng.choice((0, 1, 1, 2))
+        rows.append(
+            event(
+                rng.choice(TYPES),
+                at,
+                id=rng.choice((1, 2, None, 1, 2)),
+                v=rng.choice((1.0, 2.0, 3.0, None, 2.5)),
+                name=rng.choice(("p", "q", "r", None)),
+                n=number,
+            )
+        )
+    return rows
+
+
+def cut(
+    rng: random.Random, rows: Sequence[dict[str, Any]], disorder: int, schema: pa.Schema = SCHEMA
+) -> list[pa.RecordBatch]:
+    """The rows in an order that a watermark of this delay allows, in batches of any size."""
+    mixed = sorted(rows, key=lambda row: row["ts"] + (rng.randint(0, disorder) if disorder else 0))
+    edges = sorted({0, len(mixed), *(rng.randint(0, len(mixed)) for _ in range(rng.randint(0, 6)))})
+    return [batch(mixed[a:b], schema) for a, b in pairwise(edges)]
+
+
+@pytest.mark.parametrize("text", QUERIES)
+def test_any_cut_and_disorder_and_a_restart_at_every_batch_give_the_batch_result(text: str) -> None:
+    rng = random.Random(text)
+    for _ in range(6):
+        rows, delay = random_rows(rng), rng.choice((0, 3, 7))
+        expected = multiset(cepheid.match(text, pa.Table.from_pylist(rows, SCHEMA), time_unit="ms"))
+        simulated = Simulation(planned(text, delay)).run(cut(rng, rows, delay))
+        assert not simulated.late
+        assert multiset(simulated.matches["q"]) == expected
+
+
+def golden_lines(case: Case, directory: Path) -> Counter[str]:
+    settings = Settings("reference", time_unit=case.headers.get("unit"), params=case.params)
+    outcome = execute(QueryText(case.query), [Input(str(directory))], settings)
+    written = io.BytesIO()
+    write_json_lines(written, outcome.query, outcome.matches, outcome.loaded)
+    return Counter(written.getvalue().decode().splitlines())
+
+
+GOLDEN = [case for case in all_cases() if case.matches is not None]
+
+
+@pytest.mark.parametrize("language", sorted({case.language for case in GOLDEN}))
+def test_golden_cases_as_files_of_a_stream(language: str, tmp_path: Path) -> None:
+    """Every case that batch can run, from JSON Lines in several files to the very lines that batch writes."""
+    rng = random.Random(language)
+    for case in (case for case in GOLDEN if case.language == language):
+        directory = tmp_path / case.name
+        files = golden_files(case, directory, rng)
+        query = parse(case.query)
+        found = DirectoryInput.first_look(str(directory), Columns(), case.headers.get("unit"), [query], True)
+        plan = plan_stream({"q": query}, found.shape(), 0, wishes=Wishes(case.params), order=found.order, buckets=4)
+        slips = [pa.RecordBatch.from_pylist([{"value": json.dumps(str(file))}]) for file in files]
+        simulated = Simulation(plan).run(slips)
+        lines = [as_json_lines(pa.Table.from_batches([rows])).decode() for rows in simulated.matches["q"]]
+        assert Counter("".join(lines).splitlines()) == golden_lines(case, directory), case.name
+
+
+def golden_files(case: Case, directory: Path, rng: random.Random) -> list[Path]:
+    directory.mkdir()
+    rows = sorted(case.rows, key=lambda row: row[1])
+    edges = sorted({0, len(rows), *(rng.randint(0, len(rows)) for _ in range(3))})
+    files = []
+    for number, (a, b) in enumerate(pairwise(edges) if rows else [(0, 0)]):
+        files.append(directory / f"part-{number}.jsonl")
+        lines = [json.dumps({"type": kind, "ts": ts, **attributes}) for kind, ts, attributes in rows[a:b]]
+        files[-1].write_text("\n".join(lines) + "\n")
+    return files
+
+
+def test_verify_tells_whether_the_stream_is_the_batch() -> None:
+    rows = random_rows(random.Random(9))
+    found = cepheid.verify(QUERIES[3], pa.Table.from_pylist(rows, SCHEMA), streams=4)
+    assert found.agrees and found.streams == 4 and "4 gave the" in str(found)
+    moments = SCHEMA.set(1, pa.field("ts", pa.timestamp("us", "UTC")))
+    table = pa.Table.from_pylist([{**row, "ts": row["ts"] * 977} for row in rows], moments)
+    assert cepheid.verify("EVENT SEQ(A x, B y) WHERE [id] WITHIN 5 ms", table, streams=4).agrees
+
+
+def test_verify_shows_a_stream_that_is_not_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Simulation, "run", lambda self, batches: Simulated({"query": []}, [], []))
+    rows = [event("A", 1), event("B", 2)]
+    found = cepheid.verify("EVENT SEQ(A x, B y) WITHIN 5", pa.Table.from_pylist(rows, SCHEMA), streams=1)
+    assert not found.agrees and "1 missing, 0 too many" in str(found)
+
+
+# --- late events and rejects ------------------------------------------------------------------------------------------
+
+
+def run(plan: StreamPlan, *batches: Sequence[dict[str, Any]], end_of_time: bool = True) -> Simulated:
+    return Simulation(plan).run([batch(rows) for rows in batches], end_of_time=end_of_time)
+
+
+def test_late_events_are_given_out_and_do_not_match() -> None:
+    plan = planned("EVENT SEQ(A x, B y) WHERE [id] WITHIN 50", 10)
+    simulated = run(plan, [event("A", 100)], [event("A", 89), event("D", 5), event("B", 90)], [event("B", 95)])
+    assert sorted(row["ts"] for rows in simulated.late for row in rows.to_pylist()) == [5, 89]
+    pairs = [(row["x"]["ts"], row["y"]["ts"]) for rows in simulated.matches["q"] for row in rows.to_pylist()]
+    assert pairs == []
+
+
+def test_an_event_exactly_as_late_as_allowed_is_not_late() -> None:
+    plan = planned("EVENT SEQ(A x, B y) WHERE [id] WITHIN 50", 10)
+    simulated = run(plan, [event("B", 100)], [event("A", 90)], [event("A", 89)])
+    assert [row["ts"] for rows in simulated.late for row in rows.to_pylist()] == [89]
+    assert [row["x"]["ts"] for rows in simulated.matches["q"] for row in rows.to_pylist()] == [90]
+
+
+def test_events_wait_no_longer_than_their_own_batch_makes_them_and_none_of_it_is_late() -> None:
+    """Whether an event is late is decided by the batches before its own, but what can be released by all of them."""
+    plan = planned("EVENT SEQ(A x, B y) WHERE [id] WITHIN 50", 10, buckets=1)
+    rows = batch([event("B", 100), event("A", 2), event("B", 3), event("A", 95)])
+    (packet,) = packets(plan, rows)
+    bucket = Bucket.new(Workshop(plan), packet.bucket)
+    given = bucket.step([packet.rows], -END_OF_TIME, plan.time.watermark_after(packet.latest, plan.delay))
+    assert given.late is None and bucket.watermark == 90
+    assert [(row["x"]["ts"], row["y"]["ts"]) for _, found in given.matches for row in found.to_pylist()] == [(2, 3)]
+    assert sorted(bucket.waiting.column("ts").to_pylist()) == [95, 100]
+
+
+def test_a_batch_that_other_tasks_read_again_gives_the_same() -> None:
+    """After a failure a batch may be read by more tasks than before, and what it gave may have been handed over."""
+    rng = random.Random(7)
+    rows = [event(rng.choice("ABC"), number + rng.randint(0, 3), id=rng.randint(1, 9)) for number in range(120)]
+    batches = [batch(rows[start : start + 10]) for start in range(0, len(rows), 10)]
+
+    def steps(tasks: int) -> Iterator[tuple[Counter[str], int]]:
+        simulation = Simulation(planned("EVENT SEQ(A x, B y) WHERE [id] WITHIN 20", 4), tasks=tasks)
+        for given in batches:
+            yield multiset(simulation.run_one(given).matches["q"]), simulation.spark_watermark
+
+    for first, again in zip(steps(1), steps(7), strict=True):
+        assert first == again
+
+
+def test_events_of_one_time_in_several_batches_are_ordered_as_in_one() -> None:
+    text = "PATTERN SEQ(A a, B b) WHERE strict_contiguity(a, b) {a.id = b.id} WITHIN 5"
+    rows = [event("A", 7, n=1), event("B", 7, n=2), event("A", 7, n=3), event("B", 7, n=4)]
+    together = run(planned(text, 1), rows)
+    apart = run(planned(text, 1), rows[2:], rows[:1], [rows[3]], [rows[1]])
+    assert multiset(together.matches["q"]) == multiset(apart.matches["q"])
+    assert sum(multiset(together.matches["q"]).values()) == 2
+
+
+def test_without_an_order_all_columns_decide_between_events_of_one_time() -> None:
+    text = "PATTERN SEQ(A a, B b) WHERE strict_contiguity(a, b) {a.id = b.id} WITHIN 5"
+    rows = [event("A", 7, v=float(v), n=n) for n, v in enumerate((3, 1, 2))] + [event("B", 7, v=2.0, n=9)]
+    rng = random.Random(1)
+    answers = set()
+    for _ in range(5):
+        rng.shuffle(rows)
+        simulated = run(planned(text, 1, order=()), *([row] for row in rows))
+        answers.add(tuple(sorted(multiset(simulated.matches["q"]).elements())))
+    assert len(answers) == 1
+
+
+def test_rows_without_a_usable_time_are_rejected_with_the_reason() -> None:
+    simulated = run(planned("EVENT SEQ(A x, B y) WITHIN 5"), [event("A", None), event("A", 2**62), event("A", 1)])
+    reasons = [row["reason"] for rows in simulated.rejects for row in rows.to_pylist()]
+    assert reasons[0] == "no time: `ts` is null"
+    assert "not one that a stream can hold" in reasons[1]
+    assert json.loads(simulated.rejects[0].to_pylist()[0]["raw"])["type"] == "A"
+
+
+# --- time without events, idle keys, bounded state --------------------------------------------------------------------
+
+
+def test_a_trailing_negation_fires_when_others_let_time_pass() -> None:
+    plan = planned("EVENT SEQ(A x, B y, !(C z)) WHERE [id] WITHIN 10")
+    simulated = run(plan, [event("A", 1, id=1), event("B", 2, id=1)], [event("A", 30, id=2)], [], end_of_time=False)
+    assert [row["y"]["ts"] for rows in simulated.matches["q"] for row in rows.to_pylist()] == [2]
+
+
+def test_a_match_that_waits_for_a_negation_is_not_given_out_before_its_time() -> None:
+    plan = planned("EVENT SEQ(A x, B y, !(C z)) WHERE [id] WITHIN 10")
+    simulated = run(plan, [event("A", 1), event("B", 2)], [event("A", 10, id=2)], end_of_time=False)
+    assert not simulated.matches["q"]
+
+
+def test_idle_keys_release_their_state() -> None:
+    simulation = Simulation(planned("EVENT SEQ(A x, B y, C z) WHERE [id] WITHIN 10", buckets=8))
+    simulation.run([batch([event("A", 1, id=key) for key in range(40)])], end_of_time=False)
+    assert len(simulation.states) == 8
+    simulation.run([batch([event("A", 100, id=1)]), batch([event("D", 200)])], end_of_time=False)
+    assert simulation.states == {}
+
+
+@pytest.mark.parametrize("key", ["id", "name"])
+def test_state_is_bounded_by_the_window_and_not_by_the_stream(key: str) -> None:
+    simulation = Simulation(planned(f"EVENT SEQ(A x, B y, !(C z)) WHERE [{key}] WITHIN 20", 5))
+    for start in range(0, 4000, 100):
+        rows = [event("AB"[at % 2], at, id=at // 2, name=f"key {at // 2}") for at in range(start, start + 100)]
+        simulation.run([batch(rows)], end_of_time=False)
+    assert max(simulation.sizes[20:]) < 1.5 * max(simulation.sizes[:20])
+
+
+# --- several queries --------------------------------------------------------------------------------------------------
+
+
+def test_queries_of_different_keys_share_one_stream() -> None:
+    texts = {"by_id": QUERIES[0], "by_name": "EVENT SEQ(A x, B y) WHERE [name] WITHIN 5", "alone": QUERIES[5]}
+    rng = random.Random(5)
+    rows = [*random_rows(rng), event("A", 10_000), event("B", 10)]
+    simulated = Simulation(planned(texts, 3)).run([*cut(rng, rows[:-1], 3), batch(rows[-1:])])
+    assert sum(late.num_rows for late in simulated.late) == 1
+    for name, text in texts.items():
+        expected = cepheid.match(text, pa.Table.from_pylist(rows[:-1], SCHEMA), time_unit="ms")
+        assert multiset(simulated.matches[name]) == multiset(expected), name
+
+
+def test_a_summary_comes_with_the_end_of_time_only() -> None:
+    plan = planned("EVENT SEQ(A x, B y) WHERE [id] WITHIN 50 RETURN count(*)")
+    rows = [event("A", 1), event("B", 2), event("B", 3)]
+    assert not run(plan, rows, [event("A", 500)], end_of_time=False).matches["q"]
+    (answer,) = run(plan, rows, [event("A", 500)]).matches["q"]
+    assert answer.to_pylist()[0]["count(*)"] == 2
+
+
+def test_limit_beside_a_trailing_negation_is_refused() -> None:
+    with pytest.raises(NotAvailable, match="LIMIT"):
+        planned("EVENT SEQ(A x, B y, !(C z)) WHERE [id] WITHIN 5 LIMIT 2")
+
+
+def test_notes_say_how_a_query_is_spread() -> None:
+    assert planned(QUERIES[0]).notes() == ["q: by id over 4 buckets"]
+    assert "one bucket" in planned("EVENT SEQ(A x, B y) WITHIN 5").notes()[0]
+    assert any("never released" in note for note in planned("EVENT SEQ(A x, B y) WHERE [id]").notes())
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+
+def test_event_time_goes_through_spark_and_back() -> None:
+    for clock, ticks in ((Clock(), -5), (Clock(), 1_700_000_000_000_000), (TIMESTAMP_CLOCK, -1_000)):
+        time = EventTime(clock)
+        assert time.watermark(time.to_spark_micros(ticks) // 1000) == ticks
+        assert time.watermark(0) == -END_OF_TIME
+    assert EventTime(TIMESTAMP_CLOCK).watermark(EventTime(TIMESTAMP_CLOCK).to_spark_micros(1_999) // 1000) == 1_000
+
+
+def test_delays_of_a_watermark() -> None:
+    assert EventTime(Clock("ms")).delay("10 minutes") == 600_000
+    assert EventTime(Clock("s")).delay("10min") == 600
+    assert EventTime(Clock()).delay(500) == EventTime(Clock()).delay("500") == 500
+    assert EventTime(TIMESTAMP_CLOCK).delay("1.5 s") == 1_500
+    with pytest.raises(InputProblem, match="unit"):
+        EventTime(Clock()).delay("10 minutes")
+    for text in ("soon", "10 parsecs", "3 events", "-1"):
+        with pytest.raises(InputProblem):
+            EventTime(Clock("ms")).delay(text)
+    assert parse_duration("2h").unit == "h"
+
+
+def test_timestamps_stream_as_they_match() -> None:
+    schema = SCHEMA.set(1, pa.field("ts", pa.timestamp("us", "UTC")))
+    rows = [event("A", at * 1_000_000 + 1, n=at) for at in range(5)]
+    rows += [event("B", at * 1_000_000 + 1_500, n=at) for at in range(5)]
+    text = "EVENT SEQ(A x, B y) WHERE [id] WITHIN 2 seconds"
+    plan = planned(text, schema=schema, clock=TIMESTAMP_CLOCK)
+    simulated = Simulation(plan).run([batch(rows[:5], schema), batch([], schema), batch(rows[5:], schema)])
+    late = {row["n"] for found in simulated.late for row in found.to_pylist()}
+    assert late == {0, 1, 2, 3}
+    kept = [row for row in rows if not (row["type"] == "B" and row["n"] in late)]
+    expected = cepheid.match(text, pa.Table.from_pylist(kept, schema))
+    assert multiset(simulated.matches["q"]) == multiset(expected)
+
+
+# --- states and checkpoints -------------------------------------------------------------------------------------------
+
+
+def saved() -> tuple[Workshop, bytes]:
+    workshop = Workshop(planned(QUERIES[0]))
+    bucket = Bucket.new(workshop, 0)
+    return workshop, bucket.save()
+
+
+def test_a_state_of_another_query_is_refused() -> None:
+    _, data = saved()
+    with pytest.raises(InputProblem, match="another query"):
+        Bucket.load(Workshop(planned(QUERIES[1])), data)
+
+
+def test_a_damaged_state_is_refused() -> None:
+    workshop, data = saved()
+    for broken in (b"", b"CEPH", data[:20], b"x" + data[1:]):
+        with pytest.raises(InputProblem, match="damaged"):
+            Bucket.load(workshop, broken)
+
+
+def test_a_state_of_another_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    workshop, data = saved()
+    monkeypatch.setattr(stream_state, "STATE_FORMAT", 99)
+    with pytest.raises(InputProblem, match=f"format {STATE_FORMAT}"):
+        Bucket.load(workshop, data)
+
+
+def checkpoint(directory: Path) -> Checkpoint:
+    return Checkpoint(LocalPlace(directory), str(directory))
+
+
+def test_a_checkpoint_tells_what_changed(tmp_path: Path) -> None:
+    own = checkpoint(tmp_path)
+    own.settle(planned(QUERIES[1]).description(), {})
+    own.settle(planned(QUERIES[0]).description(), {})
+    (tmp_path / "metadata").write_text("{}")  # which Spark leaves when a stream has started
+    own.settle(planned(QUERIES[0]).description(), {})
+    with pytest.raises(InputProblem) as refused:
+        own.settle(planned("EVENT SEQ(A x, B y, C z) WHERE [id] WITHIN 7").description(), {})
+    assert "queries of `q`" in refused.value.what and "6" in refused.value.what and "7" in refused.value.what
+    with pytest.raises(InputProblem, match="buckets: `4`, now `8`"):
+        own.settle(planned(QUERIES[0], buckets=8).description(), {})
+
+
+def test_there_is_a_bucket_for_each_task_of_the_first_start(tmp_path: Path) -> None:
+    own = checkpoint(tmp_path)
+    assert buckets_of(own, 3) == 3
+    own.settle(planned(QUERIES[0], buckets=3).description(), {})
+    (tmp_path / "metadata").write_text("{}")
+    assert buckets_of(own, 16) == 3
+
+
+def test_the_watermark_may_change_between_two_runs() -> None:
+    assert planned(QUERIES[0], 5).fingerprint() == planned(QUERIES[0], 9).fingerprint()
+
+
+def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "metadata").write_text("{}")
+    with pytest.raises(InputProblem, match="was not made by Cepheid"):
+        checkpoint(tmp_path).description()
+
+
+def test_a_checkpoint_has_one_owner(tmp_path: Path) -> None:
+    first = checkpoint(tmp_path).take()
+    with pytest.raises(InputProblem, match=f"in use by .* {os.getpid()}"):
+        checkpoint(tmp_path).take()
+    first.release()
+    second = checkpoint(tmp_path).take()
+    second.require()
+    with pytest.raises(InputProblem, match="taken over"):
+        first.require()
+    second.release()
+
+
+def test_keys_stay_in_their_buckets_for_ever() -> None:
+    """States lie in buckets: another spreading would lose them."""
+    rows = batch([event("A", 1, id=key, name=f"k{key}", v=key / 2) for key in (0, 1, 2, 1_000_003, -7)])
+    assert bucket_numbers(rows, ("id",), 32).tolist() == IDS
+    assert bucket_numbers(rows, ("name",), 32).tolist() == NAMES
+    assert bucket_numbers(rows, ("v",), 32).tolist() == FLOATS
+    nulls = batch([event("A", 1, id=None, name=None, v=None)])
+    assert [bucket_numbers(nulls, (name,), 32).tolist() for name in ("id", "name", "v")]
+    zeros = batch([event("A", 1, v=0.0), event("A", 1, v=-0.0)])
+    assert len(set(bucket_numbers(zeros, ("v",), 32).tolist())) == 1
+
+
+IDS = [7, 3, 0, 17, 15]
+NAMES = [22, 0, 2, 23, 27]
+FLOATS = [7, 17, 31, 17, 0]
+
+
+def test_every_task_gets_as_many_buckets_as_the_others() -> None:
+    """States are found by these numbers: others would lose them."""
+    numbers = group_numbers(64)
+    assert numbers[:4] == NUMBERS and len(set(group_numbers(12_000))) == 12_000
+    hashes = spark_hashes(np.array(numbers, np.uint32))
+    for tasks in (1, 2, 4, 8, 16):
+        assert set(Counter((hashes % tasks).tolist()).values()) == {64 // tasks}
+
+
+NUMBERS = (22362, 14516, 848, 16776)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_is_written_again_replaces_itself(tmp_path: Path) -> None:
+    sink = FileSink(LocalPlace(tmp_path / "out"))
+    sink.write("batch-1", pa.table({"a": [1]}))
+    sink.write("batch-1", pa.table({"a": [1]}))
+    sink.write("batch-2", pa.table({"a": [2]}))
+    sink.write("batch-3", pa.table({"a": pa.array([], pa.int64())}))
+    sink.write("end-of-time", pa.table({"a": [3]}))
+    assert read_output(str(tmp_path / "out")).column("a").to_pylist() == [1, 2, 3]
+    sink.forget("end-of-time")
+    assert read_output(str(tmp_path / "out")).column("a").to_pylist() == [1, 2]
+    assert sorted(os.listdir(tmp_path / "out")) == ["batch-1.parquet", "batch-2.parquet"]
+
+
+def test_a_directory_that_cannot_be_written_is_an_error_that_says_so(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(InputProblem, match="cannot write"):
+        FileSink(LocalPlace(tmp_path / "out")).write("batch-1", pa.table({"a": [1]}))
+
+
+def test_files_are_handed_over_in_the_order_of_their_writing_then_of_their_names(tmp_path: Path) -> None:
+    source, slips = tmp_path / "in", tmp_path / "slips"
+    (source / "more").mkdir(parents=True)
+    for name in ("part-10.jsonl", "part-2.jsonl", "part-1.jsonl", "more/a.jsonl", ".hidden.jsonl", "x.txt"):
+        (source / name).write_text("{}")
+        os.utime(source / name, ns=(5, 5))
+    os.utime(source / "more/a.jsonl", ns=(4, 4))
+    spool = Spool(source, slips, "jsonl")
+    spool.open()
+    assert spool.take_in() == 4
+    assert handed_over(slips) == ["a.jsonl", "part-1.jsonl", "part-2.jsonl", "part-10.jsonl"]
+    (source / "part-0.jsonl").write_text("{}")
+    again = Spool(source, slips, "jsonl")
+    again.open()
+    assert (again.take_in(), again.take_in()) == (1, 0)
+    assert handed_over(slips)[-1] == "part-0.jsonl"
+    times = [slip.stat().st_mtime_ns // 1_000_000 for slip in sorted(slips.iterdir())]
+    assert times == sorted(set(times))
+
+
+def handed_over(slips: Path) -> list[str]:
+    return [Path(path_on(slip.read_text())).name for slip in sorted(slips.iterdir())]
+
+
+def test_a_slip_that_was_never_finished_hands_over_nothing(tmp_path: Path) -> None:
+    """The process was killed while it wrote: the file that the slip names must not count as read."""
+    source, slips = tmp_path / "in", tmp_path / "slips"
+    for directory in (source, slips):
+        directory.mkdir()
+    (source / "a.jsonl").write_text("{}")
+    (slips / ".000000000001.slip").write_text(json.dumps(str(source / "a.jsonl")))
+    spool = Spool(source, slips, "jsonl")
+    spool.open()
+    assert spool.take_in() == 1
+    (slips / "000000000001.slip").write_text("7")
+    with pytest.raises(InputProblem, match=r"000000000001.slip` in the checkpoint is damaged"):
+        Spool(source, slips, "jsonl").open()
+
+
+def test_files_of_two_formats_are_no_stream(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("{}")
+    (tmp_path / "b.csv").write_text("type,ts\n")
+    with pytest.raises(CepheidError, match="`csv`, `jsonl`"):
+        DirectoryInput.first_look(str(tmp_path), Columns(), "ms", [], True)
