@@ -18,11 +18,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kernel_harness import Found, Stream, bound, by_oracle, kernel_of, listed, stream_of
+from simulation_harness import QUERIES, SCHEMA, TYPES, cut, multiset, random_rows
 from strategies import Stream as DrawnStream
 from strategies import sase_queries, zstream_queries
 from strategies import streams as drawn_streams
-from test_kernel_tree import drawn_plan
-from test_stream import QUERIES, SCHEMA, TYPES, cut, multiset, random_rows
+from tree_harness import drawn_plan
 from typer.testing import CliRunner, Result
 
 import cepheid

@@ -13,48 +13,16 @@ from kernel_harness import Stream, bound, by_kernel, by_oracle, kernel_of, strea
 from strategies import Stream as DrawnStream
 from strategies import sase_queries, zstream_queries
 from strategies import streams as drawn_streams
+from tree_harness import drawn_plan
 
 from cepheid.codegen.compile import interpreted
 from cepheid.errors import CepheidError
 from cepheid.kernels.tree import evaluator as tree
-from cepheid.optimize.alternatives import alternatives
-from cepheid.optimize.search import Search, Situation
-from cepheid.pattern import Conj, Disj, EventClass, Pattern, Query, Seq
-from cepheid.physical import ConNode, DisNode, LeafBuffer, Plan, SeqNode, TreeNode, TreePlan
+from cepheid.physical import TreePlan
 from cepheid.runtime.kernel import Kernel
 
 _EXAMPLES = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 _MANY = settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))
-_NODES = {Seq: SeqNode, Conj: ConNode, Disj: DisNode}
-
-
-def drawn_shape(data: st.DataObject, operands: Pattern) -> TreeNode:
-    """Any order of joining neighbours; the operands of a conjunction in any order too."""
-    if isinstance(operands, EventClass):
-        return LeafBuffer(operands.var)
-    assert isinstance(operands, Seq | Conj | Disj)
-    items = [drawn_shape(data, item) for item in operands.items]
-    if isinstance(operands, Conj):
-        items = data.draw(st.permutations(items))
-    while len(items) > 1:
-        at = data.draw(st.integers(0, len(items) - 2))
-        items[at : at + 2] = [_NODES[type(operands)](items[at], items[at + 1])]
-    return items[0]
-
-
-def drawn_plan(data: st.DataObject, query: Query, plan: Plan) -> TreePlan:
-    """Any legal plan: any shape, each negation and closure pushed down or not where it can be."""
-    situation = Situation(query, plan.predicates, {}, plan.window)
-    trees = []
-    for alternative in alternatives(query.pattern):
-        narrowing = situation.narrowing(alternative)
-        absences = [(a, gap) for a in alternative.absences if (gap := narrowing.absence(a))]
-        closures = [(g, gap) for g in alternative.groups if (gap := narrowing.closure(g))]
-        pushed = [item for item in absences if data.draw(st.booleans())]
-        narrowed = [item for item in closures if data.draw(st.booleans())]
-        search = Search(situation.model(alternative), alternative, pushed, narrowed)
-        trees.append(search.complete(drawn_shape(data, alternative.operands)))
-    return TreePlan(tuple(trees))
 
 
 def with_plan(kernel: Kernel, plan: TreePlan) -> Kernel:
