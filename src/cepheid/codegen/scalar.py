@@ -32,10 +32,12 @@ Reader = Callable[[ex.Attr | ex.Aggregate], Term]
 
 @dataclass(slots=True)
 class Constants:
-    """The constants of a kernel, in the order in which the source refers to them."""
+    """The constants of a kernel, in the order in which the source refers to them, and whether it compares strings by
+    order, so that it needs the rank of each code."""
 
     numbers: list[float] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
+    needs_ranks: bool = False
 
     def number(self, value: int | float) -> str:
         if value not in self.numbers:
@@ -46,6 +48,12 @@ class Constants:
         if value not in self.texts:
             self.texts.append(value)
         return f"texts[{self.texts.index(value)}]"
+
+    @property
+    def ranks(self) -> str:
+        """The array with the rank of each code: `ranks`."""
+        self.needs_ranks = True
+        return "ranks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +147,7 @@ class _Scalars:
         if Kind.CODE in kinds:
             if kinds != [Kind.CODE, Kind.CODE]:
                 return "False"
-            return _compare_codes(op, *(self.code_of(e, t) for e, t in zip((left, right), sides, strict=True)))
+            return self.compare_codes(op, *(self.code_of(e, t) for e, t in zip((left, right), sides, strict=True)))
         if kinds == [Kind.INT, Kind.INT] and sides[0] is not None and sides[1] is not None:
             a, b = sides[0].source, sides[1].source
             return f"({a} != NULL_INT and {b} != NULL_INT and {a} {_python(op)} {b})"
@@ -164,6 +172,13 @@ class _Scalars:
         if isinstance(expr.value, bool):
             return str(int(expr.value))
         return self.constants.text(str(expr.value))
+
+    def compare_codes(self, op: str, a: str, b: str) -> str:
+        known = f"{a} != NULL_CODE and {b} != NULL_CODE"
+        if op in ("=", "!="):
+            return f"({known} and {a} {_python(op)} {b})"
+        ranks = self.constants.ranks
+        return f"({known} and {ranks}[{a}] {op} {ranks}[{b}])"
 
     def float_of(self, expr: Expr, missing: list[str]) -> str:
         match expr:
@@ -209,13 +224,6 @@ def _is_null(term: Term) -> str:
 
 def _nan(source: str) -> str:
     return f"({source} != {source})"
-
-
-def _compare_codes(op: str, a: str, b: str) -> str:
-    known = f"{a} != NULL_CODE and {b} != NULL_CODE"
-    if op in ("=", "!="):
-        return f"({known} and {a} {_python(op)} {b})"
-    return f"({known} and ranks[{a}] {op} ranks[{b}])"
 
 
 def _python(op: str) -> str:

@@ -24,5 +24,9 @@ class Writer:
         yield
         self._depth -= 1
 
+    def append(self, other: Writer) -> None:
+        """The lines of another writer, as if they were written here."""
+        self(*other.lines)
+
     def text(self) -> str:
         return "\n".join(self.lines) + "\n"

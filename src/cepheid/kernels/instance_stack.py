@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from cepheid.codegen.builder import Record
 from cepheid.codegen.writer import Writer
 from cepheid.physical import Step
 from cepheid.runtime.arrays import EMPTY, copy
@@ -162,9 +163,8 @@ class Stack:
         return ["row", "time", *measured, *chained, *self.pointers, *(f"c{column}" for column in self.columns)]
 
     @property
-    def offsets(self) -> str:
-        """Source that names the place of each field in a record."""
-        return f"{', '.join(map(self._offset, self.fields))} = {', '.join(map(str, range(len(self.fields))))}"
+    def record(self) -> Record:
+        return Record(self.ring.name, tuple(self.fields), self.name)
 
     def place(self, number: str) -> str:
         return self.ring.place(number)
@@ -177,19 +177,16 @@ class Stack:
         """Source of a field of the record at a place."""
         if name == "measure" and not self.measured:
             name = "time"
-        cell = f"{self.ring.name}[{place} + {self._offset(name)}]"
+        cell = self.record.at(name, place)
         if name == "cmask":
             return f"np.uint64({cell})"
         return f"float_of({cell})" if name.removeprefix("c") in self.floats else cell
 
     def put(self, name: str, place: str, value: str) -> str:
-        cell = f"{self.ring.name}[{place} + {self._offset(name)}]"
+        cell = self.record.at(name, place)
         if name == "cmask":
             value = f"np.int64({value})"
         return f"{cell} = bits_of({value})" if name.removeprefix("c") in self.floats else f"{cell} = {value}"
-
-    def _offset(self, name: str) -> str:
-        return f"{self.name}_{name}".upper()
 
 
 @njit

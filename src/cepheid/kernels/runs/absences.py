@@ -137,7 +137,7 @@ class Absences:
 
     def offsets(self) -> list[str]:
         """Lines that name the fields of the stacks, and of what waits."""
-        lines = [absence.stack.offsets for absence in self.all]
+        lines = [absence.stack.record.offsets for absence in self.all]
         if self.waits:
             fields = [_waiting_field(value) for value in self.waiting_values]
             lines += [f"{name} = {run_store.FOUND_SIZE + i}" for i, name in enumerate(fields)]

@@ -10,27 +10,27 @@ from cepheid.expr import variables
 from cepheid.kernels.instance_stack import Stack
 from cepheid.kernels.stacks.chains import CHAIN, key_of, previous
 from cepheid.kernels.stacks.construction import Construction
-from cepheid.kernels.stacks.plan import AT_HAND, Instance, Places
+from cepheid.kernels.stacks.layout import AT_HAND, Instance, Places
 from cepheid.kernels.stacks.scan import StackScan
 from cepheid.kernels.stacks.trailing import Trailing
 from cepheid.physical import Plan, Step
 from cepheid.runtime import prefetch
-from cepheid.runtime.kernel import END_OF_TIME, FREE, OperatorRegisters, StateArray
+from cepheid.runtime.kernel import END_OF_TIME, OperatorRegisters, StateArray
 
 
 class ActiveInstanceStacks(StackScan):
     def __init__(self, plan: Plan, options: Mapping[str, str]) -> None:
         super().__init__(plan, options)
-        self.trailing = Trailing(self.kept, self.chains)
-        self.construction = Construction(self.kept, self.chains, self._found)
+        self.trailing = Trailing(self.layout, self.chains)
+        self.construction = Construction(self.layout, self.chains, self._found)
 
     @property
     def stacks(self) -> Sequence[Stack]:
-        return self.kept.all_stacks
+        return self.layout.all_stacks
 
     @property
     def decides_late(self) -> bool:
-        return bool(self.kept.trailing)
+        return bool(self.layout.trailing)
 
     def tables(self) -> list[StateArray]:
         return [*super().tables(), *(self.trailing.tables() if self.decides_late else [])]
@@ -46,7 +46,7 @@ class ActiveInstanceStacks(StackScan):
         return f"count_bit(mask, max(start, 0), stop, np.uint64({bits}))"
 
     def older(self, w: Writer) -> None:
-        for ring in dict.fromkeys(stack.ring for stack in self.kept.stacks):
+        for ring in dict.fromkeys(stack.ring for stack in self.layout.stacks):
             self.older_on(w, ring)
         if self.decides_late:
             self.trailing.older(w)
@@ -54,7 +54,7 @@ class ActiveInstanceStacks(StackScan):
     def operators(self) -> tuple[OperatorRegisters, ...]:
         """The instances pushed on each stack; the events of the last component are not pushed."""
         pushed = [(stack.step.var, self.chains.pushed(stack)) for stack in self.stacks]
-        return tuple(OperatorRegisters(var, FREE + self.registers.index(register)) for var, register in pushed)
+        return tuple(OperatorRegisters(var, register.number) for var, register in pushed)
 
     # --- one event ----------------------------------------------------------------------------------------------------
 
@@ -65,25 +65,25 @@ class ActiveInstanceStacks(StackScan):
             self.trailing.decide(w, self.emit)
         with w.block("if e < 0:"):
             w("continue")
-        if self.kept.drops_in_scan:
+        if self.layout.drops_in_scan:
             w("# drop the instances that have left the window")
             self.drop_expired(w)
-        if self.kept.key:
+        if self.layout.key:
             self._look_up(w)
-        for i, step in reversed(list(enumerate(self.kept.positive))):
+        for i, step in reversed(list(enumerate(self.layout.positive))):
             with w.block(f"if bits & np.uint64({1 << step.begin}):  # can be {_comment(step)}"):
-                if i == self.kept.last:
+                if i == self.layout.last:
                     self._complete(w)
                 else:
                     self._push_positive(w, i)
-        for absence in self.kept.absences:
+        for absence in self.layout.absences:
             step = absence.stack.step
             with w.block(f"if bits & np.uint64({1 << step.begin}):  # can be {_comment(step)}, negated"):
                 self.push(w, absence.stack, {})
 
     def _look_up(self, w: Writer) -> None:
         """The place of the event's key in the table that all stacks share."""
-        key, valid = key_of([(link, self.kept.term(AT_HAND, link.here)) for link in self.kept.key])
+        key, valid = key_of([(link, self.layout.term(AT_HAND, link.here)) for link in self.layout.key])
         plays_a_part = [f"bits & np.uint64({self._wanted_bits()})"] if self.decides_late else []
         with w.block(f"if not ({' and '.join([*plays_a_part, valid])}):"):
             w("continue")
@@ -99,7 +99,7 @@ class ActiveInstanceStacks(StackScan):
             wanted = f"mask[e + {distance}] & np.uint64({self._wanted_bits()})"
             with w.block(f"if e + {distance} < far and {wanted}:"):
                 for table in self.chain_tables:
-                    links = [(link, self.kept.later_term(link.here, distance)) for link in table.stacks[0].links]
+                    links = [(link, self.layout.later_term(link.here, distance)) for link in table.stacks[0].links]
                     place = table.first(key_of(links)[0])
                     if distance == prefetch.AHEAD:
                         w(f"prefetch({table.name}, {place})")
@@ -116,30 +116,30 @@ class ActiveInstanceStacks(StackScan):
         with w.block("else:"):
             self.read(w)
             with w.block(f"if bits & np.uint64({self._wanted_bits()}) == 0:"):
-                w("dropped += 1")
+                w("dropped_by_mask += 1")
                 if not self.decides_late:
                     w("continue")
 
     def _wanted_bits(self) -> int:
-        return sum({1 << step.begin for step in self.plan.steps})
+        return self.builder.bits_of(self.plan.steps)
 
     # --- pushing ------------------------------------------------------------------------------------------------------
 
     def _push_positive(self, w: Writer, i: int) -> None:
-        stack = self.kept.stacks[i]
+        stack = self.layout.stacks[i]
         pointers: dict[str, str] = {}
         if i > 0:
             pointers["rip"] = f"rip{i}"
-            self.chains.find_head(w, self.kept.stacks[i - 1], pointers["rip"])
-        for absence in self.kept.inner:
+            self.chains.find_head(w, self.layout.stacks[i - 1], pointers["rip"])
+        for absence in self.layout.inner:
             if absence.at == i:
                 pointers[absence.pointer] = f"latest_{absence.pointer}"
                 self.chains.find_head(w, absence.stack, pointers[absence.pointer])
         if i == 0:
             self.push(w, stack, pointers)
             return
-        with w.block(f"if {self.chains.alive(self.kept.stacks[i - 1], pointers['rip'])}:"):
-            if self.kept.options["others"] == "multi":
+        with w.block(f"if {self.chains.alive(self.layout.stacks[i - 1], pointers['rip'])}:"):
+            if self.layout.options["others"] == "multi":
                 self._cross_filter(w, i)
                 with w.block("if found:"):
                     self.push(w, stack, pointers)
@@ -148,13 +148,13 @@ class ActiveInstanceStacks(StackScan):
 
     def _cross_filter(self, w: Writer, i: int) -> None:
         """Multi-PAIS (§4.2.2): some instance of the previous stack must agree on every equivalence attribute."""
-        stack, var = self.kept.stacks[i - 1], self.kept.positive[i].var
+        stack, var = self.layout.stacks[i - 1], self.layout.positive[i].var
         pair = {stack.step.var, var}
-        tests = [p for p in self.kept.tests if variables(p) == pair and p not in self.kept.equalities.exact]
+        tests = [p for p in self.layout.tests if variables(p) == pair and p not in self.layout.equalities.exact]
         w("found = False", f"j = rip{i}")
         with w.block(f"while {self.chains.alive(stack, 'j')}:"):
             w(f"k = {stack.place('j')}")
-            with self.kept.if_all(w, tests, {stack.step.var: Instance(stack, "k"), var: AT_HAND}):
+            with self.layout.if_all(w, tests, {stack.step.var: Instance(stack, "k"), var: AT_HAND}):
                 w("found = True", "break")
             w(f"j = {previous(stack, 'j', 'k')}")
 
@@ -173,7 +173,7 @@ class ActiveInstanceStacks(StackScan):
         if self.decides_late:
             self.trailing.postpone(w, places)
         else:
-            self.emit(w, [self.kept.field_of(places, i, "row") for i in range(len(self.kept.positive))])
+            self.emit(w, [self.layout.field_of(places, i, "row") for i in range(len(self.layout.positive))])
 
 
 def _comment(step: Step) -> str:

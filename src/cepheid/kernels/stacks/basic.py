@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from cepheid.codegen.writer import Writer
 from cepheid.errors import NotAvailable
 from cepheid.kernels.instance_stack import Stack
-from cepheid.kernels.stacks.plan import AT_HAND, Instance, Places
+from cepheid.kernels.stacks.layout import AT_HAND, Instance, Places
 from cepheid.kernels.stacks.scan import StackScan
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import OperatorRegisters
@@ -18,10 +18,10 @@ from cepheid.runtime.kernel import OperatorRegisters
 class RuntimeStack(StackScan):
     def __init__(self, plan: Plan, options: Mapping[str, str]) -> None:
         super().__init__(plan, {**options, "equalities": "none"})
-        if self.kept.absences:
+        if self.layout.absences:
             raise NotAvailable("the basic plan evaluates sequences without negation")
-        columns = {column for step in plan.steps for column in self.kept.columns(step.var)} - {"mask"}
-        self.cells = self.kept.stack("cell", self.kept.positive[0], columns=("mask", *sorted(columns)))
+        columns = {column for step in plan.steps for column in self.layout.columns(step.var)} - {"mask"}
+        self.cells = self.layout.stack("cell", self.layout.positive[0], columns=("mask", *sorted(columns)))
 
     @property
     def stacks(self) -> Sequence[Stack]:
@@ -45,35 +45,35 @@ class RuntimeStack(StackScan):
         with w.block("if e < 0:"):
             w("continue")
         self.read(w)
-        if self.kept.drops_in_scan:
+        if self.layout.drops_in_scan:
             self.drop_expired(w)
-        last = self.kept.last
-        with w.block(f"if bits & np.uint64({1 << self.kept.positive[last].begin}):"):
+        last = self.layout.last
+        with w.block(f"if bits & np.uint64({1 << self.layout.positive[last].begin}):"):
             self.note_output(w)
             w(f"j{last} = {self.chains.following(self.cells)}")
-            self._search(w, last - 1, {self.kept.positive[last].var: AT_HAND})
+            self._search(w, last - 1, {self.layout.positive[last].var: AT_HAND})
             self.repeat_if_full(w)
         self.push(w, self.cells, {})
 
     def _search(self, w: Writer, depth: int, places: Places) -> None:
         if depth < 0:
-            with self.kept.if_all(w, self.kept.tests, places), self._within_window(w, places):
-                self.emit(w, [self.kept.field_of(places, i, "row") for i in range(len(self.kept.positive))])
+            with self.layout.if_all(w, self.layout.tests, places), self._within_window(w, places):
+                self.emit(w, [self.layout.field_of(places, i, "row") for i in range(len(self.layout.positive))])
             return
-        step = self.kept.positive[depth]
+        step = self.layout.positive[depth]
         w(f"j{depth} = j{depth + 1} - 1")
         with w.block(f"while j{depth} >= {self.chains.base(self.cells)}:"):
             w(f"i{depth} = {self.cells.place(f'j{depth}')}")
             cell = Instance(self.cells, f"i{depth}")
             chosen = f"{cell.field('cmask')} & np.uint64({1 << step.begin}) != 0"
-            if not self.kept.by_position:
-                chosen += f" and {cell.field('time')} < {self.kept.field_of(places, depth + 1, 'time')}"
+            if not self.layout.by_position:
+                chosen += f" and {cell.field('time')} < {self.layout.field_of(places, depth + 1, 'time')}"
             with w.block(f"if {chosen}:"):
                 self._search(w, depth - 1, {**places, step.var: cell})
             w(f"j{depth} -= 1")
 
     def _within_window(self, w: Writer, places: Places) -> AbstractContextManager[None]:
         """What the scan has dropped need not be tested."""
-        if self.plan.window is None or self.kept.drops_in_scan:
+        if self.plan.window is None or self.layout.drops_in_scan:
             return nullcontext()
-        return w.block(f"if m - {self.kept.field_of(places, 0, 'measure')} <= limit:")
+        return w.block(f"if m - {self.layout.field_of(places, 0, 'measure')} <= limit:")

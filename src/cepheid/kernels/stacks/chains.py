@@ -3,12 +3,13 @@ SASE §4.2.1), only those of one key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from cepheid.codegen.builder import Register
 from cepheid.codegen.scalar import Term
 from cepheid.codegen.writer import Writer
 from cepheid.kernels.instance_stack import Link, Stack
-from cepheid.kernels.stacks.plan import AT_HAND, StackPlan
+from cepheid.kernels.stacks.layout import AT_HAND, StackLayout
 from cepheid.physical import Kind
 
 CHAIN = "chain"
@@ -18,17 +19,17 @@ CHAIN = "chain"
 class Chains:
     """What searches ask of stacks, and the registers that stacks take."""
 
-    def __init__(self, kept: StackPlan, register: Callable[[str], str]) -> None:
-        self.kept = kept
-        self.register = register
+    def __init__(self, layout: StackLayout) -> None:
+        self.layout = layout
+        self.register = layout.builder.register
 
-    def base(self, stack: Stack) -> str:
+    def base(self, stack: Stack) -> Register:
         return self.register(stack.ring.base)
 
-    def following(self, stack: Stack) -> str:
+    def following(self, stack: Stack) -> Register:
         return self.register(stack.ring.following)
 
-    def pushed(self, stack: Stack) -> str:
+    def pushed(self, stack: Stack) -> Register:
         """How many instances of a stack there were."""
         return self.following(stack) if stack.ring.stacks == [stack] else self.register(f"{stack.name}_pushed")
 
@@ -41,12 +42,12 @@ class Chains:
             w(f"{target} = {stack.table.head(stack, CHAIN)}")
         elif stack.links:
             w(f"{target} = EMPTY")
-            key, valid = key_of([(link, self.kept.term(AT_HAND, link.there)) for link in stack.links])
+            key, valid = key_of([(link, self.layout.term(AT_HAND, link.there)) for link in stack.links])
             with w.block(f"if {valid}:"):
                 w(f"{target} = {stack.latest(key)}")
         else:
             w(f"{target} = {following} - 1")
-        if not self.kept.by_position:
+        if not self.layout.by_position:
             place = stack.place(target)
             with w.block(f"while {target} >= {base} and {stack.at('time', place)} >= t:"):
                 w(f"{target} = {previous(stack, target, place)}")
@@ -54,7 +55,7 @@ class Chains:
     def alive(self, stack: Stack, number: str) -> str:
         """Whether an instance exists and can still be in the window of the event at hand."""
         alive = f"{number} >= {self.base(stack)}"
-        if self.kept.sorted_by_measure(stack) and not self.kept.drops_in_scan:
+        if self.layout.sorted_by_measure(stack) and not self.layout.drops_in_scan:
             alive += f" and m - {stack.at('measure', stack.place(number))} <= limit"
         return alive
 

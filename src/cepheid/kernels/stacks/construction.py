@@ -13,33 +13,33 @@ from cepheid import expr as ex
 from cepheid.codegen.writer import Writer
 from cepheid.expr import Expr
 from cepheid.kernels.stacks.chains import Chains, previous
-from cepheid.kernels.stacks.plan import AT_HAND, Absence, Instance, Places, StackPlan, count_predicates
+from cepheid.kernels.stacks.layout import AT_HAND, Absence, Instance, Places, StackLayout, count_predicates
 
 
 class Construction:
     """`found` is what is done with a sequence."""
 
-    def __init__(self, kept: StackPlan, chains: Chains, found: Callable[[Writer, Places], None]) -> None:
-        self.kept = kept
+    def __init__(self, layout: StackLayout, chains: Chains, found: Callable[[Writer, Places], None]) -> None:
+        self.layout = layout
         self.chains = chains
         self.found = found
 
     def construct(self, w: Writer) -> None:
         """All sequences that end with the event at hand."""
-        last = self.kept.last
-        for absence in self.kept.inner:
+        last = self.layout.last
+        for absence in self.layout.inner:
             if absence.at == last:
                 self.chains.find_head(w, absence.stack, f"latest_{absence.pointer}")
-        places = {self.kept.positive[last].var: AT_HAND}
+        places = {self.layout.positive[last].var: AT_HAND}
         if last == 0:
-            with w.block("if limit >= 0:" if self.kept.plan.window is not None else "if True:"):
+            with w.block("if limit >= 0:" if self.layout.plan.window is not None else "if True:"):
                 self._at_depth(w, 0, places)
             return
-        self.chains.find_head(w, self.kept.stacks[last - 1], f"j{last - 1}")
+        self.chains.find_head(w, self.layout.stacks[last - 1], f"j{last - 1}")
         self._search(w, last - 1, places)
 
     def _search(self, w: Writer, depth: int, places: Places) -> None:
-        stack = self.kept.stacks[depth]
+        stack = self.layout.stacks[depth]
         number, place = f"j{depth}", f"i{depth}"
         with w.block(f"while {self.chains.alive(stack, number)}:  # construct backwards"):
             w(f"{place} = {stack.place(number)}")
@@ -49,10 +49,10 @@ class Construction:
     def _at_depth(self, w: Writer, depth: int, places: Places) -> None:
         """Test what can be tested now that the component at this depth is chosen, then go on to the one before it."""
         ready, absences = self._ready(depth)
-        checks = self.kept.conditions(ready, places)
-        in_window = self.kept.plan.window is None or all(map(self.kept.sorted_by_measure, self.kept.stacks))
+        checks = self.layout.conditions(ready, places)
+        in_window = self.layout.plan.window is None or all(map(self.layout.sorted_by_measure, self.layout.stacks))
         if depth == 0 and not in_window:
-            checks.insert(0, f"m - {self.kept.field_of(places, 0, 'measure')} <= limit")
+            checks.insert(0, f"m - {self.layout.field_of(places, 0, 'measure')} <= limit")
         count_predicates(w, len(ready))
         if checks:
             with w.block(f"if {' and '.join(checks)}:"):
@@ -63,8 +63,8 @@ class Construction:
     def _ready(self, depth: int) -> tuple[list[Expr], list[Absence]]:
         """The predicates and the absences that are tested at a depth: as soon as all they speak of is chosen, or all
         on complete sequences."""
-        residual, inner = self.kept.residual(), self.kept.inner
-        if self.kept.options["others"] != "early":
+        residual, inner = self.layout.residual(), self.layout.inner
+        if self.layout.options["others"] != "early":
             return (residual, inner) if depth == 0 else ([], [])
         return (
             [predicate for predicate in residual if self._depth_of(ex.variables(predicate)) == depth],
@@ -72,11 +72,11 @@ class Construction:
         )
 
     def _depth_of(self, names: frozenset[str]) -> int:
-        index = self.kept.index
-        return min((index[var] for var in names if var in index), default=self.kept.last)
+        index = self.layout.index
+        return min((index[var] for var in names if var in index), default=self.layout.last)
 
     def _absence_depth(self, absence: Absence) -> int:
-        names = frozenset(v for p in self.kept.tests_of(absence) for v in ex.variables(p))
+        names = frozenset(v for p in self.layout.tests_of(absence) for v in ex.variables(p))
         neighbour = max(absence.after - 1, 0)
         return min(self._depth_of(names), neighbour)
 
@@ -86,7 +86,7 @@ class Construction:
             self._go_on(w, depth, places)
             return
         absence, *others = absences
-        if absence.after == depth + 1 and not self.kept.tests_of(absence):
+        if absence.after == depth + 1 and not self.layout.tests_of(absence):
             self._stop_before(w, absence, places)
             self._without(w, others, depth, places)
             return
@@ -98,7 +98,7 @@ class Construction:
         if depth == 0:
             self.found(w, places)
         else:
-            w(f"j{depth - 1} = {self.kept.stacks[depth].at('rip', f'i{depth}')}")
+            w(f"j{depth - 1} = {self.layout.stacks[depth].at('rip', f'i{depth}')}")
             self._search(w, depth - 1, places)
 
     # --- negation -----------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class Construction:
                 too_old = f"not {self._comes_between(absence, places)}"
             with w.block(f"if {too_old}:"):
                 w("break")
-            with self.kept.if_all(w, self.kept.tests_of(absence), {**places, stack.step.var: negated}):
+            with self.layout.if_all(w, self.layout.tests_of(absence), {**places, stack.step.var: negated}):
                 w("spoiled = True", "break")
             w(f"q = {previous(stack, 'q', 'k')}")
 
@@ -129,11 +129,11 @@ class Construction:
 
     def _latest(self, absence: Absence) -> str:
         """The latest negated event before the next component."""
-        if absence.at == self.kept.last:
+        if absence.at == self.layout.last:
             return f"latest_{absence.pointer}"
-        return self.kept.stacks[absence.at].at(absence.pointer, f"i{absence.at}")
+        return self.layout.stacks[absence.at].at(absence.pointer, f"i{absence.at}")
 
     def _comes_between(self, absence: Absence, places: Places) -> str:
         """Whether the negated event at place k comes after the component before it."""
-        order = "row" if self.kept.by_position else "time"
-        return f"{absence.stack.at(order, 'k')} > {self.kept.field_of(places, absence.after - 1, order)}"
+        order = "row" if self.layout.by_position else "time"
+        return f"{absence.stack.at(order, 'k')} > {self.layout.field_of(places, absence.after - 1, order)}"

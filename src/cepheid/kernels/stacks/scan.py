@@ -10,12 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
+from cepheid.codegen.builder import KernelBuilder
 from cepheid.codegen.writer import Writer
 from cepheid.kernels.instance_stack import IMPORTS, ChainTable, Ring, Stack
 from cepheid.kernels.stacks.chains import CHAIN, Chains, key_of
-from cepheid.kernels.stacks.plan import AT_HAND, StackPlan
+from cepheid.kernels.stacks.layout import AT_HAND, StackLayout
 from cepheid.physical import Plan
-from cepheid.runtime.kernel import BOUNDS, COUNTED, FREE, OLDEST, VALUES, OperatorRegisters, StateArray
+from cepheid.runtime.kernel import Kernel, OperatorRegisters, StateArray
 
 _CHUNK = 4096
 """How many events are looked at between two occasions to let arrays grow."""
@@ -26,16 +27,10 @@ class StackScan(ABC):
 
     def __init__(self, plan: Plan, options: Mapping[str, str]) -> None:
         self.plan = plan
-        self.kept = StackPlan(plan, options)
-        self.chains = Chains(self.kept, self.register)
-        self.registers: list[str] = []
-        self.arrays: list[StateArray] = []
-
-    def register(self, name: str) -> str:
-        """A number that is part of the state, by its name in the generated code."""
-        if name not in self.registers:
-            self.registers.append(name)
-        return name
+        self.builder = KernelBuilder(plan)
+        self.register = self.builder.register
+        self.layout = StackLayout(self.builder, options)
+        self.chains = Chains(self.layout)
 
     # --- where the algorithms differ ----------------------------------------------------------------------------------
 
@@ -76,41 +71,29 @@ class StackScan(ABC):
     # --- the function -------------------------------------------------------------------------------------------------
 
     def source(self) -> str:
-        """The module with the function `step`; `arrays` then lists its state."""
-        events = Writer()
-        with events.block("for e in range(start, stop):"):
-            self.event(events)
+        """The module with the function `step`."""
         body = Writer()
         body("stop = -1")
         with body.block("while stop < time.shape[0]:"):
+            # What an event does is written first: it says which registers there are.
+            events = Writer()
+            with events.block("for e in range(start, stop):"):
+                self.event(events)
             body("start = stop", f"stop = min(max(start, 0) + {_CHUNK}, time.shape[0])")
             self.make_room(body)
-            body.lines.extend("    " + line if line else "" for line in events.lines)
-        columns = [f"column{i}" for i in range(len(self.plan.columns))]
-        self.arrays = [StateArray("reg", "int64", FREE + len(self.registers)), *self.tables()]
-        names = [array.name for array in self.arrays]
-        out = Writer()
-        out(IMPORTS, "", "")
-        parameters = ["now", "first", "time", "measure", "mask", "texts", "ranks", "numbers", *columns, *names]
-        with out.block(f"def step({', '.join([*parameters, 'values', 'bounds'])}):"):
-            out("limit = np.int64(numbers[0])", *(stack.offsets for stack in self.stacks))
-            for number, counter in enumerate(COUNTED):
-                out(f"{counter} = reg[{number}]")
-            out("written = 0", "wanted = 0")
-            for number, register in enumerate(self.registers):
-                out(f"{register} = reg[{FREE + number}]")
-            out.lines.extend("    " + line if line else "" for line in body.lines)
-            out(f"matches += written // {len(self.kept.positive)}")
-            for number, counter in enumerate(COUNTED):
-                out(f"reg[{number}] = {counter}")
-            for number, register in enumerate(self.registers):
-                out(f"reg[{FREE + number}] = {register}")
-            out(f"reg[{VALUES}] = written", f"reg[{BOUNDS}] = 0")
-            out("oldest = first + time.shape[0]")
-            self.older(out)
-            out(f"reg[{OLDEST}] = oldest")
-            out(f"return {', '.join([*names, 'values', 'bounds'])}")
-        return out.text()
+            body.append(events)
+        self.builder.declare(*self.tables())
+        finish = Writer()
+        finish(f"matches += written // {len(self.layout.positive)}", "oldest = first + time.shape[0]")
+        self.older(finish)
+        self.builder.keep_from(finish, "oldest")
+        offsets = [stack.record.offsets for stack in self.stacks]
+        return self.builder.source(body, finish, preamble=[IMPORTS], setup=[*offsets, "written = 0", "wanted = 0"])
+
+    def kernel(self) -> Kernel:
+        source = self.source()
+        steps = [step.var for step in self.layout.positive]
+        return self.builder.kernel(source, steps, has_bounds=False, operators=self.operators())
 
     def tables(self) -> list[StateArray]:
         """The arrays of the state besides the registers."""
@@ -160,7 +143,7 @@ class StackScan(ABC):
             self._store(w, stack, pointers)
             self._chain(w, stack)
         else:
-            key, valid = key_of([(link, self.kept.term(AT_HAND, link.here)) for link in stack.links])
+            key, valid = key_of([(link, self.layout.term(AT_HAND, link.here)) for link in stack.links])
             with w.block(f"if {valid}:"):
                 self._store(w, stack, pointers)
                 w(f"key = {key}", f"{CHAIN} = {stack.table.find('key')}")
@@ -173,12 +156,12 @@ class StackScan(ABC):
         self._count_push(w, stack)
 
     def _count_push(self, w: Writer, stack: Stack) -> None:
-        for number in dict.fromkeys([self.chains.following(stack), self.chains.pushed(stack), "partials"]):
+        for number in dict.fromkeys([self.chains.following(stack), self.chains.pushed(stack), "partial_matches"]):
             w(f"{number} += 1")
         retained = " + ".join(f"{self.register(ring.following)} - {self.register(ring.base)}" for ring in self.rings)
         w(f"retained = {retained}")
-        with w.block("if retained > peak:"):
-            w("peak = retained")
+        with w.block("if retained > peak_retained:"):
+            w("peak_retained = retained")
 
     def _store(self, w: Writer, stack: Stack, pointers: Mapping[str, str]) -> None:
         w(f"# push onto {stack.name}", f"i = {stack.place(self.chains.following(stack))}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cepheid.codegen.writer import Writer
 from cepheid.kernels.stacks.chains import Chains, key_of, previous
-from cepheid.kernels.stacks.plan import Absence, Instance, Places, StackPlan
+from cepheid.kernels.stacks.layout import Absence, Instance, Places, StackLayout
 from cepheid.physical import Kind
 from cepheid.runtime.kernel import StateArray
 
@@ -26,18 +26,18 @@ class _Pending:
 class Trailing:
     """The sequences that wait, in the order in which their windows end."""
 
-    def __init__(self, kept: StackPlan, chains: Chains) -> None:
-        self.kept = kept
+    def __init__(self, layout: StackLayout, chains: Chains) -> None:
+        self.layout = layout
         self.chains = chains
 
     def tables(self) -> list[StateArray]:
         """A sequence that waits: its events, the end of the last, the start of its window."""
         names = ["pending_heap", "pending_item", "pending_time", "pending_measure", "pending_free"]
         arrays = [StateArray(name, "int64", 16) for name in names]
-        kinds = list(self.kept.plan.columns.values())
-        for i, step in enumerate(self.kept.positive):
+        kinds = list(self.layout.plan.columns.values())
+        for i, step in enumerate(self.layout.positive):
             arrays.append(StateArray(f"pending_{i}_row", "int64", 16))
-            for column in self.kept.columns(step.var):
+            for column in self.layout.columns(step.var):
                 kind = "uint64" if column == "mask" else "float64" if kinds[int(column)] is Kind.FLOAT else "int64"
                 arrays.append(StateArray(f"pending_{i}_c{column}", kind, 16))
         return arrays
@@ -53,10 +53,10 @@ class Trailing:
             with w.block(f"if {made} > pending_time.shape[0]:"):
                 for array in self.tables():
                     w(f"{array.name} = grown({array.name}, {made})")
-        w("pending_time[p] = t", f"pending_measure[p] = {self.kept.field_of(places, 0, 'measure')}")
-        for i, step in enumerate(self.kept.positive):
-            for name in ("row", *(f"c{column}" for column in self.kept.columns(step.var))):
-                w(f"{_Pending(i).field(name)} = {self.kept.field_of(places, i, name)}")
+        w("pending_time[p] = t", f"pending_measure[p] = {self.layout.field_of(places, 0, 'measure')}")
+        for i, step in enumerate(self.layout.positive):
+            for name in ("row", *(f"c{column}" for column in self.layout.columns(step.var))):
+                w(f"{_Pending(i).field(name)} = {self.layout.field_of(places, i, name)}")
         w(f"heap_push(pending_heap, pending_item, {size}, pending_measure[p], p)", f"{size} += 1")
 
     def decide(self, w: Writer, emit: Callable[[Writer, Sequence[str]], None]) -> None:
@@ -65,32 +65,32 @@ class Trailing:
         with w.block(f"while {size} > 0 and m - pending_heap[0] > limit:"):
             w(f"p = heap_pop(pending_heap, pending_item, {size})", f"{size} -= 1")
             w(f"pending_free[{free}] = p", f"{free} += 1", "spoiled = False")
-            for absence in self.kept.trailing:
+            for absence in self.layout.trailing:
                 self._look_for(w, absence)
             with w.block("if not spoiled:"):
-                rows = [_Pending(i).field("row") for i in range(len(self.kept.positive))]
+                rows = [_Pending(i).field("row") for i in range(len(self.layout.positive))]
                 with w.block(f"if written + {len(rows)} > values.shape[0]:"):
                     w(f"values = grown(values, written + {len(rows)})")
                 emit(w, rows)
 
     def _look_for(self, w: Writer, absence: Absence) -> None:
         """Whether a negated event spoils the sequence: from the latest one back to the last component."""
-        stack, last = absence.stack, _Pending(self.kept.last)
+        stack, last = absence.stack, _Pending(self.layout.last)
         base = self.chains.base(stack)
         if stack.links:
-            key, _ = key_of([(link, self.kept.term(last, link.there)) for link in stack.links])
+            key, _ = key_of([(link, self.layout.term(last, link.there)) for link in stack.links])
             w(f"q = {stack.latest(key)}")
         else:
             w(f"q = {self.chains.following(stack)} - 1")
         with w.block(f"while not spoiled and q >= {base}:"):
             w(f"k = {stack.place('q')}")
             negated = Instance(stack, "k")
-            order, end = ("row", last.field("row")) if self.kept.by_position else ("time", "pending_time[p]")
+            order, end = ("row", last.field("row")) if self.layout.by_position else ("time", "pending_time[p]")
             with w.block(f"if {negated.field(order)} <= {end}:"):
                 w("break")
             with w.block(f"if {negated.field('measure')} - pending_measure[p] <= limit:"):
-                places = {step.var: _Pending(i) for i, step in enumerate(self.kept.positive)}
-                with self.kept.if_all(w, self.kept.tests_of(absence), {**places, stack.step.var: negated}):
+                places = {step.var: _Pending(i) for i, step in enumerate(self.layout.positive)}
+                with self.layout.if_all(w, self.layout.tests_of(absence), {**places, stack.step.var: negated}):
                     w("spoiled = True", "break")
             w(f"q = {previous(stack, 'q', 'k')}")
 

@@ -2,7 +2,7 @@
 chain their instances (PAIS), the attributes that are read again, and so the predicates that are left to test.
 
 Generated code finds the event that is a component in one of several places: it is the event at hand, or an instance on
-a stack, or part of a sequence that waits (`stack_trailing`). Wherever it is, its fields have the same names: `row`,
+a stack, or part of a sequence that waits (`trailing`). Wherever it is, its fields have the same names: `row`,
 `time`, `measure`, `cmask` for its mask, and `c0`, `c1`... for its attributes, by the number of their column.
 """
 
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cepheid import expr as ex
-from cepheid.codegen.scalar import Constants, Term, condition
+from cepheid.codegen.builder import KernelBuilder
+from cepheid.codegen.scalar import Term, condition
 from cepheid.codegen.writer import Writer
 from cepheid.expr import Attr, Compare, Expr
 from cepheid.kernels.instance_stack import ChainTable, Link, Ring, Stack
@@ -67,19 +68,18 @@ class Absence:
         return self.stack.name
 
 
-class StackPlan:
+class StackLayout:
     """The components of a plan, what is kept of their events, and what is still to be tested of them."""
 
-    def __init__(self, plan: Plan, options: Mapping[str, str]) -> None:
-        self.plan = plan
+    def __init__(self, builder: KernelBuilder, options: Mapping[str, str]) -> None:
+        self.builder = builder
+        self.plan = plan = builder.plan
         self.options = options
-        self.constants = Constants([float(plan.window or 0)])
         self.by_position = plan.query.language.ordered_by_position
         self.positive = [step for step in plan.steps if not step.negated]
         self.last = len(self.positive) - 1
         self.index = {step.var: i for i, step in enumerate(self.positive)}
         self.equalities = Equalities(plan, options["equalities"])
-        self._column = {name: i for i, name in enumerate(plan.columns)}
         negated = {step.var for step in plan.steps if step.negated}
         self.tests = [p for p in plan.predicates if not ex.variables(p) & negated]
         """What is asked of the positive components."""
@@ -139,7 +139,7 @@ class StackPlan:
         ]
         if var == self.positive[self.last].var:
             names += [link.there for absence in self.trailing for link in absence.stack.links]
-        kept = [str(self._column[name]) for name in dict.fromkeys(names)]
+        kept = [str(self.builder.column_number[name]) for name in dict.fromkeys(names)]
         if any(name in self.plan.lacking for name in names):
             kept.append("mask")
         return tuple(kept)
@@ -180,13 +180,12 @@ class StackPlan:
 
     def term(self, place: Place, name: str) -> Term:
         """An attribute of the event at a place."""
-        bit = self.plan.lacking.get(name)
-        missing = None if bit is None else f"{place.field('cmask')} & np.uint64({1 << bit}) != 0"
-        return Term(place.field(f"c{self._column[name]}"), self.plan.columns[name], missing)
+        number = self.builder.column_number[name]
+        return self.builder.term(name, place.field(f"c{number}"), place.field("cmask"))
 
     def later_term(self, name: str, distance: int) -> Term:
         """An attribute of an event further on."""
-        return Term(f"column{self._column[name]}[e + {distance}]", self.plan.columns[name])
+        return Term(self.builder.column(name, f"e + {distance}"), self.plan.columns[name])
 
     def field_of(self, places: Places, i: int, name: str) -> str:
         """Source of a field of a positive component."""
@@ -197,7 +196,7 @@ class StackPlan:
             assert isinstance(node, Attr)
             return self.term(places[node.var], node.name)
 
-        return [condition(test, read, self.constants) for test in tests]
+        return [condition(test, read, self.builder.constants) for test in tests]
 
     def if_all(self, w: Writer, tests: Sequence[Expr], places: Places) -> AbstractContextManager[None]:
         """A block that is entered if all the tests hold; they are counted."""

@@ -1,0 +1,238 @@
+"""KernelBuilder: how a kernel is called, and the state, constants and needs of its source.
+
+Every evaluator declares what its source uses and writes what happens with the events; the builder writes the rest:
+
+    def step(now, first, time, measure, mask, texts, ranks, numbers, column0, reg, s0, values, bounds):
+        limit = np.int64(numbers[0])
+        events = reg[0]                     the counters, by their names in `runtime.kernel.COUNTERS`
+        s0_base = reg[9]                    the registers of the evaluator
+        ...                                 what the evaluator writes
+        reg[0] = events
+        reg[9] = s0_base
+        reg[6] = written
+        reg[7] = 0
+        return reg, s0, values, bounds
+
+Source refers to these names through handles: a `Register` and an `Array` are the name of a variable that knows what it
+names, and a `Record` reads and writes fields of the records in an array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from cepheid.codegen.compile import compiled
+from cepheid.codegen.scalar import Constants, Term
+from cepheid.codegen.writer import Writer
+from cepheid.physical import Kind, Plan, Step
+from cepheid.runtime.kernel import BOUNDS, COUNTERS, FREE, OLDEST, VALUES, Kernel, OperatorRegisters, StateArray
+
+K = TypeVar("K", bound=Kernel)
+
+_STRINGS = ("texts", "ranks")
+
+
+class Register(str):
+    """An integer of the state, by the name of its variable. `number` is its index in the array of registers."""
+
+    number: int
+
+    def __new__(cls, name: str, number: int) -> Register:
+        made = super().__new__(cls, name)
+        made.number = number
+        return made
+
+
+class Array(str):
+    """An array of the state, by the name of its variable."""
+
+    state: StateArray
+
+    def __new__(cls, state: StateArray) -> Array:
+        made = super().__new__(cls, state.name)
+        made.state = state
+        return made
+
+    @property
+    def size(self) -> str:
+        """`pending.shape[0]`"""
+        return f"{self}.shape[0]"
+
+    def at(self, index: str) -> str:
+        """`pending[i]`"""
+        return f"{self}[{index}]"
+
+    def grow(self, w: Writer, needed: str) -> None:
+        """`pending = grown(pending, needed)`"""
+        w(f"{self} = grown({self}, {needed})")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Fields that lie side by side in an array. Constants name the offset of each; several layouts may share an array,
+    so a layout with a `name` puts it before theirs."""
+
+    array: str
+    fields: tuple[str, ...]
+    name: str = ""
+
+    @property
+    def width(self) -> int:
+        return len(self.fields)
+
+    @property
+    def offsets(self) -> str:
+        """`S0_ROW, S0_TIME = 0, 1`"""
+        return f"{', '.join(map(self.offset, self.fields))} = {', '.join(map(str, range(self.width)))}"
+
+    def offset(self, field: str) -> str:
+        """`S0_ROW`"""
+        return (f"{self.name}_{field}" if self.name else field).upper()
+
+    def at(self, field: str, place: str) -> str:
+        """`s0[i + S0_ROW]`"""
+        return f"{self.array}[{place} + {self.offset(field)}]"
+
+
+class KernelBuilder:
+    """The source of one plan's kernel. Declare registers and arrays, write the body, then `source` and `kernel`.
+
+    `counters` are those that the source counts in variables (helpers that are handed `reg` may count the others);
+    `reserved` is the number of registers that helpers use by number, before those with names."""
+
+    def __init__(self, plan: Plan, *, counters: Sequence[str] = COUNTERS, reserved: int = 0) -> None:
+        self.plan = plan
+        self.constants = Constants([float(plan.window or 0)])
+        self.column_number = {name: number for number, name in enumerate(plan.columns)}
+        self._counters = {name: COUNTERS.index(name) for name in counters}
+        self._reserved = reserved
+        self._registers: dict[str, Register] = {}
+        self._arrays: list[StateArray] = []
+        self._remembers_strings = False
+
+    # --- the state ----------------------------------------------------------------------------------------------------
+
+    def register(self, name: str) -> Register:
+        """The register of that name; it is 0 in the initial state."""
+        if name not in self._registers:
+            self._registers[name] = Register(name, FREE + self._reserved + len(self._registers))
+        return self._registers[name]
+
+    def array(self, name: str, dtype: str = "int64", length: int = 16, *, fill: int = 0, width: int = 1) -> Array:
+        """Declare an array of the state. The order of declarations is the order in a saved state."""
+        return self.declare(StateArray(name, dtype, length, fill, width))[0]
+
+    def declare(self, *arrays: StateArray) -> list[Array]:
+        self._arrays += arrays
+        return [Array(array) for array in arrays]
+
+    def remember_strings(self) -> None:
+        """Keep `texts` and `ranks` in the state, for source that runs when time passes without events:
+
+            if time.shape[0] > 0:
+                texts, ranks = new_texts.copy(), new_ranks.copy()
+
+        To be called after every other array is declared."""
+        self._remembers_strings = True
+        self.declare(*(StateArray(name, "int64", 0) for name in _STRINGS))
+
+    @property
+    def uses_strings(self) -> bool:
+        """Whether what was written so far refers to `texts` or `ranks`."""
+        return bool(self.constants.texts) or self.constants.needs_ranks
+
+    @property
+    def state_arrays(self) -> tuple[StateArray, ...]:
+        """All arrays of the state, the registers first."""
+        return (StateArray("reg", "int64", FREE + self._reserved + len(self._registers)), *self._arrays)
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def column(self, name: str, index: str = "e") -> str:
+        """`column0[e]`, an attribute of the event at an index of the batch."""
+        return f"column{self.column_number[name]}[{index}]"
+
+    def term(self, name: str, source: str, mask: str) -> Term:
+        """A value of an attribute: missing where its event's mask says that its type lacks the attribute."""
+        bit = self.plan.lacking.get(name)
+        missing = None if bit is None else f"{mask} & np.uint64({1 << bit}) != 0"
+        return Term(source, self.plan.columns[name], missing)
+
+    def bits_of(self, steps: Sequence[Step]) -> int:
+        """The bits of the mask that allow an event to begin one of the steps, or to be taken by it."""
+        return sum({1 << bit for step in steps for bit in (step.begin, step.take) if bit is not None})
+
+    # --- the function -------------------------------------------------------------------------------------------------
+
+    def source(
+        self,
+        body: Writer,
+        finish: Writer,
+        *,
+        preamble: Sequence[str] = (),
+        setup: Sequence[str] = (),
+        written: str | None = "written",
+        ends: str = "0",
+        output: str = "values",
+    ) -> str:
+        """The module with the function `step`. `preamble` stands above it (imports, constants), `setup` before the
+        body; `finish` updates counters and stores the oldest event (`keep_from`). `written` and `ends` are how much of
+        the values and of the bounds is used (None: helpers store both)."""
+        names = [array.name for array in self.state_arrays]
+        strings = [f"new_{name}" if self._remembers_strings else name for name in _STRINGS]
+        columns = [f"column{number}" for number in self.column_number.values()]
+        parameters = ["now", "first", "time", "measure", "mask", *strings, "numbers", *columns, *names, output]
+        registers = {**self._counters, **{name: register.number for name, register in self._registers.items()}}
+        w = Writer()
+        if preamble:
+            w(*preamble, "", "")
+        with w.block(f"def step({', '.join([*parameters, 'bounds'])}):"):
+            w("limit = np.int64(numbers[0])", *(f"{name} = reg[{number}]" for name, number in registers.items()))
+            if self._remembers_strings:
+                with w.block("if time.shape[0] > 0:"):
+                    w(f"{', '.join(_STRINGS)} = {', '.join(f'{name}.copy()' for name in strings)}")
+            w(*setup)
+            w.append(body)
+            w.append(finish)
+            w(*(f"reg[{number}] = {name}" for name, number in registers.items()))
+            if written is not None:
+                w(f"reg[{VALUES}] = {written}", f"reg[{BOUNDS}] = {ends}")
+            w(f"return {', '.join([*names, output, 'bounds'])}")
+        return w.text()
+
+    def keep_from(self, w: Writer, oldest: str) -> None:
+        """`reg[8] = oldest`: the position of the oldest event that a later match may still contain."""
+        w(f"reg[{OLDEST}] = {oldest}")
+
+    def kernel(
+        self,
+        source: str,
+        steps: Sequence[str],
+        *,
+        has_bounds: bool,
+        operators: Sequence[OperatorRegisters] = (),
+        kind: Callable[..., K] = Kernel,  # type: ignore[assignment]
+        further: Mapping[str, Any] | None = None,
+    ) -> K:
+        """The kernel of the source: `kind` makes it, with `further` fields of its own."""
+        column_types = tuple("float64" if kind is Kind.FLOAT else "int64" for kind in self.plan.columns.values())
+        arguments = ["int", "int", "int64", "int64", "uint64", "int64", "int64", "float64", *column_types]
+        arguments += [f"{array.dtype}!" for array in self.state_arrays] + ["int64!", "int64!"]
+        return kind(
+            plan=self.plan,
+            source=source,
+            function=compiled(source, arguments),
+            arrays=self.state_arrays,
+            numbers=np.array(self.constants.numbers, np.float64),
+            steps=tuple(steps),
+            column_types=column_types,
+            has_bounds=has_bounds,
+            texts=tuple(self.constants.texts),
+            needs_ranks=self.constants.needs_ranks,
+            operators=tuple(operators),
+            **(further or {}),
+        )
