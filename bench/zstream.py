@@ -25,7 +25,8 @@ from cepheid.engine.local import prepare_for
 from cepheid.engine.prepare import NO_WISHES, Wishes
 from cepheid.events import Clock
 from cepheid.io import frames
-from cepheid.io.source import Columns, for_kernel
+from cepheid.io.inputs import Columns
+from cepheid.io.source import for_kernel
 from cepheid.lang import parse
 from cepheid.optimize.adapt import Adaptive, plan_text
 from cepheid.optimize.stats import from_arrow

@@ -16,8 +16,8 @@ from cepheid.engine import columnar_job
 from cepheid.engine.columnar_job import ColumnJob
 from cepheid.errors import InputProblem
 from cepheid.io.csv_columns import csv_columns
-from cepheid.io.files import Input, Loaded, read_events
-from cepheid.io.source import Columns
+from cepheid.io.inputs import Columns, Input
+from cepheid.io.row_reader import Loaded, read_events
 
 
 def read_by_rows(file: Path, given_type: str | None) -> Loaded | None:

@@ -11,8 +11,9 @@ from cepheid.engine.prepare import Prepared, Wishes, code_of
 from cepheid.errors import CepheidError, InputProblem, listing, shown
 from cepheid.explanation import explain as explain_query
 from cepheid.io import frames
-from cepheid.io.files import unit_of
-from cepheid.io.source import Columns, Source
+from cepheid.io.inputs import Columns
+from cepheid.io.source import Source
+from cepheid.io.times import unit_of
 from cepheid.lang import parse
 from cepheid.optimize.adapt import Policy, Switch, policy_of
 from cepheid.optimize.stats import NO_STATS, Stats
@@ -181,7 +182,7 @@ def statistics(
 def _prepared(given: str | Query, query: Query, source: Source, time_unit: str | None, wishes: Wishes) -> Prepared:
     unit = None if time_unit is None else unit_of(time_unit)
     try:
-        if source.types is None:
+        if source.attributes is None:
             _require_settled_classes(query)
         return prepare_for(query, source, unit, wishes)
     except CepheidError as error:

@@ -31,11 +31,13 @@ from cepheid.engine.adaptation import AdaptiveStepper, stepper_for
 from cepheid.engine.local import prepare_for
 from cepheid.engine.observation import Observer
 from cepheid.engine.prepare import Prepared, Wishes
-from cepheid.engine.stepping import TIME, TYPE, encoder_for
+from cepheid.engine.stepping import encoder_for
 from cepheid.errors import CepheidError, InputProblem
 from cepheid.events import Clock, Schema
 from cepheid.io import frames
-from cepheid.io.source import Columns, attribute_types
+from cepheid.io.inputs import Columns
+from cepheid.io.rows import TIME, TYPE
+from cepheid.io.source import attribute_types
 from cepheid.lang import parse
 from cepheid.optimize.adapt import (
     Adaptive,

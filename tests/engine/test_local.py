@@ -28,7 +28,8 @@ from cepheid.engine import stepping
 from cepheid.engine.local import prepare_for
 from cepheid.errors import CepheidError
 from cepheid.events import Clock, Event, Schema, primitive, type_of
-from cepheid.io.source import Columns, TableSource
+from cepheid.io.inputs import Columns
+from cepheid.io.source import TableSource
 from cepheid.lang import parse
 from cepheid.pattern import Query, SourceStream
 from cepheid.semantics import Match, evaluate

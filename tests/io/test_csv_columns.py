@@ -19,8 +19,8 @@ from cepheid.engine.columnar_job import ColumnJob
 from cepheid.engine.job import QueryText, Settings
 from cepheid.events import Type
 from cepheid.io.csv_columns import csv_columns
-from cepheid.io.files import Input, Loaded
-from cepheid.io.source import Columns
+from cepheid.io.inputs import Columns, Input
+from cepheid.io.row_reader import Loaded
 from cepheid.lang import parse
 from cepheid.pattern import SourceStream
 

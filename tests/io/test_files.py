@@ -13,7 +13,10 @@ import pytest
 
 from cepheid.errors import InputProblem
 from cepheid.events import UNTYPED, Clock, Schema, Type
-from cepheid.io.files import Input, Loaded, Reject, read_events, timestamp, timestamp_text
+from cepheid.io.inputs import Input
+from cepheid.io.rejects import Reject
+from cepheid.io.row_reader import Loaded, read_events
+from cepheid.io.times import timestamp, timestamp_text
 
 
 def load(path: Path, text: str | bytes, **options: Any) -> Loaded:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from text_harness import Case, is_by_columns, read_by_rows
 
-from cepheid.io.files import Loaded
+from cepheid.io.inputs import Columns
 from cepheid.io.json_columns import JsonTable, json_columns
-from cepheid.io.source import Columns
+from cepheid.io.row_reader import Loaded
 
 # --- the same as the row reader ---------------------------------------------------------------------------------------
 

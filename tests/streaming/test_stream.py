@@ -24,9 +24,9 @@ from cepheid.engine.job import QueryText, Settings, execute
 from cepheid.engine.prepare import Wishes
 from cepheid.errors import CepheidError, InputProblem, NotAvailable
 from cepheid.events import TIMESTAMP_CLOCK, Clock, Schema
-from cepheid.io.files import Input
+from cepheid.io.inputs import Columns, Input
 from cepheid.io.matches import write_json_lines
-from cepheid.io.source import Columns, attribute_types
+from cepheid.io.source import attribute_types
 from cepheid.lang import parse
 from cepheid.runtime.kernel import END_OF_TIME
 from cepheid.spark.checkpoint import Checkpoint

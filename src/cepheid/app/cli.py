@@ -40,7 +40,8 @@ from cepheid.binding import bind, warnings_for
 from cepheid.engine.job import Outcome, QueryText, Settings, execute, load, require_distinct
 from cepheid.errors import CepheidError, InputProblem, shown
 from cepheid.explanation import LANGUAGE_NAMES, explain
-from cepheid.io.files import Input, Reject, format_of
+from cepheid.io.formats import format_of
+from cepheid.io.inputs import Input
 from cepheid.io.matches import (
     column_names,
     make_directory,
@@ -50,6 +51,7 @@ from cepheid.io.matches import (
     write_matches,
     write_rejects,
 )
+from cepheid.io.rejects import Reject
 from cepheid.lang import to_text
 from cepheid.version import __version__
 

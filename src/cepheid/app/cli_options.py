@@ -11,7 +11,7 @@ import typer
 
 from cepheid.engine.job import QueryText
 from cepheid.errors import InputProblem, shown
-from cepheid.io.tables import exists
+from cepheid.io.inputs import exists
 
 STANDARD = "-"
 

@@ -24,7 +24,7 @@ from cepheid.app.demo_stream import show_stream
 from cepheid.engine.columnar_job import columnar_job
 from cepheid.engine.job import QueryText, Settings, execute
 from cepheid.explanation import LANGUAGE_NAMES
-from cepheid.io.files import Input
+from cepheid.io.inputs import Input
 from cepheid.io.matches import make_directory, replacing, write_matches
 from cepheid.pattern import Query
 from cepheid.physical import REFERENCE, Plan

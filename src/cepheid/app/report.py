@@ -13,8 +13,8 @@ from rich.text import Text
 from cepheid.errors import shown
 from cepheid.events import MICROSECONDS, Clock, Duration
 from cepheid.expr import OccursWithin, walk
-from cepheid.io.files import Reject
 from cepheid.io.matches import dumps
+from cepheid.io.rejects import Reject
 from cepheid.pattern import Conj, Kleene, Query, Role, Seq, Timer, roles
 from cepheid.pattern import walk as walk_pattern
 from cepheid.physical import REFERENCE, Plan

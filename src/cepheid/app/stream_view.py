@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 
 from cepheid.events import Clock
-from cepheid.io.files import timestamp_text
+from cepheid.io.times import timestamp_text
 
 if TYPE_CHECKING:
     from cepheid.spark.inspect import BucketState, StreamState

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from cepheid.engine.prepare import Prepared
-from cepheid.engine.stepping import TIME, Stepper
+from cepheid.engine.stepping import Stepper
 from cepheid.errors import NotAvailable
+from cepheid.io.rows import TIME
 from cepheid.physical import Analysis
 from cepheid.runtime.kernel import counters, operator_counts
 

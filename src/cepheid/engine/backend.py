@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
-from cepheid.io.files import Loaded
+from cepheid.io.row_reader import Loaded
 from cepheid.pattern import Query
 from cepheid.physical import Plan
 from cepheid.semantics import Match

@@ -16,19 +16,20 @@ import pyarrow.parquet as pq
 
 from cepheid.binding import warnings_for
 from cepheid.codegen.columns import schema_kinds
-from cepheid.engine.gather import owner
 from cepheid.engine.job import QueryText, Settings, declared_types
 from cepheid.engine.local import Progress, Run, is_made_by_oracle, silent
 from cepheid.engine.prepare import Prepared, Wishes, prepare
 from cepheid.engine.sampling import sampled
 from cepheid.engine.summaries import sums_up
-from cepheid.events import UNTYPED, Schema
+from cepheid.events import UNTYPED
 from cepheid.expr import Whole
 from cepheid.io.columnar import ColumnFile, ColumnSource, TextFile, parquet_file, scan, text_file, unified
-from cepheid.io.files import Input, expand, unit_of
+from cepheid.io.formats import expand
+from cepheid.io.inputs import Columns, Input
 from cepheid.io.matches import cell, dumps
-from cepheid.io.source import Columns, attribute_types, clock_of, readable_schema
+from cepheid.io.source import clock_of, readable_schema, schema_of
 from cepheid.io.tables import plain
+from cepheid.io.times import unit_of
 from cepheid.optimize.adapt import Switch, policy_of
 from cepheid.optimize.stats import NO_STATS
 from cepheid.pattern import Query
@@ -69,13 +70,16 @@ class ColumnJob:
 
     def _types(self) -> dict[str, tuple[str, ...]]:
         """The types that the event of each variable may have."""
-        return {var: role.event_class.types or self.source.types for var, role in self.prepared.variables.items()}
+        return {
+            var: role.event_class.types or tuple(self.source.attributes)
+            for var, role in self.prepared.variables.items()
+        }
 
     @property
     def shows_rows_as_they_are(self) -> bool:
         """Whether every event is shown with the columns that its own row has. An event whose type is in no column does
         not tell its type, so where a variable may have several types these need the same columns."""
-        types_differ = len(set(self.source.attributes.values())) > 1
+        types_differ = len({frozenset(has) for has in self.source.attributes.values()}) > 1
         tells_type = all(file.type is None for file in self.source.files)
         is_clear = tells_type or not types_differ or all(len(types) == 1 for types in self._types().values())
         return self.source.omits_nulls or (self.source.is_uniform and is_clear)
@@ -110,18 +114,11 @@ def columnar_job(written: QueryText, query: Query, inputs: Sequence[Input], sett
     source = scan(files, columns)
     kinds = schema_kinds(readable_schema(source.schema))
     unit = None if settings.time_unit is None else unit_of(settings.time_unit)
-    known = attribute_types(source.schema)
-    schema = Schema(
-        {
-            name: {a: kind for a, kind in known.items() if owner(a, source.schema)[0] in has}
-            for name, has in source.attributes.items()
-        }
-    )
+    schema = schema_of(source, ())
     with written.located_errors():
         clock = clock_of(source, unit)
         wishes = Wishes(settings.params, stats=settings.stats or NO_STATS, adaptive=policy_of(settings.adaptive))
-        if source.in_order:  # otherwise all events would have to be read to know the first
-            wishes = sampled(query, kinds, schema, clock, wishes, source)
+        wishes = sampled(query, kinds, schema, clock, wishes, source)
         prepared = prepare(query, kinds, schema, clock, wishes)
     if prepared.kernel is None or (is_made_by_oracle(prepared.query) and not sums_up(prepared)):
         return None

@@ -19,6 +19,7 @@ from cepheid.events import UNTYPED, Event
 from cepheid.expr import At, Attr, Binding, Env, Expr, Whole
 from cepheid.io.matches import END, START, Presenter, column_names
 from cepheid.io.rows import Rows, events_of
+from cepheid.io.source import flat_fields, owner
 from cepheid.pattern import Role
 from cepheid.runtime.kernel import Array
 
@@ -186,21 +187,3 @@ def as_time(ticks: Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(kind):
         return array.cast(pa.timestamp("us", kind.tz)).cast(kind, safe=False)
     return array.cast(pa.timestamp("us")).cast(kind, safe=False) if pa.types.is_date(kind) else array.cast(kind)
-
-
-def flat_fields(schema: pa.Schema) -> Iterator[tuple[str, pa.DataType]]:
-    """The attributes that a schema's columns are: structs by dotted names."""
-    stack = [(field.name, field.type) for field in reversed(list(schema))]
-    while stack:
-        name, kind = stack.pop()
-        if pa.types.is_struct(kind):
-            stack.extend((f"{name}.{inner.name}", inner.type) for inner in reversed(list(kind)))
-        else:
-            yield name, kind
-
-
-def owner(attribute_name: str, schema: pa.Schema) -> list[str]:
-    """The column that an attribute is, or is inside of; none where there is no such column."""
-    parts = attribute_name.split(".")
-    prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
-    return [prefix for prefix in prefixes if prefix in schema.names][:1]

@@ -13,8 +13,10 @@ from cepheid.binding import bind, warnings_for
 from cepheid.engine.backend import backend
 from cepheid.errors import CepheidError, InputProblem, shown
 from cepheid.events import Schema, Type
-from cepheid.io.files import Input, Loaded, expand, read_events
+from cepheid.io.formats import expand
+from cepheid.io.inputs import Input
 from cepheid.io.matches import column_names
+from cepheid.io.row_reader import Loaded, read_events
 from cepheid.lang import parse
 from cepheid.pattern import Query, SourceStream
 from cepheid.physical import Plan

@@ -13,8 +13,8 @@ from cepheid.binding import composite_names, with_declared
 from cepheid.errors import NotAvailable, shown
 from cepheid.events import Clock, Event, Schema, Type
 from cepheid.expr import Aggregate, Attr, Expr, Whole, infer
-from cepheid.io.files import Loaded
 from cepheid.io.matches import END, INTERVAL, START, Presenter, column_names, dumps, presenter
+from cepheid.io.row_reader import Loaded
 from cepheid.pattern import DerivedStream, EventClass, Language, Query, Role, SourceStream, roles
 from cepheid.semantics import Match
 

@@ -22,12 +22,12 @@ from cepheid.engine.limit import FirstMatches, first_matches
 from cepheid.engine.positions import Found, first_and_last, from_matches, position_columns
 from cepheid.engine.prepare import NO_WISHES, Prepared, Wishes, prepare
 from cepheid.engine.sampling import sampled
-from cepheid.engine.stepping import PIECE, TIME, TYPE, Stepper
+from cepheid.engine.stepping import PIECE, Stepper
 from cepheid.engine.summaries import summary_of, sums_up
 from cepheid.errors import NotAvailable
 from cepheid.events import Event
-from cepheid.io.files import Loaded
-from cepheid.io.rows import Rows, events_of
+from cepheid.io.row_reader import Loaded
+from cepheid.io.rows import TIME, TYPE, Rows, events_of
 from cepheid.io.source import Source, clock_of, columns_read, for_kernel, plain_layout, readable_schema, schema_of
 from cepheid.pattern import Query, SourceStream, roles
 from cepheid.physical import Analysis

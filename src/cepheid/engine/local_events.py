@@ -21,11 +21,12 @@ from cepheid.engine.limit import first_matches
 from cepheid.engine.positions import bindings_of
 from cepheid.engine.prepare import Prepared, Wishes, prepare
 from cepheid.engine.sampling import SHARE, WORTHWHILE
-from cepheid.engine.stepping import PIECE, TIME, TYPE, Stepper
+from cepheid.engine.stepping import PIECE, Stepper
 from cepheid.engine.summaries import summary_of, sums_up
 from cepheid.events import Event
 from cepheid.expr import Binding, Env
-from cepheid.io.files import Loaded
+from cepheid.io.row_reader import Loaded
+from cepheid.io.rows import TIME, TYPE
 from cepheid.io.source import BATCH
 from cepheid.optimize.adapt import Switch, policy_of
 from cepheid.optimize.stats import NO_STATS, Stats, from_sample

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from cepheid import expr as ex
 from cepheid.codegen.columns import types_of
-from cepheid.engine.stepping import TYPE
 from cepheid.expr import Attr, Expr
+from cepheid.io.rows import TYPE
 from cepheid.optimize.stats import Stats, is_single
 from cepheid.physical import Kind, Plan
 from cepheid.runtime.arrays import NULL_CODE, NULL_INT

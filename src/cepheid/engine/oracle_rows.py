@@ -10,9 +10,10 @@ import pyarrow as pa
 from cepheid.engine.layout import match_table
 from cepheid.engine.prepare import Prepared
 from cepheid.events import UNTYPED, Event
-from cepheid.io.files import Loaded
+from cepheid.io.inputs import Columns
+from cepheid.io.row_reader import Loaded
 from cepheid.io.rows import events_of, one_batch
-from cepheid.io.source import Columns, plain_layout, types_column
+from cepheid.io.source import plain_layout, types_column
 from cepheid.runtime.kernel import Array
 from cepheid.semantics import Match
 

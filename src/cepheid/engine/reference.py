@@ -7,7 +7,7 @@ from typing import Any
 
 from cepheid.binding import bind
 from cepheid.engine.backend import Answer
-from cepheid.io.files import Loaded
+from cepheid.io.row_reader import Loaded
 from cepheid.pattern import Query
 from cepheid.semantics import evaluate
 

@@ -12,10 +12,10 @@ from cepheid.codegen.masks import is_vectorisable
 from cepheid.codegen.scalar import is_compilable
 from cepheid.engine.observation import Observer
 from cepheid.engine.prepare import Wishes
-from cepheid.engine.stepping import TIME, TYPE
 from cepheid.errors import NotAvailable
 from cepheid.events import Clock, Schema
-from cepheid.io.source import Source, TableSource, columns_read, for_kernel
+from cepheid.io.rows import TIME, TYPE
+from cepheid.io.source import Source, columns_read, for_kernel
 from cepheid.optimize.lower import TREE, lower
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Query
@@ -56,10 +56,10 @@ def sampled(
 def _observed(plan: Plan, source: Source) -> Stats:
     names = _columns(plan, source)
     size = min(SAMPLE, (source.count or 0) // SHARE)
-    first = source.first(names, size) if isinstance(source, TableSource) else next(iter(source.batches(names)), None)
+    first = source.sample(names, size)
     if first is None or not first.num_rows:
         return NO_STATS
-    events = for_kernel(first.slice(0, size), names)
+    events = for_kernel(first, names)
     encoded = Encoder(plan, TYPE, TIME, (), needs_ranks=False).encode(events)
     return Observer(plan).observe(events, encoded, thoroughly=True)
 

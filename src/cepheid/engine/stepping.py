@@ -14,13 +14,10 @@ import pyarrow as pa
 
 from cepheid.codegen.columns import Encoder
 from cepheid.codegen.compile import interpreted
+from cepheid.io.rows import TIME, TYPE
 from cepheid.pattern import negatives
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import END_OF_TIME, Batch, Kernel, Positions, State
-
-TYPE, TIME = "\0type", "\0time"
-"""The columns that every batch brings besides its attributes: the event's type, and its time in ticks. No attribute is
-called so, since text with a NUL is no query."""
 
 LITTLE = 20_000
 """The number of events below which a kernel is interpreted at first: about a tenth of a second."""

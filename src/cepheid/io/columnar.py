@@ -8,7 +8,7 @@ others have one, is no event: it is passed over here, and `rejects` tells about 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -18,14 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from cepheid.engine.stepping import TIME
 from cepheid.errors import InputProblem, shown
 from cepheid.events import UNTYPED
 from cepheid.io.csv_columns import csv_columns
-from cepheid.io.files import Input, Reject, expand
+from cepheid.io.formats import expand
+from cepheid.io.inputs import Columns, Input
 from cepheid.io.json_columns import json_columns
-from cepheid.io.rows import RecentRows
-from cepheid.io.source import BATCH, Columns, require_time_column, ticks_of, types_column, with_type_and_time
+from cepheid.io.rejects import Reject
+from cepheid.io.rows import TIME, RecentRows
+from cepheid.io.source import BATCH, Attributes, require_time_column, ticks_of, types_column, with_type_and_time
 from cepheid.io.tables import plain
 from cepheid.runtime.kernel import Array
 
@@ -119,16 +120,12 @@ class ColumnSource:
     files: tuple[ColumnFile, ...]
     schema: pa.Schema
     columns: Columns
-    attributes: Mapping[str, tuple[str, ...]]
+    attributes: Attributes
     count: int
     rejected: int
     in_order: bool
     is_uniform: bool
     """Whether the events of a type have the same columns in every file."""
-
-    @property
-    def types(self) -> tuple[str, ...]:
-        return tuple(self.attributes)
 
     @property
     def omits_nulls(self) -> bool:
@@ -141,6 +138,11 @@ class ColumnSource:
         whole = pa.Table.from_batches(self._accepted(names))
         order = np.argsort(whole.column(TIME).to_numpy(), kind="stable")
         yield from whole.take(pa.array(order)).to_batches(BATCH)
+
+    def sample(self, names: Sequence[str], size: int) -> pa.RecordBatch | None:
+        """None where the files are not in time order: the first events are known only once all are read."""
+        first = next(self.batches(names), None) if self.in_order else None
+        return None if first is None else first.slice(0, size)
 
     def rows(self, names: Sequence[str]) -> RecentRows:
         return RecentRows(names)
@@ -283,7 +285,7 @@ def scan(inputs: Sequence[Sequence[ColumnFile]], columns: Columns) -> ColumnSour
                     differing.add(name)
                 attributes[name] = {**attributes[name], **has}
     schema = unified(files)
-    of_types = {name: tuple(n for n in schema.names if n in has) for name, has in attributes.items()}
+    of_types = {name: {n: schema.field(n).type for n in schema.names if n in has} for name, has in attributes.items()}
     return ColumnSource(
         tuple(files), schema, columns, of_types, look.count, look.rejected, look.in_order, is_uniform=not differing
     )
@@ -298,11 +300,15 @@ def parquet_files(item: Input, columns: Columns) -> list[ColumnFile]:
     return [parquet_file(str(path), item, columns) for path, _ in expand(item.path)]
 
 
-def parquet_file(path: str, item: Input, columns: Columns) -> ParquetFile:
+def parquet_schema(path: str) -> pa.Schema:
     try:
-        schema = pq.read_schema(path)
+        return pq.read_schema(path)
     except (pa.ArrowException, OSError) as problem:
         raise InputProblem(f"cannot read `{shown(path, 200)}` as Parquet: {shown(str(problem), 200)}") from problem
+
+
+def parquet_file(path: str, item: Input, columns: Columns) -> ParquetFile:
+    schema = parquet_schema(path)
     require_time_column(schema, columns)
     kind = item.type
     if kind is None and (columns.type not in schema.names or _is_empty(path, columns.type)):

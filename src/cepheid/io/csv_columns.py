@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
 
-from cepheid.io.source import Columns
+from cepheid.io.inputs import Columns
 from cepheid.io.tables import LEADING_ZERO, LONGEST_NUMBER, MOST, NUMBER
 from cepheid.io.text_columns import BLOCK, EXACT, all_true, fits, timestamps
 from cepheid.runtime.kernel import Array

@@ -1,550 +1,172 @@
-"""Reading event files: Parquet, CSV and JSON Lines become one stream of events in order.
-
-A malformed row never stops the run and never vanishes: it becomes a Reject that says where, why, and what the row was.
-"""
+"""Files as one source of events, whatever their formats."""
 
 from __future__ import annotations
 
-import gc
-import glob
 import json
-import math
-import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, timezone
-from enum import Enum
+from dataclasses import replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
-from cepheid.errors import InputProblem, did_you_mean, listing, shown
-from cepheid.events import (
-    EMPTY_SCHEMA,
-    MICROSECONDS,
-    TIMESTAMP_CLOCK,
-    UNIT_WORDS,
-    UNTYPED,
-    Clock,
-    Event,
-    Schema,
-    Type,
-    complete,
-    infer_schema,
-    type_of,
-)
-from cepheid.io import tables
-
-FORMATS: Mapping[str, str] = {
-    ".parquet": "parquet",
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-}
-
-DEEPEST = 32
-"""How deep a value may nest: far beyond real data, far within what can be walked and printed without care."""
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """Files to read, and the event type of their rows where it is not in a column."""
-
-    path: str
-    type: str | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Input:
-        """`PATH` or `TYPE=PATH`. A path that exists is a path, whatever signs it holds (`day=1/events.csv`)."""
-        name, equals, path = text.partition("=")
-        if not equals or not re.fullmatch(r"[\w.\-]+", name) or tables.exists(text):
-            return cls(text)
-        if not path:
-            raise InputProblem(f"`{shown(text)}` names no file", expected="TYPE=PATH, such as Shelf=shelf.csv")
-        return cls(path, name)
-
-
-@dataclass(frozen=True, slots=True)
-class Reject:
-    """A row that is not an event. `line` counts from 1: lines of a text file, rows of a Parquet file."""
-
-    source: str
-    line: int
-    reason: str
-    raw: str
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """What was read: the stream in order with every attribute of its types, and the rows that are not events."""
-
-    events: list[Event]
-    schema: Schema
-    clock: Clock
-    rejects: list[Reject] = field(default_factory=list)
-    rows: int = 0
-    time_column: str = "ts"
-
-
-@contextmanager
-def _without_collecting() -> Iterator[None]:
-    """Nothing that is read is thrown away, and looking for garbage in it takes a third of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@_without_collecting()
-def read_events(
-    inputs: Sequence[Input],
-    type_column: str = "type",
-    time_column: str = "ts",
-    time_unit: str | None = None,
-    declared: Schema = EMPTY_SCHEMA,
-) -> Loaded:
-    """The stream of all inputs together: by time, then by arrival, which is the order of the inputs and their rows.
-
-    `time_unit` is the unit of an integer time column. `declared` holds the types that the query itself declares."""
-    unit = None if time_unit is None else unit_of(time_unit)
-    rows: list[_Row] = []
-    rejects: list[tuple[int, Reject]] = []
-    kinds: dict[TimeKind, Input] = {}
-    arrived = 0
-    for item in inputs:
-        read = _InputReader(item, type_column, time_column, arrived)
-        rows.extend(read.rows())
-        rejects.extend(read.rejects)
-        arrived = read.arrived
-        if read.kind is not None:
-            kinds.setdefault(read.kind, item)
-    if len(kinds) > 1:
-        sides = " but ".join(f"in `{shown(item.path)}` it is {kind.value}" for kind, item in kinds.items())
-        raise InputProblem(
-            f"the time column `{shown(time_column)}` is not of one kind: {sides}",
-            expected="integers in every input, or timestamps in every input",
-        )
-    clock = TIMESTAMP_CLOCK if TimeKind.TIMESTAMP in kinds else Clock(unit)
-    fitting = _with_fitting_values(rows, rejects, time_column, declared)
-    ordered = sorted(fitting, key=lambda row: (row.time, row.arrival))
-    events = [
-        Event(r.type, r.time, r.time, position, r.attributes, r.values, (r.time, r.time))
-        for position, r in enumerate(ordered)
-    ]
-    schema = infer_schema(events)
-    rejects.sort(key=lambda numbered: numbered[0])
-    return Loaded(complete(events, schema), schema, clock, [r for _, r in rejects], arrived, time_column)
-
-
-def unit_of(word: str) -> str:
-    """The unit that a word names, for an integer time column."""
-    unit = UNIT_WORDS.get(word.strip().lower())
-    if unit is None or unit not in MICROSECONDS:
-        raise InputProblem(
-            f"`{shown(word)}` is not a unit of time",
-            expected=f"one of {listing(MICROSECONDS)}",
-            hint=did_you_mean(word, UNIT_WORDS),
-        )
-    return unit
-
-
-def expand(path: str) -> list[tuple[Path, str]]:
-    """The files that a path stands for (a file, a directory, a glob), in order of name, each with its format."""
-    if tables.exists(path):
-        place = Path(path)
-        if not place.is_dir():
-            return [(place, format_of(place))]
-        # Spark's markers (_SUCCESS, .crc) lie beside the data it writes.
-        found = [
-            file
-            for file in sorted(place.rglob("*"))
-            if not any(part.startswith(("_", ".")) for part in file.relative_to(place).parts)
-            and file.suffix.lower() in FORMATS
-            and file.is_file()
-        ]
-        if not found:
-            raise InputProblem(f"the directory `{shown(path, 200)}` holds no event files", expected=_EXTENSIONS)
-        return [(file, format_of(file)) for file in found]
-    if any(sign in path for sign in "*?[") and (matches := sorted(glob.glob(path, recursive=True))):
-        return [pair for name in matches for pair in expand(name)]
-    raise InputProblem(
-        f"there is no file `{shown(path, 200)}`", hint=did_you_mean(Path(path).name, tables.neighbours(path))
-    )
-
-
-_EXTENSIONS = "a file named .parquet, .csv, .jsonl, .ndjson or .json"
-
-
-def format_of(path: Path) -> str:
-    found = FORMATS.get(path.suffix.lower())
-    if found is None:
-        raise InputProblem(f"the format of `{shown(str(path), 200)}` is not known by its name", expected=_EXTENSIONS)
-    return found
-
-
-# --- one input --------------------------------------------------------------------------------------------------------
-
-
-class TimeKind(Enum):
-    INTEGER = "integers"
-    TIMESTAMP = "timestamps"
-
-
-@dataclass(slots=True)
-class _Row:
-    """A row on its way to becoming an event."""
-
-    arrival: int
-    source: str
-    line: int
-    raw: str | None
-    values: dict[str, Any]
-    time: int = 0
-    type: str = UNTYPED
-    attributes: dict[str, Any] = field(default_factory=dict)
-    records: tuple[str, ...] = ()
-
-    def rejected(self, reason: str) -> tuple[int, Reject]:
-        raw = self.raw if self.raw is not None else json.dumps(self.values, ensure_ascii=False)
-        return self.arrival, Reject(self.source, self.line, reason, raw)
-
-
-class _InputReader:
-    """Reads the files of one input; what is no event goes to `rejects`, numbered by arrival."""
-
-    def __init__(self, item: Input, type_column: str, time_column: str, arrived: int) -> None:
-        self.item, self.type_column, self.time_column = item, type_column, time_column
-        self.arrived = arrived
-        self.kind: TimeKind | None = None
-        self.rejects: list[tuple[int, Reject]] = []
-
-    def rows(self) -> list[_Row]:
-        rows: list[_Row] = []
-        tabular = False
-        for file, format in expand(self.item.path):
-            read = list(self._file_rows(file, format))
-            if format == "csv":
-                tables.recognise_cells([r.values for r in read], self._group_column, (self.time_column,))
-            tabular = tabular or format != "jsonl"
-            rows.extend(read)
-        rows = self._typed(self._timed(rows))
-        if tabular:
-            _drop_columns_of_other_types(rows)
-        return list(self._flattened(rows))
-
-    @property
-    def _group_column(self) -> str | None:
-        return None if self.item.type is not None else self.type_column
-
-    def _file_rows(self, file: Path, format: str) -> Iterator[_Row]:
-        source = str(file)
-        read = {"jsonl": json_rows, "csv": tables.csv_rows, "parquet": tables.parquet_rows}[format]
-        for row in read(file):
-            self.arrived += 1
-            if isinstance(row, tables.Broken):
-                self.rejects.append((self.arrived, Reject(source, row.line, row.reason, row.raw)))
-                continue
-            if format != "jsonl" and self.time_column not in row.values:
-                raise InputProblem(
-                    f"`{shown(source, 200)}` has no column `{shown(self.time_column)}`",
-                    expected=f"the time column; the file has {listing(row.values)}",
-                    hint="name it with --time-column",
-                )
-            yield _Row(self.arrived, source, row.line, row.raw, row.values)
-
-    def _timed(self, rows: list[_Row]) -> list[_Row]:
-        """The rows that have a time, of the kind that most of them have; the first seen of two equally common."""
-        parsed: list[tuple[_Row, TimeKind]] = []
-        for row in rows:
-            try:
-                kind, row.time = event_time(row.values, self.time_column)
-            except Malformed as problem:
-                self.rejects.append(row.rejected(str(problem)))
-            else:
-                parsed.append((row, kind))
-        if not parsed:
-            return []
-        self.kind = Counter(kind for _, kind in parsed).most_common(1)[0][0]
-        for row, kind in parsed:
-            if kind is not self.kind:
-                reason = f"the time `{shown(str(row.values[self.time_column]))}` is not like the others, "
-                self.rejects.append(row.rejected(f"{reason}which are {self.kind.value}"))
-        return [row for row, kind in parsed if kind is self.kind]
-
-    def _typed(self, rows: list[_Row]) -> list[_Row]:
-        if self.item.type is not None:
-            for row in rows:
-                row.type = self.item.type
-            return rows
-        if all(row.values.get(self.type_column) is None for row in rows):
-            return rows
-        typed = []
-        for row in rows:
-            found = row.values.get(self.type_column)
-            if isinstance(found, str) and found:
-                row.type = found
-                typed.append(row)
-            elif found is None or found == "":
-                self.rejects.append(row.rejected(f"no event type: the column `{self.type_column}` is missing or null"))
-            else:
-                self.rejects.append(row.rejected(f"the event type {shown_value(found)} is not a string"))
-        return typed
-
-    def _flattened(self, rows: list[_Row]) -> Iterator[_Row]:
-        for row in rows:
-            try:
-                row.attributes, row.records = flatten(row.values)
-            except Malformed as problem:
-                self.rejects.append(row.rejected(str(problem)))
-            else:
-                row.attributes[self.time_column] = row.time
-                yield row
-
-
-class Malformed(Exception):
-    """The row is not an event; the message is the reason."""
-
-
-def _drop_columns_of_other_types(rows: list[_Row]) -> None:
-    """A table that holds several types has the columns of all of them in every row: a column that is empty throughout
-    one type, and filled in another, is one that the type lacks (ruling 13)."""
-    filled: dict[str, set[str]] = {}
-    for row in rows:
-        filled.setdefault(row.type, set()).update(name for name, value in row.values.items() if value is not None)
-    used = set().union(*filled.values()) if filled else set()
-    for row in rows:
-        row.values = {n: v for n, v in row.values.items() if n in filled[row.type] or n not in used}
-
-
-def _with_fitting_values(
-    rows: list[_Row], rejects: list[tuple[int, Reject]], time_column: str, declared: Schema
-) -> Iterator[_Row]:
-    """The rows whose values are of the type that is declared for the attribute, or else that most values of it have in
-    events of the same type; the first seen of two equally common."""
-    votes: defaultdict[tuple[str, str], Counter[Type]] = defaultdict(Counter)
-
-    def values_of(row: _Row) -> Iterator[tuple[str, Type, Any]]:
-        for name, value in row.attributes.items():
-            if value is not None and name != time_column:
-                yield name, type_of(value), value
-        for name in row.records:
-            yield name, Type.RECORD, row.values.get(name)
-
-    for row in rows:
-        for name, kind, _ in values_of(row):
-            votes[row.type, name][kind] += 1
-    wanted = {key: counted.most_common(1)[0][0] for key, counted in votes.items()}
-    for type_name, name in votes:
-        kind = declared.types.get(type_name, {}).get(name, Type.UNKNOWN)
-        if kind is not Type.UNKNOWN:
-            wanted[type_name, name] = kind
-    if all(counted.keys() == {wanted[key]} for key, counted in votes.items()):
-        yield from rows
-        return
-    for row in rows:
-        for name, kind, value in values_of(row):
-            expected = wanted[row.type, name]
-            if kind is not expected:
-                of = f" of `{shown(row.type)}`" if row.type else ""
-                reason = f"the attribute `{shown(name)}`{of} is a {expected.value}, not {shown_value(value)}"
-                rejects.append(row.rejected(reason))
-                break
-        else:
-            yield row
-
-
-def shown_value(value: object) -> str:
-    return f"the {type_of(value).value} {shown(json.dumps(value, ensure_ascii=False, default=str))}"
-
-
-# --- values -----------------------------------------------------------------------------------------------------------
-
-
-def flatten(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The attributes, nested objects by dotted names, and the names of those objects."""
-    flat: dict[str, Any] = {}
-    records: list[str] = []
-
-    def visit(name: str, value: Any, depth: int) -> None:
-        if depth > DEEPEST:
-            raise Malformed(f"the attribute `{shown(name)}` is nested more than {DEEPEST} deep")
-        if isinstance(value, dict):
-            records.append(name)
-            for key, inner in value.items():
-                visit(f"{name}.{key}", inner, depth + 1)
-            return
-        _require_plain(name, name, depth)
-        _require_plain(name, value, depth)
-        if name in flat:
-            raise Malformed(f"the attribute `{shown(name)}` is given twice")
-        flat[name] = value
-
-    for key, value in values.items():
-        visit(key, value, 0)
-    return flat, tuple(records)
-
-
-def _require_plain(name: str, value: Any, depth: int) -> None:
-    """Numbers must be finite and text must be Unicode, or the row could not be written out again."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise Malformed(f"the attribute `{shown(name)}` is not a finite number")
-    if isinstance(value, str) and not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError as problem:
-            raise Malformed(f"the attribute `{shown(name)}` holds half a character") from problem
-    if isinstance(value, list | dict):
-        if depth > DEEPEST:
-            raise Malformed(f"the attribute `{shown(name)}` is nested more than {DEEPEST} deep")
-        for item in value.values() if isinstance(value, dict) else value:
-            _require_plain(name, item, depth + 1)
-
-
-# --- time -------------------------------------------------------------------------------------------------------------
-
-_ISO = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,12}))?)?)?\s?([Zz]|[+-]\d\d(?::?\d\d)?)?",
-    re.ASCII,
-)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-_LARGEST = 2**63 - 1
-
-
-def event_time(values: Mapping[str, Any], column: str) -> tuple[TimeKind, int]:
-    value = values.get(column)
-    if value is None:
-        state = "null" if column in values else "missing"
-        raise Malformed(f"no time: `{shown(column)}` is {state}")
-    if isinstance(value, str):
-        ticks = timestamp(value)
-        if ticks is None:
-            raise Malformed(f"the time `{shown(value)}` is neither an integer nor an ISO 8601 timestamp")
-        return TimeKind.TIMESTAMP, ticks
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise Malformed(f"the time is {shown_value(value)}, neither an integer nor an ISO 8601 timestamp")
-    if abs(value) > _LARGEST:
-        raise Malformed(f"the time {shown(str(value))} does not fit into 64 bits")
-    return TimeKind.INTEGER, value
-
-
-def timestamp(text: str) -> int | None:
-    """Microseconds since 1970 of an ISO 8601 date or date-time, taken as UTC where it says no other; finer fractions
-    are cut. None where the text is not one."""
-    found = _ISO.fullmatch(text.strip())
-    if found is None:
+import numpy as np
+import pyarrow as pa
+
+from cepheid.events import EMPTY_SCHEMA, UNTYPED, Schema
+from cepheid.io.columnar import ColumnFile, TextFile, parquet_file, parquet_schema, scan, text_file, unified
+from cepheid.io.formats import expand
+from cepheid.io.inputs import Columns, Input
+from cepheid.io.row_reader import Loaded, read_events
+from cepheid.io.rows import ROW, TIME, TYPE
+from cepheid.io.source import JSON, Source, TableSource
+
+LEAST_TEXT = 1 << 20
+"""Bytes of text below which the row reader is done before columns pay off; it shows numbers as they are written."""
+
+
+def open_files(inputs: Sequence[Input], columns: Columns, declared: Schema = EMPTY_SCHEMA) -> Source:
+    """The events of all inputs. Files are read as columns where every row can be read that way and shown as it is
+    written; else row by row. `declared` holds the types that the query declares."""
+    files = _column_files(inputs, columns, declared)
+    if files is not None:
+        source = scan(files, columns)
+        has_text = any(isinstance(file, TextFile) for file in source.files)
+        if not has_text or source.omits_nulls or source.is_uniform:
+            return source
+    return _row_source(read_events(inputs, columns.type, columns.time, declared=declared), columns)
+
+
+def _column_files(inputs: Sequence[Input], columns: Columns, declared: Schema) -> list[list[ColumnFile]] | None:
+    """The files of each input; None where they have to be read row by row."""
+    expanded = [(item, expand(item.path)) for item in inputs]
+    for item, paths in expanded:
+        if any(format == "parquet" and not _is_columnar(path, item, columns) for path, format in paths):
+            return None
+    texts = [path for _, paths in expanded for path, format in paths if format != "parquet"]
+    # Where a query declares types, every value is checked against them.
+    if texts and (any(declared.types.values()) or sum(path.stat().st_size for path in texts) < LEAST_TEXT):
         return None
-    year, month, day, hour, minute, second, fraction, offset = found.groups()
-    try:
-        moment = datetime(
-            int(year),
-            int(month),
-            int(day),
-            int(hour or 0),
-            int(minute or 0),
-            int(second or 0),
-            int((fraction or "0")[:6].ljust(6, "0")),
-            _zone(offset),
-        )
-    except ValueError:
+    opened: list[list[ColumnFile]] = []
+    for item, paths in expanded:
+        opened.append([])
+        for path, format in paths:
+            is_text = format != "parquet"
+            file = text_file(path, format, item, columns) if is_text else parquet_file(str(path), item, columns)
+            if file is None:
+                return None
+            opened[-1].append(file)
+    return _with_one_schema(opened) if texts else opened
+
+
+def _is_columnar(path: Path, item: Input, columns: Columns) -> bool:
+    """Whether times and types are what they should be, so that no row has to be looked at by itself."""
+    schema = parquet_schema(str(path))
+    if columns.time not in schema.names:
+        return False
+    time = schema.field(columns.time).type
+    if not (pa.types.is_integer(time) or pa.types.is_timestamp(time) or pa.types.is_date(time)):
+        return False
+    if item.type is None and columns.type in schema.names:
+        kind = schema.field(columns.type).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)
+    return True
+
+
+def _with_one_schema(inputs: list[list[ColumnFile]]) -> list[list[ColumnFile]] | None:
+    """The files with one type for each column. None where the row reader has to choose the rows to reject (some files
+    of an input have types and others none, or a column is not of one type), or where nulls do not mean the same in all
+    files."""
+    files = [file for group in inputs for file in group]
+    if any(file.omits_nulls for file in files) and any(file.sparse and not file.omits_nulls for file in files):
         return None
-    return (moment - _EPOCH) // _MICROSECOND
-
-
-def _zone(offset: str | None) -> timezone:
-    if offset is None or offset in "Zz":
-        return UTC
-    digits = offset[1:].replace(":", "").ljust(4, "0")
-    away = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
-    return timezone(-away if offset[0] == "-" else away)
-
-
-def timestamp_text(ticks: int | float) -> str:
-    """`YYYY-MM-DDTHH:MM:SS[.ffffff]Z`, or the number itself where no calendar reaches."""
-    try:
-        moment = _EPOCH + timedelta(microseconds=ticks)
-    except OverflowError:
-        return str(ticks)
-    return moment.replace(tzinfo=None).isoformat() + "Z"
-
-
-# --- JSON Lines -------------------------------------------------------------------------------------------------------
-
-
-def json_rows(file: Path) -> Iterator[tables.Given | tables.Broken]:
-    """One object per line. A `.json` file may also be one array of objects."""
-    content = tables.content_of(file)
-    if file.suffix.lower() == ".json" and content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
-        whole = _array(content)
-        if whole is not None:
-            yield from (
-                tables.Given(number, None, item)
-                if isinstance(item, dict)
-                else tables.Broken(number, "not a JSON object", json.dumps(item, ensure_ascii=False))
-                for number, item in enumerate(whole, start=1)
-            )
-            return
-    yield from _lines(content)
-
-
-def _lines(content: bytes) -> Iterator[tables.Given | tables.Broken]:
-    for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            text = line.decode().rstrip("\r")
-        except UnicodeDecodeError:
-            yield tables.Broken(number, "not UTF-8 text", line.decode(errors="backslashreplace"))
-            continue
-        try:
-            value = decode_object(text)
-        except Malformed as problem:
-            yield tables.Broken(number, str(problem), text)
-        else:
-            yield tables.Given(number, text, value)
-
-
-def _array(content: bytes) -> list[Any] | None:
-    """The items of a file that is one JSON array; None where it is not, so that its lines are looked at one by one."""
-    try:
-        whole = json.loads(content, object_pairs_hook=_object, parse_constant=_no_constant)
-    except (ValueError, RecursionError, Malformed):
+    if any(len({file.type == UNTYPED for file in group}) > 1 for group in inputs):
         return None
-    return whole if isinstance(whole, list) else None
-
-
-def decode_object(text: str) -> dict[str, Any]:
     try:
-        value = _DECODER.decode(text)
-    except json.JSONDecodeError as problem:
-        raise Malformed(f"broken JSON: {problem.msg} at column {problem.colno}") from problem
-    except ValueError as problem:  # a number of thousands of digits
-        raise Malformed("broken JSON: a number too long to read") from problem
-    except RecursionError as problem:
-        raise Malformed("broken JSON: nested too deep to read") from problem
-    if not isinstance(value, dict):
-        raise Malformed("not a JSON object")
-    return value
+        schema = unified(files)
+        if not all(isinstance(file, TextFile) or _is_within(file.schema, schema) for file in files):
+            return None
+        return [[_cast(file, schema) if isinstance(file, TextFile) else file for file in g] for g in inputs]
+    except pa.ArrowException:  # text and numbers, integers and timestamps, or integers that floats would round
+        return None
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """JSON leaves open what a key given twice means; a row that says two things of one attribute says neither."""
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        raise Malformed(f"the key `{shown(twice)}` is given twice")
-    return value
+def _is_within(part: pa.Schema, schema: pa.Schema) -> bool:
+    return all(pa.types.is_null(field.type) or field.type == schema.field(field.name).type for field in part)
 
 
-def _no_constant(name: str) -> Any:
-    raise Malformed(f"broken JSON: {name} is not a JSON number")
+def _cast(file: TextFile, schema: pa.Schema) -> TextFile:
+    return replace(file, table=file.table.cast(pa.schema([schema.field(name) for name in file.schema.names])))
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant)
+# --- rows as a source -------------------------------------------------------------------------------------------------
+
+
+def _row_source(loaded: Loaded, columns: Columns) -> TableSource:
+    """Rows as a table with a column for each attribute, and the rows themselves (see `source`)."""
+    events = loaded.events
+    types = [event.type for event in events]
+    attributes: dict[str, dict[str, pa.DataType]] = {
+        name: dict.fromkeys(of, pa.null()) for name, of in loaded.schema.types.items()
+    }
+    arrays: dict[str, pa.Array] = {}
+    for name in dict.fromkeys([*(name for of in attributes.values() for name in of), columns.time]):
+        values = [event.attributes.get(name) for event in events]
+        if name == columns.time:
+            ticks = pa.array(values, pa.int64())
+            arrays[name] = ticks.cast(pa.timestamp("us", "UTC")) if loaded.clock.is_timestamp else ticks
+        elif name not in (TYPE, TIME, ROW):
+            arrays[name] = _column(values)
+        for of_type, kind in _kinds_by_type(types, values).items():
+            if name in attributes[of_type]:
+                attributes[of_type][name] = arrays[name].type if name == columns.time else kind
+    arrays[ROW] = pa.array([json.dumps(event.row, ensure_ascii=False) for event in events], pa.string())
+    times = np.array([event.start for event in events], np.int64)
+    encoded = pa.array(types, pa.string()).dictionary_encode()
+    table = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+    return TableSource(table, columns, encoded, times, None, attributes, loaded.rejects)
+
+
+_ARROW: Mapping[type, pa.DataType] = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
+_EXACT = 2**53
+"""Integers up to here are floats as well."""
+
+
+def _column(values: Sequence[Any]) -> pa.Array:
+    """The values in a type that holds them all, or as JSON text."""
+    kinds = {type(value) for value in values if value is not None}
+    if not kinds:
+        return pa.nulls(len(values))
+    if kinds == {int, float} and all(abs(v) <= _EXACT for v in values if isinstance(v, int)):
+        return pa.array([None if v is None else float(v) for v in values], pa.float64())
+    is_wide = kinds == {int} and not all(-(2**63) < v < 2**63 for v in values if v is not None)
+    if len(kinds) == 1 and kinds <= _ARROW.keys() and not is_wide:
+        return pa.array(values, _ARROW[kinds.pop()])
+    return pa.array([None if v is None else json.dumps(v, ensure_ascii=False).encode() for v in values], JSON)
+
+
+def _kinds_by_type(types: Sequence[str], values: Sequence[Any]) -> dict[str, pa.DataType]:
+    """The Arrow type that the values of an attribute have in events of each type."""
+    kinds: dict[str, set[type]] = defaultdict(set)
+    for of_type, kind in {(of_type, type(value)) for of_type, value in zip(types, values, strict=True)}:
+        kinds[of_type].add(kind)
+    return {
+        of_type: _narrowest(found - {NoneType}, (v for t, v in zip(types, values, strict=True) if t == of_type))
+        for of_type, found in kinds.items()
+    }
+
+
+def _narrowest(kinds: set[type], values: Iterator[Any]) -> pa.DataType:
+    """`values` are read only where their Python types do not tell."""
+    if not kinds:
+        return pa.null()
+    if kinds == {int}:
+        return pa.int64() if all(v is None or -(2**63) <= v < 2**63 for v in values) else pa.float64()
+    if kinds == {int, float}:
+        return pa.float64()
+    if kinds == {list}:
+        items = (item for v in values if v is not None for item in v)
+        is_numeric = all(isinstance(item, int | float) and not isinstance(item, bool) for item in items)
+        return pa.list_(pa.float64() if is_numeric else JSON)
+    return _ARROW[kinds.pop()] if len(kinds) == 1 else JSON

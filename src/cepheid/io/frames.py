@@ -7,16 +7,17 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from cepheid.errors import InputProblem, shown
 from cepheid.io.columnar import parquet_files, scan
-from cepheid.io.files import Input, expand
+from cepheid.io.formats import expand
+from cepheid.io.inputs import Columns, Input
 from cepheid.io.rows import one_batch
-from cepheid.io.source import BatchSource, Columns, Source, TableSource, require_time_column
+from cepheid.io.source import BatchSource, Source, TableSource, require_time_column
 
 Give = Callable[[pa.Schema, Iterator[pa.RecordBatch]], Any]
 """Makes the answer from its schema and its rows."""
@@ -68,7 +69,10 @@ def _file(path: str, columns: Columns) -> Source:
             f"row {first.line} of `{shown(first.source, 200)}` is no event: {first.reason}",
             hint="drop such rows first (`cepheid run` sets them aside by itself)",
         )
-    return source if source.in_order else TableSource.of(source.whole(), columns)
+    if not source.in_order:
+        return TableSource.of(source.whole(), columns)
+    everything = {field.name: field.type for field in source.schema}
+    return replace(source, attributes=dict.fromkeys(source.attributes, everything))
 
 
 def _whole(events: Any) -> tuple[pa.Table | None, Give]:

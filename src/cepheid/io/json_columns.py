@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.json import ParseOptions, ReadOptions, read_json
 
-from cepheid.io.source import Columns
+from cepheid.io.inputs import Columns
 from cepheid.io.text_columns import BLOCK, EXACT, timestamps
 
 _NULL = re.compile(rb":\s*null\b")

@@ -16,7 +16,10 @@ from typing import IO, Any
 from cepheid.errors import InputProblem, PatternProblem, shown
 from cepheid.events import Clock, Event
 from cepheid.expr import Aggregate, Attr, Expr
-from cepheid.io.files import Loaded, Reject, format_of, timestamp_text
+from cepheid.io.formats import format_of
+from cepheid.io.rejects import Reject
+from cepheid.io.row_reader import Loaded
+from cepheid.io.times import timestamp_text
 from cepheid.pattern import Query, positives
 from cepheid.semantics import Match
 

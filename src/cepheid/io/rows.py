@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cepheid.engine.stepping import TIME, TYPE
 from cepheid.events import Event
 from cepheid.io.tables import plain
 from cepheid.runtime.kernel import Array
+
+TYPE, TIME = "\0type", "\0time"
+"""The columns that every batch brings besides its attributes: the event's type, and its time in ticks. No attribute is
+called so, since text with a NUL is no query."""
+ROW = "\0row"
+"""The column with the row as JSON text, of sources that were read row by row."""
 
 
 class Rows(Protocol):
@@ -43,6 +49,7 @@ class WholeTable:
     table: pa.RecordBatch
     times: Array
     order: Array | None = None
+    types: pa.Array | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
         """They are all here."""
@@ -58,7 +65,10 @@ class WholeTable:
         return positions if self.order is None else pa.array(self.order).take(positions)
 
     def take(self, names: Sequence[str], positions: pa.Array) -> pa.RecordBatch:
-        return self.table.select(list(names)).take(self.input_rows(positions))
+        rows = self.table.select([name for name in names if name != TYPE]).take(self.input_rows(positions))
+        if TYPE not in names or self.types is None:
+            return rows
+        return rows.append_column(TYPE, self.types.take(positions)).select(list(names))
 
 
 @dataclass(slots=True)
@@ -99,14 +109,26 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def events_of(
-    rows: pa.RecordBatch, types: Sequence[str], ticks: Sequence[int], positions: Sequence[int], time_column: str
+    rows: pa.RecordBatch,
+    types: Sequence[str],
+    ticks: Sequence[int],
+    positions: Sequence[int],
+    time_column: str,
+    attributes: Mapping[str, Iterable[str]] | None = None,
 ) -> Iterator[Event]:
-    """Rows as the oracle's events. A timestamp is an attribute in ticks, as it is for kernels."""
-    values_of_rows = [{name: plain(value) for name, value in row.items()} for row in rows.to_pylist()]
-    attributes_of_rows = _in_ticks(rows).to_pylist()
-    for row, given, kind, at, position in zip(values_of_rows, attributes_of_rows, types, ticks, positions, strict=True):
-        attributes = {**dict(_flat({name: plain(value) for name, value in given.items()})), time_column: at}
-        yield Event(kind, at, at, position, attributes, row, (at, at))
+    """Rows as the oracle's events. A timestamp is an attribute in ticks, as it is for kernels. An event has the
+    attributes that `attributes` lists for its type, null where the row has none."""
+    if ROW in rows.schema.names:
+        values_of_rows = attributes_of_rows = [json.loads(text) for text in rows.column(ROW).to_pylist()]
+    else:
+        values_of_rows = [{name: plain(value) for name, value in row.items()} for row in rows.to_pylist()]
+        in_ticks = _in_ticks(rows).to_pylist()
+        attributes_of_rows = [{name: plain(value) for name, value in row.items()} for row in in_ticks]
+    for row, values, kind, at, position in zip(
+        values_of_rows, attributes_of_rows, types, ticks, positions, strict=True
+    ):
+        blank = dict.fromkeys(attributes.get(kind, ())) if attributes is not None else {}
+        yield Event(kind, at, at, position, {**blank, **dict(_flat(values)), time_column: at}, row, (at, at))
 
 
 def _in_ticks(rows: pa.RecordBatch) -> pa.RecordBatch:

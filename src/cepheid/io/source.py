@@ -1,4 +1,27 @@
-"""Inputs in Arrow: what is known of their columns before they are read, and their events in order, batch by batch."""
+"""Sources of events: what an input looks like to whoever evaluates a query over it, whatever its format.
+
+A `Source` gives record batches in time order. Every batch has the requested columns, the event type (TYPE, a dictionary
+of strings) and the time in ticks (TIME). `schema` has the columns of the input; `attributes` says which of them the
+events of each type have, and with which Arrow type. An event shows the columns of its own type and no others, so a
+variable that may bind several types needs TYPE beside the columns (`rows(names).take([..., TYPE], positions)`).
+
+Text that is small or irregular is read row by row, and becomes a source like any other:
+
+- Every attribute is a column. Nested objects are flattened: the attribute `a.b` is a column named `a.b`.
+- The type of a column is one that holds every value: int64, float64 (integers beside floats, as long as no integer is
+  rounded), string, bool, null (no value at all). The time column is int64, or timestamp("us", "UTC").
+- An attribute that no such type holds (strings in one event type and numbers in another, lists, integers of more than
+  64 bits) is JSON text in a column of type `JSON`. No kernel reads that type, so a query that tests the attribute is
+  left to the oracle. `attributes` still has the type that it has in events of one type: int64, float64, bool, string,
+  list<double>, or list<JSON> for any other list. A column may be narrower there than in `schema` (int64 in one event
+  type where another has floats), and null where events of the type never have a value.
+- ROW, the last column of `schema`, is the row as JSON text: what must be shown exactly as written (5 beside 5.0, null
+  beside absent, nested objects, times as text). Where a source has this column, events are made from it
+  (`rows.events_of`), the JSON Lines and CSV sinks show it as it stands, and columns that a query returns are computed
+  from those events. `attributes` does not list it.
+
+Where a source without ROW has `omits_nulls`, a null is an attribute that the row does not have, and is not shown.
+"""
 
 from __future__ import annotations
 
@@ -10,46 +33,64 @@ import numpy as np
 import pyarrow as pa
 
 from cepheid.codegen.strings import dictionary_encoded
-from cepheid.engine.gather import flat_fields, owner
-from cepheid.engine.stepping import TIME, TYPE
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import TIMESTAMP_CLOCK, UNTYPED, Clock, Schema, Type
-from cepheid.io.rows import RecentRows, Rows, WholeTable, one_batch
+from cepheid.io.inputs import Columns
+from cepheid.io.rejects import Reject
+from cepheid.io.rows import TIME, TYPE, RecentRows, Rows, WholeTable, one_batch
 from cepheid.runtime.kernel import Array
+
+Attributes = Mapping[str, Mapping[str, pa.DataType]]
+"""The columns that the events of each type have."""
+JSON = pa.binary()
+"""The type of a column of JSON text: values that no other type holds."""
 
 BATCH = 1 << 17
 """Events in a batch: enough that the cost of a batch does not show, few enough to stay in the processor's cache."""
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Which columns hold the type and the time of an event."""
-
-    type: str = "type"
-    time: str = "ts"
-
-
 class Source(Protocol):
-    """A stream of events. `types` is None where they are only known as they come, and so is `count`."""
-
-    @property
-    def schema(self) -> pa.Schema: ...
+    """Events in time order, rows of equal time in the order in which they arrived."""
 
     @property
     def columns(self) -> Columns: ...
 
     @property
-    def types(self) -> tuple[str, ...] | None: ...
+    def schema(self) -> pa.Schema: ...
 
     @property
-    def count(self) -> int | None: ...
+    def attributes(self) -> Attributes | None:
+        """The columns of each event type; None where types are known only as they come."""
+        ...
+
+    @property
+    def count(self) -> int | None:
+        """The number of events, where it is known."""
+        ...
+
+    @property
+    def omits_nulls(self) -> bool:
+        """Whether a null is an attribute that the row does not have."""
+        ...
+
+    @property
+    def rejected(self) -> int:
+        """The number of rows that are not events."""
+        ...
+
+    def rejects(self) -> Iterator[Reject]: ...
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The events in the order of time, with these columns and with TYPE and TIME."""
+        """The events with these columns, TYPE and TIME."""
+        ...
+
+    def sample(self, names: Sequence[str], size: int) -> pa.RecordBatch | None:
+        """The first events, as `batches` gives them. None where a sample would take reading all events, or would take
+        them away from `batches`."""
         ...
 
     def rows(self, names: Sequence[str]) -> Rows:
-        """Where rows with these columns are fetched from; of a stream, those that were added."""
+        """The store that rows of matches are fetched from, with these columns; of a stream, the rows added to it."""
         ...
 
 
@@ -59,11 +100,12 @@ def clock_of(source: Source, unit: str | None) -> Clock:
 
 
 def schema_of(source: Source, named: Iterable[str]) -> Schema:
-    """Every event has all columns, whatever its type. Of types that are not known beforehand, those that the query
-    names (`named`) are taken to exist."""
-    attributes = attribute_types(source.schema)
-    types = source.types if source.types is not None else (*named, UNTYPED)
-    return Schema({name: attributes for name in types})
+    """The attributes of each event type. Where types are known only as they come, those that the query names (`named`)
+    are taken to exist, with all columns."""
+    if source.attributes is None:
+        attributes = attribute_types(source.schema)
+        return Schema({name: attributes for name in (*named, UNTYPED)})
+    return Schema({name: attribute_types(pa.schema(list(of.items()))) for name, of in source.attributes.items()})
 
 
 def attribute_types(schema: pa.Schema) -> dict[str, Type]:
@@ -171,67 +213,78 @@ def with_type_and_time(batch: pa.RecordBatch, names: Sequence[str], types: pa.Ar
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """Events in memory, in any order: sorted by time, rows of equal time as they come."""
+    """Events in memory. The rows may be in any order: they are sorted by time, rows of equal time as they come."""
 
     table: pa.RecordBatch
     columns: Columns
-    types_of_rows: pa.Array
+    types: pa.Array
     times: Array
     order: Array | None
+    """The row of each event; None where the rows are in time order."""
+    attributes: Attributes
+    refused: Sequence[Reject] = ()
+    omits_nulls: bool = False
 
     @classmethod
     def of(cls, table: pa.Table, columns: Columns) -> TableSource:
+        """Every event has all columns."""
         require_time_column(table.schema, columns)
         batch = one_batch(table)
         times, types = ticks_of(batch.column(columns.time), columns.time), types_column(batch, columns)
+        everything = {field.name: field.type for field in table.schema}
+        names = [*types.dictionary.to_pylist(), *([UNTYPED] if types.null_count else [])]
+        attributes = dict.fromkeys(names, everything)
         if bool(np.all(times[:-1] <= times[1:])):
-            return cls(batch, columns, types, times, None)
+            return cls(batch, columns, types, times, None, attributes)
         order = np.argsort(times, kind="stable")
-        return cls(batch, columns, types.take(pa.array(order)), times[order], order)
+        return cls(batch, columns, types.take(pa.array(order)), times[order], order, attributes)
 
     @property
     def schema(self) -> pa.Schema:
         return self.table.schema
 
     @property
-    def types(self) -> tuple[str, ...]:
-        names = self.types_of_rows.dictionary.to_pylist()
-        return tuple(names) if not self.types_of_rows.null_count else (*names, UNTYPED)
-
-    @property
     def count(self) -> int:
         return self.table.num_rows
 
+    @property
+    def rejected(self) -> int:
+        return len(self.refused)
+
+    def rejects(self) -> Iterator[Reject]:
+        return iter(self.refused)
+
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        chosen = self.table.select(list(names))
-        if self.order is not None:
-            chosen = chosen.take(pa.array(self.order))
-        whole = with_type_and_time(chosen, names, self.types_of_rows, self.times)
+        whole = self.sample(names, self.count)
         for start in range(0, whole.num_rows, BATCH):
             yield whole.slice(start, BATCH)
 
-    def first(self, names: Sequence[str], count: int) -> pa.RecordBatch:
-        """The first events in the order of time, as `batches` gives them."""
+    def sample(self, names: Sequence[str], size: int) -> pa.RecordBatch:
         chosen = self.table.select(list(names))
-        head = chosen.slice(0, count) if self.order is None else chosen.take(pa.array(self.order[:count]))
-        return with_type_and_time(head, names, self.types_of_rows.slice(0, count), self.times[:count])
+        first = chosen.slice(0, size) if self.order is None else chosen.take(pa.array(self.order[:size]))
+        return with_type_and_time(first, names, self.types.slice(0, size), self.times[:size])
 
     def rows(self, names: Sequence[str]) -> Rows:
-        return WholeTable(self.table.select(list(names)), self.times, self.order)
+        return WholeTable(self.table.select(list(names)), self.times, self.order, self.types)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSource:
-    """Events as they come, already in the order of time."""
+    """Events as they come, in time order. They can be read once."""
 
-    given: Iterator[pa.RecordBatch]
+    arriving: Iterator[pa.RecordBatch]
     schema: pa.Schema
     columns: Columns
-    types: None = None
+    attributes: None = None
     count: None = None
+    rejected: int = 0
+    omits_nulls: bool = False
+
+    def rejects(self) -> Iterator[Reject]:
+        return iter(())
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        for batch in self.given:
+        for batch in self.arriving:
             if batch.schema.names != self.schema.names:
                 raise InputProblem(
                     f"a batch has the columns {listing(batch.schema.names)}",
@@ -241,6 +294,9 @@ class BatchSource:
                 part = batch.slice(start, BATCH)
                 ticks = ticks_of(part.column(self.columns.time), self.columns.time)
                 yield with_type_and_time(part, names, types_column(part, self.columns), ticks)
+
+    def sample(self, names: Sequence[str], size: int) -> None:
+        return None
 
     def rows(self, names: Sequence[str]) -> RecentRows:
         return RecentRows(names)
@@ -253,3 +309,21 @@ def columns_read(names: Iterable[str], schema: pa.Schema) -> list[str]:
 
 def lacking_nothing(schema: pa.Schema, variables: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
     return {var: tuple(schema.names) for var in variables}
+
+
+def flat_fields(schema: pa.Schema) -> Iterator[tuple[str, pa.DataType]]:
+    """The attributes that a schema's columns are: structs by dotted names."""
+    stack = [(field.name, field.type) for field in reversed(list(schema))]
+    while stack:
+        name, kind = stack.pop()
+        if pa.types.is_struct(kind):
+            stack.extend((f"{name}.{inner.name}", inner.type) for inner in reversed(list(kind)))
+        else:
+            yield name, kind
+
+
+def owner(attribute_name: str, schema: pa.Schema) -> list[str]:
+    """The column that an attribute is, or is inside of; none where there is no such column."""
+    parts = attribute_name.split(".")
+    prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return [prefix for prefix in prefixes if prefix in schema.names][:1]

@@ -36,20 +36,6 @@ class Broken:
     raw: str
 
 
-def exists(path: str) -> bool:
-    """Whether there is such a file or directory; text that cannot be a path (a NUL, 1 MB of query) is none."""
-    try:
-        return Path(path).exists()
-    except (OSError, ValueError):
-        return False
-
-
-def neighbours(path: str) -> list[str]:
-    """The names in the directory where the path should have been, for a suggestion."""
-    parent = str(Path(path).parent)
-    return sorted(entry.name for entry in Path(parent).iterdir()) if exists(parent) and Path(parent).is_dir() else []
-
-
 def content_of(file: Path) -> bytes:
     try:
         return file.read_bytes()

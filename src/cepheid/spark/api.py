@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from cepheid.engine.prepare import Wishes, code_of
 from cepheid.errors import CepheidError, InputProblem, NotAvailable
 from cepheid.explanation import explain as explain_query
-from cepheid.io.files import unit_of
-from cepheid.io.source import Columns
+from cepheid.io.inputs import Columns
+from cepheid.io.times import unit_of
 from cepheid.lang import parse
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Query

@@ -43,7 +43,7 @@ class SparkColumnJob(ColumnJob):
             frame=spark.createDataFrame([], from_arrow_schema(schema)),
             columns=source.columns,
             schema=schema,
-            of_type=source.attributes,
+            of_type={name: tuple(of) for name, of in source.attributes.items()},
             files=ParquetFiles.listed(stored, source.columns.time),
             typed=True,
         )

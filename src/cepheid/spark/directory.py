@@ -9,8 +9,8 @@ from typing import Any
 
 from cepheid.engine.prepare import Wishes
 from cepheid.errors import InputProblem, listing, shown
+from cepheid.io.inputs import Columns
 from cepheid.io.matches import make_directory
-from cepheid.io.source import Columns
 from cepheid.optimize.adapt import policy_of
 from cepheid.pattern import Query
 from cepheid.spark.checkpoint import Checkpoint

@@ -15,7 +15,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from cepheid.errors import InputProblem, shown
 from cepheid.events import TIMESTAMP_CLOCK, UNTYPED, Clock, Schema
-from cepheid.io.source import Columns, attribute_types, require_time_column
+from cepheid.io.inputs import Columns
+from cepheid.io.source import attribute_types, require_time_column
 from cepheid.pattern import DerivedStream, EventClass, Query, SourceStream, walk
 from cepheid.spark.catalyst import column
 from cepheid.spark.csv import CsvFiles, StoredCsv

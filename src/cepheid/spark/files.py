@@ -16,10 +16,10 @@ from cepheid.engine import local_events
 from cepheid.engine.backend import Answer
 from cepheid.engine.local_events import Bindings, complete_matches, event_batch, prepare_events
 from cepheid.engine.prepare import Prepared, Wishes
-from cepheid.engine.stepping import TIME, TYPE
 from cepheid.events import Event
-from cepheid.io.files import Loaded
-from cepheid.io.source import Columns
+from cepheid.io.inputs import Columns
+from cepheid.io.row_reader import Loaded
+from cepheid.io.rows import TIME, TYPE
 from cepheid.kernels.registry import kernel_for
 from cepheid.optimize.distribution import distribution
 from cepheid.optimize.stats import NO_STATS, Stats

@@ -12,10 +12,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from cepheid.codegen.columns import attribute
-from cepheid.engine.stepping import TIME
 from cepheid.errors import InputProblem, shown
-from cepheid.io.files import timestamp_text
+from cepheid.io.rows import TIME
 from cepheid.io.tables import plain
+from cepheid.io.times import timestamp_text
 from cepheid.spark.checkpoint import Checkpoint
 from cepheid.spark.places import place
 from cepheid.streaming import state as stream_state

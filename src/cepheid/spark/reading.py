@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 from cepheid import expr as ex
 from cepheid.codegen.columns import attribute, kind_of, number_array
 from cepheid.codegen.masks import masks
-from cepheid.engine.stepping import TYPE
 from cepheid.events import UNTYPED
-from cepheid.io.source import Columns, columns_read, ticks_of, types_column
+from cepheid.io.inputs import Columns
+from cepheid.io.rows import TYPE
+from cepheid.io.source import columns_read, ticks_of, types_column
 from cepheid.optimize.distribution import Distribution, Keyed, may_drop
 from cepheid.physical import Kind, Plan
 from cepheid.runtime.kernel import Array

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cepheid.errors import InputProblem, shown
-from cepheid.io.files import FORMATS
+from cepheid.io.formats import FORMATS
 
 PAUSE = 0.2
 """Seconds between two looks at the directory."""

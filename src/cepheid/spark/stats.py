@@ -16,8 +16,8 @@ from cepheid import expr as ex
 from cepheid.engine.prepare import Wishes
 from cepheid.events import Clock, primitive
 from cepheid.expr import At, Attr, Compare, Env, Expr
-from cepheid.io.files import unit_of
-from cepheid.io.source import Columns
+from cepheid.io.inputs import Columns
+from cepheid.io.times import unit_of
 from cepheid.optimize.lower import TREE
 from cepheid.optimize.stats import NO_STATS, Stats, is_single
 from cepheid.pattern import Query

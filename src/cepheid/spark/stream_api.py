@@ -12,8 +12,9 @@ from pyspark.sql import DataFrame
 from cepheid.engine.prepare import Wishes
 from cepheid.errors import CepheidError, InputProblem
 from cepheid.events import UNTYPED, Schema
-from cepheid.io.files import unit_of
-from cepheid.io.source import Columns, attribute_types
+from cepheid.io.inputs import Columns
+from cepheid.io.source import attribute_types
+from cepheid.io.times import unit_of
 from cepheid.lang import parse
 from cepheid.optimize.adapt import Policy, policy_of
 from cepheid.pattern import EventClass, Query, walk

@@ -18,8 +18,11 @@ from cepheid.engine.job import declared_types
 from cepheid.errors import InputProblem, listing, shown
 from cepheid.events import TIMESTAMP_CLOCK, UNTYPED, Clock, Schema, Type
 from cepheid.io import columnar
-from cepheid.io.files import Input, expand, read_events, unit_of
-from cepheid.io.source import Columns, attribute_types, require_time_column
+from cepheid.io.formats import expand
+from cepheid.io.inputs import Columns, Input
+from cepheid.io.row_reader import read_events
+from cepheid.io.source import attribute_types, require_time_column
+from cepheid.io.times import unit_of
 from cepheid.pattern import Query
 from cepheid.spark.stream_output import RAW
 from cepheid.streaming.lines import LineReader, line_schema

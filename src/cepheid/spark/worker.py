@@ -19,10 +19,11 @@ from cepheid.engine.local import Run
 from cepheid.engine.oracle_rows import oracle_events, oracle_rows
 from cepheid.engine.positions import Found, first_and_last, from_matches, position_columns
 from cepheid.engine.prepare import Prepared
-from cepheid.engine.stepping import PIECE, TIME, Stepper
+from cepheid.engine.stepping import PIECE, Stepper
 from cepheid.engine.summaries import sums_up
-from cepheid.io.rows import WholeTable, one_batch
-from cepheid.io.source import BATCH, Columns, TableSource, columns_read, readable, ticks_of
+from cepheid.io.inputs import Columns
+from cepheid.io.rows import TIME, WholeTable, one_batch
+from cepheid.io.source import BATCH, TableSource, columns_read, readable, ticks_of
 from cepheid.kernels.registry import kernel_for
 from cepheid.physical import REFERENCE
 from cepheid.runtime.kernel import Array, Positions

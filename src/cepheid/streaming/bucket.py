@@ -22,8 +22,9 @@ from cepheid.codegen.columns import MASK
 from cepheid.engine.adaptation import Kernels, caught_up
 from cepheid.engine.local_events import complete_matches
 from cepheid.engine.positions import Found, first_and_last, from_matches, position_columns
-from cepheid.engine.stepping import TIME, Stepper
+from cepheid.engine.stepping import Stepper
 from cepheid.engine.summaries import summary_of
+from cepheid.io.rows import TIME
 from cepheid.io.source import readable
 from cepheid.optimize.adapt import Switch, horizon, same_work
 from cepheid.pattern import negatives

@@ -16,10 +16,12 @@ from cepheid.engine.layout import layout_of
 from cepheid.engine.prepare import Prepared
 from cepheid.errors import shown
 from cepheid.events import UNTYPED, Clock, Event, Schema, Type, complete, type_of
-from cepheid.io.files import Loaded, Malformed, TimeKind, event_time, flatten, json_rows, shown_value
+from cepheid.io.inputs import Columns
 from cepheid.io.matches import dumps, presenter
-from cepheid.io.source import Columns
+from cepheid.io.rejects import Malformed, shown_value
+from cepheid.io.row_reader import Loaded, flatten, json_rows
 from cepheid.io.tables import Broken
+from cepheid.io.times import TimeKind, event_time
 from cepheid.runtime.kernel import Array
 from cepheid.semantics import Match
 from cepheid.spark.stream_output import LINE, RAW

@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from cepheid.codegen.columns import attribute
 from cepheid.codegen.masks import masks
-from cepheid.engine.stepping import TIME, TYPE
-from cepheid.io.rows import one_batch
+from cepheid.io.rows import TIME, TYPE, one_batch
 from cepheid.io.source import readable, types_column, with_type_and_time
 from cepheid.runtime.kernel import Array
 from cepheid.streaming.plan import StreamPlan

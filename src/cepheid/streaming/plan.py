@@ -21,10 +21,11 @@ from cepheid.codegen.columns import MASK, schema_kinds
 from cepheid.engine.gather import Gatherer
 from cepheid.engine.local import is_made_by_oracle
 from cepheid.engine.prepare import NO_WISHES, Prepared, Wishes, prepare
-from cepheid.engine.stepping import TIME
 from cepheid.errors import InputProblem, NotAvailable, did_you_mean, listing, shown
 from cepheid.events import Clock, Duration, Schema
-from cepheid.io.source import Columns, columns_read, readable_schema
+from cepheid.io.inputs import Columns
+from cepheid.io.rows import TIME
+from cepheid.io.source import columns_read, readable_schema
 from cepheid.lang import to_text
 from cepheid.optimize.distribution import Keyed, distribution, may_drop
 from cepheid.pattern import Conj, Kleene, Language, Neg, Pattern, Query, Seq, Timer, negatives, walk

@@ -19,8 +19,8 @@ from cepheid.engine.oracle_rows import oracle_events, oracle_rows
 from cepheid.engine.prepare import Prepared
 from cepheid.errors import InputProblem, shown
 from cepheid.events import UNTYPED, Event
+from cepheid.io.inputs import Columns
 from cepheid.io.rows import one_batch
-from cepheid.io.source import Columns
 from cepheid.io.tables import plain
 from cepheid.runtime.kernel import Array
 from cepheid.semantics import Match

@@ -19,9 +19,10 @@ from cepheid.engine.local import Run, prepare_for
 from cepheid.engine.prepare import Wishes
 from cepheid.errors import InputProblem
 from cepheid.io import frames
-from cepheid.io.files import unit_of
-from cepheid.io.source import Columns, Source, TableSource, schema_of
+from cepheid.io.inputs import Columns
+from cepheid.io.source import Source, TableSource, schema_of
 from cepheid.io.tables import plain
+from cepheid.io.times import unit_of
 from cepheid.lang import parse
 from cepheid.pattern import Query
 from cepheid.streaming.plan import Shape, StreamPlan, plan_stream

@@ -1,0 +1,49 @@
+"""What a user says about the events: the files, and the columns with the type and the time. Loads no library."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from cepheid.errors import InputProblem, shown
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns hold the type and the time of an event."""
+
+    type: str = "type"
+    time: str = "ts"
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Files to read, and the event type of their rows where it is not in a column."""
+
+    path: str
+    type: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Input:
+        """`PATH` or `TYPE=PATH`. A path that exists is a path, whatever signs it holds (`day=1/events.csv`)."""
+        name, equals, path = text.partition("=")
+        if not equals or not re.fullmatch(r"[\w.\-]+", name) or exists(text):
+            return cls(text)
+        if not path:
+            raise InputProblem(f"`{shown(text)}` names no file", expected="TYPE=PATH, such as Shelf=shelf.csv")
+        return cls(path, name)
+
+
+def exists(path: str) -> bool:
+    """Whether there is such a file or directory; text that cannot be a path (a NUL, 1 MB of query) is none."""
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def neighbours(path: str) -> list[str]:
+    """The names in the directory where the path should have been, for a suggestion."""
+    parent = str(Path(path).parent)
+    return sorted(entry.name for entry in Path(parent).iterdir()) if exists(parent) and Path(parent).is_dir() else []

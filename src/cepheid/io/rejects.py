@@ -1,0 +1,27 @@
+"""Rows that are not events."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from cepheid.errors import shown
+from cepheid.events import type_of
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A row that is not an event. `line` counts from 1: lines of a text file, rows of a Parquet file."""
+
+    source: str
+    line: int
+    reason: str
+    raw: str
+
+
+class Malformed(Exception):
+    """The row is not an event; the message is the reason."""
+
+
+def shown_value(value: object) -> str:
+    return f"the {type_of(value).value} {shown(json.dumps(value, ensure_ascii=False, default=str))}"

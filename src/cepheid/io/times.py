@@ -1,0 +1,98 @@
+"""The time of an event: integers, ISO 8601 timestamps, units."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta, timezone
+from enum import Enum
+from typing import Any
+
+from cepheid.errors import InputProblem, did_you_mean, listing, shown
+from cepheid.events import MICROSECONDS, UNIT_WORDS
+from cepheid.io.rejects import Malformed, shown_value
+
+
+class TimeKind(Enum):
+    INTEGER = "integers"
+    TIMESTAMP = "timestamps"
+
+
+def unit_of(word: str) -> str:
+    """The unit that a word names, for an integer time column."""
+    unit = UNIT_WORDS.get(word.strip().lower())
+    if unit is None or unit not in MICROSECONDS:
+        raise InputProblem(
+            f"`{shown(word)}` is not a unit of time",
+            expected=f"one of {listing(MICROSECONDS)}",
+            hint=did_you_mean(word, UNIT_WORDS),
+        )
+    return unit
+
+
+_ISO = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,12}))?)?)?\s?([Zz]|[+-]\d\d(?::?\d\d)?)?",
+    re.ASCII,
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_LARGEST = 2**63 - 1
+
+
+def event_time(values: Mapping[str, Any], column: str) -> tuple[TimeKind, int]:
+    value = values.get(column)
+    if value is None:
+        state = "null" if column in values else "missing"
+        raise Malformed(f"no time: `{shown(column)}` is {state}")
+    if isinstance(value, str):
+        ticks = timestamp(value)
+        if ticks is None:
+            raise Malformed(f"the time `{shown(value)}` is neither an integer nor an ISO 8601 timestamp")
+        return TimeKind.TIMESTAMP, ticks
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Malformed(f"the time is {shown_value(value)}, neither an integer nor an ISO 8601 timestamp")
+    if abs(value) > _LARGEST:
+        raise Malformed(f"the time {shown(str(value))} does not fit into 64 bits")
+    return TimeKind.INTEGER, value
+
+
+def timestamp(text: str) -> int | None:
+    """Microseconds since 1970 of an ISO 8601 date or date-time, taken as UTC where it says no other; finer fractions
+    are cut. None where the text is not one."""
+    found = _ISO.fullmatch(text.strip())
+    if found is None:
+        return None
+    year, month, day, hour, minute, second, fraction, offset = found.groups()
+    try:
+        moment = datetime(
+            int(year),
+            int(month),
+            int(day),
+            int(hour or 0),
+            int(minute or 0),
+            int(second or 0),
+            int((fraction or "0")[:6].ljust(6, "0")),
+            _zone(offset),
+        )
+    except ValueError:
+        return None
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def _zone(offset: str | None) -> timezone:
+    if offset is None or offset in "Zz":
+        return UTC
+    digits = offset[1:].replace(":", "").ljust(4, "0")
+    away = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    return timezone(-away if offset[0] == "-" else away)
+
+
+def timestamp_text(ticks: int | float) -> str:
+    """`YYYY-MM-DDTHH:MM:SS[.ffffff]Z`, or the number itself where no calendar reaches."""
+    try:
+        moment = _EPOCH + timedelta(microseconds=ticks)
+    except OverflowError:
+        return str(ticks)
+    return moment.replace(tzinfo=None).isoformat() + "Z"
