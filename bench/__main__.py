@@ -51,14 +51,15 @@ def main(
 
 _HOW_TO_READ = """# Benchmarks
 
-Made by `make bench ARGS="--output docs/benchmarks"`; a name, or the start of one, runs some of them, and each page says
-which command made it. All data is generated, with fixed seeds.
+`make bench ARGS="--output docs/benchmarks"` generates these pages. A name, or a prefix of names, selects benchmarks.
+Each page gives its command. All data is generated, with fixed seeds.
 
-Events per second are given by CPU time and by wall time. CPU time counts all threads and processes that a variant uses,
-so it is what one core would need, and the figure to read on a machine that does other things too. Every figure is the
-best of several runs (of many, the middle one, where a page says so) after one in which code is compiled. Variants that
-are asked the same must find the same number of matches, or the benchmark fails. Ratios are to a baseline measured in
-the same run.
+- **Throughput** is in events per second, by CPU time and by wall time. CPU time is the sum over all threads and
+  processes of a variant, so it is the throughput of one core. Read it if the machine also runs other work.
+- **Runs.** Every figure is the best of several runs (or the median of many, where the page says so), after one warm-up
+  run that compiles the code.
+- **Checks.** Variants of the same query must find the same number of matches, or the benchmark fails.
+- **Ratios** are relative to a baseline that is measured in the same run.
 
 """
 

@@ -143,4 +143,4 @@ def flink(quick: bool) -> Report:
     )
 
 
-BENCHMARKS = (Benchmark("flink", "Spark batch beside PyFlink's MATCH_RECOGNIZE", flink),)
+BENCHMARKS = (Benchmark("flink", "Spark batch compared with PyFlink's MATCH_RECOGNIZE", flink),)

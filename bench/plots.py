@@ -36,7 +36,7 @@ def draw(report: Report, directory: Path) -> Path:
     figure.suptitle("\n".join(textwrap.wrap(report.title, _TITLE_WIDTH)), fontsize=10)
     axes.grid(alpha=0.3)
     figure.legend(loc="outside right center", fontsize=8)  # inside the axes it would hide bars
-    figure.supxlabel("To compare: " + "\n".join(textwrap.wrap(report.paper, _CAPTION_WIDTH)), fontsize=7)
+    figure.supxlabel("For comparison: " + "\n".join(textwrap.wrap(report.paper, _CAPTION_WIDTH)), fontsize=7)
     path = directory / f"{report.name}.png"
     figure.savefig(path, dpi=_DOTS_PER_INCH)
     return path

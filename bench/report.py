@@ -60,7 +60,7 @@ class Report:
         return sample.throughput / of_baseline[0].throughput if of_baseline else None
 
     def table(self) -> Table:
-        table = Table(title=f"{self.name}: {self.title}", caption=f"To compare: {self.paper}", title_justify="left")
+        table = Table(title=f"{self.name}: {self.title}", caption=f"For comparison: {self.paper}", title_justify="left")
         table.caption_justify = "left"
         table.add_column(self.point, no_wrap=True)
         table.add_column("variant", no_wrap=True)
@@ -80,7 +80,7 @@ class Report:
         command = f"`make bench ARGS={self.name}`"
         return (
             f"# {self.name}: {self.title}\n\n{self.markdown()}\n"
-            f"To compare: {self.paper}\n\n![{self.title}]({picture})\n\nMade by {command} on {machine()}.\n"
+            f"For comparison: {self.paper}\n\n![{self.title}]({picture})\n\nMeasured with {command} on {machine()}.\n"
         )
 
     def markdown(self) -> str:

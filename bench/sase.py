@@ -102,7 +102,7 @@ def first_equivalence(quick: bool) -> Report:
         "the first equivalence test in the scan (PAIS) against selection after construction",
         "V1",
         tuple(samples),
-        "selection could not complete the experiment, for hundreds of millions of intermediate results.",
+        "selection could not complete the experiment, because of hundreds of millions of intermediate results.",
         baseline="selection",
         columns=(counted("predicates", "predicates/event"),),
         log_x=True,
@@ -123,8 +123,8 @@ def figure_10(quick: bool) -> Report:
         "sase-10",
         quick,
         20,
-        "dynamic filtering wins by a wide margin where V1 <= 500, Multi-PAIS is worse than selection; beyond, all "
-        "three are alike.",
+        "dynamic filtering wins by a wide margin for V1 <= 500, Multi-PAIS is worse than selection; above, all "
+        "three perform alike.",
     )
 
 

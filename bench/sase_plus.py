@@ -148,7 +148,7 @@ def figure_8d(quick: bool) -> Report:
         f"basic against backtrack, all results, W = {window}",
         "query",
         tuple(samples),
-        "basic is 200 to 300 times as fast as backtrack, but for p2s2, where it is 1.3 times as fast.",
+        "basic is 200 to 300 times as fast as backtrack, except for p2s2, where it is 1.3 times as fast.",
         baseline="backtrack",
         columns=(_per_event("visited", "runs looked at/event"),),
     )

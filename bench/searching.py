@@ -34,14 +34,14 @@ def searching(quick: bool) -> Report:
     lengths = (3, 4) if quick else (4, 8, 12, 16, 20)
     return Report(
         "search",
-        "looking for the best tree plan",
+        "search time for the best tree plan",
         "length of the pattern",
         tuple(_sample(length, name) for name in _TESTS for length in lengths),
-        "the target is 10 ms for a pattern of length 20, as ZStream says (§5.2.3).",
+        "the target is 10 ms for a pattern of length 20, as ZStream reports (§5.2.3).",
         columns=(Column("milliseconds (CPU)", lambda s: f"{1_000 * s.cpu:.2f}"),),
         value=lambda sample: 1_000 * sample.cpu,
         value_title="milliseconds (CPU)",
     )
 
 
-BENCHMARKS = (Benchmark("search", "target: the search for a plan", searching),)
+BENCHMARKS = (Benchmark("search", "target: search time for a plan", searching),)

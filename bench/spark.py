@@ -204,7 +204,7 @@ def spark_batch_paths(quick: bool) -> Report:
         "SEQ(E1, E2, E3) of one key, from Parquet, in batch",
         "stream",
         tuple(samples),
-        "the targets are 2x the obvious pipeline from Parquet, 1.3x from a DataFrame, 3x with 3 of 20 types; 5x joins.",
+        "the targets are 2x the plain pipeline from Parquet, 1.3x from a DataFrame, 3x with 3 of 20 types; 5x joins.",
         baseline=OBVIOUS,
         log_y=False,
     )
@@ -235,11 +235,12 @@ def spark_kernel(quick: bool) -> Report:
         "SEQ(E1, E2, E3) of one key in batch, and the same pipeline with a kernel that does nothing",
         "stream",
         tuple(samples),
-        f"the target is 95 % of the pipeline without a kernel. Each figure is the middle one of {ROUNDS} runs. Between "
-        "two pipelines luck is as large as a kernel; the kernel's own clock, in the same run, tells its part exactly.",
+        f"the target is 95 % of the pipeline without a kernel. Each figure is the median of {ROUNDS} runs. The "
+        "variance between two pipelines is as large as the cost of a kernel; the kernel's own timer, in the same run, "
+        "measures its share exactly.",
         columns=(
-            Column("kernel (ns an event)", lambda s: _clocked(s, lambda seconds: f"{1e9 * seconds / s.events:.1f}")),
-            Column("all but the kernel", lambda s: _clocked(s, lambda seconds: f"{1 - seconds / s.cpu:.1%}")),
+            Column("kernel (ns per event)", lambda s: _clocked(s, lambda seconds: f"{1e9 * seconds / s.events:.1f}")),
+            Column("share outside the kernel", lambda s: _clocked(s, lambda seconds: f"{1 - seconds / s.cpu:.1%}")),
             Column("x the pipeline without a kernel", lambda s: _share(s, samples)),
         ),
         log_y=False,
@@ -280,7 +281,7 @@ def spark_joins(quick: bool) -> Report:
         "SEQ(E1, E2, E3) of one key, 20 types (W1), every match with its events",
         "stream",
         tuple(samples),
-        "the target is 5x Spark SQL's own way.",
+        "the target is 5x the throughput of Spark SQL joins.",
         baseline="Spark SQL joins",
         log_y=False,
     )
@@ -300,14 +301,14 @@ def spark_cores(quick: bool) -> Report:
     one = samples[0].wall
     return Report(
         "spark-cores",
-        "the same stream on one core and on two, with all processes bound to them",
+        "the same stream on one core and on two, with all processes pinned to them",
         "cores",
         tuple(samples),
         "the target is 1.7x in wall time with twice the cores. Two processes that only count gain "
-        f"{ceiling:.2f}x from the second core of this machine, which is what it has to give.",
+        f"{ceiling:.2f}x from the second core of this machine, which is the upper bound.",
         columns=(
             Column("x one core (wall)", lambda s: f"{one / s.wall:.2f}"),
-            Column("of what two cores give", lambda s: "" if s.point == "1" else f"{one / s.wall / ceiling:.0%}"),
+            Column("share of the upper bound", lambda s: "" if s.point == "1" else f"{one / s.wall / ceiling:.0%}"),
         ),
         log_y=False,
         value=lambda sample: sample.events / sample.wall,
@@ -316,8 +317,8 @@ def spark_cores(quick: bool) -> Report:
 
 
 BENCHMARKS = (
-    Benchmark("spark", "Spark batch beside the obvious pipeline and Spark SQL joins", spark_batch_paths),
-    Benchmark("spark-kernel", "target: Spark batch beside the same without a kernel", spark_kernel),
-    Benchmark("spark-joins", "target: W1 on Spark beside Spark SQL", spark_joins),
+    Benchmark("spark", "Spark batch compared with a plain pipeline and with Spark SQL joins", spark_batch_paths),
+    Benchmark("spark-kernel", "target: Spark batch compared with the same pipeline without a kernel", spark_kernel),
+    Benchmark("spark-joins", "target: W1 on Spark compared with Spark SQL", spark_joins),
     Benchmark("spark-cores", "Spark batch on one core and on two", spark_cores),
 )

@@ -1,4 +1,4 @@
-"""Streams on Spark: throughput beside batch, what a micro-batch costs before its first event, and what state costs.
+"""Streams on Spark: throughput beside batch, latency of a micro-batch by part, and what state costs.
 
 Throughput is that of steady state: the batches in which Spark and Numba compile are left out.
 """
@@ -142,14 +142,14 @@ def throughput(quick: bool) -> Report:
     stream = Sample(events, "stream", size, Found(matches), cpu, seconds, question="stream")
     return Report(
         "stream",
-        f"a stream in micro-batches of {size:,} events beside batch over the same files",
+        f"a stream in micro-batches of {size:,} events compared with batch over the same files",
         "events",
         (middle, stream),
         "the target is half the throughput of batch, in wall time.",
         columns=(
             Column("x batch (wall)", lambda s: f"{s.events / s.wall / (middle.events / middle.wall):.2f}"),
             Column("x batch (CPU)", lambda s: f"{s.throughput / middle.throughput:.2f}"),
-            Column("ms a batch", lambda s: f"{1000 * s.wall:.0f}"),
+            Column("ms per batch", lambda s: f"{1000 * s.wall:.0f}"),
         ),
         value=lambda sample: sample.events / sample.wall,
         value_title="events/s (wall)",
@@ -172,7 +172,7 @@ def overhead(quick: bool) -> Report:
         samples.append(sample(point=meaning, variant="median", wall=max(found.phases[name], 0.001) / 1000))
     return Report(
         "stream-overhead",
-        f"where the time of a micro-batch of {size:,} events goes",
+        f"latency of a micro-batch of {size:,} events, by part",
         "part",
         tuple(samples),
         "Spark's micro-batches have a floor of about 100 ms.",
@@ -222,24 +222,24 @@ def state(quick: bool) -> Report:
             samples.append(Sample(window, "stream", size, Found(found.matches), found.cpu, wall, question=f"{window}"))
     return Report(
         "stream-state",
-        f"a micro-batch of {size:,} events by the state it meets",
+        f"latency of a micro-batch of {size:,} events by size of the state",
         "window",
         tuple(samples),
         "the target is at most twice the time when the state grows from 1 to 10 MB per partition.",
         columns=(
             Column("state, MB per partition", lambda s: f"{live[s.point] / _CORES / 1e6:.2f}"),
             Column("stored", lambda s: f"{stored[s.point] / _CORES / 1e6:.2f}"),
-            Column("ms a batch", lambda s: f"{1000 * s.wall:.0f}"),
+            Column("ms per batch", lambda s: f"{1000 * s.wall:.0f}"),
             Column("x the first", lambda s: f"{s.wall / samples[0].wall:.2f}"),
         ),
         value=lambda s: 1000 * s.wall,
-        value_title="ms a batch",
+        value_title="ms per batch",
         log_y=False,
     )
 
 
 BENCHMARKS = (
-    Benchmark("stream", "target: a stream beside batch", throughput),
-    Benchmark("stream-overhead", "what a micro-batch costs before its first event", overhead),
-    Benchmark("stream-state", "target: what the size of the state costs", state),
+    Benchmark("stream", "target: throughput of a stream compared with batch", throughput),
+    Benchmark("stream-overhead", "latency of a micro-batch by part", overhead),
+    Benchmark("stream-state", "target: latency of a micro-batch by size of the state", state),
 )

@@ -62,7 +62,7 @@ def w1(quick: bool) -> Report:
         "SEQ(E1, E2, E3), one equivalence test, window of 10,000 events",
         "V1",
         tuple(samples),
-        "the target is 10 M events/s; SASE says 40,000 events/s for a highly complex query, on hardware of 2006.",
+        "the target is 10 M events/s; SASE reports 40,000 events/s for a highly complex query, on hardware of 2006.",
         baseline="joins",
         log_x=True,
     )
@@ -185,7 +185,7 @@ def _growth(name: str, title: str, point: str, samples: list[Sample]) -> Report:
         title,
         point,
         numbered,
-        "the target is a cost per event within 1.3 times.",
+        "the target is a cost per event within a factor of 1.3.",
         value=lambda sample: sample.microseconds / before[sample.variant],
         value_title="cost per event, times the first",
         log_y=False,
