@@ -1,13 +1,19 @@
-"""Checks that every module of the package imports only from its own layer or from layers below it.
+"""Checks the imports of the package: downwards only, without cycles, and of some packages only where they belong.
 
 usage: python tools/check_layers.py [package directory]      (default: src/cepheid)
+
+1. A module imports only from its own layer or from layers below it.
+2. The modules and subpackages of a package do not import each other in a circle, at any depth.
+3. Some packages are imported in one place only (RESTRICTED), or elsewhere only inside functions.
+
+An import counts wherever it stands: inside a function or under TYPE_CHECKING it couples two modules just as much.
 """
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,90 +25,251 @@ class Layer:
     """Modules and subpackages on one level. In an ordered layer each may import only those named before it."""
 
     members: tuple[str, ...]
-    ordered: bool = False
+    ordered: bool = True
+
+
+@dataclass(frozen=True)
+class Restricted:
+    """A package that only some modules import. `lazily` names those that may import it inside functions, so that it is
+    loaded when it is needed."""
+
+    package: str
+    only: tuple[str, ...]
+    lazily: tuple[str, ...] = ()
 
 
 LAYERS = (
-    Layer(("errors", "events", "version"), ordered=True),
-    Layer(("expr", "pattern", "checks", "core_language", "binding", "semantics"), ordered=True),
-    Layer(("lang", "physical", "nfa", "explanation")),
+    Layer(("errors", "events", "version")),
+    Layer(("expr", "pattern", "checks", "core_language", "binding", "semantics")),
+    Layer(("lang", "physical", "nfa", "explanation"), ordered=False),
     Layer(("optimize",)),
-    Layer(("runtime", "codegen", "kernels"), ordered=True),
-    Layer(("io", "engine", "streaming", "spark")),
+    Layer(("runtime", "codegen", "kernels")),
+    Layer(("io", "engine", "streaming", "spark"), ordered=False),
     Layer(("api",)),
-    Layer(("datasets", "app", "__main__"), ordered=True),
+    Layer(("datasets", "app", "__main__")),
     Layer((TOP,)),
 )
+RESTRICTED = (
+    Restricted("pyspark", only=("spark",), lazily=("api", "app")),
+    Restricted("py4j", only=("spark",), lazily=("api", "app")),
+    Restricted("cepheid.spark", only=("spark",), lazily=("api", "app", TOP)),
+    Restricted("cepheid.semantics", only=("semantics", "engine.oracle")),
+)
+PENDING = (
+    "cepheid: a cycle of imports: engine ->",
+    "cepheid: a cycle of imports: spark ->",
+    "cepheid: a cycle of imports: streaming ->",
+    "cepheid: a cycle of imports: io ->",
+    "cepheid.codegen: a cycle",
+    "cepheid.engine: a cycle",
+    "cepheid.io: a cycle",
+    "may import `cepheid.semantics`",
+    "may import `cepheid.spark`",
+    "cepheid/app/demo_stream.py",
+)
+"""Violations of the present tree that are on their way out."""
 
 
-def ranks(layers: tuple[Layer, ...]) -> dict[str, tuple[int, int]]:
-    """Where each member stands: its layer, then its place in it (the same for all unless the layer is ordered)."""
-    return {
-        member: (level, place if layer.ordered else 0)
-        for level, layer in enumerate(layers)
-        for place, member in enumerate(layer.members)
-    }
+@dataclass(frozen=True)
+class Import:
+    """One import statement. `path` is what is imported, with the imported name as its last part."""
+
+    path: tuple[str, ...]
+    line: int
+    lazy: bool
+    """Whether it stands in a function or under TYPE_CHECKING."""
 
 
-def imported_members(
-    tree: ast.AST, package: str, inside: tuple[str, ...], known: set[str]
-) -> Iterator[tuple[int, str]]:
-    """Line and member for each import of the package, wherever it stands: one inside a function leaks just as much.
+@dataclass(frozen=True)
+class Module:
+    """A file of the package. `name` is its path inside the package: `("lang", "sase")`, `("lang", "__init__")`."""
 
-    `inside` is the dotted path of the package that relative imports start from.
-    """
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            paths = [tuple(alias.name.split(".")) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = inside[: len(inside) - node.level + 1] if node.level else ()
-            base += tuple(node.module.split(".")) if node.module else ()
-            paths = [(*base, alias.name) for alias in node.names]
-        else:
-            continue
-        for path in paths:
-            if path[0] != package:
-                continue
-            # `from cepheid import errors` names a module, `from cepheid import run` a name of the top; `from
-            # cepheid.lang import sase` is about `lang` either way.
-            from_top = len(path) == 1 or (isinstance(node, ast.ImportFrom) and len(path) == 2 and path[1] not in known)
-            yield node.lineno, TOP if from_top else path[1]
+    name: tuple[str, ...]
+    file: str
+    imports: tuple[Import, ...]
+
+    @property
+    def member(self) -> str:
+        return self.name[0]
 
 
-def violations(root: Path, layers: tuple[Layer, ...] = LAYERS) -> list[str]:
-    """One line for each import that goes up, and for each module without a place. Empty when all is well."""
-    rank = ranks(layers)
+def modules(root: Path) -> list[Module]:
     found = []
     for file in sorted(root.rglob("*.py")):
-        steps = file.relative_to(root).with_suffix("").parts
-        member, shown = steps[0], f"{root.name}/{file.relative_to(root).as_posix()}"
-        if member not in rank:
-            found.append(
-                f"{shown}: `{member}` has no layer; add it to LAYERS in tools/check_layers.py, "
-                "on the lowest layer from which it can reach what it imports"
-            )
-            continue
+        relative = file.relative_to(root)
+        name = relative.with_suffix("").parts
         tree = ast.parse(file.read_bytes(), filename=str(file))
-        for line, target in imported_members(tree, root.name, (root.name, *steps[:-1]), set(rank)):
-            if target == member:
-                continue
-            if target not in rank:
-                found.append(f"{shown}:{line}: imports `{target}`, which has no layer in tools/check_layers.py")
-            elif rank[target] > rank[member]:
-                found.append(
-                    f"{shown}:{line}: `{member}` ({_place(rank[member])}) must not import `{target}` "
-                    f"({_place(rank[target])}); move what both need to the lower one"
-                )
+        imports = tuple(_imports(tree, (root.name, *name[:-1]), lazy=False))
+        found.append(Module(name, f"{root.name}/{relative.as_posix()}", imports))
     return found
 
 
-def _place(rank: tuple[int, int]) -> str:
-    return f"layer {rank[0]}" + (f", place {rank[1] + 1}" if rank[1] else "")
+def _imports(node: ast.AST, inside: tuple[str, ...], lazy: bool) -> Iterator[Import]:
+    """`inside` is the package that relative imports start from."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            for alias in child.names:
+                yield Import(tuple(alias.name.split(".")), child.lineno, lazy)
+        elif isinstance(child, ast.ImportFrom):
+            base = inside[: len(inside) - child.level + 1] if child.level else ()
+            base += tuple(child.module.split(".")) if child.module else ()
+            for alias in child.names:
+                yield Import((*base, alias.name), child.lineno, lazy)
+        else:
+            deferred = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) or _is_for_types(child)
+            yield from _imports(child, inside, lazy or deferred)
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def violations(
+    root: Path, layers: tuple[Layer, ...] = LAYERS, restricted: tuple[Restricted, ...] = RESTRICTED
+) -> list[str]:
+    """One line for each violation. Empty when all is well."""
+    found = modules(root)
+    return [*_upward(found, root.name, layers), *_cycles(found, root.name), *_misplaced(found, restricted)]
+
+
+def without_pending(found: list[str]) -> list[str]:
+    return [line for line in found if not any(known in line for known in PENDING)]
+
+
+# --- layers -----------------------------------------------------------------------------------------------------------
+
+
+def ranks(layers: tuple[Layer, ...]) -> dict[str, tuple[int, int]]:
+    """The rank of each member: its layer, then its position in it (the same for all unless the layer is ordered)."""
+    return {
+        member: (level, position if layer.ordered else 0)
+        for level, layer in enumerate(layers)
+        for position, member in enumerate(layer.members)
+    }
+
+
+def _upward(found: list[Module], package: str, layers: tuple[Layer, ...]) -> Iterator[str]:
+    rank = ranks(layers)
+    for module in found:
+        member = module.member
+        if member not in rank:
+            yield (
+                f"{module.file}: `{member}` has no layer; add it to LAYERS in tools/check_layers.py, "
+                "on the lowest layer from which it can reach what it imports"
+            )
+            continue
+        for imported in module.imports:
+            target = _member(imported.path, package, rank)
+            if target is None or target == member:
+                continue
+            if target not in rank:
+                yield f"{module.file}:{imported.line}: imports `{target}`, which has no layer in tools/check_layers.py"
+            elif rank[target] > rank[member]:
+                yield (
+                    f"{module.file}:{imported.line}: `{member}` ({_shown(rank[member])}) must not import `{target}` "
+                    f"({_shown(rank[target])}); move what both need to the lower one"
+                )
+
+
+def _member(path: tuple[str, ...], package: str, rank: Mapping[str, object]) -> str | None:
+    """The member that an import is about: `from cepheid import errors` names a module, `from cepheid import run` a name
+    of the top."""
+    if path[0] != package:
+        return None
+    return TOP if len(path) == 1 or (len(path) == 2 and path[1] not in rank) else path[1]
+
+
+def _shown(rank: tuple[int, int]) -> str:
+    return f"layer {rank[0]}" + (f", position {rank[1] + 1}" if rank[1] else "")
+
+
+# --- cycles -----------------------------------------------------------------------------------------------------------
+
+Graph = dict[str, dict[str, str]]
+"""For each child of a package, the children that it imports, each with a file and line that does."""
+
+
+def _cycles(found: list[Module], package: str) -> Iterator[str]:
+    for parent, graph in sorted(_graphs(found, package).items()):
+        for cycle in _circles(graph):
+            steps = [f"{a} -> {b} ({graph[a][b]})" for a, b in zip(cycle, [*cycle[1:], cycle[0]], strict=True)]
+            yield f"{'.'.join((package, *parent))}: a cycle of imports: {', '.join(steps)}"
+
+
+def _graphs(found: list[Module], package: str) -> dict[tuple[str, ...], Graph]:
+    """For each package, how its children (modules and subpackages) import each other."""
+    known = {module.name for module in found}
+    graphs: dict[tuple[str, ...], Graph] = {}
+    for module in found:
+        for imported in module.imports:
+            target = _module(imported.path, package, known)
+            if target is None or target == module.name:
+                continue
+            depth = next(i for i, (a, b) in enumerate(zip(module.name, target, strict=False)) if a != b)
+            graph = graphs.setdefault(module.name[:depth], {})
+            graph.setdefault(module.name[depth], {}).setdefault(target[depth], f"{module.file}:{imported.line}")
+    return graphs
+
+
+def _module(path: tuple[str, ...], package: str, known: set[tuple[str, ...]]) -> tuple[str, ...] | None:
+    """The module that an import loads: `from cepheid.lang import sase` may name a module or a name in `__init__`."""
+    if path[0] != package:
+        return None
+    inner = path[1:]
+    for name in (inner, (*inner, TOP), inner[:-1], (*inner[:-1], TOP)):
+        if name in known:
+            return name
+    return None
+
+
+def _circles(graph: Graph) -> Iterator[list[str]]:
+    """One circle for each set of children that reach each other."""
+    reported: set[str] = set()
+    for start in sorted(graph):
+        if start not in reported and (circle := _way_back(graph, start)) is not None:
+            reported.update(circle)
+            yield circle
+
+
+def _way_back(graph: Graph, start: str) -> list[str] | None:
+    """The shortest way from a child back to itself."""
+    ways = [[start]]
+    seen: set[str] = set()
+    for way in ways:
+        for target in sorted(graph.get(way[-1], ())):
+            if target == start:
+                return way
+            if target not in seen:
+                seen.add(target)
+                ways.append([*way, target])
+    return None
+
+
+# --- packages with one home -------------------------------------------------------------------------------------------
+
+
+def _misplaced(found: list[Module], restricted: tuple[Restricted, ...]) -> Iterator[str]:
+    for rule in restricted:
+        package = tuple(rule.package.split("."))
+        for module in found:
+            if _is_in(module, rule.only):
+                continue
+            for imported in module.imports:
+                if imported.path[: len(package)] != package:
+                    continue
+                if not _is_in(module, rule.lazily):
+                    yield f"{module.file}:{imported.line}: only {', '.join(rule.only)} may import `{rule.package}`"
+                elif not imported.lazy:
+                    yield f"{module.file}:{imported.line}: `{rule.package}` must be imported inside a function here"
+
+
+def _is_in(module: Module, names: tuple[str, ...]) -> bool:
+    return any(module.name[: len(parts)] == parts for parts in (tuple(name.split(".")) for name in names))
 
 
 def main(arguments: list[str]) -> int:
     root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent / "src" / "cepheid"
-    found = violations(root.resolve())
+    found = without_pending(violations(root.resolve()))
     for line in found:
         print(line)
     print(f"layers: {len(found)} violation{'' if len(found) == 1 else 's'}" if found else "layers: all imports go down")
