@@ -26,8 +26,6 @@ END_OF_TIME = 1 << 62
 
 COUNTERS = ("events", "dropped_by_mask", "partial_matches", "predicates", "matches", "peak_retained")
 """What every kernel counts, in this order, at the start of the state's first array, its registers."""
-COUNTED = ("events", "dropped", "partials", "predicates", "matches", "peak")
-"""The same, as generated code calls them."""
 VALUES, BOUNDS, OLDEST, FREE = len(COUNTERS), len(COUNTERS) + 1, len(COUNTERS) + 2, len(COUNTERS) + 3
 """The registers after the counters: how much output the last step wrote, the position of the oldest event that a later
 match may still contain, and the first register that an evaluator may use for itself."""

@@ -14,11 +14,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cepheid import expr as ex
-from cepheid.codegen.scalar import Constants, Term
+from cepheid.codegen.builder import KernelBuilder, Register
+from cepheid.codegen.scalar import Term
 from cepheid.codegen.writer import Writer
 from cepheid.expr import At, Attr, Compare, Expr
-from cepheid.physical import Kind, Plan, Step
-from cepheid.runtime.kernel import FREE, StateArray
+from cepheid.physical import Kind, Step
+from cepheid.runtime.kernel import StateArray
 
 NEVER = "NULL_INT"
 """A time before every other: no bound, or nothing there."""
@@ -40,39 +41,45 @@ class Buffer:
     variables: tuple[str, ...]
     sure: frozenset[str]
     is_leaf: bool
+    base: Register
+    """The number of the first record that is still in the ring."""
+    following: Register
+    """The number of the next record."""
     columns: tuple[str, ...] = ()
     chains: list[str] = field(default_factory=list)
     """The arrays that link records of the same key."""
 
     @property
     def size(self) -> str:
-        return f"{self.name}_{'time' if self.is_leaf else 'start'}.shape[0]"
-
-    @property
-    def base(self) -> str:
-        return f"{self.name}_base"
-
-    @property
-    def following(self) -> str:
-        return f"{self.name}_next"
+        """`l0_time.shape[0]`"""
+        return f"{self.array('time' if self.is_leaf else 'start')}.shape[0]"
 
     @property
     def live(self) -> str:
-        return f"{self.name}_next - {self.name}_base"
+        """`l0_next - l0_base`"""
+        return f"{self.following} - {self.base}"
 
-    def at(self, number: str) -> str:
-        """The place of a record in the ring."""
+    def index(self, number: str) -> str:
+        """`j & (l0_time.shape[0] - 1)`, the index of record j in the arrays of the ring."""
         return f"{number} & ({self.size} - 1)"
 
+    def array(self, field: str) -> str:
+        """`l0_time`, the array with a field of every record."""
+        return f"{self.name}_{field}"
+
+    def field(self, field: str, index: str) -> str:
+        """`l0_time[i]`"""
+        return f"{self.array(field)}[{index}]"
+
     def start(self, index: str) -> str:
-        return f"{self.name}_{'time' if self.is_leaf else 'start'}[{index}]"
+        return self.field("time" if self.is_leaf else "start", index)
 
     def end(self, index: str) -> str:
-        return f"{self.name}_{'time' if self.is_leaf else 'end'}[{index}]"
+        return f"{self.end_array}[{index}]"
 
     @property
     def end_array(self) -> str:
-        return f"{self.name}_{'time' if self.is_leaf else 'end'}"
+        return self.array("time" if self.is_leaf else "end")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,24 +114,22 @@ def either(conditions: Sequence[str]) -> str | None:
 
 
 class Buffers:
-    """All buffers of a kernel, their state arrays, and the registers."""
+    """All buffers of a kernel, and their state arrays."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.constants = Constants([float(plan.window or 0)])
-        self.column_number = {name: i for i, name in enumerate(plan.columns)}
+    def __init__(self, builder: KernelBuilder) -> None:
+        self.builder = builder
+        self.register = builder.register
+        self.plan = plan = builder.plan
         self.steps: dict[str, Step] = {step.var: step for step in plan.steps}
         self.variable_number = {step.var: i for i, step in enumerate(plan.steps)}
-        self.registers: list[str] = []
-        self.scratch: list[StateArray] = []
+        self.waiting: list[StateArray] = []
+        """The arrays of the records that wait for their window to pass (`top`)."""
         self.chains: list[Chain] = []
         self.leaves = {
-            step.var: Buffer(f"l{i}", (step.var,), frozenset([step.var]), True, self._kept(step.var))
+            step.var: self._buffer(f"l{i}", (step.var,), [step.var], self._columns(step.var))
             for i, step in enumerate(plan.steps)
         }
         self.nodes: list[Buffer] = []
-        for leaf in self.leaves.values():
-            self._register_ends(leaf)
 
     # --- the window ---------------------------------------------------------------------------------------------------
 
@@ -146,27 +151,27 @@ class Buffers:
         """What the window is compared with, for the earliest event of a record."""
         if not self.plan.counts_events:
             return buffer.start(index)
-        return f"{buffer.name}_{'measure' if buffer.is_leaf else 'low'}[{index}]"
+        return buffer.field("measure" if buffer.is_leaf else "low", index)
 
     def last_place(self, buffer: Buffer, index: str) -> str:
         if not self.plan.counts_events:
             return buffer.end(index)
-        return f"{buffer.name}_{'measure' if buffer.is_leaf else 'high'}[{index}]"
+        return buffer.field("measure" if buffer.is_leaf else "high", index)
 
     def latest_first_place(self, buffer: Buffer, index: str) -> str:
         """The latest `first_place` of a record and all those before it."""
-        return self.first_place(buffer, index) if buffer.is_leaf else f"{buffer.name}_top[{index}]"
+        return self.first_place(buffer, index) if buffer.is_leaf else buffer.field("top", index)
 
     def note_top(self, w: Writer, buffer: Buffer, index: str) -> None:
         """For a record that was just written."""
         if self.expires:
             top, place = self.register(f"{buffer.name}_top_so_far"), self.first_place(buffer, index)
             w(f"{top} = {place} if {buffer.following} == 0 else max({top}, {place})")
-            w(f"{buffer.name}_top[{index}] = {top}")
+            w(f"{buffer.field('top', index)} = {top}")
 
     # --- what is kept -------------------------------------------------------------------------------------------------
 
-    def _kept(self, var: str) -> tuple[str, ...]:
+    def _columns(self, var: str) -> tuple[str, ...]:
         """The attributes of a variable that something between events reads."""
         names = [
             node.name
@@ -174,25 +179,21 @@ class Buffers:
             for node in ex.walk(predicate)
             if isinstance(node, Attr | ex.Aggregate) and node.var == var and node.name is not None
         ]
-        kept = [f"c{self.column_number[name]}" for name in dict.fromkeys(names)]
+        kept = [f"c{self.builder.column_number[name]}" for name in dict.fromkeys(names)]
         if any(name in self.plan.lacking for name in names):
             kept.append("cmask")
         return tuple(kept)
 
     def node(self, variables: Sequence[str], sure: Iterable[str]) -> Buffer:
-        made = Buffer(f"x{len(self.nodes)}", tuple(variables), frozenset(sure), False)
-        self.nodes.append(made)
-        self._register_ends(made)
-        return made
+        self.nodes.append(self._buffer(f"x{len(self.nodes)}", tuple(variables), sure))
+        return self.nodes[-1]
 
-    def register(self, name: str) -> str:
-        if name not in self.registers:
-            self.registers.append(name)
-        return name
-
-    def _register_ends(self, buffer: Buffer) -> None:
-        self.register(buffer.base)
-        self.register(buffer.following)
+    def _buffer(
+        self, name: str, variables: tuple[str, ...], sure: Iterable[str], columns: tuple[str, ...] | None = None
+    ) -> Buffer:
+        """A buffer of events, with the columns that it holds of them, or of joined records."""
+        base, following = self.register(f"{name}_base"), self.register(f"{name}_next")
+        return Buffer(name, variables, frozenset(sure), columns is not None, base, following, columns or ())
 
     @property
     def all(self) -> list[Buffer]:
@@ -208,13 +209,14 @@ class Buffers:
             own = ["start", "end", *(["low", "high"] if places else []), *tops, *numbers]
         return [*own, *buffer.chains]
 
-    def state_arrays(self) -> list[StateArray]:
+    def tables(self) -> list[StateArray]:
+        """The arrays of the state, once all chains are known."""
         arrays: list[StateArray] = []
         for buffer in self.all:
-            arrays += [StateArray(f"{buffer.name}_{a}", self._dtype(a), 16) for a in self.array_names(buffer)]
+            arrays += [StateArray(buffer.array(a), self._dtype(a), 16) for a in self.array_names(buffer)]
         for chain in self.chains:
             arrays += [StateArray(f"{chain.name}_key", "int64", 16), StateArray(f"{chain.name}_head", "int64", 16, -1)]
-        return [StateArray("reg", "int64", FREE + len(self.registers)), *arrays, *self.scratch]
+        return [*arrays, *self.waiting]
 
     def _dtype(self, array: str) -> str:
         if array == "cmask":
@@ -227,15 +229,15 @@ class Buffers:
         """Let the ring grow; to be written where arrays may be assigned, outside of the loops over records."""
         with w.block(f"if {buffer.live} + {room} > {buffer.size}:"):
             first = self.array_names(buffer)[0]
-            w(f"capacity = ring_capacity({buffer.name}_{first}, 2 * ({buffer.live} + {room}))")
+            w(f"capacity = ring_capacity({buffer.array(first)}, 2 * ({buffer.live} + {room}))")
             for array in self.array_names(buffer):
-                name = f"{buffer.name}_{array}"
+                name = buffer.array(array)
                 w(f"{name} = unrolled({name}, {buffer.base}, {buffer.following}, capacity)")
 
     def expire(self, w: Writer, oldest: str) -> None:
         """Drop from the front of every buffer what starts before the earliest allowed time."""
         for buffer in self.all:
-            place = self.first_place(buffer, buffer.at(buffer.base))
+            place = self.first_place(buffer, buffer.index(buffer.base))
             with w.block(f"while {buffer.base} < {buffer.following} and {place} < {oldest}:"):
                 w(f"{buffer.base} += 1")
 
@@ -312,7 +314,7 @@ class Buffers:
             w(f"key = {key}", f"slot = slot_of({name}_key, {name}_head, key)")
             with w.block(f"if {name}_head[slot] == EMPTY:"):
                 w(f"{name}_used += 1", f"{name}_key[slot] = key")
-            w(f"{chain.buffer.name}_{name}[{index}] = {name}_head[slot]", f"{name}_head[slot] = {number}")
+            w(f"{chain.buffer.field(name, index)} = {name}_head[slot]", f"{name}_head[slot] = {number}")
 
     def link_new(self, w: Writer, chain: Chain) -> None:
         """Put every record that came since the last time into its chain."""
@@ -320,7 +322,7 @@ class Buffers:
         w(f"{done} = max({done}, {buffer.base})")
         self.chain_room(w, chain, f"{buffer.following} - {done}")
         with w.block(f"for j in range({done}, {buffer.following}):"):
-            w(f"i = {buffer.at('j')}")
+            w(f"i = {buffer.index('j')}")
             self.link(w, chain, "j", "i")
         w(f"{done} = {buffer.following}")
 
@@ -332,13 +334,13 @@ class Buffers:
             w(f"{target} = {chain.name}_head[slot_of({chain.name}_key, {chain.name}_head, {key})]")
 
     def previous(self, chain: Chain | None, number: str, index: str) -> str:
-        return f"{number} - 1" if chain is None else f"{chain.buffer.name}_{chain.name}[{index}]"
+        return f"{number} - 1" if chain is None else chain.buffer.field(chain.name, index)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def number(self, buffer: Buffer, var: str, number: str, index: str) -> str:
         """The number of a variable's event in its leaf buffer."""
-        return number if buffer.is_leaf else f"{buffer.name}_v{self.variable_number[var]}[{index}]"
+        return number if buffer.is_leaf else buffer.field(f"v{self.variable_number[var]}", index)
 
     def places(self, buffer: Buffer, number: str, index: str) -> dict[str, Place]:
         """The variables of a record."""
@@ -348,19 +350,19 @@ class Buffers:
         for var in buffer.variables:
             source = self.number(buffer, var, number, index)
             unbound = None if var in buffer.sure else f"{source} < 0"
-            found[var] = Place(self.leaves[var].at(source), unbound)
+            found[var] = Place(self.leaves[var].index(source), unbound)
         return found
 
     def row(self, var: str, place: Place) -> str:
-        return f"{self.leaves[var].name}_row[{place.index}]"
+        return self.leaves[var].field("row", place.index)
 
     def term(self, node: Attr, place: Place) -> Term:
-        leaf = self.leaves[node.var].name
+        leaf = self.leaves[node.var]
         missing = [place.unbound] if place.unbound else []
         if node.name in self.plan.lacking:
             bit = 1 << self.plan.lacking[node.name]
-            missing.append(f"{leaf}_cmask[{place.index}] & np.uint64({bit}) != 0")
-        source = f"{leaf}_c{self.column_number[node.name]}[{place.index}]"
+            missing.append(f"{leaf.field('cmask', place.index)} & np.uint64({bit}) != 0")
+        source = leaf.field(f"c{self.builder.column_number[node.name]}", place.index)
         return Term(source, self.plan.columns[node.name], either(missing))
 
     def nothing(self, kind: Kind, *, missing: bool) -> Term:

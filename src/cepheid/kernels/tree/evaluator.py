@@ -16,48 +16,25 @@ settled for complete records (`tree_top`), and so are the matches that must wait
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-import numpy as np
-
-from cepheid import expr as ex
-from cepheid.codegen.compile import compiled
-from cepheid.codegen.scalar import condition
+from cepheid.codegen.builder import KernelBuilder
 from cepheid.codegen.writer import Writer
 from cepheid.errors import NotAvailable
-from cepheid.expr import Expr
-from cepheid.kernels.tree.buffers import NEVER, Buffer, Buffers, Chain, Place
-from cepheid.kernels.tree.top import Output, Top
-from cepheid.optimize.alternatives import Alternative, Group, alternatives
-from cepheid.optimize.placement import first_nodes, join_tests, lean, names_of, nodes, placed
+from cepheid.kernels.tree.buffers import NEVER, Buffers
+from cepheid.kernels.tree.joins import Branch
+from cepheid.kernels.tree.output import Output
+from cepheid.optimize.alternatives import alternatives
 from cepheid.optimize.search import TREE_OPTIONS
 from cepheid.pattern import Conj, Disj, EventClass, Kleene, Pattern, Seq, walk
 from cepheid.physical import (
-    ConNode,
-    DisNode,
-    GroupNode,
-    Kind,
-    KseqNode,
-    LeafBuffer,
-    NegNode,
-    NseqNode,
     Options,
     Plan,
-    SeqNode,
-    TreeNode,
-    tree_text,
 )
 from cepheid.runtime.kernel import (
-    BOUNDS,
-    COUNTED,
     END_OF_TIME,
-    FREE,
-    OLDEST,
-    VALUES,
     Kernel,
     OperatorRegisters,
-    StateArray,
 )
 
 OPTIONS: Options = TREE_OPTIONS
@@ -66,46 +43,7 @@ _CHUNK = 1024
 
 
 def kernel(plan: Plan) -> Kernel:
-    generator = _Generator(plan)
-    source = generator.source()
-    arrays = tuple(generator.buffers.state_arrays())
-    column_types = tuple("float64" if kind is Kind.FLOAT else "int64" for kind in plan.columns.values())
-    arguments = ["int", "int", "int64", "int64", "uint64", "int64", "int64", "float64", *column_types]
-    arguments += [f"{array.dtype}!" for array in arrays] + ["int64!", "int64!"]
-    constants = generator.buffers.constants
-    return Kernel(
-        plan=plan,
-        source=source,
-        function=compiled(source, arguments),
-        arrays=arrays,
-        numbers=np.array(constants.numbers, np.float64),
-        steps=generator.output.variables,
-        column_types=column_types,
-        has_bounds=generator.output.bounded,
-        texts=tuple(constants.texts),
-        needs_ranks="ranks[" in source,
-        operators=tuple(generator.operators()),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Operator:
-    """A join of two buffers into a third, or into the output if it has none of its own. By its chains one side is
-    looked up from the other; `tests` are the predicates that this does not settle. `text` is the join as the plan
-    writes it, and the registers `tried` and `made` count its work."""
-
-    kind: str
-    text: str
-    tried: str
-    made: str
-    left: Buffer
-    right: Buffer
-    out: Buffer | None
-    tests: tuple[Expr, ...] = ()
-    left_chain: Chain | None = None
-    right_chain: Chain | None = None
-    absent: tuple[tuple[str, Chain | None], ...] = ()
-    closure: Group | None = None
+    return _Generator(plan).kernel()
 
 
 class _Generator:
@@ -113,52 +51,35 @@ class _Generator:
         if plan.tree is None:
             raise NotAvailable("the plan does not say how to join")
         self.plan = plan
-        self.buffers = Buffers(plan)
+        self.builder = KernelBuilder(plan)
+        self.buffers = Buffers(self.builder)
         found = alternatives(plan.query.pattern)
         bounded = len(found) > 1 or any(isinstance(node, Kleene | Disj) for node in walk(plan.query.pattern))
         positive = tuple(step.var for step in plan.steps if not step.negated)
         self.output = Output(self.buffers, positive, bounded)
         self.branches = [
-            _Branch(self.buffers, self.output, number, alternative, tree)
+            Branch(self.buffers, self.output, number, alternative, tree)
             for number, (alternative, tree) in enumerate(zip(found, plan.tree.trees, strict=True))
         ]
 
     # --- the function -------------------------------------------------------------------------------------------------
 
-    def source(self) -> str:
+    def kernel(self) -> Kernel:
         body = Writer()
+        self._write_totals(body, "-")
         body("stop = 0", "rounds = 1")
         with body.block("while rounds > 0:"):
             body("start = stop", f"stop = min(start + {_CHUNK}, time.shape[0])", "rounds = time.shape[0] - stop")
             self._round(body)
-        columns = [f"column{i}" for i in range(len(self.plan.columns))]
-        strings = ["texts", "ranks"]
+        self.builder.declare(*self.buffers.tables())
         if self.waiting:
-            self.buffers.scratch += [StateArray(name, "int64", 0) for name in strings]
-            strings = [f"new_{name}" for name in strings]
-        names = [array.name for array in self.buffers.state_arrays()]
-        out = Writer()
-        parameters = ["now", "first", "time", "measure", "mask", *strings, "numbers", *columns, *names]
-        with out.block(f"def step({', '.join([*parameters, 'values', 'bounds'])}):"):
-            out("limit = np.int64(numbers[0])", "written = 0", "limits = 0")
-            if self.waiting:
-                with out.block("if time.shape[0] > 0:  # when time alone passes, strings are those of the last events"):
-                    out("texts = new_texts.copy()", "ranks = new_ranks.copy()")
-            for number, counter in enumerate(COUNTED):
-                out(f"{counter} = reg[{number}]")
-            for number, register in enumerate(self.buffers.registers):
-                out(f"{register} = reg[{FREE + number}]")
-            self._write_totals(out, "-")
-            out.lines.extend("    " + line if line else "" for line in body.lines)
-            self._write_oldest(out)
-            self._write_totals(out, "+")
-            for number, counter in enumerate(COUNTED):
-                out(f"reg[{number}] = {counter}")
-            for number, register in enumerate(self.buffers.registers):
-                out(f"reg[{FREE + number}] = {register}")
-            out(f"reg[{VALUES}] = written", f"reg[{BOUNDS}] = limits")
-            out(f"return {', '.join([*names, 'values', 'bounds'])}")
-        return out.text()
+            self.builder.remember_strings()
+        finish = Writer()
+        self._write_oldest(finish)
+        self._write_totals(finish, "+")
+        source = self.builder.source(body, finish, setup=["written = 0", "ends = 0"], ends="ends")
+        steps, bounded = self.output.variables, self.output.bounded
+        return self.builder.kernel(source, steps, has_bounds=bounded, operators=tuple(self.operators()))
 
     @property
     def waiting(self) -> bool:
@@ -169,20 +90,19 @@ class _Generator:
         joins = [operator for branch in self.branches for operator in branch.operators]
         for operator in joins:
             if operator.out is not None:
-                w(f"partials {sign}= {operator.made}")
+                w(f"partial_matches {sign}= {operator.made}")
             if operator.tests:
                 w(f"predicates {sign}= {len(operator.tests)} * {operator.tried}")
 
     def operators(self) -> Iterator[OperatorRegisters]:
-        place = {name: FREE + number for number, name in enumerate(self.buffers.registers)}
         for var, leaf in self.buffers.leaves.items():
-            yield OperatorRegisters(var, place[leaf.following])
+            yield OperatorRegisters(var, leaf.following.number)
         for branch in self.branches:
             for operator in branch.operators:
-                tried = None if operator.kind == "DIS" else place[operator.tried]
-                yield OperatorRegisters(operator.text, place[operator.made], tried, len(operator.tests))
-            if branch.top.needed:
-                yield OperatorRegisters(branch.text, place[branch.top.given])
+                tried = None if operator.kind == "DIS" else operator.tried.number
+                yield OperatorRegisters(operator.text, operator.made.number, tried, len(operator.tests))
+            if branch.top.emitted is not None:
+                yield OperatorRegisters(branch.text, branch.top.emitted.number)
 
     def _round(self, w: Writer) -> None:
         self._take_in(w)
@@ -218,24 +138,25 @@ class _Generator:
             buffers.make_room(w, leaf, "room")
         finals = {var for branch in self.branches for var in _finals(branch.alternative.operands)}
         final_bits = sum({1 << buffers.steps[var].begin for var in finals})
-        wanted = sum({1 << step.begin for step in self.plan.steps})
+        wanted = self.builder.bits_of(self.plan.steps)
         w("final = -1")
         with w.block("for e in range(start, stop):"):
             w("bits = mask[e]", "events += 1")
             with w.block(f"if bits & np.uint64({wanted}) == 0:"):
-                w("dropped += 1", "continue")
+                w("dropped_by_mask += 1", "continue")
             with w.block(f"if final < 0 and bits & np.uint64({final_bits}):"):
                 w("final = e")
             for var, leaf in buffers.leaves.items():
                 step = buffers.steps[var]
                 role = f"can be the component on bit {step.begin}{', negated' if step.negated else ''}"
                 with w.block(f"if bits & np.uint64({1 << step.begin}):  # {role}"):
-                    w(f"i = {leaf.at(leaf.following)}")
-                    w(f"{leaf.name}_row[i] = first + e", f"{leaf.name}_time[i] = time[e]")
+                    w(f"i = {leaf.index(leaf.following)}")
+                    w(f"{leaf.field('row', 'i')} = first + e", f"{leaf.field('time', 'i')} = time[e]")
                     if self.plan.counts_events:
-                        w(f"{leaf.name}_measure[i] = measure[e]")
+                        w(f"{leaf.field('measure', 'i')} = measure[e]")
                     for column in leaf.columns:
-                        w(f"{leaf.name}_{column}[i] = {'bits' if column == 'cmask' else f'column{column[1:]}[e]'}")
+                        value = "bits" if column == "cmask" else f"column{column[1:]}[e]"
+                        w(f"{leaf.field(column, 'i')} = {value}")
                     w(f"{leaf.following} += 1")
         with w.block("if stop > start:"):
             w(f"now_place = {NEVER if buffers.in_partition else 'measure[stop - 1]'}")
@@ -244,391 +165,14 @@ class _Generator:
 
     def _note_peak(self, w: Writer) -> None:
         held = [f"{buffer.following} - {buffer.base}" for buffer in self.buffers.all]
-        w(f"peak = max(peak, {' + '.join(held)})")
+        w(f"peak_retained = max(peak_retained, {' + '.join(held)})")
 
     def _write_oldest(self, w: Writer) -> None:
         w("oldest = first + time.shape[0]")
         for leaf in (self.buffers.leaves[var] for var in self.output.variables):
             with w.block(f"if {leaf.base} < {leaf.following}:"):
-                w(f"oldest = min(oldest, {leaf.name}_row[{leaf.at(leaf.base)}])")
-        w(f"reg[{OLDEST}] = oldest")
-
-
-class _Branch:
-    """One alternative of the pattern: its operators from the leaves to the root, and what is settled on top."""
-
-    def __init__(self, buffers: Buffers, output: Output, number: int, alternative: Alternative, tree: TreeNode) -> None:
-        self.buffers = buffers
-        self.output = output
-        self.number = number
-        self.alternative = alternative
-        self.text = tree_text(tree)
-        self.operators: list[_Operator] = []
-        core = tree
-        while isinstance(core, NegNode | GroupNode):
-            core = core.item
-        pushed = {var for node in nodes(core) if isinstance(node, NseqNode) for var in node.negated}
-        on_top = [a for a in alternative.absences if not pushed.issuperset(a.variables)]
-        about_nothing = any(ex.variables(p).intersection(alternative.empty) for p in buffers.plan.predicates)
-        # A disjunction has no output of its own: it only comes first where closures beside it are empty.
-        needs_top = bool(alternative.groups or on_top or about_nothing or isinstance(core, DisNode))
-        negated = [step.var for step in buffers.plan.steps if step.negated]
-        joinable, self.at_root = join_tests(alternative, buffers.plan.predicates, negated)
-        root = self._build(core, joinable, is_root=True, emits=not needs_top)
-        alone = () if self.operators else (*joinable, *self.at_root)
-        self.leaf = None if needs_top or self.operators else root
-        self.leaf_tests = alone
-        self.top = Top(buffers, output, number, alternative, root if needs_top else None, tuple(on_top), alone)
-
-    def _build(self, node: TreeNode, tests: Sequence[Expr], *, is_root: bool = False, emits: bool = False) -> Buffer:
-        """The buffer of a node; its operators are appended, operands first. A root that emits has no buffer, so that
-        of its left operand is given instead."""
-        match node:
-            case LeafBuffer():
-                return self.buffers.leaves[node.var]
-            case NseqNode():
-                return self._build(node.right, tests, is_root=is_root, emits=emits)
-            case SeqNode() | KseqNode() | ConNode() | DisNode():
-                pass
-            case _:
-                raise NotAvailable(f"a tree plan has no {type(node).__name__} inside")
-        parts = placed(node, tests, lambda test: names_of(test).intersection(self.alternative.joined))
-        left, right = self._build(node.left, parts.left), self._build(node.right, parts.right)
-        sure = left.sure | right.sure
-        own = lean(parts.own, [*parts.left, *parts.right], lambda test: self.buffers.is_sure_equality(test, sure))
-        own += self.at_root if is_root else []
-        out = None
-        if not emits:
-            bound = () if isinstance(node, DisNode) else sure
-            out = self.buffers.node((*left.variables, *right.variables), bound)
-        self.operators.append(self._operator(node, left, right, out, own))
-        return left if out is None else out
-
-    def _operator(
-        self, node: TreeNode, left: Buffer, right: Buffer, out: Buffer | None, tests: list[Expr]
-    ) -> _Operator:
-        b = self.buffers
-        equal = b.equalities(tests, left.sure, right.sure)
-        chain = b.chain(left, equal, shared=not isinstance(node, ConNode)) if equal else None
-        rest = tuple(chain.unsettled(tests) if chain is not None else tests)
-        number = f"a{self.number}_{len(self.operators)}"
-        made = b.register(f"{number}_made") if out is None else out.following
-        named = tree_text(node), b.register(f"{number}_tried"), made
-        match node:
-            case ConNode():
-                other = b.chain(right, b.equalities(tests, right.sure, left.sure), shared=False) if equal else None
-                return _Operator("CON", *named, left, right, out, rest, chain, other)
-            case SeqNode() | KseqNode():
-                absent = tuple(
-                    (var, self._absence_chain(var, right)) for n in first_nodes(node.right) for var in n.negated
-                )
-                closure = None
-                if isinstance(node, KseqNode):
-                    (closure,) = (group for group in self.alternative.groups if group.var == node.closure)
-                return _Operator("SEQ", *named, left, right, out, rest, chain, None, absent, closure)
-            case _:
-                return _Operator("DIS", *named, left, right, out)
-
-    # --- operators ----------------------------------------------------------------------------------------------------
-
-    def assemble(self, w: Writer) -> None:
-        for operator in self.operators:
-            name = operator.out.name if operator.out else "the output"
-            w(f"# {operator.kind} of {operator.left.name} and {operator.right.name} into {name}")
-            match operator.kind:
-                case "SEQ":
-                    self._seq(w, operator)
-                case "CON":
-                    self._con(w, operator)
-                case _:
-                    self._dis(w, operator)
-        if self.leaf is not None:
-            self._emit_leaf(w, self.leaf)
-
-    def _emit_leaf(self, w: Writer, leaf: Buffer) -> None:
-        done = self.buffers.register(f"{leaf.name}_told")
-        places = self.buffers.places(leaf, "j", "i")
-        w(f"{done} = max({done}, {leaf.base})")
-        self.output.make_room(w, f"{leaf.following} - {done}")
-        with w.block(f"for j in range({done}, {leaf.following}):"):
-            w(f"i = {leaf.at('j')}")
-            tests = self._conditions(self.leaf_tests, places)
-            if self.buffers.windowed:
-                tests.insert(0, "limit >= 0")
-            with w.block(f"if {_all(tests)}:"):
-                self.output.emit(w, places)
-        w(f"{done} = {leaf.following}")
-
-    def _conditions(self, tests: Iterable[Expr], places: dict[str, Place]) -> list[str]:
-        return [condition(t, self.buffers.reader(places), self.buffers.constants) for t in tests]
-
-    def _rows(self, w: Writer, operator: _Operator, following: str, room: str, body: Callable[[], None]) -> None:
-        """The body for as long as `following` says, letting the output grow between turns."""
-        out = operator.out
-        with w.block(f"while {following}:"):
-            if out is None:
-                self.output.make_room(w, room)
-                fits = self.output.fits(room)
-            else:
-                self.buffers.make_room(w, out, room)
-                fits = f"{out.live} + {room} <= {out.size}"
-            with w.block(f"while ({following}) and {fits}:"):
-                body()
-
-    def _cursor(self, w: Writer, operator: _Operator, side: Buffer) -> str:
-        number = self.operators.index(operator)
-        which = "l" if side is operator.left else "r"
-        cursor = self.buffers.register(f"a{self.number}_{number}{which}")
-        w(f"{cursor} = max({cursor}, {side.base})")
-        return cursor
-
-    def _seq(self, w: Writer, operator: _Operator) -> None:
-        """Algorithm 1, with the search on the left bounded from both sides."""
-        b, left, right = self.buffers, operator.left, operator.right
-        chain, tests = operator.left_chain, operator.tests
-        for made in (chain, *(c for _, c in operator.absent)):
-            if made is not None:
-                b.link_new(w, made)
-        cursor = self._cursor(w, operator, right)
-        for var, absent_chain in operator.absent:
-            if absent_chain is None:
-                self._begin_search(w, operator, b.leaves[var])
-        if chain is None:
-            self._begin_search(w, operator, left)
-
-        def one_right() -> None:
-            w(f"r = {right.at(cursor)}", f"{cursor} += 1")
-            w(f"upto = {right.start('r')}")
-            there = b.places(right, f"({cursor} - 1)", "r")
-            if operator.closure is not None:
-                self._need_members(w, operator.closure, there, right)
-            w(f"since = {NEVER}")
-            for var, absent_chain in operator.absent:
-                self._latest_negating(w, var, absent_chain, there, operator)
-            if b.expires:
-                w(f"oldest = {b.last_place(right, 'r')} - limit")
-            if chain is None:
-                self._last_before(w, "j", operator, left, "upto")
-            else:
-                b.head(w, chain, there, "j")
-            with w.block(f"while j >= {left.base}:"):
-                w(f"i = {left.at('j')}")
-                stops = [f"{left.end('i')} < since"] if operator.absent else []
-                if b.expires:
-                    stops.append(f"{b.latest_first_place(left, 'i')} < oldest")
-                if stops:
-                    with w.block(f"if {' or '.join(stops)}:"):
-                        w("break")
-                here = b.places(left, "j", "i")
-                checks = [f"{left.end('i')} < upto"] if chain is not None else []
-                checks += self._within(left, "i", right, "r") + self._conditions(tests, {**here, **there})
-                w(f"{operator.tried} += 1")
-                self._combine(w, operator, checks, ("j", "i"), (f"({cursor} - 1)", "r"), "r")
-                w(f"j = {b.previous(chain, 'j', 'i')}")
-
-        self._rows(w, operator, f"{cursor} < {right.following}", f"({left.live})", one_right)
-        if not right.is_leaf:
-            w(f"{right.base} = {right.following}")
-
-    def _goes_forward(self, operator: _Operator) -> bool:
-        """Whether the time from which is searched backwards never goes back from one right record to the next: events
-        come in the order of time, while other records end in order but do not start so."""
-        return operator.right.is_leaf and operator.closure is None
-
-    def _searched(self, operator: _Operator, buffer: Buffer) -> str:
-        """The register of the first record that has not ended before the last time searched from."""
-        return self.buffers.register(f"a{self.number}_{self.operators.index(operator)}{buffer.name}")
-
-    def _begin_search(self, w: Writer, operator: _Operator, buffer: Buffer) -> None:
-        if self._goes_forward(operator):
-            searched = self._searched(operator, buffer)
-            w(f"{searched} = max({searched}, {buffer.base})")
-
-    def _last_before(self, w: Writer, target: str, operator: _Operator, buffer: Buffer, time: str) -> None:
-        """The last record that ends before a time."""
-        if not self._goes_forward(operator):
-            w(f"{target} = last_before({buffer.end_array}, {buffer.base}, {buffer.following}, {time})")
-            return
-        searched = self._searched(operator, buffer)
-        with w.block(f"while {searched} < {buffer.following} and {buffer.end(buffer.at(searched))} < {time}:"):
-            w(f"{searched} += 1")
-        w(f"{target} = {searched} - 1")
-
-    def _within(self, left: Buffer, i: str, right: Buffer, r: str) -> list[str]:
-        """That a pair fits the window; `oldest` follows from the one that ends last."""
-        b = self.buffers
-        if not b.windowed:
-            return []
-        if b.in_partition:
-            last = f"max({b.last_place(left, i)}, {b.last_place(right, r)})"
-            return [f"{last} - min({b.first_place(left, i)}, {b.first_place(right, r)}) <= limit"]
-        # Of events the search has ended at the first that is too old.
-        return [] if left.is_leaf else [f"{b.first_place(left, i)} >= oldest"]
-
-    def _combine(
-        self,
-        w: Writer,
-        operator: _Operator,
-        checks: Sequence[str],
-        left_at: tuple[str, str],
-        right_at: tuple[str, str],
-        later: str,
-    ) -> None:
-        """The pair into the output if it passes the checks. `later` is the index of the record that ends it."""
-        b, out, left, right = self.buffers, operator.out, operator.left, operator.right
-        with w.block(f"if {_all(checks)}:"):
-            if out is None:
-                self.output.emit(w, {**b.places(left, *left_at), **b.places(right, *right_at)})
-                w(f"{operator.made} += 1")
-                return
-            in_order = operator.kind == "SEQ"
-            w(f"k = {out.at(out.following)}")
-            starts = left.start(left_at[1]), right.start(right_at[1])
-            ends = left.end(left_at[1]), right.end(right_at[1])
-            w(f"{out.name}_start[k] = {starts[0] if in_order else f'min({starts[0]}, {starts[1]})'}")
-            w(f"{out.name}_end[k] = {ends[1] if in_order else f'max({ends[0]}, {ends[1]})'}")
-            if b.plan.counts_events:
-                lows = b.first_place(left, left_at[1]), b.first_place(right, right_at[1])
-                highs = b.last_place(left, left_at[1]), b.last_place(right, right_at[1])
-                w(f"{out.name}_low[k] = min({lows[0]}, {lows[1]})", f"{out.name}_high[k] = max({highs[0]}, {highs[1]})")
-            for side, at in ((left, left_at), (right, right_at)):
-                for var in side.variables:
-                    w(f"{out.name}_v{b.variable_number[var]}[k] = {b.number(side, var, *at)}")
-            b.note_top(w, out, "k")
-            w(f"{out.following} += 1")
-
-    # --- narrowing a sequence -----------------------------------------------------------------------------------------
-
-    def _against(self, var: str) -> list[Expr]:
-        return [p for p in self.buffers.plan.predicates if var in ex.variables(p)]
-
-    def _absence_chain(self, var: str, right: Buffer) -> Chain | None:
-        equalities = self.buffers.equalities(self._against(var), [var], right.sure)
-        return self.buffers.chain(self.buffers.leaves[var], equalities) if equalities else None
-
-    def _latest_negating(
-        self, w: Writer, var: str, chain: Chain | None, there: dict[str, Place], operator: _Operator
-    ) -> None:
-        """Algorithm 2: the latest negated event before the right record that its predicates hold for."""
-        b, leaf, right = self.buffers, self.buffers.leaves[var], operator.right
-        if chain is None:
-            self._last_before(w, "q", operator, leaf, right.start("r"))
-        else:
-            b.head(w, chain, there, "q")
-        with w.block(f"while q >= {leaf.base}:"):
-            w(f"n = {leaf.at('q')}")
-            with w.block(f"if {leaf.name}_time[n] <= since:"):
-                w("break")
-            tests = self._against(var) if chain is None else chain.unsettled(self._against(var))
-            checks = [f"{leaf.name}_time[n] < {right.start('r')}"] if chain is not None else []
-            checks += self._conditions(tests, {**there, var: Place("n")})
-            with w.block(f"if {_all(checks)}:"):
-                w(f"since = {leaf.name}_time[n]", "break")
-            w(f"q = {b.previous(chain, 'q', 'n')}")
-
-    def _need_members(self, w: Writer, group: Group, there: dict[str, Place], right: Buffer) -> None:
-        """Algorithm 4: the left must end before the closure's first necessary member, counted from the right."""
-        leaf, low = self.buffers.leaves[group.var], group.closure.low
-        w(f"q = last_before({leaf.name}_time, {leaf.base}, {leaf.following}, upto)", f"needed = {low}")
-        with w.block(f"while q >= {leaf.base}:"):
-            w(f"n = {leaf.at('q')}")
-            checks = self._conditions(self._against(group.var), {**there, group.var: Place("n")})
-            with w.block(f"if {_all(checks)}:"):
-                w("needed -= 1")
-                with w.block("if needed == 0:"):
-                    w(f"upto = {leaf.name}_time[n]", "break")
-            w("q -= 1")
-        with w.block("if needed > 0:"):
-            w("continue")
-
-    # --- conjunction and disjunction ----------------------------------------------------------------------------------
-
-    def _con(self, w: Writer, operator: _Operator) -> None:
-        """Algorithm 3: in the order of ends, each new record with all records of the other side that ended before."""
-        b, left, right = self.buffers, operator.left, operator.right
-        cursors = self._cursor(w, operator, left), self._cursor(w, operator, right)
-        chains, tests = (operator.left_chain, operator.right_chain), operator.tests
-        for chain, cursor in zip(chains, cursors, strict=True):
-            if chain is not None:
-                b.chain_room(w, chain, f"{chain.buffer.following} - {cursor}")
-
-        def one(current: int) -> None:
-            sides, numbers = (left, right), ("l", "r")
-            mine, other = sides[current], sides[1 - current]
-            me, you = numbers[current], numbers[1 - current]
-            my_chain, other_chain = chains[current], chains[1 - current]
-            w(f"{me} = {mine.at(cursors[current])}")
-            here = b.places(mine, cursors[current], me)
-            if b.expires:
-                w(f"oldest = {b.last_place(mine, me)} - limit")
-            if other_chain is None:
-                w(f"j = {cursors[1 - current]} - 1")
-            else:
-                b.head(w, other_chain, here, "j")
-            with w.block(f"while j >= {other.base}:"):
-                w(f"{you} = {other.at('j')}")
-                if b.expires:
-                    with w.block(f"if {b.latest_first_place(other, you)} < oldest:"):
-                        w("break")
-                there = b.places(other, "j", you)
-                checks = self._within(other, you, mine, me) + b.different(here, there)
-                checks += self._conditions(tests, {**here, **there})
-                w(f"{operator.tried} += 1")
-                at = {me: (cursors[current], me), you: ("j", you)}
-                self._combine(w, operator, checks, at["l"], at["r"], me)
-                w(f"j = {b.previous(other_chain, 'j', you)}")
-            if my_chain is not None:
-                b.link(w, my_chain, cursors[current], me)
-            w(f"{cursors[current]} += 1")
-
-        def in_order() -> None:
-            with w.block(f"if {self._left_is_next(left, right, cursors)}:"):
-                one(0)
-            with w.block("else:"):
-                one(1)
-
-        more = f"{cursors[0]} < {left.following} or {cursors[1]} < {right.following}"
-        self._rows(w, operator, more, f"max({left.live}, {right.live})", in_order)
-
-    def _left_is_next(self, left: Buffer, right: Buffer, cursors: tuple[str, str]) -> str:
-        """Whether the left side's next record ends before the right side's."""
-        b = self.buffers
-        ends = b.last_place if b.expires else lambda side, index: side.end(index)
-        earlier = f"{ends(left, left.at(cursors[0]))} <= {ends(right, right.at(cursors[1]))}"
-        left_there = f"{cursors[0]} < {left.following}"
-        return f"{left_there} and ({cursors[1]} >= {right.following} or {earlier})"
-
-    def _dis(self, w: Writer, operator: _Operator) -> None:
-        b, left, right, out = self.buffers, operator.left, operator.right, operator.out
-        assert out is not None
-        cursors = self._cursor(w, operator, left), self._cursor(w, operator, right)
-
-        def copy(side: Buffer, cursor: str) -> None:
-            w(f"i = {side.at(cursor)}", f"k = {out.at(out.following)}")
-            w(f"{out.name}_start[k] = {side.start('i')}", f"{out.name}_end[k] = {side.end('i')}")
-            if b.plan.counts_events:
-                w(f"{out.name}_low[k] = {b.first_place(side, 'i')}", f"{out.name}_high[k] = {b.last_place(side, 'i')}")
-            for var in out.variables:
-                number = b.number(side, var, cursor, "i") if var in side.variables else "-1"
-                w(f"{out.name}_v{b.variable_number[var]}[k] = {number}")
-            b.note_top(w, out, "k")
-            w(f"{out.following} += 1", f"{cursor} += 1")
-
-        def in_order() -> None:
-            with w.block(f"if {self._left_is_next(left, right, cursors)}:"):
-                copy(left, cursors[0])
-            with w.block("else:"):
-                copy(right, cursors[1])
-
-        more = f"{cursors[0]} < {left.following} or {cursors[1]} < {right.following}"
-        self._rows(w, operator, more, f"({left.live} + {right.live})", in_order)
-        for side in (left, right):
-            if not side.is_leaf:
-                w(f"{side.base} = {side.following}")
-
-
-def _all(conditions: Sequence[str]) -> str:
-    return " and ".join(conditions) or "True"
+                w(f"oldest = min(oldest, {leaf.field('row', leaf.index(leaf.base))})")
+        self.builder.keep_from(w, "oldest")
 
 
 def _finals(operands: Pattern) -> list[str]:

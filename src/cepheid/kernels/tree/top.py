@@ -1,5 +1,5 @@
 """What is settled on top of a tree plan, for each record that the joins made complete: the groups of its closures, the
-absences that were not pushed down, and whether it must wait for its window to pass; and the output of matches.
+absences that were not pushed down, and whether it must wait for its window to pass.
 
 A group follows from the record (see `optimize.alternatives`): from the event that closes it, or from the latest event
 before the closure's right neighbour, back to its left neighbour or the edge of the window. So nothing of a group is
@@ -16,55 +16,10 @@ from cepheid.codegen.writer import Writer
 from cepheid.errors import NotAvailable
 from cepheid.expr import Aggregate, At, Attr, Expr
 from cepheid.kernels.tree.buffers import NEVER, Buffer, Buffers, Chain, Place
+from cepheid.kernels.tree.output import Output
 from cepheid.optimize.alternatives import Absence, Alternative, Group, Level
 from cepheid.physical import Kind
 from cepheid.runtime.kernel import END_OF_TIME, StateArray
-
-
-class Output:
-    """Where matches are written, variable by variable; `bounded` if a variable may have any number of events."""
-
-    def __init__(self, buffers: Buffers, variables: tuple[str, ...], bounded: bool) -> None:
-        self.buffers = buffers
-        self.variables = variables
-        self.bounded = bounded
-        self.aggregates: list[str] = []
-
-    def make_room(self, w: Writer, matches: str, further: str = "0") -> None:
-        """Room for some matches, with `further` events besides one for each variable."""
-        needed = f"written + ({matches}) * {len(self.variables)} + {further}"
-        with w.block(f"if {needed} > values.shape[0]:"):
-            w(f"values = grown(values, {needed})")
-        if self.bounded:
-            with w.block(f"if limits + ({matches}) * {len(self.variables)} >= bounds.shape[0]:"):
-                w(f"bounds = grown(bounds, limits + ({matches}) * {len(self.variables)} + 1)")
-
-    def fits(self, matches: str, further: str = "0") -> str:
-        width = len(self.variables)
-        test = f"written + ({matches}) * {width} + {further} <= values.shape[0]"
-        return f"{test} and limits + ({matches}) * {width} < bounds.shape[0]" if self.bounded else test
-
-    def emit(self, w: Writer, places: Mapping[str, Place], groups: Mapping[str, str] | None = None) -> None:
-        """One match. `groups` gives for closures the suffix of their scratch array and size."""
-        for offset, var in enumerate(self.variables):
-            if not self.bounded:
-                w(f"values[written + {offset}] = {self.buffers.row(var, places[var])}")
-                continue
-            if groups is not None and var in groups:
-                leaf = self.buffers.leaves[var]
-                with w.block(f"for q in range(s{groups[var]} - 1, -1, -1):"):
-                    w(f"values[written] = {leaf.name}_row[{leaf.at(f'g{groups[var]}[q]')}]", "written += 1")
-            elif var in places:
-                store = (f"values[written] = {self.buffers.row(var, places[var])}", "written += 1")
-                if places[var].unbound:
-                    with w.block(f"if not {places[var].unbound}:"):
-                        w(*store)
-                else:
-                    w(*store)
-            w("limits += 1", "bounds[limits] = written")
-        if not self.bounded:
-            w(f"written += {len(self.variables)}")
-        w("matches += 1")
 
 
 class Top:
@@ -94,7 +49,7 @@ class Top:
             self._choose_chains(root)
         if self.waiting:
             self._declare_waiting()
-        self.given = buffers.register(f"a{number}_given") if root is not None else ""
+        self.emitted = buffers.register(f"a{number}_given") if root is not None else None
         """The register that counts the matches given out."""
 
     @property
@@ -136,7 +91,7 @@ class Top:
     def _declare_waiting(self) -> None:
         names = ["place", "item", "free", "ready", *(f"v{self._n(var)}" for var in self.alternative.joined)]
         self.waiting_arrays = [f"w{self.number}_{name}" for name in names]
-        self.buffers.scratch += [StateArray(name, "int64", 16) for name in self.waiting_arrays]
+        self.buffers.waiting += [StateArray(name, "int64", 16) for name in self.waiting_arrays]
         self.size = self.buffers.register(f"w{self.number}_size")
         self.freed = self.buffers.register(f"w{self.number}_freed")
         self.made = self.buffers.register(f"w{self.number}_made")
@@ -205,7 +160,7 @@ class Top:
         assert root is not None
 
         def new() -> None:
-            w(f"j = {self._cursor} + done - ready", f"i = {root.at('j')}")
+            w(f"j = {self._cursor} + done - ready", f"i = {root.index('j')}")
             for var in self.alternative.joined:
                 w(f"p{self._n(var)} = {b.number(root, var, 'j', 'i')}")
 
@@ -225,7 +180,7 @@ class Top:
         assert root is not None
         self.places = {
             var: Place(
-                self.buffers.leaves[var].at(f"p{self._n(var)}"), None if var in root.sure else f"p{self._n(var)} < 0"
+                self.buffers.leaves[var].index(f"p{self._n(var)}"), None if var in root.sure else f"p{self._n(var)} < 0"
             )
             for var in self.alternative.joined
         }
@@ -244,7 +199,7 @@ class Top:
                 self._wait(w)
                 w("continue")
         self.output.emit(w, self.places, {group.var: str(self._n(group.var)) for group in self.alternative.groups})
-        w(f"{self.given} += 1")
+        w(f"{self.emitted} += 1")
 
     def _n(self, var: str) -> int:
         return self.buffers.variable_number[var]
@@ -293,12 +248,12 @@ class Top:
         n, leaf = self._n(var), self.buffers.leaves[var]
         function = "min" if after else "max"
         if var in self.group_of:
-            event = f"{leaf.name}_time[{leaf.at(f'g{n}[s{n} - 1]' if after else f'g{n}[0]')}]"
+            event = leaf.field("time", leaf.index(f"g{n}[s{n} - 1]" if after else f"g{n}[0]"))
             with w.block(f"if s{n} > 0:"):
                 w(f"{target} = {function}({target}, {event})")
             return
         place = self.places[var]
-        update = f"{target} = {function}({target}, {leaf.name}_time[{place.index}])"
+        update = f"{target} = {function}({target}, {leaf.field('time', place.index)})"
         if place.unbound:
             with w.block(f"if not {place.unbound}:"):
                 w(update)
@@ -316,16 +271,16 @@ class Top:
 
         def consider(leaf: Buffer, index: str) -> None:
             if not counts:
-                w(f"{target} = {'max' if latest else 'min'}({target}, {leaf.name}_time[{index}])")
+                w(f"{target} = {'max' if latest else 'min'}({target}, {leaf.field('time', index)})")
                 return
-            with w.block(f"if {leaf.name}_time[{index}] {'>' if latest else '<'} extreme:"):
-                w(f"extreme = {leaf.name}_time[{index}]", f"{target} = {leaf.name}_measure[{index}]")
+            with w.block(f"if {leaf.field('time', index)} {'>' if latest else '<'} extreme:"):
+                w(f"extreme = {leaf.field('time', index)}", f"{target} = {leaf.field('measure', index)}")
 
         for var in known:
             n, leaf = self._n(var), self.buffers.leaves[var]
             if var in self.group_of:
                 with w.block(f"for q in range(s{n} - 1, -1, -1):"):
-                    consider(leaf, leaf.at(f"g{n}[q]"))
+                    consider(leaf, leaf.index(f"g{n}[q]"))
             elif self.places[var].unbound:
                 with w.block(f"if not {self.places[var].unbound}:"):
                     consider(leaf, self.places[var].index)
@@ -354,11 +309,11 @@ class Top:
         elif chain is not None:
             b.head(w, chain, self.places, "c")
         else:
-            w(f"c = last_before({leaf.name}_time, {leaf.base}, {leaf.following}, upto)")
+            w(f"c = last_before({leaf.array('time')}, {leaf.base}, {leaf.following}, upto)")
         w(f"s{n} = 0")
         with w.block(f"while c >= {leaf.base}:"):
-            w(f"m = {leaf.at('c')}")
-            stops = [f"{leaf.name}_time[m] <= since"]
+            w(f"m = {leaf.index('c')}")
+            stops = [f"{leaf.field('time', 'm')} <= since"]
             outside = f"since == {NEVER} and last_place - {b.last_place(leaf, 'm')} > limit"
             checks: list[str] = []
             if at_window_edge and not b.in_partition:
@@ -368,14 +323,14 @@ class Top:
             with w.block(f"if {' or '.join(stops)}:"):
                 w("break")
             if group.closing or chain is not None:
-                checks.append(f"{leaf.name}_time[m] < upto")
+                checks.append(f"{leaf.field('time', 'm')} < upto")
             self._fresh(w, "m", group.var, known)
             checks.append("fresh")
             tests = self._tests_of(group)
             if chain is not None and not group.closing:
                 tests = chain.unsettled(tests)
             read = self._member_reader(group)
-            checks += [condition(t, read, b.constants) for t in tests]
+            checks += [condition(t, read, b.builder.constants) for t in tests]
             with w.block(f"if {' and '.join(checks)}:"):
                 w(f"g{n}[s{n}] = c", f"s{n} += 1")
                 if group.closure.high is not None:
@@ -402,7 +357,7 @@ class Top:
         for other in known:
             if other in self.group_of and b.may_be_one(var, other):
                 n, leaf = self._n(other), b.leaves[other]
-                taken = f"{leaf.name}_row[{leaf.at(f'g{n}[q]')}] == {row}"
+                taken = f"{leaf.field('row', leaf.index(f'g{n}[q]'))} == {row}"
                 with w.block(f"for q in range(s{n}):"), w.block(f"if {taken}:"):
                     w("fresh = False")
 
@@ -415,7 +370,7 @@ class Top:
         for predicate in ready:
             untested.remove(predicate)
             read = self._reader(w, self.places)
-            test = condition(predicate, read, self.buffers.constants)
+            test = condition(predicate, read, self.buffers.builder.constants)
             with w.block(f"if not {test}:"):
                 w("continue")
 
@@ -461,7 +416,7 @@ class Top:
             n, leaf = self._n(node.var), b.leaves[node.var]
             if isinstance(node, Aggregate):
                 return self._aggregate(w, node)
-            index = leaf.at(f"g{n}[s{n} - 1]" if node.at is At.FIRST else f"g{n}[0]")
+            index = leaf.index(f"g{n}[s{n} - 1]" if node.at is At.FIRST else f"g{n}[0]")
             return b.term(node, Place(index, f"s{n} == 0"))
 
         return read
@@ -474,7 +429,7 @@ class Top:
         kind = b.plan.columns[node.name]
         if kind is Kind.CODE and node.fn not in ("first", "last", "count"):
             raise NotAvailable(f"`{ex.to_text(node)}` over strings cannot be compiled", span=node.span)
-        place = Place(leaf.at(f"g{n}[q]"))
+        place = Place(leaf.index(f"g{n}[q]"))
         term = b.term(Attr(node.var, node.name), place)
         of_value = kind if node.fn in ("first", "last") else Kind.FLOAT
         name = f"f{len(self.output.aggregates)}"
@@ -519,9 +474,9 @@ class Top:
         w(f"lowest = {END_OF_TIME}", f"highest = {NEVER}")
         for var in known:
             n, leaf = self._n(var), self.buffers.leaves[var]
-            index = leaf.at(f"g{n}[q]") if var in self.group_of else self.places[var].index
-            update = [f"lowest = min(lowest, {leaf.name}_measure[{index}])"]
-            update += [f"highest = max(highest, {leaf.name}_measure[{index}])"]
+            index = leaf.index(f"g{n}[q]") if var in self.group_of else self.places[var].index
+            update = [f"lowest = min(lowest, {leaf.field('measure', index)})"]
+            update += [f"highest = max(highest, {leaf.field('measure', index)})"]
             if var in self.group_of:
                 with w.block(f"for q in range(s{n}):"):
                     w(*update)
@@ -552,16 +507,16 @@ class Top:
             if chain is not None:
                 b.head(w, chain, self.places, "c")
             else:
-                w(f"c = last_before({leaf.name}_time, {leaf.base}, {leaf.following}, upto)")
+                w(f"c = last_before({leaf.array('time')}, {leaf.base}, {leaf.following}, upto)")
             w("spoiled = False")
             tests = self._against(negated.var) if chain is None else chain.unsettled(self._against(negated.var))
             read = self._reader(w, {**self.places, negated.var: Place("m")})
-            conditions = [condition(t, read, b.constants) for t in tests]
+            conditions = [condition(t, read, b.builder.constants) for t in tests]
             with w.block(f"while c >= {leaf.base}:"):
-                w(f"m = {leaf.at('c')}")
+                w(f"m = {leaf.index('c')}")
                 place = b.last_place(leaf, "m")
-                stops = [f"{leaf.name}_time[m] <= since"]
-                checks = [f"{leaf.name}_time[m] < upto"] if chain is not None else []
+                stops = [f"{leaf.field('time', 'm')} <= since"]
+                checks = [f"{leaf.field('time', 'm')} < upto"] if chain is not None else []
                 too_early = f"since == {NEVER} and last_place - {place} > limit"
                 if not begun and b.windowed and not b.in_partition:
                     stops.append(too_early)

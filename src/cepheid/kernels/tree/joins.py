@@ -1,0 +1,431 @@
+"""The joins of one alternative of a tree plan (ZStream §4.3), from the leaves to the root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from cepheid import expr as ex
+from cepheid.codegen.builder import Register
+from cepheid.codegen.scalar import condition
+from cepheid.codegen.writer import Writer
+from cepheid.errors import NotAvailable
+from cepheid.expr import Expr
+from cepheid.kernels.tree.buffers import NEVER, Buffer, Buffers, Chain, Place
+from cepheid.kernels.tree.output import Output
+from cepheid.kernels.tree.top import Top
+from cepheid.optimize.alternatives import Alternative, Group
+from cepheid.optimize.placement import first_nodes, join_tests, lean, names_of, nodes, placed
+from cepheid.physical import (
+    ConNode,
+    DisNode,
+    GroupNode,
+    KseqNode,
+    LeafBuffer,
+    NegNode,
+    NseqNode,
+    SeqNode,
+    TreeNode,
+    tree_text,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A join of two buffers into a third, or into the output if it has none of its own. By its chains one side is
+    looked up from the other; `tests` are the predicates that this does not settle. `text` is the join as the plan
+    writes it, and the registers `tried` and `made` count its work."""
+
+    kind: str
+    text: str
+    tried: Register
+    made: Register
+    left: Buffer
+    right: Buffer
+    out: Buffer | None
+    tests: tuple[Expr, ...] = ()
+    left_chain: Chain | None = None
+    right_chain: Chain | None = None
+    absent: tuple[tuple[str, Chain | None], ...] = ()
+    closure: Group | None = None
+
+
+class Branch:
+    """One alternative of the pattern: its operators from the leaves to the root, and what is settled on top."""
+
+    def __init__(self, buffers: Buffers, output: Output, number: int, alternative: Alternative, tree: TreeNode) -> None:
+        self.buffers = buffers
+        self.output = output
+        self.number = number
+        self.alternative = alternative
+        self.text = tree_text(tree)
+        self.operators: list[Join] = []
+        core = tree
+        while isinstance(core, NegNode | GroupNode):
+            core = core.item
+        pushed = {var for node in nodes(core) if isinstance(node, NseqNode) for var in node.negated}
+        on_top = [a for a in alternative.absences if not pushed.issuperset(a.variables)]
+        about_nothing = any(ex.variables(p).intersection(alternative.empty) for p in buffers.plan.predicates)
+        # A disjunction has no output of its own: it only comes first where closures beside it are empty.
+        needs_top = bool(alternative.groups or on_top or about_nothing or isinstance(core, DisNode))
+        negated = [step.var for step in buffers.plan.steps if step.negated]
+        joinable, self.at_root = join_tests(alternative, buffers.plan.predicates, negated)
+        root = self._build(core, joinable, is_root=True, emits=not needs_top)
+        alone = () if self.operators else (*joinable, *self.at_root)
+        self.leaf = None if needs_top or self.operators else root
+        self.leaf_tests = alone
+        self.top = Top(buffers, output, number, alternative, root if needs_top else None, tuple(on_top), alone)
+
+    def _build(self, node: TreeNode, tests: Sequence[Expr], *, is_root: bool = False, emits: bool = False) -> Buffer:
+        """The buffer of a node; its operators are appended, operands first. A root that emits has no buffer, so that
+        of its left operand is given instead."""
+        match node:
+            case LeafBuffer():
+                return self.buffers.leaves[node.var]
+            case NseqNode():
+                return self._build(node.right, tests, is_root=is_root, emits=emits)
+            case SeqNode() | KseqNode() | ConNode() | DisNode():
+                pass
+            case _:
+                raise NotAvailable(f"a tree plan has no {type(node).__name__} inside")
+        parts = placed(node, tests, lambda test: names_of(test).intersection(self.alternative.joined))
+        left, right = self._build(node.left, parts.left), self._build(node.right, parts.right)
+        sure = left.sure | right.sure
+        own = lean(parts.own, [*parts.left, *parts.right], lambda test: self.buffers.is_sure_equality(test, sure))
+        own += self.at_root if is_root else []
+        out = None
+        if not emits:
+            bound = () if isinstance(node, DisNode) else sure
+            out = self.buffers.node((*left.variables, *right.variables), bound)
+        self.operators.append(self._operator(node, left, right, out, own))
+        return left if out is None else out
+
+    def _operator(self, node: TreeNode, left: Buffer, right: Buffer, out: Buffer | None, tests: list[Expr]) -> Join:
+        b = self.buffers
+        equal = b.equalities(tests, left.sure, right.sure)
+        chain = b.chain(left, equal, shared=not isinstance(node, ConNode)) if equal else None
+        rest = tuple(chain.unsettled(tests) if chain is not None else tests)
+        number = f"a{self.number}_{len(self.operators)}"
+        made = b.register(f"{number}_made") if out is None else out.following
+        named = tree_text(node), b.register(f"{number}_tried"), made
+        match node:
+            case ConNode():
+                other = b.chain(right, b.equalities(tests, right.sure, left.sure), shared=False) if equal else None
+                return Join("CON", *named, left, right, out, rest, chain, other)
+            case SeqNode() | KseqNode():
+                absent = tuple(
+                    (var, self._absence_chain(var, right)) for n in first_nodes(node.right) for var in n.negated
+                )
+                closure = None
+                if isinstance(node, KseqNode):
+                    (closure,) = (group for group in self.alternative.groups if group.var == node.closure)
+                return Join("SEQ", *named, left, right, out, rest, chain, None, absent, closure)
+            case _:
+                return Join("DIS", *named, left, right, out)
+
+    # --- operators ----------------------------------------------------------------------------------------------------
+
+    def assemble(self, w: Writer) -> None:
+        for operator in self.operators:
+            name = operator.out.name if operator.out else "the output"
+            w(f"# {operator.kind} of {operator.left.name} and {operator.right.name} into {name}")
+            match operator.kind:
+                case "SEQ":
+                    self._seq(w, operator)
+                case "CON":
+                    self._con(w, operator)
+                case _:
+                    self._dis(w, operator)
+        if self.leaf is not None:
+            self._emit_leaf(w, self.leaf)
+
+    def _emit_leaf(self, w: Writer, leaf: Buffer) -> None:
+        done = self.buffers.register(f"{leaf.name}_told")
+        places = self.buffers.places(leaf, "j", "i")
+        w(f"{done} = max({done}, {leaf.base})")
+        self.output.make_room(w, f"{leaf.following} - {done}")
+        with w.block(f"for j in range({done}, {leaf.following}):"):
+            w(f"i = {leaf.index('j')}")
+            tests = self._conditions(self.leaf_tests, places)
+            if self.buffers.windowed:
+                tests.insert(0, "limit >= 0")
+            with w.block(f"if {_all(tests)}:"):
+                self.output.emit(w, places)
+        w(f"{done} = {leaf.following}")
+
+    def _conditions(self, tests: Iterable[Expr], places: dict[str, Place]) -> list[str]:
+        return [condition(t, self.buffers.reader(places), self.buffers.builder.constants) for t in tests]
+
+    def _rows(self, w: Writer, operator: Join, following: str, room: str, body: Callable[[], None]) -> None:
+        """The body for as long as `following` says, letting the output grow between turns."""
+        out = operator.out
+        with w.block(f"while {following}:"):
+            if out is None:
+                self.output.make_room(w, room)
+                fits = self.output.fits(room)
+            else:
+                self.buffers.make_room(w, out, room)
+                fits = f"{out.live} + {room} <= {out.size}"
+            with w.block(f"while ({following}) and {fits}:"):
+                body()
+
+    def _cursor(self, w: Writer, operator: Join, side: Buffer) -> str:
+        number = self.operators.index(operator)
+        which = "l" if side is operator.left else "r"
+        cursor = self.buffers.register(f"a{self.number}_{number}{which}")
+        w(f"{cursor} = max({cursor}, {side.base})")
+        return cursor
+
+    def _seq(self, w: Writer, operator: Join) -> None:
+        """Algorithm 1, with the search on the left bounded from both sides."""
+        b, left, right = self.buffers, operator.left, operator.right
+        chain, tests = operator.left_chain, operator.tests
+        for made in (chain, *(c for _, c in operator.absent)):
+            if made is not None:
+                b.link_new(w, made)
+        cursor = self._cursor(w, operator, right)
+        for var, absent_chain in operator.absent:
+            if absent_chain is None:
+                self._begin_search(w, operator, b.leaves[var])
+        if chain is None:
+            self._begin_search(w, operator, left)
+
+        def one_right() -> None:
+            w(f"r = {right.index(cursor)}", f"{cursor} += 1")
+            w(f"upto = {right.start('r')}")
+            there = b.places(right, f"({cursor} - 1)", "r")
+            if operator.closure is not None:
+                self._need_members(w, operator.closure, there, right)
+            w(f"since = {NEVER}")
+            for var, absent_chain in operator.absent:
+                self._latest_negating(w, var, absent_chain, there, operator)
+            if b.expires:
+                w(f"oldest = {b.last_place(right, 'r')} - limit")
+            if chain is None:
+                self._last_before(w, "j", operator, left, "upto")
+            else:
+                b.head(w, chain, there, "j")
+            with w.block(f"while j >= {left.base}:"):
+                w(f"i = {left.index('j')}")
+                stops = [f"{left.end('i')} < since"] if operator.absent else []
+                if b.expires:
+                    stops.append(f"{b.latest_first_place(left, 'i')} < oldest")
+                if stops:
+                    with w.block(f"if {' or '.join(stops)}:"):
+                        w("break")
+                here = b.places(left, "j", "i")
+                checks = [f"{left.end('i')} < upto"] if chain is not None else []
+                checks += self._within(left, "i", right, "r") + self._conditions(tests, {**here, **there})
+                w(f"{operator.tried} += 1")
+                self._combine(w, operator, checks, ("j", "i"), (f"({cursor} - 1)", "r"), "r")
+                w(f"j = {b.previous(chain, 'j', 'i')}")
+
+        self._rows(w, operator, f"{cursor} < {right.following}", f"({left.live})", one_right)
+        if not right.is_leaf:
+            w(f"{right.base} = {right.following}")
+
+    def _goes_forward(self, operator: Join) -> bool:
+        """Whether the time from which is searched backwards never goes back from one right record to the next: events
+        come in the order of time, while other records end in order but do not start so."""
+        return operator.right.is_leaf and operator.closure is None
+
+    def _searched(self, operator: Join, buffer: Buffer) -> str:
+        """The register of the first record that has not ended before the last time searched from."""
+        return self.buffers.register(f"a{self.number}_{self.operators.index(operator)}{buffer.name}")
+
+    def _begin_search(self, w: Writer, operator: Join, buffer: Buffer) -> None:
+        if self._goes_forward(operator):
+            searched = self._searched(operator, buffer)
+            w(f"{searched} = max({searched}, {buffer.base})")
+
+    def _last_before(self, w: Writer, target: str, operator: Join, buffer: Buffer, time: str) -> None:
+        """The last record that ends before a time."""
+        if not self._goes_forward(operator):
+            w(f"{target} = last_before({buffer.end_array}, {buffer.base}, {buffer.following}, {time})")
+            return
+        searched = self._searched(operator, buffer)
+        with w.block(f"while {searched} < {buffer.following} and {buffer.end(buffer.index(searched))} < {time}:"):
+            w(f"{searched} += 1")
+        w(f"{target} = {searched} - 1")
+
+    def _within(self, left: Buffer, i: str, right: Buffer, r: str) -> list[str]:
+        """That a pair fits the window; `oldest` follows from the one that ends last."""
+        b = self.buffers
+        if not b.windowed:
+            return []
+        if b.in_partition:
+            last = f"max({b.last_place(left, i)}, {b.last_place(right, r)})"
+            return [f"{last} - min({b.first_place(left, i)}, {b.first_place(right, r)}) <= limit"]
+        # Of events the search has ended at the first that is too old.
+        return [] if left.is_leaf else [f"{b.first_place(left, i)} >= oldest"]
+
+    def _combine(
+        self,
+        w: Writer,
+        operator: Join,
+        checks: Sequence[str],
+        left_at: tuple[str, str],
+        right_at: tuple[str, str],
+        later: str,
+    ) -> None:
+        """The pair into the output if it passes the checks. `later` is the index of the record that ends it."""
+        b, out, left, right = self.buffers, operator.out, operator.left, operator.right
+        with w.block(f"if {_all(checks)}:"):
+            if out is None:
+                self.output.emit(w, {**b.places(left, *left_at), **b.places(right, *right_at)})
+                w(f"{operator.made} += 1")
+                return
+            in_order = operator.kind == "SEQ"
+            w(f"k = {out.index(out.following)}")
+            starts = left.start(left_at[1]), right.start(right_at[1])
+            ends = left.end(left_at[1]), right.end(right_at[1])
+            w(f"{out.field('start', 'k')} = {starts[0] if in_order else f'min({starts[0]}, {starts[1]})'}")
+            w(f"{out.field('end', 'k')} = {ends[1] if in_order else f'max({ends[0]}, {ends[1]})'}")
+            if b.plan.counts_events:
+                lows = b.first_place(left, left_at[1]), b.first_place(right, right_at[1])
+                highs = b.last_place(left, left_at[1]), b.last_place(right, right_at[1])
+                w(
+                    f"{out.field('low', 'k')} = min({lows[0]}, {lows[1]})",
+                    f"{out.field('high', 'k')} = max({highs[0]}, {highs[1]})",
+                )
+            for side, at in ((left, left_at), (right, right_at)):
+                for var in side.variables:
+                    w(f"{b.number(out, var, '', 'k')} = {b.number(side, var, *at)}")
+            b.note_top(w, out, "k")
+            w(f"{out.following} += 1")
+
+    # --- narrowing a sequence -----------------------------------------------------------------------------------------
+
+    def _against(self, var: str) -> list[Expr]:
+        return [p for p in self.buffers.plan.predicates if var in ex.variables(p)]
+
+    def _absence_chain(self, var: str, right: Buffer) -> Chain | None:
+        equalities = self.buffers.equalities(self._against(var), [var], right.sure)
+        return self.buffers.chain(self.buffers.leaves[var], equalities) if equalities else None
+
+    def _latest_negating(
+        self, w: Writer, var: str, chain: Chain | None, there: dict[str, Place], operator: Join
+    ) -> None:
+        """Algorithm 2: the latest negated event before the right record that its predicates hold for."""
+        b, leaf, right = self.buffers, self.buffers.leaves[var], operator.right
+        if chain is None:
+            self._last_before(w, "q", operator, leaf, right.start("r"))
+        else:
+            b.head(w, chain, there, "q")
+        with w.block(f"while q >= {leaf.base}:"):
+            w(f"n = {leaf.index('q')}")
+            with w.block(f"if {leaf.field('time', 'n')} <= since:"):
+                w("break")
+            tests = self._against(var) if chain is None else chain.unsettled(self._against(var))
+            checks = [f"{leaf.field('time', 'n')} < {right.start('r')}"] if chain is not None else []
+            checks += self._conditions(tests, {**there, var: Place("n")})
+            with w.block(f"if {_all(checks)}:"):
+                w(f"since = {leaf.field('time', 'n')}", "break")
+            w(f"q = {b.previous(chain, 'q', 'n')}")
+
+    def _need_members(self, w: Writer, group: Group, there: dict[str, Place], right: Buffer) -> None:
+        """Algorithm 4: the left must end before the closure's first necessary member, counted from the right."""
+        leaf, low = self.buffers.leaves[group.var], group.closure.low
+        w(f"q = last_before({leaf.array('time')}, {leaf.base}, {leaf.following}, upto)", f"needed = {low}")
+        with w.block(f"while q >= {leaf.base}:"):
+            w(f"n = {leaf.index('q')}")
+            checks = self._conditions(self._against(group.var), {**there, group.var: Place("n")})
+            with w.block(f"if {_all(checks)}:"):
+                w("needed -= 1")
+                with w.block("if needed == 0:"):
+                    w(f"upto = {leaf.field('time', 'n')}", "break")
+            w("q -= 1")
+        with w.block("if needed > 0:"):
+            w("continue")
+
+    # --- conjunction and disjunction ----------------------------------------------------------------------------------
+
+    def _con(self, w: Writer, operator: Join) -> None:
+        """Algorithm 3: in the order of ends, each new record with all records of the other side that ended before."""
+        b, left, right = self.buffers, operator.left, operator.right
+        cursors = self._cursor(w, operator, left), self._cursor(w, operator, right)
+        chains, tests = (operator.left_chain, operator.right_chain), operator.tests
+        for chain, cursor in zip(chains, cursors, strict=True):
+            if chain is not None:
+                b.chain_room(w, chain, f"{chain.buffer.following} - {cursor}")
+
+        def one(current: int) -> None:
+            sides, numbers = (left, right), ("l", "r")
+            mine, other = sides[current], sides[1 - current]
+            me, you = numbers[current], numbers[1 - current]
+            my_chain, other_chain = chains[current], chains[1 - current]
+            w(f"{me} = {mine.index(cursors[current])}")
+            here = b.places(mine, cursors[current], me)
+            if b.expires:
+                w(f"oldest = {b.last_place(mine, me)} - limit")
+            if other_chain is None:
+                w(f"j = {cursors[1 - current]} - 1")
+            else:
+                b.head(w, other_chain, here, "j")
+            with w.block(f"while j >= {other.base}:"):
+                w(f"{you} = {other.index('j')}")
+                if b.expires:
+                    with w.block(f"if {b.latest_first_place(other, you)} < oldest:"):
+                        w("break")
+                there = b.places(other, "j", you)
+                checks = self._within(other, you, mine, me) + b.different(here, there)
+                checks += self._conditions(tests, {**here, **there})
+                w(f"{operator.tried} += 1")
+                at = {me: (cursors[current], me), you: ("j", you)}
+                self._combine(w, operator, checks, at["l"], at["r"], me)
+                w(f"j = {b.previous(other_chain, 'j', you)}")
+            if my_chain is not None:
+                b.link(w, my_chain, cursors[current], me)
+            w(f"{cursors[current]} += 1")
+
+        def in_order() -> None:
+            with w.block(f"if {self._left_is_next(left, right, cursors)}:"):
+                one(0)
+            with w.block("else:"):
+                one(1)
+
+        more = f"{cursors[0]} < {left.following} or {cursors[1]} < {right.following}"
+        self._rows(w, operator, more, f"max({left.live}, {right.live})", in_order)
+
+    def _left_is_next(self, left: Buffer, right: Buffer, cursors: tuple[str, str]) -> str:
+        """Whether the left side's next record ends before the right side's."""
+        b = self.buffers
+        ends = b.last_place if b.expires else lambda side, index: side.end(index)
+        earlier = f"{ends(left, left.index(cursors[0]))} <= {ends(right, right.index(cursors[1]))}"
+        left_there = f"{cursors[0]} < {left.following}"
+        return f"{left_there} and ({cursors[1]} >= {right.following} or {earlier})"
+
+    def _dis(self, w: Writer, operator: Join) -> None:
+        b, left, right, out = self.buffers, operator.left, operator.right, operator.out
+        assert out is not None
+        cursors = self._cursor(w, operator, left), self._cursor(w, operator, right)
+
+        def copy(side: Buffer, cursor: str) -> None:
+            w(f"i = {side.index(cursor)}", f"k = {out.index(out.following)}")
+            w(f"{out.field('start', 'k')} = {side.start('i')}", f"{out.field('end', 'k')} = {side.end('i')}")
+            if b.plan.counts_events:
+                w(
+                    f"{out.field('low', 'k')} = {b.first_place(side, 'i')}",
+                    f"{out.field('high', 'k')} = {b.last_place(side, 'i')}",
+                )
+            for var in out.variables:
+                number = b.number(side, var, cursor, "i") if var in side.variables else "-1"
+                w(f"{b.number(out, var, '', 'k')} = {number}")
+            b.note_top(w, out, "k")
+            w(f"{out.following} += 1", f"{cursor} += 1")
+
+        def in_order() -> None:
+            with w.block(f"if {self._left_is_next(left, right, cursors)}:"):
+                copy(left, cursors[0])
+            with w.block("else:"):
+                copy(right, cursors[1])
+
+        more = f"{cursors[0]} < {left.following} or {cursors[1]} < {right.following}"
+        self._rows(w, operator, more, f"({left.live} + {right.live})", in_order)
+        for side in (left, right):
+            if not side.is_leaf:
+                w(f"{side.base} = {side.following}")
+
+
+def _all(conditions: Sequence[str]) -> str:
+    return " and ".join(conditions) or "True"
