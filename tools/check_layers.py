@@ -40,7 +40,7 @@ class Restricted:
 
 LAYERS = (
     Layer(("errors", "events", "version")),
-    Layer(("expr", "pattern", "checks", "core_language", "binding", "semantics")),
+    Layer(("expr", "pattern", "logic", "checks", "core_language", "binding", "semantics")),
     Layer(("lang", "physical", "nfa", "explanation"), ordered=False),
     Layer(("optimize",)),
     Layer(("runtime", "codegen", "kernels")),

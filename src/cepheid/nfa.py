@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cepheid.expr import to_text, variables
+from cepheid.logic import expanded, last_instantiated
 from cepheid.pattern import EventClass, Query, Role, Strategy, partition_attributes, roles
-from cepheid.semantics.common import expanded
-from cepheid.semantics.runs import last_instantiated
 
 FINAL = "F"
 

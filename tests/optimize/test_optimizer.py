@@ -14,6 +14,7 @@ from kernel_harness import bound, stream_of
 from cepheid.errors import InputProblem
 from cepheid.events import NO_CLOCK
 from cepheid.lang import parse
+from cepheid.logic import expanded
 from cepheid.optimize.alternatives import alternatives
 from cepheid.optimize.cost import HASH, LOOK, OUTPUT_WEIGHT, PREDICATE_WEIGHT, TRY, Model, nothing_between, total_cost
 from cepheid.optimize.search import Search, Situation, expected_of_stacks, expected_of_tree, tree_plan
@@ -30,7 +31,6 @@ from cepheid.optimize.stats import (
     to_json,
 )
 from cepheid.physical import ConNode, LeafBuffer, NegNode, NseqNode, SeqNode, tree_text
-from cepheid.semantics.common import expanded
 
 QUERY_4 = "PATTERN IBM;Sun;Oracle WHERE IBM.price > Sun.price WITHIN 200"
 QUERY_6 = (

@@ -525,8 +525,8 @@ _BREAKS = [
     ),
     (
         runs,
-        'for edge in ("take", "proceed") if',
-        'for edge in ("proceed", "take") if',
+        "PROCEED = 1\n    TAKE = 2",
+        "PROCEED = 2\n    TAKE = 1",
         "sase_plus/current-event-against-the-group",
     ),
     (runs, "or run.first.position > ended[key]", "or True", "sase_plus/non-overlapping"),

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from cepheid.logic import normal_form
 from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Seq, positives, walk
-from cepheid.semantics.combinations import normal_form
 
 Level = tuple[tuple[str, ...], ...]
 """The variables of each part of one sequence that stands on one side, the nearest part first."""

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from cepheid import expr as ex
 from cepheid.checks import summarises
 from cepheid.expr import At, Attr, Compare
+from cepheid.logic import always_bound, expanded, normal_form
 from cepheid.optimize.lower import REFERENCE
 from cepheid.pattern import EventClass, Kleene, Language, Query, Seq, Strategy, roles
 from cepheid.physical import Plan
-from cepheid.semantics.combinations import normal_form
-from cepheid.semantics.common import always_bound, expanded
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from cepheid.checks import summarises
 from cepheid.errors import NotAvailable
 from cepheid.events import Clock, Schema
 from cepheid.expr import At, Attr, Expr
+from cepheid.logic import expanded, normal_form
 from cepheid.optimize.rules import FALSE, lean_equalities, rewrite
 from cepheid.optimize.search import (
     TREE_OPTIONS,
@@ -37,8 +38,6 @@ from cepheid.pattern import (
     walk,
 )
 from cepheid.physical import REFERENCE, Bit, Kind, Options, Plan, Step, TreePlan
-from cepheid.semantics.combinations import normal_form
-from cepheid.semantics.common import expanded
 
 TREE = "tree"
 EVALUATORS = ("stacks", "runs", TREE, "any_runs", REFERENCE)

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from cepheid.errors import InputProblem, shown
+from cepheid.logic import normal_form
 from cepheid.pattern import Conj, Disj, EventClass, Pattern, Seq
 from cepheid.physical import ConNode, DisNode, LeafBuffer, SeqNode, TreeNode
-from cepheid.semantics.combinations import normal_form
 
 SHAPES = ("left-deep", "right-deep", "bushy")
 _NODES: dict[type[Pattern], type[SeqNode] | type[ConNode] | type[DisNode]] = {

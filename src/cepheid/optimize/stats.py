@@ -22,8 +22,8 @@ from cepheid import expr as ex
 from cepheid.errors import InputProblem, listing, shown
 from cepheid.events import UNTYPED, Clock, Event, complete, in_order, infer_schema, primitive
 from cepheid.expr import At, Attr, Env, Expr
+from cepheid.logic import accepts, expanded
 from cepheid.pattern import Query, roles
-from cepheid.semantics.common import accepts, expanded
 
 K = TypeVar("K")
 

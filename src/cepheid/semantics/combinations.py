@@ -7,15 +7,14 @@ their neighbours and on the window of the whole match.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cepheid import expr as ex
 from cepheid.events import Event
 from cepheid.expr import At, Attr, Expr
-from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Seq, subpatterns, walk
-from cepheid.semantics.common import Bindings, Context, Found, events_of, found
+from cepheid.pattern import Conj, EventClass, Kleene, Neg, Pattern, Seq, subpatterns, walk
+from cepheid.semantics.common import Bindings, Context, Found, alternatives, events_of, found
 
 Group = tuple[Event, ...]
 Test = tuple[frozenset[str], Expr]
@@ -24,36 +23,9 @@ Test = tuple[frozenset[str], Expr]
 
 def matches(context: Context) -> Iterator[Found]:
     every_variable = {var: None for var, role in context.roles.items() if not role.negated}
-    for alternative in alternatives(normal_form(context.query.pattern)):
+    for alternative in alternatives(context.query.pattern):
         for bound in _Search(context, alternative).matches():
             yield found({**every_variable, **bound})
-
-
-def normal_form(pattern: Pattern) -> Pattern:
-    """The pattern with nested operators of one kind flattened, and `!B & !C` written `!(B | C)` (ZStream §5.2.1)."""
-    match pattern:
-        case Seq() | Conj() | Disj():
-            items: list[Pattern] = []
-            for item in map(normal_form, pattern.items):
-                items.extend(item.items if type(item) is type(pattern) else [item])
-            if isinstance(pattern, Conj) and all(isinstance(item, Neg) for item in items):
-                return Neg(Disj(tuple(item.item for item in items if isinstance(item, Neg))))
-            return items[0] if len(items) == 1 else type(pattern)(tuple(items))
-        case _:
-            return pattern
-
-
-def alternatives(pattern: Pattern) -> Iterator[Pattern]:
-    """The patterns without disjunction that the pattern is the union of (a negated disjunction stays as it is)."""
-    match pattern:
-        case Disj():
-            for item in pattern.items:
-                yield from alternatives(item)
-        case Seq() | Conj():
-            for choice in itertools.product(*(list(alternatives(item)) for item in pattern.items)):
-                yield normal_form(type(pattern)(choice))
-        case _:
-            yield pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +53,8 @@ class _Search:
                 events = events_of(bound)
                 if not events or not self.context.within(events):
                     continue
-                if self.context.holds(match_tests, bound) and self._nothing_forbidden(self.pattern, bound):
+                holds = self.context.holds(match_tests, bound) and self.context.all_agree(bound)
+                if holds and self._nothing_forbidden(self.pattern, bound):
                     yield bound
 
     # -- plain classes --
@@ -124,7 +97,7 @@ class _Search:
     def _passes(self, tests: Sequence[Test], bound: Mapping[str, Event], new: Mapping[str, Event]) -> bool:
         """Whether the tests that can be made now, and could not before, hold: it saves looking at hopeless choices."""
         ready = [p for names, p in tests if names <= bound.keys() and names & new.keys()]
-        return self.context.holds(ready, bound)
+        return self.context.holds(ready, bound) and self.context.all_agree(bound)
 
     # -- closures --
 
@@ -164,6 +137,7 @@ class _Search:
             known: Bindings = {**bound, var: (last,)} if last is not None else bound
             end = max([*taken, *([last] if last is not None else [])], key=lambda event: event.end, default=None)
             mine = [p for p in tests if var in ex.variables(p)]
+            beside = [*(other for other in bound.values() if isinstance(other, Event)), *([last] if last else [])]
             return tuple(
                 event
                 for event in self.context.of_class[closure.item]
@@ -173,6 +147,7 @@ class _Search:
                 and (after is not None or end is None or self.context.not_before_window(event, end))
                 and not any(event is other for other in taken)
                 and self.context.holds(mine, known, {var: event})
+                and self.context.agrees(event, beside)
             )
 
         if before is not None and closure.high is None:
@@ -191,21 +166,22 @@ class _Search:
     # -- negation --
 
     def _nothing_forbidden(self, pattern: Pattern, bound: Bindings) -> bool:
-        if isinstance(pattern, Seq | Conj):
-            for item in pattern.items:
-                if isinstance(item, Neg):
-                    if not self._absent(pattern, item, bound):
-                        return False
-                elif not self._nothing_forbidden(item, bound):
+        """What stands in a sequence must not occur there; what stands in a conjunction, in the whole window. A
+        conjunction of negations alone, `A;(!B & !C);D`, stands where the conjunction does (ZStream §5.2.1)."""
+        for item in subpatterns(pattern):
+            if _is_absence(item):
+                forbidden = [node for node in walk(item) if isinstance(node, Neg)]
+                if not all(self._absent(node, isinstance(pattern, Seq), bound) for node in forbidden):
                     return False
+            elif not self._nothing_forbidden(item, bound):
+                return False
         return True
 
-    def _absent(self, parent: Seq | Conj, item: Neg, bound: Bindings) -> bool:
+    def _absent(self, item: Neg, in_sequence: bool, bound: Bindings) -> bool:
         chosen = events_of(bound)
         first = min(chosen, key=lambda event: event.start)
         last = max(chosen, key=lambda event: event.end)
         before, after = _neighbours(self.pattern, item, bound)
-        in_sequence = isinstance(parent, Seq)
 
         def occurs(event: Event) -> bool:
             if not in_sequence:
@@ -241,6 +217,10 @@ def _bound_under(pattern: Pattern, bound: Bindings) -> list[Event]:
         return []
     names = {node.var for node in walk(pattern) if isinstance(node, EventClass)}
     return events_of({var: binding for var, binding in bound.items() if var in names})
+
+
+def _is_absence(pattern: Pattern) -> bool:
+    return isinstance(pattern, Neg) or (isinstance(pattern, Conj) and all(map(_is_absence, pattern.items)))
 
 
 def _speaks_of_members(predicate: Expr, closures: set[str]) -> bool:

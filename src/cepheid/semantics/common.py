@@ -1,28 +1,16 @@
-"""What all five definitions share: the stream a query looks at, its window, its predicates, and absence."""
+"""What all five definitions share: the stream of a query, its window, its predicates, its partitions, and absence."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cepheid import expr as ex
 from cepheid.events import Clock, Event
-from cepheid.expr import At, Attr, Binding, Compare, Env, Expr, Same
-from cepheid.pattern import (
-    Conj,
-    EventClass,
-    Kleene,
-    Language,
-    Pattern,
-    Query,
-    Role,
-    Seq,
-    partition_attributes,
-    roles,
-    walk,
-)
+from cepheid.expr import Attr, Binding, Compare, Env, Expr, Same
+from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Query, Role, Seq, roles, subpatterns, walk
 
 Bindings = Mapping[str, Binding]
 NOTHING: Mapping[str, Event] = {}
@@ -47,9 +35,14 @@ class Context:
     clock: Clock
     roles: Mapping[str, Role]
     predicates: tuple[Expr, ...]
+    """The conjuncts of WHERE, except the equivalence tests."""
+    equivalences: tuple[Same, ...]
+    may_be_alone: bool
+    """Whether a match may bind an event beside which no other one is bound for sure."""
+    partition: tuple[str, ...]
     window: int | float | None
-    place: Mapping[int, int]
-    """id(event) -> its position in its partition, for windows that count events (ruling 1)."""
+    index: Mapping[int, int]
+    """id(event) -> its index in its partition, for windows that count events (ruling 1)."""
     of_class: Mapping[EventClass, Sequence[Event]]
     """The events that each class of the pattern accepts, in the stream's order."""
 
@@ -59,8 +52,21 @@ class Context:
         found_roles = roles(query.pattern)
         classes = [role.event_class for role in found_roles.values()]
         of_class = {c: [event for event in events if accepts(c, event)] for c in classes}
-        places = _places(query, events)
-        return Context(query, events, clock, found_roles, expanded(query), window, places, of_class)
+        equivalences = tuple(p for p in query.where if isinstance(p, Same))
+        partition = _partition(query, [var for var, role in found_roles.items() if not role.negated])
+        return Context(
+            query,
+            events,
+            clock,
+            found_roles,
+            tuple(p for p in query.where if not isinstance(p, Same)),
+            equivalences,
+            bool(equivalences) and _bound_for_sure(query.pattern) < 2,
+            partition,
+            window,
+            _indices(partition, events),
+            of_class,
+        )
 
     # -- predicates --
 
@@ -72,6 +78,32 @@ class Context:
         """P- (the predicates that name a negated variable) or P+ (the others); SASE §2.2.2."""
         return tuple(p for p in self.predicates if any(self.roles[v].negated for v in ex.variables(p)) == absent)
 
+    # -- equivalence tests --
+
+    def agrees(self, event: Event, others: Iterable[Event]) -> bool:
+        """Whether the equivalence tests allow an event beside the others (ruling 5): it has the value asked for, or the
+        same value as each of them. They ask nothing of an event whose type lacks the attribute."""
+        for test in self.equivalences:
+            if test.name not in event.attributes:
+                continue
+            if test.value is not None:
+                wanted = [ex.value(test.value, Env({}, {}, self.clock))]
+            else:
+                wanted = [other.attributes[test.name] for other in others if test.name in other.attributes]
+            if not all(ex.compare("=", event.attributes[test.name], value) for value in wanted):
+                return False
+        return True
+
+    def joins(self, event: Event, bound: Bindings) -> bool:
+        """Whether an event may begin a component beside the others. One that may be alone in its match is compared
+        with itself, since a null key is in no partition (ruling 4)."""
+        others = [other for other in first_events(bound) if other is not event]
+        return self.agrees(event, [*others, event] if self.may_be_alone else others)
+
+    def all_agree(self, bound: Bindings) -> bool:
+        """Whether the first events of all components agree with each other."""
+        return all(self.joins(event, bound) for event in first_events(bound))
+
     # -- the window --
 
     def within(self, bound: Iterable[Event]) -> bool:
@@ -80,8 +112,8 @@ class Context:
             return True
         events = list(bound)
         if self.counts_events:
-            places = [self.place[id(event)] for event in events]
-            return self.fits(max(places) - min(places))
+            indices = [self.index[id(event)] for event in events]
+            return self.fits(max(indices) - min(indices))
         return self.fits(max(event.end for event in events) - min(event.start for event in events))
 
     def fits(self, length: int | float) -> bool:
@@ -96,13 +128,13 @@ class Context:
     def not_before_window(self, event: Event, last: Event) -> bool:
         """Whether an event lies in the window that ends with `last`."""
         if self.counts_events:
-            return self.fits(self.place[id(last)] - self.place[id(event)])
+            return self.fits(self.index[id(last)] - self.index[id(event)])
         return self.fits(last.end - event.start)
 
     def not_after_window(self, event: Event, first: Event) -> bool:
         """Whether an event lies in the window that begins with `first`."""
         if self.counts_events:
-            return self.fits(self.place[id(event)] - self.place[id(first)])
+            return self.fits(self.index[id(event)] - self.index[id(first)])
         return self.fits(event.end - first.start)
 
     # -- absence --
@@ -118,7 +150,7 @@ class Context:
             for event in self.of_class[event_class]:
                 if id(event) in taken or not occurs(event):
                     continue
-                if self.holds(against, bound, {event_class.var: event}):
+                if self.holds(against, bound, {event_class.var: event}) and self.agrees(event, first_events(bound)):
                     return False
         return True
 
@@ -138,6 +170,11 @@ def events_of(bound: Bindings) -> list[Event]:
     return found
 
 
+def first_events(bound: Bindings) -> list[Event]:
+    """The event of each component, or the first of its events."""
+    return [events[0] for var in bound if (events := events_of({var: bound[var]}))]
+
+
 def found(bound: Bindings) -> Found:
     events = sorted(events_of(bound), key=lambda event: (event.end, event.position))
     times = tuple(time for event in events for time in event.times)
@@ -150,74 +187,56 @@ def partition_key(attributes: Sequence[str], event: Event) -> tuple[Any, ...] | 
     return None if any(value is None for value in values) else values
 
 
-def _places(query: Query, events: Sequence[Event]) -> dict[int, int]:
-    attributes = partition_attributes(query)
+def _indices(partition: Sequence[str], events: Sequence[Event]) -> dict[int, int]:
     counters: dict[Any, itertools.count[int]] = {}
     return {
-        id(event): next(counters.setdefault(partition_key(attributes, event), itertools.count())) for event in events
+        id(event): next(counters.setdefault(partition_key(partition, event), itertools.count())) for event in events
     }
 
 
-def expanded(query: Query) -> tuple[Expr, ...]:
-    """The conjuncts with every equivalence test spelt out: every pair of positive components equal, and the negative
-    ones with the positive ones (ruling 5)."""
-    result: list[Expr] = []
-    for predicate in query.where:
-        result.extend(_expand_same(predicate, query) if isinstance(predicate, Same) else [predicate])
-    return tuple(result)
+def _partition(query: Query, positive: Sequence[str]) -> tuple[str, ...]:
+    """The attributes that all events of a match share: those of equivalence tests, and those for which equalities lead
+    from every positive component to every other one (SASE's Q2 calls the two equivalent)."""
+    names = [p.name for p in query.where if isinstance(p, Same)]
+    equal = [
+        (p.left.name, {p.left.var, p.right.var})
+        for p in query.where
+        if isinstance(p, Compare) and p.op == "=" and isinstance(p.left, Attr) and isinstance(p.right, Attr)
+        if p.left.name == p.right.name and {p.left.var, p.right.var} <= set(positive)
+    ]
+    for name in dict.fromkeys(name for name, _ in equal):
+        islands: list[set[str]] = [{var} for var in positive]
+        for pair in (pair for other, pair in equal if other == name):
+            touched = [island for island in islands if island & pair]
+            islands = [island for island in islands if not island & pair] + [set().union(*touched)]
+        if len(islands) == 1 and len(positive) > 1:
+            names.append(name)
+    return tuple(dict.fromkeys(names))
 
 
-def always_bound(pattern: Pattern) -> list[str]:
-    """The positive variables that every match binds to an event."""
+def alternatives(pattern: Pattern) -> Iterator[Pattern]:
+    """The patterns without disjunction that the pattern is the union of. A negated disjunction stays."""
     match pattern:
-        case EventClass():
-            return [pattern.var]
-        case Kleene():
-            return [pattern.item.var] if pattern.low > 0 else []
+        case Disj():
+            for item in pattern.items:
+                yield from alternatives(item)
         case Seq() | Conj():
-            return [var for item in pattern.items for var in always_bound(item)]
+            for choice in itertools.product(*(list(alternatives(item)) for item in pattern.items)):
+                yield type(pattern)(choice)
         case _:
-            return []
+            yield pattern
 
 
-def _expand_same(test: Same, query: Query) -> list[Expr]:
-    found_roles = roles(query.pattern)
-    in_order = list(found_roles)
+def _bound_for_sure(pattern: Pattern) -> int:
+    """How many variables have an event in every match."""
 
-    def read(var: str, at: At) -> Attr:
-        return Attr(var, test.name, at, span=test.span)
+    def bound(node: Pattern) -> set[str]:
+        match node:
+            case EventClass():
+                return {node.var}
+            case Neg() | Kleene(low=0):
+                return set()
+            case _:
+                return set().union(*map(bound, subpatterns(node)))
 
-    def one(var: str) -> Attr:
-        """The component's event, or the first of its events."""
-        return read(var, At.FIRST if found_roles[var].binds_many else At.EVENT)
-
-    def each(var: str) -> list[Attr]:
-        """Every event of the component, as its language speaks of them."""
-        if not found_roles[var].binds_many:
-            return [read(var, At.EVENT)]
-        if query.language is Language.SASE_PLUS:
-            return [read(var, At.FIRST), read(var, At.CURRENT)]
-        return [read(var, At.EVENT)]
-
-    if test.value is not None:
-        return [Compare("=", attr, test.value, span=test.span) for var in in_order for attr in each(var)]
-    positive = [var for var in in_order if not found_roles[var].negated]
-    # An event needs no partner to be in a partition, but with a null key it is in none (ruling 4).
-    may_be_alone = len(always_bound(query.pattern)) < 2
-    pairs: list[tuple[Attr, Attr]] = [(one(var), one(var)) for var in positive] if may_be_alone else []
-    for earlier, later in itertools.combinations(positive, 2):
-        if query.language is Language.SASE_PLUS or not found_roles[earlier].binds_many:
-            pairs.extend((attr, one(earlier)) for attr in each(later))
-        elif not found_roles[later].binds_many:
-            pairs.extend((attr, one(later)) for attr in each(earlier))
-        else:
-            pairs.append((one(earlier), one(later)))
-    for var in positive:
-        if found_roles[var].binds_many:
-            at = At.CURRENT if query.language is Language.SASE_PLUS else At.EVENT
-            anchor = At.FIRST if query.language is Language.SASE_PLUS else At.LAST
-            pairs.append((read(var, at), read(var, anchor)))
-    pairs.extend(
-        (read(var, At.EVENT), one(other)) for var in in_order if found_roles[var].negated for other in positive
-    )
-    return [Compare("=", left, right, span=test.span) for left, right in dict.fromkeys(pairs)]
+    return len(set.intersection(*map(bound, alternatives(pattern))))

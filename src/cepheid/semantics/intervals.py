@@ -34,7 +34,7 @@ def matches(context: Context) -> Iterator[Found]:
     positive = context.about(absent=False)
     for event in occurrences(context.query.pattern, context):
         bound = {**every_variable, **event.bindings}
-        if not context.holds(positive, bound):
+        if not context.holds(positive, bound) or not context.all_agree(bound):
             continue
         if all(context.absent(absence.item, bound, absence.occurs) for absence in event.absences):
             yield found(bound)

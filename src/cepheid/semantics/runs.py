@@ -12,15 +12,25 @@ one whose last component is Kleene is a match at every take.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from typing import Any
 
 from cepheid import expr as ex
 from cepheid.events import Event
 from cepheid.expr import Aggregate, At, Attr, Expr, Over
-from cepheid.pattern import EventClass, Kleene, Neg, Pattern, Seq, Strategy, partition_attributes
-from cepheid.semantics.common import Bindings, Context, Found, accepts, events_of, found, partition_key
+from cepheid.pattern import EventClass, Kleene, Neg, Pattern, Seq, Strategy, walk
+from cepheid.semantics.common import Bindings, Context, Found, accepts, events_of, first_events, found, partition_key
+
+
+class Edge(IntEnum):
+    """In the order in which they decide where a conjunct is tested. One that names `a[i]` and the whole group is tested
+    at the take, over the group so far: once the run proceeds, there is no current event."""
+
+    BEGIN = 0
+    PROCEED = 1
+    TAKE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,44 +72,36 @@ def matches(context: Context) -> Iterator[Found]:
 
 def compile_components(context: Context, items: Sequence[Pattern]) -> list[Component]:
     """Place each conjunct on an edge of the state where its last identifier is instantiated."""
-    classes = [item.item if isinstance(item, Kleene) else item for item in items]
-    order = {c.var: index for index, c in enumerate(classes) if isinstance(c, EventClass)}
-    edges: list[dict[str, list[Expr]]] = [{"begin": [], "take": [], "proceed": []} for _ in items]
-    for predicate in context.about(absent=False):
-        index, edge = last_instantiated(predicate, order)
-        edges[index][edge].append(predicate)
+    classes = [node for item in items for node in walk(item) if isinstance(node, EventClass)]
+
+    def on(index: int, edge: Edge) -> tuple[Expr, ...]:
+        return tuple(p for p in context.about(absent=False) if tested_at(p, classes) == (index, edge))
+
     return [
         Component(
             event_class=event_class,
             low=item.low if isinstance(item, Kleene) else 1,
             high=item.high if isinstance(item, Kleene) else 1,
             kleene=isinstance(item, Kleene),
-            begin=tuple(edge["begin"]),
-            take=tuple(edge["take"]),
-            proceed=tuple(edge["proceed"]),
+            begin=on(index, Edge.BEGIN),
+            take=on(index, Edge.TAKE),
+            proceed=on(index, Edge.PROCEED),
         )
-        for item, event_class, edge in zip(items, classes, edges, strict=True)
-        if isinstance(event_class, EventClass)
+        for index, (item, event_class) in enumerate(zip(items, classes, strict=True))
     ]
 
 
-def last_instantiated(predicate: Expr, order: Mapping[str, int]) -> tuple[int, str]:
-    """The component and the edge where a conjunct can be tested. One that speaks of `a[i]` and of the whole group can
-    only be tested at the take, over the group so far: once it proceeds, there is no current event any more."""
-    instantiated = [(order[n.var], _edge(n)) for n in ex.walk(predicate) if isinstance(n, Attr | Aggregate)]
-    last = max((index for index, _ in instantiated), default=0)
-    edges = {edge for index, edge in instantiated if index == last}
-    return last, next((edge for edge in ("take", "proceed") if edge in edges), "begin")
+def tested_at(predicate: Expr, components: Sequence[EventClass]) -> tuple[int, Edge]:
+    """The component and the edge on which a conjunct is tested: where its last identifier is instantiated."""
+    order = [component.var for component in components]
+    identifiers = [node for node in ex.walk(predicate) if isinstance(node, Attr | Aggregate)]
+    return max(((order.index(node.var), _instantiated_on(node)) for node in identifiers), default=(0, Edge.BEGIN))
 
 
-def _edge(identifier: Attr | Aggregate) -> str:
-    match identifier:
-        case Attr(at=At.EVENT | At.FIRST):
-            return "begin"
-        case Attr(at=At.CURRENT | At.PREVIOUS) | Aggregate(over=Over.BEFORE):
-            return "take"
-        case _:
-            return "proceed"
+def _instantiated_on(identifier: Attr | Aggregate) -> Edge:
+    if isinstance(identifier, Aggregate):
+        return Edge.TAKE if identifier.over is Over.BEFORE else Edge.PROCEED
+    return {At.EVENT: Edge.BEGIN, At.FIRST: Edge.BEGIN, At.LAST: Edge.PROCEED}.get(identifier.at, Edge.TAKE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +149,10 @@ class Automaton:
 
     def _begins(self, bound: Bindings, index: int, event: Event) -> bool:
         component = self.components[index]
-        return accepts(component.event_class, event) and self.context.holds(
-            component.begin, bound, {component.var: event}
+        return (
+            accepts(component.event_class, event)
+            and self.context.holds(component.begin, bound, {component.var: event})
+            and self.context.joins(event, bound)
         )
 
     def _may_skip(self, bound: Bindings, index: int) -> bool:
@@ -171,6 +175,7 @@ class Automaton:
             and not self._is_full(run)
             and accepts(component.event_class, event)
             and self.context.holds(component.take, run.bound, {component.var: event})
+            and self.context.agrees(event, first_events(run.bound))
         )
 
     def _proceeds(self, run: Run) -> bool:
@@ -192,7 +197,7 @@ class Automaton:
             case Strategy.STRICT:
                 return False
             case Strategy.PARTITION:
-                attributes = partition_attributes(self.context.query)
+                attributes = self.context.partition
                 return partition_key(attributes, event) != partition_key(attributes, run.first)
             case Strategy.NEXT_MATCH:
                 if self.components[run.at].kleene and not self._is_full(run):
@@ -243,7 +248,7 @@ def _roles_in_order(bound: Bindings) -> list[tuple[int, int]]:
 def _not_overlapping(context: Context, complete: Iterator[Run]) -> Iterator[Run]:
     """The first match to complete in a partition rules out all that overlap it; of several that complete on one event,
     the one that started first stays (ruling 7), and of several of those the one whose events come earliest."""
-    attributes = () if context.query.strategy is Strategy.STRICT else partition_attributes(context.query)
+    attributes = () if context.query.strategy is Strategy.STRICT else context.partition
     ended: dict[Any, int] = {}
     for run in sorted(complete, key=lambda run: (run.last.position, *_roles_in_order(run.bound))):
         key = partition_key(attributes, run.first)

@@ -1,105 +1,163 @@
-"""EQL: NEXT's core operators on the complete-history time model (NEXT §3.2-3.4, ruling 9)."""
+"""EQL: NEXT's core operators on the complete-history time model (NEXT §3.2-3.4, ruling 9), and the operator at which
+each predicate of WHERE is tested (§3.5)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cmp_to_key
 
-from cepheid.core_language import core_form
 from cepheid.events import Event
-from cepheid.expr import Expr
-from cepheid.pattern import Disj, EventClass, Filtered, Iteration, Next, Pattern, Timer, Unless, roles
+from cepheid.expr import Expr, Filter, variables
+from cepheid.pattern import Disj, EventClass, Iteration, Next, Pattern, Timer, Unless, roles, subpatterns
 from cepheid.semantics.common import Bindings, Context, Found, found
 
 
 def matches(context: Context) -> Iterator[Found]:
     every_variable = {var: None for var, role in context.roles.items() if not role.negated}
-    for event in detected(core_form(context.query.pattern, context.predicates), context):
+    operators = Operators(context, placed(context.query.pattern, context.predicates))
+    for event in operators.detected(context.query.pattern):
         yield replace(event, bindings={**every_variable, **event.bindings})
 
 
-def detected(pattern: Pattern, context: Context) -> list[Found]:
-    """The stream of composite events that an operator puts out."""
-    match pattern:
-        case EventClass():
-            return [found({pattern.var: event}) for event in context.of_class[pattern]]
-        case Filtered():
-            return [e for e in detected(pattern.item, context) if _holds(pattern.keep, {}, e.bindings, context)]
-        case Disj():
-            return [event for item in pattern.items for event in detected(item, context)]
-        case Timer():
-            return [_after(event, context.clock.ticks(pattern.delay)) for event in detected(pattern.item, context)]
-        case Unless():
-            return _unless(pattern, detected(pattern.item, context), context)
+# --- predicates (§3.4, §3.5) ------------------------------------------------------------------------------------------
+
+Placed = Mapping[tuple[int, str], Sequence[Expr]]
+"""id(operator), part -> predicates. Parts: `filter` (E_θ), `skip` (φ), `keep` (θ of next and iteration), `when` (λ)."""
+
+
+def placed(pattern: Pattern, predicates: Iterable[Expr]) -> Placed:
+    result: dict[tuple[int, str], list[Expr]] = {}
+    for predicate in predicates:
+        operator, part = _tested_by(predicate, _path(pattern, variables(predicate)))
+        result.setdefault((id(operator), part), []).append(predicate)
+    return result
+
+
+def _path(pattern: Pattern, names: frozenset[str]) -> list[Pattern]:
+    """The operators from the outermost one to the smallest that binds all the names. No names: down to the first
+    operator with several operands."""
+    parts = subpatterns(pattern)
+    homes = [part for part in parts if names <= roles(part).keys() and (names or len(parts) == 1)]
+    return [pattern, *(_path(homes[0], names) if homes else [])]
+
+
+def _tested_by(predicate: Expr, path: Sequence[Pattern]) -> tuple[Pattern, str]:
+    """The operator that tests a predicate, and as which part of it."""
+    part = "skip" if isinstance(predicate, Filter) else "keep"
+    *around, home = path
+    match home:
+        case Next(right=Unless() as exception) if variables(predicate) & roles(exception.cancel).keys():
+            return exception, "when"
         case Next():
-            return _next(pattern, context)
-        case Iteration():
-            return _iterations(pattern, context)
-        case _:
-            raise AssertionError(f"not a core operator: {type(pattern).__name__}")
+            return home, part
+        case Unless():
+            return home, "when"
+    # It is about one operand: a condition for the operator that waits for it, a filter where none does.
+    for operator in reversed(around):
+        match operator:
+            case Unless() if home is operator.item:
+                home = operator
+            case Iteration():
+                return operator, part
+            case Next() if home is operator.right:
+                return operator, part
+            case _:
+                break
+    return home, "filter"
 
 
-def _next(pattern: Next, context: Context) -> list[Found]:
-    r"""`E1; E2_{φ,θ}`: for each E1 its immediate successor among the E2 that satisfy φ, if that satisfies θ. Where E2
-    is an exception `E2 \ E3`, an E3 that occurs while E2 is awaited gives the instance up."""
-    right = pattern.right.item if isinstance(pattern.right, Unless) else pattern.right
-    cancelling = detected(pattern.right.cancel, context) if isinstance(pattern.right, Unless) else []
-    results = []
-    seconds = detected(right, context)
-    for first in detected(pattern.left, context):
-        for second in successors(
-            first, [s for s in seconds if _holds(pattern.skip, first.bindings, s.bindings, context)]
-        ):
-            if not _holds(pattern.keep, first.bindings, second.bindings, context):
-                continue
-            composite = _concatenated(first, second)
-            given_up = isinstance(pattern.right, Unless) and any(
-                first.end < other.end < second.end
-                and _holds(pattern.right.when, composite.bindings, other.bindings, context)
+# --- operators --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    context: Context
+    placed: Placed
+
+    def detected(self, pattern: Pattern) -> list[Found]:
+        """The stream of composite events that an operator puts out."""
+        return [e for e in self._unfiltered(pattern) if self._holds(pattern, "filter", {}, e.bindings)]
+
+    def _unfiltered(self, pattern: Pattern) -> list[Found]:
+        match pattern:
+            case EventClass():
+                return [found({pattern.var: event}) for event in self.context.of_class[pattern]]
+            case Disj():
+                return [event for item in pattern.items for event in self.detected(item)]
+            case Timer():
+                delay = self.context.clock.ticks(pattern.delay)
+                return [_after(event, delay) for event in self.detected(pattern.item)]
+            case Unless():
+                return self._unless(pattern)
+            case Next():
+                return self._next(pattern)
+            case Iteration():
+                return self._iterations(pattern)
+            case _:
+                raise AssertionError(f"not a core operator: {type(pattern).__name__}")
+
+    def _next(self, pattern: Next) -> list[Found]:
+        r"""`E1; E2_{φ,θ}`: for each E1 its immediate successor among the E2 that satisfy φ, if that satisfies θ. Where
+        E2 is an exception `E2 \ E3`, an E3 that occurs while E2 is awaited gives the instance up."""
+        exception = pattern.right if isinstance(pattern.right, Unless) else None
+        seconds = self.detected(exception.item if exception else pattern.right)
+        cancelling = self.detected(exception.cancel) if exception else []
+        results = []
+        for first in self.detected(pattern.left):
+            candidates = [s for s in seconds if self._holds(pattern, "skip", first.bindings, s.bindings)]
+            for second in successors(first, candidates):
+                composite = _concatenated(first, second)
+                if self._holds(pattern, "keep", first.bindings, second.bindings) and not any(
+                    first.end < other.end < second.end
+                    and self._holds(pattern.right, "when", composite.bindings, other.bindings)
+                    for other in cancelling
+                ):
+                    results.append(composite)
+        return results
+
+    def _iterations(self, pattern: Iteration) -> list[Found]:
+        """`E+_{φ,θ}`: from every E that satisfies both, the chains of successors. Each prefix is detected."""
+        names = [var for var, role in roles(pattern.item).items() if not role.negated]
+        items = self.detected(pattern.item)
+        results: list[Found] = []
+        nothing: Bindings = {var: () for var in names}
+        chains = [
+            _appended(replace(item, bindings=nothing, times=()), item, names)
+            for item in items
+            if all(self._holds(pattern, part, nothing, item.bindings) for part in ("skip", "keep"))
+        ]
+        while chains:
+            results.extend(chains)
+            longer: list[Found] = []
+            for chain in chains:
+                wanted = [i for i in items if self._holds(pattern, "skip", chain.bindings, i.bindings)]
+                longer.extend(
+                    _appended(chain, item, names)
+                    for item in successors(chain, wanted)
+                    if self._holds(pattern, "keep", chain.bindings, item.bindings)
+                )
+            chains = longer
+        return results
+
+    def _unless(self, pattern: Unless) -> list[Found]:
+        r"""`E1 \ E2_λ`: E1, unless an E2 that satisfies λ occurs while E1 is being detected."""
+        cancelling = self.detected(pattern.cancel)
+        return [
+            item
+            for item in self.detected(pattern.item)
+            if not any(
+                item.start < other.end < item.end and self._holds(pattern, "when", item.bindings, other.bindings)
                 for other in cancelling
             )
-            if not given_up:
-                results.append(composite)
-    return results
+        ]
 
-
-def _iterations(pattern: Iteration, context: Context) -> list[Found]:
-    """`E+_{φ,θ}`: from every E that satisfies both, the chains of successors; each prefix of a chain is detected."""
-    names = [var for var, role in roles(pattern.item).items() if not role.negated]
-    items = detected(pattern.item, context)
-    results: list[Found] = []
-    nothing: Bindings = {var: () for var in names}
-    chains = [
-        _appended(replace(item, bindings=nothing, times=()), item, names)
-        for item in items
-        if _holds((*pattern.skip, *pattern.keep), nothing, item.bindings, context)
-    ]
-    while chains:
-        results.extend(chains)
-        longer: list[Found] = []
-        for chain in chains:
-            wanted = [i for i in items if _holds(pattern.skip, chain.bindings, i.bindings, context)]
-            longer.extend(
-                _appended(chain, item, names)
-                for item in successors(chain, wanted)
-                if _holds(pattern.keep, chain.bindings, item.bindings, context)
-            )
-        chains = longer
-    return results
-
-
-def _unless(pattern: Unless, items: Sequence[Found], context: Context) -> list[Found]:
-    r"""`E1 \ E2_λ`: E1, unless an E2 that satisfies λ occurs while E1 is being detected."""
-    cancelling = detected(pattern.cancel, context)
-    return [
-        item
-        for item in items
-        if not any(
-            item.start < other.end < item.end and _holds(pattern.when, item.bindings, other.bindings, context)
-            for other in cancelling
-        )
-    ]
+    def _holds(self, operator: Pattern, part: str, before: Bindings, occurring: Bindings) -> bool:
+        """Whether predicates hold for the events detected so far and those now occurring. PREV and ALL read only the
+        former."""
+        trying = {var: binding for var, binding in occurring.items() if isinstance(binding, Event)}
+        bound = {**{var: b for var, b in occurring.items() if var not in trying}, **before}
+        return self.context.holds(self.placed.get((id(operator), part), ()), bound, trying)
 
 
 # --- the temporal model (§3.2) ----------------------------------------------------------------------------------------
@@ -144,10 +202,3 @@ def _after(event: Found, delay: int | float) -> Found:
 def _as_tuple(bindings: Bindings, var: str) -> tuple[Event, ...]:
     binding = bindings.get(var)
     return () if binding is None else binding if isinstance(binding, tuple) else (binding,)
-
-
-def _holds(predicates: Sequence[Expr], before: Bindings, occurring: Bindings, context: Context) -> bool:
-    """A predicate on the events detected so far and those now occurring: PREV and ALL look only at the former."""
-    trying = {var: binding for var, binding in occurring.items() if isinstance(binding, Event)}
-    bound = {**{var: b for var, b in occurring.items() if var not in trying}, **before}
-    return context.holds(predicates, bound, trying)

@@ -27,10 +27,10 @@ from cepheid.io.inputs import Columns
 from cepheid.io.rows import TIME
 from cepheid.io.source import columns_read, readable_schema
 from cepheid.lang import to_text
+from cepheid.logic import normal_form
 from cepheid.optimize.distribution import Keyed, distribution, may_drop
 from cepheid.pattern import Conj, Kleene, Language, Neg, Pattern, Query, Seq, Timer, negatives, walk
 from cepheid.physical import REFERENCE, Plan
-from cepheid.semantics.combinations import normal_form
 from cepheid.streaming.reader import Reader
 from cepheid.streaming.time import EventTime
 

@@ -13,8 +13,8 @@ from cepheid import expr as ex
 from cepheid.codegen.scalar import Constants, Term, condition
 from cepheid.expr import At, Attr, Compare, Expr, Same
 from cepheid.kernels.any_runs.state_vector import Edge, Layout, Moves, Negation, Scope, Slot
+from cepheid.logic import last_instantiated
 from cepheid.physical import Plan
-from cepheid.semantics.runs import last_instantiated
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,119 @@
+"""What follows from a query without data: normal forms of patterns, equivalence tests spelt out, the variables that
+every match binds, and the edge of an automaton on which a conjunct is tested.
+
+The optimizer and the evaluators share these. The oracle (`semantics`) does not use them: it tests the definitions
+themselves, so that a mistake here shows as a difference from it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+from cepheid import expr as ex
+from cepheid.events import Event
+from cepheid.expr import Aggregate, At, Attr, Compare, Expr, Over, Same
+from cepheid.pattern import Conj, Disj, EventClass, Kleene, Language, Neg, Pattern, Query, Seq, roles
+
+
+def accepts(event_class: EventClass, event: Event) -> bool:
+    """A class without types is the whole input stream; what other queries derive from it is not."""
+    return event.type in event_class.types if event_class.types else not event.parts
+
+
+def normal_form(pattern: Pattern) -> Pattern:
+    """The pattern with nested operators of one kind flattened, and `!B & !C` written `!(B | C)` (ZStream §5.2.1)."""
+    match pattern:
+        case Seq() | Conj() | Disj():
+            items: list[Pattern] = []
+            for item in map(normal_form, pattern.items):
+                items.extend(item.items if type(item) is type(pattern) else [item])
+            if isinstance(pattern, Conj) and all(isinstance(item, Neg) for item in items):
+                return Neg(Disj(tuple(item.item for item in items if isinstance(item, Neg))))
+            return items[0] if len(items) == 1 else type(pattern)(tuple(items))
+        case _:
+            return pattern
+
+
+def expanded(query: Query) -> tuple[Expr, ...]:
+    """The conjuncts with every equivalence test spelt out: every pair of positive components equal, and the negative
+    ones with the positive ones (ruling 5)."""
+    result: list[Expr] = []
+    for predicate in query.where:
+        result.extend(_expand_same(predicate, query) if isinstance(predicate, Same) else [predicate])
+    return tuple(result)
+
+
+def always_bound(pattern: Pattern) -> list[str]:
+    """The positive variables that every match binds to an event."""
+    match pattern:
+        case EventClass():
+            return [pattern.var]
+        case Kleene():
+            return [pattern.item.var] if pattern.low > 0 else []
+        case Seq() | Conj():
+            return [var for item in pattern.items for var in always_bound(item)]
+        case _:
+            return []
+
+
+def _expand_same(test: Same, query: Query) -> list[Expr]:
+    found_roles = roles(query.pattern)
+    in_order = list(found_roles)
+
+    def read(var: str, at: At) -> Attr:
+        return Attr(var, test.name, at, span=test.span)
+
+    def one(var: str) -> Attr:
+        """The component's event, or the first of its events."""
+        return read(var, At.FIRST if found_roles[var].binds_many else At.EVENT)
+
+    def each(var: str) -> list[Attr]:
+        """Every event of the component, as its language speaks of them."""
+        if not found_roles[var].binds_many:
+            return [read(var, At.EVENT)]
+        if query.language is Language.SASE_PLUS:
+            return [read(var, At.FIRST), read(var, At.CURRENT)]
+        return [read(var, At.EVENT)]
+
+    if test.value is not None:
+        return [Compare("=", attr, test.value, span=test.span) for var in in_order for attr in each(var)]
+    positive = [var for var in in_order if not found_roles[var].negated]
+    # An event needs no partner to be in a partition, but with a null key it is in none (ruling 4).
+    may_be_alone = len(always_bound(query.pattern)) < 2
+    pairs: list[tuple[Attr, Attr]] = [(one(var), one(var)) for var in positive] if may_be_alone else []
+    for earlier, later in itertools.combinations(positive, 2):
+        if query.language is Language.SASE_PLUS or not found_roles[earlier].binds_many:
+            pairs.extend((attr, one(earlier)) for attr in each(later))
+        elif not found_roles[later].binds_many:
+            pairs.extend((attr, one(later)) for attr in each(earlier))
+        else:
+            pairs.append((one(earlier), one(later)))
+    for var in positive:
+        if found_roles[var].binds_many:
+            at = At.CURRENT if query.language is Language.SASE_PLUS else At.EVENT
+            anchor = At.FIRST if query.language is Language.SASE_PLUS else At.LAST
+            pairs.append((read(var, at), read(var, anchor)))
+    pairs.extend(
+        (read(var, At.EVENT), one(other)) for var in in_order if found_roles[var].negated for other in positive
+    )
+    return [Compare("=", left, right, span=test.span) for left, right in dict.fromkeys(pairs)]
+
+
+def last_instantiated(predicate: Expr, order: Mapping[str, int]) -> tuple[int, str]:
+    """The component and the edge where a conjunct can be tested. One that speaks of `a[i]` and of the whole group can
+    only be tested at the take, over the group so far: once it proceeds, there is no current event any more."""
+    instantiated = [(order[n.var], _edge(n)) for n in ex.walk(predicate) if isinstance(n, Attr | Aggregate)]
+    last = max((index for index, _ in instantiated), default=0)
+    edges = {edge for index, edge in instantiated if index == last}
+    return last, next((edge for edge in ("take", "proceed") if edge in edges), "begin")
+
+
+def _edge(identifier: Attr | Aggregate) -> str:
+    match identifier:
+        case Attr(at=At.EVENT | At.FIRST):
+            return "begin"
+        case Attr(at=At.CURRENT | At.PREVIOUS) | Aggregate(over=Over.BEFORE):
+            return "take"
+        case _:
+            return "proceed"
