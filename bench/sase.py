@@ -179,7 +179,7 @@ def window_push_down(quick: bool) -> Report:
         tuple(samples),
         "pushing windows down to both scan and construction is effective (5.3, other experiments; no figure).",
         baseline="window last",
-        columns=(counted("peak_retained", "peak of events kept", per=load.events),),
+        columns=(counted("peak_retained", "peak of retained events", per=load.events),),
         log_x=True,
     )
 

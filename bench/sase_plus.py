@@ -96,7 +96,7 @@ def figure_8a(quick: bool) -> Report:
         tuple(samples),
         "match length 250, 250, 4.5, 140, 250, 250; runs per time step 2, 2, 0.01, 2, 2, 2; p2s2 and p2s3 differ by an "
         "order of magnitude.",
-        columns=(Column("match length", _match_length), _per_event("visited", "runs looked at/event")),
+        columns=(Column("match length", _match_length), _per_event("visited", "runs visited/event")),
     )
 
 
@@ -150,7 +150,7 @@ def figure_8d(quick: bool) -> Report:
         tuple(samples),
         "basic is 200 to 300 times as fast as backtrack, except for p2s2, where it is 1.3 times as fast.",
         baseline="backtrack",
-        columns=(_per_event("visited", "runs looked at/event"),),
+        columns=(_per_event("visited", "runs visited/event"),),
     )
 
 
@@ -168,7 +168,7 @@ def figure_8e(quick: bool) -> Report:
         tuple(samples),
         "both are fast for p3; for p3*s3 basic is an order of magnitude faster than backtrack.",
         baseline="backtrack",
-        columns=(_per_event("visited", "runs looked at/event"),),
+        columns=(_per_event("visited", "runs visited/event"),),
     )
 
 
@@ -189,7 +189,7 @@ def figure_8f(quick: bool) -> Report:
         tuple(samples),
         "merging is 1.5 times as fast for p1s3, 1.4 for p2s3, 1.5 for p3s3; all run at over 10,000 events/s.",
         baseline="basic",
-        columns=(Column("runs merged, %", _share_merged), _per_event("visited", "runs looked at/event")),
+        columns=(Column("runs merged, %", _share_merged), _per_event("visited", "runs visited/event")),
     )
 
 
@@ -214,7 +214,7 @@ def figure_8g(quick: bool) -> Report:
         columns=(
             Column("x basic", lambda s: f"{gains[s.variant, s.point]:.3g}"),
             Column("runs merged, %", _share_merged),
-            _per_event("visited", "runs looked at/event"),
+            _per_event("visited", "runs visited/event"),
         ),
         value=lambda sample: gains[sample.variant, sample.point],
         value_title="throughput of merging / throughput of basic",

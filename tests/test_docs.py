@@ -1,5 +1,4 @@
-"""The documentation is true: every query on its pages parses, every link between pages leads somewhere, and the page on
-Spark runs."""
+"""Tests of the documentation: queries parse, links resolve, and the code of the Spark page prints the text shown."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ LANGUAGES = ("sase", "sase+", "zstream", "eql", "ced")
 
 
 def blocks(text: str) -> Iterator[tuple[str, str]]:
-    """The fenced blocks of a page: what they are, and what they hold."""
+    """The fenced blocks of a page, as pairs of language and content."""
     for match in re.finditer(r"^```([^\n]*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         yield match[1].strip(), match[2]
 
@@ -48,22 +47,22 @@ def test_every_language_has_examples() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_resolve(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
 @pytest.mark.spark
-def test_the_page_on_spark_prints_what_it_says(spark: SparkSession) -> None:
+def test_the_code_on_the_spark_page_prints_its_output(spark: SparkSession) -> None:
     text = (ROOT / "docs" / "how-to" / "spark.md").read_text()
     names: dict[str, Any] = {}
-    told = io.StringIO()
-    said = ""
+    printed = io.StringIO()
+    expected = ""
     for kind, body in blocks(text):
         if kind == "python":
-            with contextlib.redirect_stdout(told):
+            with contextlib.redirect_stdout(printed):
                 exec(compile(body, "spark.md", "exec"), names)
         elif kind == "text":
-            said += body
-    assert [line.rstrip() for line in told.getvalue().splitlines() if line.strip()] == said.splitlines()
+            expected += body
+    assert [line.rstrip() for line in printed.getvalue().splitlines() if line.strip()] == expected.splitlines()
