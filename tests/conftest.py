@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from reach import pytest_pyfunc_call  # noqa: F401
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

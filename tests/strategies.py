@@ -409,8 +409,8 @@ def _zstream_text(draw: Draw) -> str:
     return "\n".join(lines)
 
 
-def _is_valid(text: str) -> bool:
-    """Operators can meet in ways that mean nothing (closures side by side, only negations): those are not drawn."""
+def is_valid(text: str) -> bool:
+    """False where parts meet in ways that mean nothing (closures side by side, only negations): those are not drawn."""
     try:
         parse(text)
     except PatternProblem:
@@ -419,7 +419,7 @@ def _is_valid(text: str) -> bool:
 
 
 def zstream_queries() -> st.SearchStrategy[str]:
-    return _zstream_text().filter(_is_valid)
+    return _zstream_text().filter(is_valid)
 
 
 # --- EQL --------------------------------------------------------------------------------------------------------------

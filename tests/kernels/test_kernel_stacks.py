@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from kernel_harness import bound, by_kernel, by_oracle, encoder_of, kernel_of, stream_of
+from strategies import is_valid
 
 from cepheid.errors import CepheidError
 
+NEGATION = re.compile("!(?!=)")
 OPTIONS: list[dict[str, str | bool]] = [
     {},
     {"equalities": "none"},
@@ -103,16 +106,16 @@ def predicates(draw: st.DrawFn, names: tuple[str, ...]) -> str:
 
 
 @settings(max_examples=300, deadline=None)
-@given(streams(), queries(), st.sampled_from(OPTIONS), st.data())
-def test_agrees_with_the_oracle(
-    rows: list[dict[str, Any]], text: str, options: dict[str, str | bool], data: st.DataObject
-) -> None:
+@given(streams(), queries().filter(is_valid), st.data())
+def test_agrees_with_the_oracle(rows: list[dict[str, Any]], text: str, data: st.DataObject) -> None:
+    able = [options for options in OPTIONS if not NEGATION.search(text) or options.get("algorithm") != "basic"]
+    options = data.draw(st.sampled_from(able))
     stream = stream_of(rows) if rows else stream_of([{"type": "A", "ts": 0, "id": 1, "v": 1, "name": "p"}])
     try:
         query = bound(text, stream)
         kernel = kernel_of(query, stream, evaluator="stacks", options=options)
     except CepheidError:
-        return
+        reject()
     cuts = data.draw(st.lists(st.integers(0, len(stream.events)), max_size=3))
     found, _ = by_kernel(kernel, stream, cuts)
     assert found == by_oracle(query, stream)
