@@ -7,6 +7,7 @@ from cepheid.version import __version__
 if TYPE_CHECKING:
     from cepheid.api import explain as explain
     from cepheid.api import match as match
+    from cepheid.api import read_output as read_output
     from cepheid.api import statistics as statistics
     from cepheid.errors import CepheidError as CepheidError
     from cepheid.lang import parse as parse
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from cepheid.spark.csv import CsvFiles as CsvFiles
     from cepheid.spark.session import session as session
     from cepheid.spark.stream_api import stream as stream
-    from cepheid.spark.stream_output import read_output as read_output
     from cepheid.streaming.verify import Verification as Verification
     from cepheid.streaming.verify import verify as verify
 
@@ -50,7 +50,7 @@ _HOMES = {
     "CsvFiles": "cepheid.spark.csv",
     "session": "cepheid.spark.session",
     "stream": "cepheid.spark.stream_api",
-    "read_output": "cepheid.spark.stream_output",
+    "read_output": "cepheid.api",
     "verify": "cepheid.streaming.verify",
     "Verification": "cepheid.streaming.verify",
     "Adaptive": "cepheid.optimize.adapt",

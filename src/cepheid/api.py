@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pyarrow as pa
+
 from cepheid.engine.adaptation import unheard
 from cepheid.engine.local import Run, prepare_for
 from cepheid.engine.prepare import Prepared, Wishes, code_of
@@ -18,6 +20,8 @@ from cepheid.lang import parse
 from cepheid.optimize.adapt import Policy, Switch, policy_of
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import EventClass, Query, walk
+from cepheid.streaming.sinks import read_rows
+from cepheid.streaming.storage import Directory, local_directory
 
 OUTPUTS = ("events", "positions")
 LEVELS = ("query", "plan", "code", "analyze")
@@ -206,3 +210,18 @@ def is_spark(events: Any) -> bool:
     if isinstance(events, Mapping):
         return bool(events) and all(is_spark(item) for item in events.values())
     return type(events).__module__.startswith(("pyspark.sql.", "cepheid.spark."))
+
+
+def read_output(path: str, session: Any = None) -> pa.Table:
+    """All rows that a stream has written to a directory, the batches in order. A directory that only Spark can reach
+    needs a `session`."""
+    if session is None:
+        directory: Directory = local_directory(path)
+    else:
+        from cepheid.spark.hadoop import open_directory
+
+        directory = open_directory(path, session)
+    rows = read_rows(directory)
+    if rows is None:
+        raise InputProblem(f"the directory `{shown(path, 200)}` has no output of a stream yet")
+    return rows

@@ -35,7 +35,8 @@ from stream_harness import (
 )
 
 import cepheid
-from cepheid.spark.stream_output import file_sink
+from cepheid.streaming.sinks import FileSink
+from cepheid.streaming.storage import LocalDirectory
 
 pytestmark = pytest.mark.spark
 
@@ -91,14 +92,14 @@ def test_what_is_lost_or_twice_is_noticed(tmp_path: Path) -> None:
     }
     perfect |= {places.late: pa.Table.from_pylist(late), places.rejects: pa.Table.from_pylist(rejects)}
     for directory, rows in perfect.items():
-        file_sink(str(directory), "parquet").write("batch-0", rows)
+        FileSink(LocalDirectory(directory)).write("batch-0", rows)
     require_exactly_once(places, feeder)
     for directory, rows in perfect.items():
         for wrong in (rows.slice(1), pa.concat_tables([rows, rows.slice(0, 1)])):
-            file_sink(str(directory), "parquet").write("batch-0", wrong)
+            FileSink(LocalDirectory(directory)).write("batch-0", wrong)
             with pytest.raises(AssertionError):
                 require_exactly_once(places, feeder)
-        file_sink(str(directory), "parquet").write("batch-0", rows)
+        FileSink(LocalDirectory(directory)).write("batch-0", rows)
 
 
 def killed_and_restarted(base: Path, seed: int, kills: int, moments: list[str], ending: str) -> list[str]:

@@ -40,12 +40,12 @@ from cepheid.app.cli import app
 from cepheid.app.stream_view import metrics_table
 from cepheid.errors import InputProblem
 from cepheid.events import TIMESTAMP_CLOCK
-from cepheid.spark.inspect import read_state
-from cepheid.spark.metrics import Metrics
-from cepheid.spark.places import HadoopPlace
+from cepheid.spark.bucket_groups import group_numbers, spark_hashes
+from cepheid.spark.hadoop import HadoopDirectory
+from cepheid.spark.state import read_state
 from cepheid.spark.stream import OBSERVED, WATERMARK_DELAY, RunningStream
-from cepheid.spark.stream_output import batch_name
-from cepheid.streaming.spread import group_numbers, spark_hashes
+from cepheid.streaming.metrics import Metrics
+from cepheid.streaming.sinks import batch_name
 
 pytestmark = pytest.mark.spark
 
@@ -82,7 +82,7 @@ def test_two_queries_in_one_pass_with_restarts_give_the_batch_result(spark: Spar
         more = [{**late, "ts": None}] if part == 0 else [late, {**late, "type": "D"}] if part == 2 else []
         write(places.source, f"part-{part}.parquet", [*arriving[part * 300 : (part + 1) * 300], *more])
         running = run(queries, source, places, on_match={"closure": lambda row, name: heard.append((row, name))})
-    assert running.tally.late == 2 and running.tally.events == 302
+    assert running.totals.late == 2 and running.totals.events == 302
     assert running.metrics().watermark == rows[-1]["ts"] - DISORDER
     assert running.metrics().state_bytes > 0
     before = places.matches("negation")
@@ -115,7 +115,7 @@ def test_a_spark_writer_gets_each_batch_under_its_number(spark: SparkSession, pl
     running.wait()
     written = Counter(json.dumps(row, sort_keys=True) for found in tables.values() for row in found)
     assert written and not written - expected(CLOSURE, rows)
-    assert running.tally.matches["query"] == sum(written.values())
+    assert running.totals.matches["query"] == sum(written.values())
 
 
 def run_the_last_events_again(places: Places) -> int:
@@ -175,8 +175,8 @@ def test_sparks_own_listeners_hear_what_a_batch_did(spark: SparkSession, places:
     write_parts(places.source, [*rows, {**rows[0], "ts": None}], 2)
     running = run(CLOSURE, frame(spark, places.source), places)
     observed = [told.observedMetrics[OBSERVED].asDict() for told in running.query.recentProgress]
-    assert sum(row["events"] for row in observed) == 300 == running.tally.events
-    assert sum(row["matches"] for row in observed) == running.tally.matches["query"] > 0
+    assert sum(row["events"] for row in observed) == 300 == running.totals.events
+    assert sum(row["matches"] for row in observed) == running.totals.matches["query"] > 0
     assert sum(row["rejects"] for row in observed) == 1 and max(row["state_bytes_touched"] for row in observed) > 0
 
 
@@ -248,7 +248,7 @@ def test_several_streams_of_different_types(spark: SparkSession, places: Places)
 
 
 def test_files_in_any_file_system_that_spark_knows(spark: SparkSession, tmp_path: Path) -> None:
-    place = HadoopPlace(spark, f"file://{tmp_path}/some").inside("where")
+    place = HadoopDirectory(spark, f"file://{tmp_path}/some").inside("where")
     assert place.names() == [] and place.read("a.txt") is None
     place.write("a.txt", b"one")
     place.write("a.txt", bytes(range(256)))

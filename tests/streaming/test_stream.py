@@ -20,6 +20,7 @@ from golden_cases import Case, all_cases
 from simulation_harness import QUERIES, SCHEMA, TYPES, batch, cut, event, multiset, random_rows
 
 import cepheid
+from cepheid.api import read_output
 from cepheid.engine.job import QueryText, Settings, execute
 from cepheid.engine.prepare import Wishes
 from cepheid.errors import CepheidError, InputProblem, NotAvailable
@@ -29,19 +30,19 @@ from cepheid.io.matches import write_json_lines
 from cepheid.io.source import attribute_types
 from cepheid.lang import parse
 from cepheid.runtime.kernel import END_OF_TIME
-from cepheid.spark.checkpoint import Checkpoint
-from cepheid.spark.places import LocalPlace
+from cepheid.spark.bucket_groups import group_numbers, spark_hashes
 from cepheid.spark.spool import Spool, path_on
 from cepheid.spark.stream import buckets_of
 from cepheid.spark.stream_input import DirectoryInput
-from cepheid.spark.stream_output import FileSink, as_json_lines, read_output
 from cepheid.streaming import state as stream_state
 from cepheid.streaming.bucket import Bucket, Workshop
+from cepheid.streaming.checkpoint import Checkpoint
 from cepheid.streaming.pack import bucket_numbers, packets
 from cepheid.streaming.plan import STATE_FORMAT, Shape, StreamPlan, plan_stream
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulated, Simulation
-from cepheid.streaming.spread import group_numbers, spark_hashes
+from cepheid.streaming.sinks import FileSink, as_json_lines
+from cepheid.streaming.storage import LocalDirectory
 from cepheid.streaming.time import EventTime, parse_duration
 
 
@@ -345,7 +346,7 @@ def test_a_state_of_another_format_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def checkpoint(directory: Path) -> Checkpoint:
-    return Checkpoint(LocalPlace(directory), str(directory))
+    return Checkpoint(LocalDirectory(directory), str(directory))
 
 
 def test_a_checkpoint_tells_what_changed(tmp_path: Path) -> None:
@@ -424,7 +425,7 @@ NUMBERS = (22362, 14516, 848, 16776)
 
 
 def test_a_batch_that_is_written_again_replaces_itself(tmp_path: Path) -> None:
-    sink = FileSink(LocalPlace(tmp_path / "out"))
+    sink = FileSink(LocalDirectory(tmp_path / "out"))
     sink.write("batch-1", pa.table({"a": [1]}))
     sink.write("batch-1", pa.table({"a": [1]}))
     sink.write("batch-2", pa.table({"a": [2]}))
@@ -439,7 +440,7 @@ def test_a_batch_that_is_written_again_replaces_itself(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_written_is_an_error_that_says_so(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file")
     with pytest.raises(InputProblem, match="cannot write"):
-        FileSink(LocalPlace(tmp_path / "out")).write("batch-1", pa.table({"a": [1]}))
+        FileSink(LocalDirectory(tmp_path / "out")).write("batch-1", pa.table({"a": [1]}))
 
 
 def test_files_are_handed_over_in_the_order_of_their_writing_then_of_their_names(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def stream_command(
     from cepheid.app.stream_view import View
     from cepheid.spark.directory import Directories, DirectoryStream
     from cepheid.spark.spool import Watch
+    from cepheid.spark.stream import Trigger
 
     written = _queries(query_file, query, dialect)
     places = Directories(input, checkpoint, output, late_output, reject_output, format)
@@ -94,7 +95,7 @@ def stream_command(
     for note in prepared.plan.notes():
         report.say(console, note)
     with View(console, prepared.plan.time.clock) as view:
-        running = prepared.start(available_now=available_now, interval=interval, tell=view.tell)
+        running = prepared.start(Trigger(available_now, interval), view.on_progress)
         if available_now:
             _wait(running, lambda: None)
         else:
@@ -137,22 +138,22 @@ def _wait(running: RunningStream, require: Callable[[], None]) -> None:
 
 
 def _summary(running: RunningStream, to_the_end: bool, places: Any) -> list[str]:
-    tally = running.tally
+    totals = running.totals
     lines = [
-        f"{name}: {report.count(number, 'match', 'matches')} in {places.matches(name, len(tally.matches))}"
-        for name, number in tally.matches.items()
+        f"{name}: {report.count(number, 'match', 'matches')} in {places.matches(name, len(totals.matches))}"
+        for name, number in totals.matches.items()
     ]
     if to_the_end:
         lines += [
             f"{name}: {report.count(number, 'match', 'matches')} more if no event comes any more"
             for name, number in running.end_time().items()
         ]
-    lines.append(f"{report.count(tally.batches, 'batch', 'batches')}, {report.count(tally.late, 'late event')}")
-    lines += [f"{name}: the plan of a bucket changed {switch}" for name, switch in tally.switches]
-    if tally.late:
+    lines.append(f"{report.count(totals.batches, 'batch', 'batches')}, {report.count(totals.late, 'late event')}")
+    lines += [f"{name}: the plan of a bucket changed {switch}" for name, switch in totals.switches]
+    if totals.late:
         lines.append(f"late events are in {places.late}")
-    if tally.rejects:
-        lines.append(f"{report.count(tally.rejects, 'row')} rejected; see {places.rejects}")
+    if totals.rejects:
+        lines.append(f"{report.count(totals.rejects, 'row')} rejected; see {places.rejects}")
     return lines
 
 
@@ -163,8 +164,8 @@ def state_command(
 ) -> None:
     """What a stream keeps: its buckets and keys, how much of each, and its oldest event."""
     from cepheid.app.stream_view import state_lines
-    from cepheid.spark.inspect import read_state
     from cepheid.spark.session import session
+    from cepheid.spark.state import read_state
 
     for line in state_lines(read_state(checkpoint, session(master)), keys):
         typer.echo(line)

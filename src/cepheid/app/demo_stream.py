@@ -20,12 +20,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from cepheid import datasets
-from cepheid.api import match
+from cepheid.api import match, read_output
 from cepheid.app import report
 from cepheid.errors import CepheidError
 from cepheid.io.matches import dumps, make_directory
-from cepheid.spark.places import LocalPlace
-from cepheid.spark.stream_output import read_output
+from cepheid.streaming.storage import LocalDirectory
 
 FILES, EVENTS_A_FILE = 16, 2_000
 DISORDER = 300
@@ -73,10 +72,10 @@ class Stage:
 
     def batches(self) -> int:
         """How many are complete: Spark notes the number of each, and forgets old ones."""
-        return max((int(name) + 1 for name in LocalPlace(self.checkpoint / "commits").names()), default=0)
+        return max((int(name) + 1 for name in LocalDirectory(self.checkpoint / "commits").names()), default=0)
 
     def found(self) -> int:
-        return read_output(str(self.matches)).num_rows if LocalPlace(self.matches).names() else 0
+        return read_output(str(self.matches)).num_rows if LocalDirectory(self.matches).names() else 0
 
 
 def show_stream(directory: Path, query: str, console: Console) -> None:

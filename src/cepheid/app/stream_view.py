@@ -14,8 +14,8 @@ from cepheid.events import Clock
 from cepheid.io.times import timestamp_text
 
 if TYPE_CHECKING:
-    from cepheid.spark.inspect import BucketState, StreamState
-    from cepheid.spark.metrics import Metrics
+    from cepheid.streaming.inspection import BucketState, StreamState
+    from cepheid.streaming.metrics import Metrics
 
 
 class View:
@@ -37,8 +37,8 @@ class View:
             self.live.stop()
 
     @property
-    def tell(self) -> Callable[[Metrics], None] | None:
-        """What to call with metrics; None where nobody looks."""
+    def on_progress(self) -> Callable[[Metrics], None] | None:
+        """Shows metrics; None without a terminal."""
         return None if self.live is None else self._show
 
     def _show(self, metrics: Metrics) -> None:
@@ -81,13 +81,13 @@ def state_lines(state: StreamState, most_keys: int) -> Iterator[str]:
     for name, text in state.queries.items():
         yield f"{name}: {' '.join(text.split())}"
     buckets = state.buckets
-    events = sum(bucket.waiting + bucket.kept for bucket in buckets)
+    events = sum(bucket.waiting + bucket.retained for bucket in buckets)
     total = sum(bucket.bytes for bucket in buckets)
     yield f"{len(buckets)} buckets, {events} events, {size(total)}; oldest event {state.time(_oldest(buckets))}"
     yield f"{'bucket':>8}{'bytes':>12}{'waiting':>10}{'kept':>10}{'keys':>8}  oldest"
     for bucket in buckets:
         yield (
-            f"{bucket.bucket:>8}{bucket.bytes:>12}{bucket.waiting:>10}{bucket.kept:>10}{len(bucket.keys):>8}"
+            f"{bucket.bucket:>8}{bucket.bytes:>12}{bucket.waiting:>10}{bucket.retained:>10}{len(bucket.keys):>8}"
             f"  {state.time(bucket.oldest)}"
         )
     keys = sorted((key for bucket in buckets for key in bucket.keys), key=lambda key: (-key.events, str(key.key)))

@@ -13,15 +13,17 @@ from cepheid.io.inputs import Columns
 from cepheid.io.matches import make_directory
 from cepheid.optimize.adapt import policy_of
 from cepheid.pattern import Query
-from cepheid.spark.checkpoint import Checkpoint
-from cepheid.spark.metrics import Metrics
-from cepheid.spark.places import LocalPlace, place
+from cepheid.spark.hadoop import open_directory
 from cepheid.spark.session import session
 from cepheid.spark.spool import Spool
-from cepheid.spark.stream import Outputs, RunningStream, SparkStream, buckets_of, tasks_of
+from cepheid.spark.stream import RunningStream, SparkStream, Trigger, buckets_of, tasks_of
 from cepheid.spark.stream_input import DirectoryInput, require_directory, slip_frame
-from cepheid.spark.stream_output import FORMATS, file_sink
+from cepheid.streaming.checkpoint import Checkpoint
+from cepheid.streaming.delivery import Sinks
+from cepheid.streaming.metrics import Metrics
 from cepheid.streaming.plan import StreamPlan, plan_stream
+from cepheid.streaming.sinks import FORMATS, FileSink
+from cepheid.streaming.storage import LocalDirectory
 
 AUTO = "auto"
 
@@ -91,38 +93,34 @@ class DirectoryStream:
         if places.format not in (AUTO, *FORMATS):
             raise InputProblem(f"`{shown(places.format)}` is no format", expected=f"one of {listing((AUTO, *FORMATS))}")
         spark = session(master, _SETTINGS)
-        checkpoint = Checkpoint(place(places.checkpoint, spark), places.checkpoint)
+        checkpoint = Checkpoint(open_directory(places.checkpoint, spark), places.checkpoint)
         found = _input(queries, places, checkpoint, Columns(*columns), time_unit)
         wishes = Wishes(params, adaptive=policy_of(adaptive))
         buckets = buckets_of(checkpoint, tasks_of(spark, None))
         plan = plan_stream(queries, found.shape(), watermark, wishes=wishes, order=found.order, buckets=buckets)
         format = ("jsonl" if found.raw else "parquet") if places.format == AUTO else places.format
         count = len(queries)
-        outputs = Outputs(
-            {name: [file_sink(places.matches(name, count), format, spark)] for name in queries},
-            [file_sink(places.late, format, spark)],
-            [file_sink(places.rejects, "jsonl", spark)],
+        sinks = Sinks(
+            {name: [FileSink(open_directory(places.matches(name, count), spark), format)] for name in queries},
+            [FileSink(open_directory(places.late, spark), format)],
+            [FileSink(open_directory(places.rejects, spark), "jsonl")],
         )
         own = checkpoint.own
-        if not isinstance(own, LocalPlace):
+        if not isinstance(own, LocalDirectory):
             raise InputProblem("the checkpoint of a directory of files must be a directory as well")
-        slips = (own.directory / "slips").absolute()
+        slips = (own.path / "slips").absolute()
         spool = Spool(Path(places.input).absolute(), slips, found.format)
         make_directory(slips)
         frame = slip_frame(spark, slips, files_per_batch)
-        return cls(plan, SparkStream(plan, frame, checkpoint, places.checkpoint, outputs), found, spool)
+        return cls(plan, SparkStream(plan, frame, checkpoint, sinks), found, spool)
 
-    def start(
-        self, *, available_now: bool, interval: str | None, tell: Callable[[Metrics], None] | None = None
-    ) -> RunningStream:
-        trigger = {"availableNow": True} if available_now else {"processingTime": interval or "0 seconds"}
-
+    def start(self, trigger: Trigger, on_progress: Callable[[Metrics], None] | None = None) -> RunningStream:
         def hand_over() -> None:
             """Only the owner of the checkpoint may write slips."""
             self.spool.open()
             self.spool.take_in()
 
-        return self.stream.start(self.input.described(), trigger, tell, before=hand_over)
+        return self.stream.start(trigger, on_progress, self.input.described(), hand_over)
 
 
 def _input(

@@ -18,15 +18,16 @@ from cepheid.io.times import unit_of
 from cepheid.lang import parse
 from cepheid.optimize.adapt import Policy, policy_of
 from cepheid.pattern import EventClass, Query, walk
-from cepheid.spark.checkpoint import Checkpoint
 from cepheid.spark.events import SparkEvents, types_named
-from cepheid.spark.metrics import Metrics
-from cepheid.spark.places import place
-from cepheid.spark.stream import Outputs, RunningStream, SparkStream, Writer, buckets_of, tasks_of
-from cepheid.spark.stream_output import FORMATS, HookSink, Sink, file_sink
+from cepheid.spark.hadoop import open_directory
+from cepheid.spark.stream import RunningStream, SparkStream, Trigger, Writer, buckets_of, tasks_of
 from cepheid.spark.writers import BatchDirectories
+from cepheid.streaming.checkpoint import Checkpoint
+from cepheid.streaming.delivery import Sinks
+from cepheid.streaming.metrics import Metrics
 from cepheid.streaming.plan import Shape, plan_stream
 from cepheid.streaming.reader import RowReader
+from cepheid.streaming.sinks import FORMATS, FileSink, HookSink, Sink
 
 ONE = "query"
 """The name of the one query of a stream."""
@@ -81,27 +82,25 @@ def stream(
     shape = shape_of(found, unit, types)
     wishes = Wishes(params or {}, evaluator, options or {}, adaptive=policy_of(adaptive))
     session = found.frame.sparkSession
-    kept = Checkpoint(place(checkpoint, session), checkpoint)
-    spread = buckets or buckets_of(kept, tasks_of(session, partitions))
+    saved = Checkpoint(open_directory(checkpoint, session), checkpoint)
+    spread = buckets or buckets_of(saved, tasks_of(session, partitions))
     with _located(query):
         plan = plan_stream(queries, shape, watermark, wishes=wishes, order=order_by, buckets=spread)
     several = isinstance(query, Mapping)
     by_spark = format not in FORMATS
     own = "parquet" if by_spark else format
-    places = {name: _place(output, name if several else None) for name in queries}
+    paths = {name: _inside(output, name if several else None) for name in queries}
     writers = {name: [write] if (write := _of(writer, name)) is not None else [] for name in queries}
     if by_spark:
-        for name, path in places.items():
+        for name, path in paths.items():
             writers[name] += [] if path is None else [BatchDirectories.of(path, format, session)]
-    outputs = Outputs(
-        {name: _sinks(None if by_spark else places[name], own, _of(on_match, name), session) for name in queries},
+    sinks = Sinks(
+        {name: _sinks(None if by_spark else paths[name], own, _of(on_match, name), session) for name in queries},
         _sinks(late_output, own, on_late, session),
         _sinks(reject_output, own, None, session),
-        writers,
     )
-    planned = SparkStream(plan, found.frame, kept, checkpoint, outputs, partitions)
-    trigger: dict[str, Any] = {"availableNow": True} if available_now else {"processingTime": interval or "0 seconds"}
-    return planned.start({}, trigger, on_progress)
+    planned = SparkStream(plan, found.frame, saved, sinks, writers, partitions)
+    return planned.start(Trigger(available_now, interval), on_progress)
 
 
 def shape_of(events: SparkEvents, unit: str | None, types: Sequence[str] | None) -> Shape:
@@ -156,14 +155,14 @@ def _of(given: Any, name: str) -> Any:
     return given.get(name) if isinstance(given, Mapping) else given
 
 
-def _place(path: str | None, inside: str | None) -> str | None:
+def _inside(path: str | None, inside: str | None) -> str | None:
     return path if path is None or inside is None else f"{path.rstrip('/')}/{inside}"
 
 
 def _sinks(path: str | None, format: str, hook: Hook | None, session: Any) -> list[Sink]:
     sinks: list[Sink] = []
     if path is not None:
-        sinks.append(file_sink(path, format, session))
+        sinks.append(FileSink(open_directory(path, session), format))
     if hook is not None:
         sinks.append(HookSink(hook))
     return sinks

@@ -24,10 +24,10 @@ from cepheid.io.row_reader import read_events
 from cepheid.io.source import attribute_types, require_time_column
 from cepheid.io.times import unit_of
 from cepheid.pattern import Query
-from cepheid.spark.stream_output import RAW
 from cepheid.streaming.lines import LineReader, line_schema
 from cepheid.streaming.plan import Shape
 from cepheid.streaming.reader import FILE, NUMBER, ParquetReader, Reader
+from cepheid.streaming.sinks import RAW
 
 _OWN = (RAW, FILE, NUMBER)
 

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 
 from cepheid.runtime.kernel import END_OF_TIME
+from cepheid.spark.bucket_groups import bucket_of, group_numbers
 from cepheid.spark.worker import settle_memory, together
-from cepheid.streaming.bucket import Bucket, Given, Workshop
+from cepheid.streaming.bucket import Bucket, Workshop
 from cepheid.streaming.compact import read_rows, write_rows
+from cepheid.streaming.delivery import output_rows, reject_row, state_row
 from cepheid.streaming.pack import from_bytes, packets, to_bytes
 from cepheid.streaming.plan import StreamPlan
-from cepheid.streaming.reader import REJECTS as REJECT_SCHEMA
-from cepheid.streaming.spread import group_numbers
 
 PACKED = "grouped int, rejected boolean, ahead long, block binary, at timestamp"
-GIVEN = "kind string, query int, number long, block binary"
+OUTPUT = "kind string, query int, number long, block binary"
 STATE = "s binary"
 """One flat column, in lower case: the only kind of schema that Spark lets a state keep for ever."""
-MATCHES, LATE, REJECTS, STATES, SWITCHES = "matches", "late", "rejects", "states", "switches"
 
 _PACKED_ARROW = pa.schema(
     [
@@ -34,7 +32,9 @@ _PACKED_ARROW = pa.schema(
         ("at", pa.timestamp("us", "UTC")),
     ]
 )
-_GIVEN_ARROW = pa.schema([("kind", pa.string()), ("query", pa.int32()), ("number", pa.int64()), ("block", pa.binary())])
+_OUTPUT_ARROW = pa.schema(
+    [("kind", pa.string()), ("query", pa.int32()), ("number", pa.int64()), ("block", pa.binary())]
+)
 
 
 _workshops: dict[tuple[str, str], Workshop] = {}
@@ -92,11 +92,12 @@ class Step:
                 (rejects if rejected else blocks).append(block)
             ahead = max([ahead, *map(int, frame["ahead"])])
         before = state.get[0] if state.exists else None
-        bucket = Bucket.new(workshop, workshop.bucket_of(key[0])) if before is None else Bucket.load(workshop, before)
+        number = bucket_of(key[0], self.plan.all_buckets)
+        bucket = Bucket.new(workshop, number) if before is None else Bucket.load(workshop, before)
         time = self.plan.time
         watermark = time.watermark(state.getCurrentWatermarkMs())
         arrived = [read_rows(block, workshop.packed) for block in blocks]
-        given = bucket.step(arrived, watermark, ahead)
+        output = bucket.step(arrived, watermark, ahead)
         after = b""
         if not bucket.is_empty:
             after = bucket.save()
@@ -107,10 +108,9 @@ class Step:
         # An event that several keys spread is counted once.
         events = sum(batch.num_rows for batch in arrived) if bucket.number < self.plan.buckets else 0
         reached = max(watermark, ahead)
-        told = {"watermark": reached if reached > -END_OF_TIME else None, "events": events}
-        rows = [*given_rows(given), *((REJECTS, 0, from_bytes(b, REJECT_SCHEMA).num_rows, b) for b in rejects)]
-        rows.append((STATES, bucket.number, len(after), json.dumps(told).encode()))
-        yield pd.DataFrame(rows, columns=["kind", "query", "number", "block"])
+        known = reached if reached > -END_OF_TIME else None
+        rows = [*output_rows(output), *map(reject_row, rejects), state_row(number, len(after), known, events)]
+        yield pd.DataFrame(rows, columns=_OUTPUT_ARROW.names)
         settle_memory()
 
 
@@ -125,20 +125,10 @@ class Drain:
         workshop = _workshop(self.plan, self.fingerprint)
         for batch in batches:
             for data in batch.column(0).to_pylist():
-                rows = given_rows(Bucket.load(workshop, data).step([], END_OF_TIME))
+                rows = output_rows(Bucket.load(workshop, data).step([], END_OF_TIME))
                 columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
-                arrays = [pa.array(c, f.type) for c, f in zip(columns, _GIVEN_ARROW, strict=True)]
-                yield pa.RecordBatch.from_arrays(arrays, schema=_GIVEN_ARROW)
-
-
-def given_rows(given: Given) -> list[tuple[str, int, int, bytes]]:
-    rows = [(MATCHES, number, batch.num_rows, to_bytes(batch)) for number, batch in given.matches]
-    if given.late is not None:
-        rows.append((LATE, 0, given.late.num_rows, to_bytes(given.late)))
-    rows += [
-        (SWITCHES, number, switch.events, json.dumps(asdict(switch)).encode()) for number, switch in given.switches
-    ]
-    return rows
+                arrays = [pa.array(c, f.type) for c, f in zip(columns, _OUTPUT_ARROW, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=_OUTPUT_ARROW)
 
 
 @dataclass(frozen=True, slots=True)

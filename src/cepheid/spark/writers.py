@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from cepheid.errors import InputProblem, listing, shown
-from cepheid.spark.stream_output import FORMATS
+from cepheid.streaming.sinks import FORMATS
 
 
 @dataclass(frozen=True, slots=True)

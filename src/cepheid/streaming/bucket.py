@@ -37,7 +37,6 @@ from cepheid.streaming.compact import read_arrays, read_rows, write_arrays, writ
 from cepheid.streaming.pack import joined
 from cepheid.streaming.plan import StreamPlan, StreamQuery, mask_column
 from cepheid.streaming.reader import as_json
-from cepheid.streaming.spread import group_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +73,8 @@ class KeptRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """What a batch brings out of a bucket: late events, and the matches of each query by its number."""
+class BucketOutput:
+    """The output of a bucket for one batch: late events, and the matches of each query by its number."""
 
     late: pa.RecordBatch | None
     matches: list[tuple[int, pa.RecordBatch]]
@@ -92,12 +91,6 @@ class Workshop:
         self.kept = plan.kept_schema()
         self.packed = plan.packed_schema()
         self.kernels: dict[int, Kernels] = {}
-
-        self.numbers = group_numbers(plan.all_buckets)
-
-    def bucket_of(self, group: int) -> int:
-        """The bucket that goes by a number in Spark."""
-        return self.numbers.index(group)
 
     def kernel(self, number: int, plan: Plan) -> Kernel:
         """The kernel of a query, by the plan that is in use."""
@@ -141,7 +134,7 @@ class Bucket:
 
     # --- a batch ------------------------------------------------------------------------------------------------------
 
-    def step(self, arrived: Sequence[pa.RecordBatch], watermark: int, ahead: int = -END_OF_TIME) -> Given:
+    def step(self, arrived: Sequence[pa.RecordBatch], watermark: int, ahead: int = -END_OF_TIME) -> BucketOutput:
         """Take in events, of which those before the watermark are late, and let time pass up to it, or further where
         the batch has led `ahead`: up to any watermark that is not later than that of the next batch."""
         self.switches = []
@@ -160,7 +153,7 @@ class Bucket:
                 oldest.append(needed_from)
             self.rows = self.rows.after(min(oldest))
             self.watermark = watermark
-        return Given(late, matches, self.switches)
+        return BucketOutput(late, matches, self.switches)
 
     def _take_in(self, arrived: Sequence[pa.RecordBatch], watermark: int) -> pa.RecordBatch | None:
         arrived = [events for events in arrived if events.num_rows]

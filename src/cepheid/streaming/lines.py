@@ -24,8 +24,8 @@ from cepheid.io.tables import Broken
 from cepheid.io.times import TimeKind, event_time
 from cepheid.runtime.kernel import Array
 from cepheid.semantics import Match
-from cepheid.spark.stream_output import LINE, RAW
 from cepheid.streaming.reader import FILE, NUMBER, REJECTS, SLIP, Read, Reader, paths_on
+from cepheid.streaming.sinks import LINE, RAW
 
 MIXED = pa.binary()
 """Values that no kernel can hold, because they are of several types or not plain, as JSON."""

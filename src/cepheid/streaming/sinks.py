@@ -1,40 +1,38 @@
-"""Where a stream's matches, late events and rejects go.
+"""Sinks of a stream's matches, late events and rejects.
 
-A batch that is run again after a crash gives the same rows, and its files have the same names: it replaces what it
-wrote before, so nothing is ever there twice. A file is there whole or not at all: whoever reads a directory of output
-reads only what is certain.
+A batch that runs again after a crash has the same rows and the same file names, so it replaces what it wrote before and
+no row is written twice. A file appears completely or not at all, so readers of the output see committed rows only.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cepheid.errors import InputProblem, listing, shown
 from cepheid.io.tables import plain
-from cepheid.spark.places import Place, place
+from cepheid.streaming.storage import Directory
 
 FORMATS = ("parquet", "jsonl")
 END_OF_TIME_NAME = "end-of-time"
 RAW = "\0raw"
-"""A column that holds an event as the line of JSON that it was."""
+"""A column that holds the line of JSON that an event was read from."""
 LINE = "\0line"
-"""A column that holds a whole match as a line of JSON."""
+"""A column that holds a match as a line of JSON."""
 
 
 class Sink(Protocol):
-    """Takes the rows of a batch. It may be given a batch that it was given before, with the same rows and name."""
+    """Takes the rows of a batch. A batch may come again, with the same rows and name."""
 
     def write(self, batch: str, rows: pa.Table) -> None: ...
 
     def forget(self, batch: str) -> None:
-        """Take back what a batch wrote."""
+        """Removes what a batch wrote."""
         ...
 
 
@@ -42,15 +40,17 @@ class Sink(Protocol):
 class FileSink:
     """One file for each batch that has rows."""
 
-    place: Place
+    directory: Directory
     format: str = "parquet"
 
     def write(self, batch: str, rows: pa.Table) -> None:
         if rows.num_rows:
-            self.place.write(self._name(batch), as_parquet(rows) if self.format == "parquet" else as_json_lines(rows))
+            self.directory.write(
+                self._name(batch), as_parquet(rows) if self.format == "parquet" else as_json_lines(rows)
+            )
 
     def forget(self, batch: str) -> None:
-        self.place.remove(self._name(batch))
+        self.directory.remove(self._name(batch))
 
     def _name(self, batch: str) -> str:
         return f"{batch}.{self.format}"
@@ -59,7 +59,7 @@ class FileSink:
 @dataclass(frozen=True, slots=True)
 class HookSink:
     """Calls a function with each row, for alerts. After a crash the rows of the last batch may come again, under the
-    same name: whoever must not act twice remembers the name."""
+    same name: a hook that must not act twice remembers the name."""
 
     hook: Callable[[Mapping[str, Any], str], None]
 
@@ -68,17 +68,11 @@ class HookSink:
             self.hook(row, batch)
 
     def forget(self, batch: str) -> None:
-        """What was told cannot be taken back."""
+        """A call cannot be undone."""
 
 
 def batch_name(batch_id: int) -> str:
     return f"batch-{batch_id:012d}"
-
-
-def file_sink(path: str, format: str, session: Any = None) -> FileSink:
-    if format not in FORMATS:
-        raise InputProblem(f"`{shown(format)}` is no format of output", expected=f"one of {listing(FORMATS)}")
-    return FileSink(place(path, session), format)
 
 
 # --- formats ----------------------------------------------------------------------------------------------------------
@@ -108,17 +102,14 @@ def _shown(value: Any) -> Any:
 # --- reading it again -------------------------------------------------------------------------------------------------
 
 
-def read_output(path: str, session: Any = None) -> pa.Table:
-    """All rows that a stream has written to a directory, the batches in order."""
-    directory = place(path, session)
-    tables = list(_tables(directory, directory.names()))
-    if not tables:
-        raise InputProblem(f"there is no output of a stream in `{shown(path, 200)}` yet")
-    return pa.concat_tables(tables, promote_options="permissive")
+def read_rows(directory: Directory) -> pa.Table | None:
+    """All rows that a stream has written to a directory, the batches in order; None before the first."""
+    tables = list(_tables(directory))
+    return pa.concat_tables(tables, promote_options="permissive") if tables else None
 
 
-def _tables(directory: Place, names: Sequence[str]) -> Iterator[pa.Table]:
-    for name in names:
+def _tables(directory: Directory) -> Iterator[pa.Table]:
+    for name in directory.names():
         content = directory.read(name)
         if content is None:
             continue

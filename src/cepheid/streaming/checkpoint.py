@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from cepheid.errors import InputProblem, shown
-from cepheid.spark.places import LocalPlace, Place
+from cepheid.streaming.storage import Directory, LocalDirectory
 from cepheid.version import __version__
 
 OWN_DIRECTORY = "_cepheid"
@@ -29,22 +29,23 @@ _NEW_ONE = "use a new checkpoint directory, or the query and settings that this 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    place: Place
-    shown_path: str
+    directory: Directory
+    path: str
+    """As the user wrote it."""
 
     @property
-    def own(self) -> Place:
-        return self.place.inside(OWN_DIRECTORY)
+    def own(self) -> Directory:
+        return self.directory.inside(OWN_DIRECTORY)
 
     # --- what it was made by ------------------------------------------------------------------------------------------
 
     def description(self) -> dict[str, Any] | None:
         """What the checkpoint was made by; None if it is new, or nothing ever ran on it."""
-        content, by_spark = self.own.read(_STREAM), self.place.read(_BY_SPARK)
+        content, by_spark = self.own.read(_STREAM), self.directory.read(_BY_SPARK)
         started = by_spark is not None
         if content is None and started:
             raise InputProblem(
-                f"the checkpoint `{shown(self.shown_path, 200)}` was not made by Cepheid", hint="use another one"
+                f"the checkpoint `{shown(self.path, 200)}` was not made by Cepheid", hint="use another one"
             )
         if content is None or not started:
             return None
@@ -62,7 +63,7 @@ class Checkpoint:
 
     def _damaged(self, name: str) -> InputProblem:
         return InputProblem(
-            f"`{name}` in the checkpoint `{shown(self.shown_path, 200)}` is damaged",
+            f"`{name}` in the checkpoint `{shown(self.path, 200)}` is damaged",
             hint="restore it from a copy, or use a new checkpoint directory and a new output",
         )
 
@@ -77,7 +78,7 @@ class Checkpoint:
         changes = list(_changes(known["stream"], json.loads(json.dumps(description))))
         if changes:
             raise InputProblem(
-                f"the checkpoint `{shown(self.shown_path, 200)}` belongs to another stream: {'; '.join(changes)}",
+                f"the checkpoint `{shown(self.path, 200)}` belongs to another stream: {'; '.join(changes)}",
                 expected=f"what it was made with, by Cepheid {known['cepheid']} (this is {__version__})",
                 hint=_NEW_ONE,
             )
@@ -87,8 +88,8 @@ class Checkpoint:
     def take(self) -> Ownership:
         held: IO[str] | None = None
         own = self.own
-        if isinstance(own, LocalPlace):
-            held = _locked(own, self.shown_path)
+        if isinstance(own, LocalDirectory):
+            held = _locked(own, self.path)
         ownership = Ownership(self, f"{socket.gethostname()} process {os.getpid()} {uuid.uuid4().hex}", held)
         try:
             own.write(_OWNER, json.dumps({"owner": ownership.name}).encode())
@@ -111,7 +112,7 @@ class Ownership:
         owner = _named_in(content, "nobody")
         if owner != self.name:
             raise InputProblem(
-                f"another driver has taken over the checkpoint `{shown(self.checkpoint.shown_path, 200)}`: "
+                f"another driver has taken over the checkpoint `{shown(self.checkpoint.path, 200)}`: "
                 f"{shown(owner, 100)}",
                 hint="stop one of the two; nothing was written twice",
             )
@@ -121,20 +122,20 @@ class Ownership:
             self.held.close()
 
 
-def _locked(own: LocalPlace, shown_path: str) -> IO[str]:
+def _locked(own: LocalDirectory, path: str) -> IO[str]:
     """The lock goes with the process, however it ends."""
     try:
-        own.directory.mkdir(parents=True, exist_ok=True)
-        handle = (own.directory / _LOCK).open("a")
+        own.path.mkdir(parents=True, exist_ok=True)
+        handle = (own.path / _LOCK).open("a")
     except OSError as problem:
-        raise InputProblem(f"cannot use the checkpoint `{shown(shown_path, 200)}`: {problem.strerror}") from problem
+        raise InputProblem(f"cannot use the checkpoint `{shown(path, 200)}`: {problem.strerror}") from problem
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as problem:
         handle.close()
         owner = _named_in(own.read(_OWNER), "another process")
         raise InputProblem(
-            f"the checkpoint `{shown(shown_path, 200)}` is in use by {shown(owner.rpartition(' ')[0] or owner, 100)}",
+            f"the checkpoint `{shown(path, 200)}` is in use by {shown(owner.rpartition(' ')[0] or owner, 100)}",
             hint="wait until that stream has stopped, or stop it",
         ) from problem
     return handle

@@ -30,6 +30,11 @@ def group_numbers(buckets: int) -> tuple[int, ...]:
     return tuple((first[rest] + laps * _TRIED).tolist())
 
 
+def bucket_of(group: int, buckets: int) -> int:
+    """The bucket that a number stands for."""
+    return group_numbers(buckets).index(group)
+
+
 def spark_hashes(numbers: Array) -> Array:
     """Spark's hash of integers (Murmur 3)."""
     with np.errstate(over="ignore"):

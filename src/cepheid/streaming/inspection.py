@@ -1,31 +1,29 @@
-"""What lies in the state of a stream: bucket by bucket and key by key, read from its checkpoint."""
+"""The state of a stream, by bucket and by key, decoded from its checkpoint."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from cepheid.codegen.columns import attribute
 from cepheid.errors import InputProblem, shown
 from cepheid.io.rows import TIME
 from cepheid.io.tables import plain
 from cepheid.io.times import timestamp_text
-from cepheid.spark.checkpoint import Checkpoint
-from cepheid.spark.places import place
 from cepheid.streaming import state as stream_state
+from cepheid.streaming.checkpoint import Checkpoint
 from cepheid.streaming.compact import read_rows
 from cepheid.streaming.pack import joined
 
 
 @dataclass(frozen=True, slots=True)
 class KeyState:
-    """The events of one key that are kept, and the time of the oldest of them."""
+    """The retained events of one key, and the time of the oldest."""
 
     key: tuple[Any, ...]
     events: int
@@ -38,7 +36,7 @@ class BucketState:
     bytes: int
     waiting: int
     """Events that the watermark has not passed yet."""
-    kept: int
+    retained: int
     """Events that a later match may contain."""
     oldest: int | None
     watermark: int
@@ -57,23 +55,25 @@ class StreamState:
         return timestamp_text(ticks) if self.timestamps else str(ticks)
 
 
-def read_state(checkpoint: str, session: SparkSession) -> StreamState:
-    """The state after the last batch that is complete."""
-    kept = Checkpoint(place(checkpoint, session), checkpoint)
-    made = kept.description()
-    if made is None:
-        raise InputProblem(
-            f"`{shown(checkpoint, 200)}` is not the checkpoint of a stream", expected="the directory given to stream"
-        )
-    described = made["stream"]
-    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(made["kept"])))
-    buckets: list[BucketState] = []
-    if kept.place.inside("commits").names():
-        states = session.read.format("statestore").load(checkpoint).select("value.groupState.s")
-        for row in states.toLocalIterator():
-            buckets.append(_bucket(bytes(row["s"]), schema, described))
-    buckets.sort(key=lambda bucket: bucket.bucket)
-    return StreamState(described["queries"], bool(made["timestamps"]), tuple(buckets))
+@dataclass(frozen=True, slots=True)
+class StateDecoder:
+    """Decodes the states in a checkpoint by its description, without the queries."""
+
+    description: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> StateDecoder:
+        description = checkpoint.description()
+        if description is None:
+            path = shown(checkpoint.path, 200)
+            raise InputProblem(f"`{path}` is not the checkpoint of a stream", expected="the directory given to stream")
+        return cls(description)
+
+    def decode(self, states: Iterable[bytes]) -> StreamState:
+        described = self.description["stream"]
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.description["kept"])))
+        buckets = sorted((_bucket(data, schema, described) for data in states), key=lambda bucket: bucket.bucket)
+        return StreamState(described["queries"], bool(self.description["timestamps"]), tuple(buckets))
 
 
 def _bucket(data: bytes, schema: pa.Schema, described: Mapping[str, Any]) -> BucketState:

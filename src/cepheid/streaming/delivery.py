@@ -1,0 +1,108 @@
+"""From buckets to sinks: the output of a bucket as rows, and the rows of a batch to the sinks.
+
+A row is (kind, query, number, block): the kind of output, the number of the query, a count, and a block of bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from cepheid.engine.adaptation import told as told_switch
+from cepheid.optimize.adapt import Switch
+from cepheid.streaming.bucket import BucketOutput
+from cepheid.streaming.metrics import Totals
+from cepheid.streaming.pack import from_bytes, to_bytes
+from cepheid.streaming.plan import StreamPlan
+from cepheid.streaming.reader import REJECTS as REJECT_SCHEMA
+from cepheid.streaming.sinks import Sink
+
+MATCHES, LATE, REJECTS, STATES, SWITCHES = "matches", "late", "rejects", "states", "switches"
+
+
+class OutputRow(NamedTuple):
+    kind: str
+    query: int
+    """The number of the query; of the bucket for STATES."""
+    number: int
+    """The number of rows in the block; of bytes for STATES, of events for SWITCHES."""
+    block: bytes
+
+
+def output_rows(output: BucketOutput) -> list[OutputRow]:
+    rows = [OutputRow(MATCHES, number, batch.num_rows, to_bytes(batch)) for number, batch in output.matches]
+    if output.late is not None:
+        rows.append(OutputRow(LATE, 0, output.late.num_rows, to_bytes(output.late)))
+    for number, switch in output.switches:
+        rows.append(OutputRow(SWITCHES, number, switch.events, json.dumps(asdict(switch)).encode()))
+    return rows
+
+
+def reject_row(block: bytes) -> OutputRow:
+    return OutputRow(REJECTS, 0, from_bytes(block, REJECT_SCHEMA).num_rows, block)
+
+
+def state_row(bucket: int, size: int, watermark: int | None, events: int) -> OutputRow:
+    """The metrics of a bucket."""
+    return OutputRow(STATES, bucket, size, json.dumps({"watermark": watermark, "events": events}).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Sinks:
+    """The sinks of a stream: for each query by name those of its matches, for late events, and for rejects."""
+
+    matches: Mapping[str, Sequence[Sink]]
+    late: Sequence[Sink] = ()
+    rejects: Sequence[Sink] = ()
+
+    def forget_matches(self, batch: str) -> None:
+        for sink in (sink for sinks in self.matches.values() for sink in sinks):
+            sink.forget(batch)
+
+    def deliver(self, plan: StreamPlan, batch: str, rows: Sequence[OutputRow]) -> dict[str, int]:
+        """Writes the rows of a batch to their sinks; returns the number of matches of each query."""
+        counted = {}
+        for number, query in enumerate(plan.queries):
+            blocks = [row.block for row in rows if row.kind == MATCHES and row.query == number]
+            counted[query.name] = _write(self.matches.get(query.name, ()), batch, blocks, query.output_schema(plan))
+        late = [row.block for row in rows if row.kind == LATE]
+        _write(self.late, batch, late, plan.packed_schema(), plan.shown_names)
+        _write(self.rejects, batch, [row.block for row in rows if row.kind == REJECTS], REJECT_SCHEMA)
+        return counted
+
+
+def _write(
+    sinks: Iterable[Sink], batch: str, blocks: Sequence[bytes], schema: pa.Schema, names: Sequence[str] | None = None
+) -> int:
+    table = pa.Table.from_batches([from_bytes(bytes(block), schema) for block in blocks], schema)
+    for sink in sinks:
+        sink.write(batch, table if names is None else table.select(list(names)))
+    return table.num_rows
+
+
+def count(totals: Totals, plan: StreamPlan, rows: Iterable[OutputRow], matches: Mapping[str, int]) -> None:
+    """Adds a batch to the totals."""
+    totals.batches += 1
+    totals.last_events = 0
+    for name, number in matches.items():
+        totals.matches[name] = totals.matches.get(name, 0) + number
+    for row in rows:
+        if row.kind == LATE:
+            totals.late += row.number
+        elif row.kind == REJECTS:
+            totals.rejects += row.number
+        elif row.kind == STATES:
+            totals.states[row.query] = row.number
+            reported = json.loads(row.block)
+            totals.last_events += reported["events"]
+            # Buckets know different watermarks; the latest one holds.
+            marks = [mark for mark in (totals.watermark, reported["watermark"]) if mark is not None]
+            totals.watermark = max(marks, default=None)
+        elif row.kind == SWITCHES:
+            switch = told_switch(Switch(**json.loads(row.block)))
+            totals.switches.append((plan.queries[row.query].name, switch))
+    totals.events += totals.last_events

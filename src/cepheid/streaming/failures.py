@@ -1,0 +1,67 @@
+"""Errors of a failed stream: one line that names the file and says what to do.
+
+Spark reports a failure in hundreds of lines: its own conditions, the JVM's causes and the traces of Python workers, one
+inside the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from cepheid.errors import CepheidError, InputProblem, shown
+
+RESUME = "start again with the same checkpoint: the stream resumes where it stopped"
+_OWN = re.compile(r"^cepheid\.errors\.\w+: error: (.*(?:\n  .*)*)", re.MULTILINE)
+_CAUSE = re.compile(r"^Caused by: ([\w.$]+)(?:: (.*))?$", re.MULTILINE)
+_CONDITION = re.compile(r"\[[A-Z_]+(?:\.[A-Z_]+)*\] .*")
+_LOG_FILE = re.compile(r"(?:Failed to read log file|Checksum error:) (\S+?)\.? (?:\[|at \d)")
+_FULL = "No space left on device"
+_STATE = "CANNOT_LOAD_STATE_STORE"
+_LONGEST = 300
+
+
+def failure(text: str, checkpoint: str, damaged_state: Callable[[], Iterable[str]]) -> CepheidError:
+    """The error for what Spark raised. `damaged_state` lists the files of the state that cannot be read, which Spark
+    does not always name."""
+    own = _OWN.search(text)
+    if own is not None:
+        return _from_worker(own[1])
+    at = f"the checkpoint `{shown(checkpoint, 200)}`"
+    if _FULL in text:
+        return InputProblem(
+            f"the stream stopped: the disk is full; {at} or Spark's own directory (spark.local.dir) has no space",
+            hint=f"free some space and {RESUME}",
+        )
+    if _STATE in text:
+        damaged = ", ".join(f"`{shown(path, 200)}`" for path in damaged_state())
+        return InputProblem(
+            f"the stream stopped: the state in {at} cannot be read: {_reason(text)}"
+            + (f"; damaged: {damaged}" if damaged else ""),
+            hint=f"restore the file from a copy of the checkpoint and {RESUME}; "
+            "without a copy, use a new checkpoint and a new output, and all input is read again",
+        )
+    log = _LOG_FILE.search(text)
+    if log is not None:
+        return InputProblem(
+            f"the stream stopped: `{shown(log[1].removeprefix('file:'), 200)}` in {at} is damaged",
+            hint=f"restore it from a copy of the checkpoint and {RESUME}",
+        )
+    return InputProblem(f"the stream stopped: {_reason(text)}", hint=f"fix it and {RESUME}")
+
+
+def _reason(text: str) -> str:
+    """The innermost cause with a message; without any, Spark's own message."""
+    causes = [match[2] for match in _CAUSE.finditer(text) if match[2] and "Python Proxy" not in match[2]]
+    conditions = _CONDITION.findall(text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return shown([*(lines[:1] or ["Spark gave no reason"]), *conditions[-1:], *causes[-1:]][-1], _LONGEST)
+
+
+def _from_worker(text: str) -> CepheidError:
+    """An error of Cepheid that a worker raised, from its text."""
+    what, *more = text.split("\n  ")
+    parts = dict(line.split(": ", 1) for line in more if line.startswith(("expected: ", "hint: ")))
+    return InputProblem(
+        f"the stream stopped: {what}", expected=parts.get("expected"), hint=parts.get("hint") or f"fix it and {RESUME}"
+    )

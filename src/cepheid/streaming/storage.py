@@ -1,0 +1,102 @@
+"""Directories that hold the checkpoint and the output of a stream. A file appears in them completely or not at all."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from cepheid.errors import InputProblem, shown
+
+
+class Directory(ABC):
+    """A directory that is created when the first file is written."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes | None:
+        """The content of a file; None if it does not exist."""
+
+    @abstractmethod
+    def write(self, name: str, content: bytes) -> None:
+        """Writes a file, or replaces the one of that name."""
+
+    @abstractmethod
+    def _files(self) -> list[str]: ...
+
+    def names(self) -> list[str]:
+        """The visible files."""
+        return sorted(name for name in self._files() if name[0] not in "._")
+
+    def hidden(self) -> list[str]:
+        """Partially written files and checksums."""
+        return sorted(name for name in self._files() if name[0] in "._")
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Removes a file, if it exists."""
+
+    @abstractmethod
+    def inside(self, name: str) -> Directory: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalDirectory(Directory):
+    path: Path
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self.path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as problem:
+            raise _cannot("read", self.path / name, problem) from problem
+
+    def write(self, name: str, content: bytes) -> None:
+        """The content is on disk before the name is, so a file that survives a crash of the machine is complete."""
+        target = self.path / name
+        temporary = self.path / f".{name}.{os.getpid()}.part"
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            try:
+                with temporary.open("wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                temporary.replace(target)
+            finally:
+                temporary.unlink(missing_ok=True)
+        except OSError as problem:
+            raise _cannot("write", target, problem) from problem
+
+    def _files(self) -> list[str]:
+        return [path.name for path in self.path.iterdir() if path.is_file()] if self.path.is_dir() else []
+
+    def remove(self, name: str) -> None:
+        try:
+            (self.path / name).unlink(missing_ok=True)
+        except OSError as problem:
+            raise _cannot("remove", self.path / name, problem) from problem
+
+    def inside(self, name: str) -> LocalDirectory:
+        return LocalDirectory(self.path / name)
+
+
+def _cannot(what: str, path: Path, problem: OSError) -> InputProblem:
+    return InputProblem(
+        f"cannot {what} `{shown(str(path), 200)}`: {problem.strerror or problem}",
+        hint="fix it and start again: the stream resumes where it stopped",
+    )
+
+
+def is_local(path: str) -> bool:
+    return urlsplit(path).scheme in ("", "file")
+
+
+def local_directory(path: str) -> LocalDirectory:
+    """The directory of a path or of a `file:` URI."""
+    if not is_local(path):
+        raise InputProblem(f"`{shown(path, 200)}` can only be reached through Spark", expected="a directory")
+    parts = urlsplit(path)
+    return LocalDirectory(Path(unquote(parts.path) if parts.scheme else path))
