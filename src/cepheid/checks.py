@@ -242,7 +242,7 @@ def _check_names(expression: Expr, found: Mapping[str, Role], query: Query) -> N
             raise PatternProblem("EQL has no equivalence test", span=node.span, hint="write FILTER(a.x = b.x)")
         if isinstance(node, ex.Filter | ex.OccursWithin) and query.language is not Language.EQL:
             raise PatternProblem(f"`{ex.to_text(node)}` belongs to EQL", span=node.span)
-        if isinstance(node, ex.Call) and node.fn not in ex.FUNCTIONS:
+        if isinstance(node, ex.Call | Aggregate) and node.fn not in (*ex.FUNCTIONS, *ex.AGGREGATES):
             ex.infer(node, lambda _: ex.Type.UNKNOWN)
         if isinstance(node, Attr):
             _check_position(node, found.get(node.var), query)

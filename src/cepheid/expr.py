@@ -181,7 +181,37 @@ class Filter(Expr):
 
 TRUE = Const(True)
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
-AGGREGATES = ("sum", "avg", "min", "max", "count", "first", "last")
+
+
+class Gives(Enum):
+    """What the result of an aggregate is."""
+
+    COUNT = "count"
+    """How many values there are; 0 over nothing."""
+    NUMBER = "number"
+    """Computed from numbers."""
+    VALUE = "value"
+    """One of the values, so of their type."""
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateFunction:
+    """An aggregate by its definition. `of` takes the values of a group that are not null, in order; unless it counts
+    them, at least one. (`kernels/aggregates.py` holds how generated code computes it.)"""
+
+    gives: Gives
+    of: Callable[[Sequence[Any]], Any]
+
+
+AGGREGATES: Mapping[str, AggregateFunction] = {
+    "sum": AggregateFunction(Gives.NUMBER, lambda values: reduce(add, values)),
+    "avg": AggregateFunction(Gives.NUMBER, lambda values: reduce(add, values) / len(values)),
+    "min": AggregateFunction(Gives.VALUE, min),
+    "max": AggregateFunction(Gives.VALUE, max),
+    "count": AggregateFunction(Gives.COUNT, len),
+    "first": AggregateFunction(Gives.VALUE, lambda values: values[0]),
+    "last": AggregateFunction(Gives.VALUE, lambda values: values[-1]),
+}
 
 
 def conjuncts(expr: Expr) -> tuple[Expr, ...]:
@@ -351,25 +381,33 @@ def _require(expr: Expr, wanted: Type, attribute_type: AttributeType, why: str) 
 def _infer_aggregate(expr: Aggregate, attribute_type: AttributeType) -> Type:
     if expr.name is None:
         return Type.NUMBER
+    if expr.fn not in AGGREGATES:
+        raise _unknown_function(expr)
     of = attribute_type(Attr(expr.var, expr.name, span=expr.span))
-    if expr.fn == "count":
+    gives = AGGREGATES[expr.fn].gives
+    if gives is Gives.COUNT:
         return Type.NUMBER
-    if expr.fn in ("sum", "avg") and not of.fits(Type.NUMBER):
+    if gives is Gives.NUMBER and not of.fits(Type.NUMBER):
         raise TypeProblem(
             f"`{to_text(expr)}` adds up a {of.value}", span=expr.span, expected="an attribute that holds numbers"
         )
     return of
 
 
+def _unknown_function(expr: Aggregate | Call) -> NameProblem:
+    names = (*FUNCTIONS, *AGGREGATES)
+    return NameProblem(
+        f"unknown function `{expr.fn}`",
+        span=expr.span,
+        expected=f"one of {listing(names, 20)}",
+        hint=did_you_mean(expr.fn, names),
+    )
+
+
 def _infer_call(expr: Call, attribute_type: AttributeType) -> Type:
     function = FUNCTIONS.get(expr.fn)
     if function is None:
-        raise NameProblem(
-            f"unknown function `{expr.fn}`",
-            span=expr.span,
-            expected=f"one of {listing((*FUNCTIONS, *AGGREGATES), 20)}",
-            hint=did_you_mean(expr.fn, (*FUNCTIONS, *AGGREGATES)),
-        )
+        raise _unknown_function(expr)
     if not function.least <= len(expr.args) <= function.most:
         wanted = str(function.least) if function.least == function.most else f"{function.least} to {function.most}"
         raise TypeProblem(
@@ -625,23 +663,8 @@ def aggregate(fn: str, group: Sequence[Event], name: str | None) -> Any:
     if name is None:
         return len(group)
     values = [v for v in (event.attributes.get(name) for event in group) if v is not None]
-    if fn == "count":
-        return len(values)
-    if not values:
-        return None
-    match fn:
-        case "first":
-            return values[0]
-        case "last":
-            return values[-1]
-        case "min":
-            return min(values)
-        case "max":
-            return max(values)
-        case "sum":
-            return reduce(add, values)
-        case _:
-            return reduce(add, values) / len(values)
+    function = AGGREGATES[fn]
+    return function.of(values) if values or function.gives is Gives.COUNT else None
 
 
 def call(fn: str, args: Sequence[Any]) -> Any:

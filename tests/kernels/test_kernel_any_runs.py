@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kernel_harness import Found, Stream, bound, by_kernel, by_oracle, encoder_of, kernel_of, listed, stream_of
 
 from cepheid.errors import CepheidError, NotAvailable
-from cepheid.expr import Aggregate, Over
+from cepheid.expr import AGGREGATES, Aggregate, Over
 from cepheid.kernels.any_runs.compact_store import CURSOR_FIELDS, CURSOR_VISITED, enumerate_some
 from cepheid.kernels.any_runs.lazy_matches import LazyKernel, store_counters
 from cepheid.kernels.any_runs.match_summary import SummaryRow
@@ -101,7 +101,7 @@ def operands(draw: st.DrawFn, names: Sequence[str], many: set[str]) -> str:
     name, attribute = draw(st.sampled_from(names)), draw(st.sampled_from(["v", "w", "v", "id"]))
     if name not in many:
         return f"{name}.{attribute}" + draw(st.sampled_from(["", "", " + 1"]))
-    function = draw(st.sampled_from(["sum", "avg", "min", "max", "count", "first", "last"]))
+    function = draw(st.sampled_from(list(AGGREGATES)))
     forms = [
         f"{name}[1].{attribute}",
         f"{name}[i].{attribute}",
@@ -166,7 +166,7 @@ def test_limit_gets_the_first_matches(rows: list[dict[str, Any]], text: str, lim
     assert sorted(map(order, found))[:limit] == first
 
 
-AGGREGATES = ("count(*)", "count({0}.v)", "sum({0}.v)", "avg({0}.v)", "min({0}.v)", "max({0}.v)", "sum({0}.w)")
+COLUMNS = ("count(*)", "count({0}.v)", "sum({0}.v)", "avg({0}.v)", "min({0}.v)", "max({0}.v)", "sum({0}.w)")
 
 
 @settings(max_examples=200, deadline=None)
@@ -174,7 +174,7 @@ AGGREGATES = ("count(*)", "count({0}.v)", "sum({0}.v)", "avg({0}.v)", "min({0}.v
 def test_summaries_agree_with_the_oracle(rows: list[dict[str, Any]], text: str, data: st.DataObject) -> None:
     stream = stream_of(rows)
     var = data.draw(st.sampled_from(positives(parse(text).pattern)))
-    kernel = kernel_or_reject(f"{text} RETURN {', '.join(AGGREGATES).format(var)}", stream)
+    kernel = kernel_or_reject(f"{text} RETURN {', '.join(COLUMNS).format(var)}", stream)
     cuts = data.draw(st.lists(st.integers(0, len(stream.events)), max_size=3))
     row = summary(kernel, stream, cuts)
     (expected,) = evaluate(kernel.plan.query, stream.events)

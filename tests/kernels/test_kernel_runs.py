@@ -14,6 +14,7 @@ from kernel_harness import Stream, bound, by_kernel, by_oracle, encoder_of, kern
 from strategies import is_valid
 
 from cepheid.errors import CepheidError, NotAvailable
+from cepheid.expr import AGGREGATES
 from cepheid.kernels.runs.evaluator import own_counters
 from cepheid.optimize.lower import REFERENCE
 from cepheid.runtime.kernel import END_OF_TIME, Kernel, State, counters
@@ -93,7 +94,7 @@ def random_operand(rng: Random, names: Sequence[str], many: set[str]) -> str:
     name, attribute = rng.choice(names), rng.choice(["v", "w", "v", "id"])
     if name not in many:
         return f"{name}.{attribute}" + rng.choice(["", "", " + 1"])
-    function = rng.choice(["sum", "avg", "min", "max", "count", "first", "last"])
+    function = rng.choice(list(AGGREGATES))
     forms = [
         f"{name}[1].{attribute}",
         f"{name}[i].{attribute}",

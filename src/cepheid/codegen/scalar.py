@@ -17,6 +17,19 @@ from cepheid.errors import NotAvailable
 from cepheid.expr import Expr
 from cepheid.physical import Kind
 
+NULL = {Kind.INT: "NULL_INT", Kind.CODE: "NULL_CODE", Kind.FLOAT: "np.nan"}
+"""How a null of each kind is written."""
+
+
+def is_null(source: str, kind: Kind) -> str:
+    """The test for a null: `x == NULL_INT`, or for floats `x != x`."""
+    return f"{source} != {source}" if kind is Kind.FLOAT else f"{source} == {NULL[kind]}"
+
+
+def is_known(source: str, kind: Kind) -> str:
+    """The test for a value: `x != NULL_INT`, or for floats `x == x`."""
+    return f"{source} == {source}" if kind is Kind.FLOAT else f"{source} != {NULL[kind]}"
+
 
 @dataclass(frozen=True, slots=True)
 class Term:
@@ -129,7 +142,8 @@ class _Scalars:
                 return _joined(" or ", [self.comparison("=", expr.item, v, missing) for v in expr.values])
             case ex.IsNull():
                 term = self.term(expr.item, missing)
-                return _is_null(term) if term else _nan(self.float_of(expr.item, missing))
+                of = term or Term(self.float_of(expr.item, missing), Kind.FLOAT)
+                return f"({is_null(of.source, of.kind)})"
             case ex.Const():
                 return "True" if expr.value is True else "False"
             case _:
@@ -210,20 +224,6 @@ def _kind_of(expr: Expr, term: Term | None) -> Kind:
     if isinstance(expr, ex.Const) and isinstance(expr.value, str | bool):
         return Kind.CODE
     return Kind.FLOAT
-
-
-def _is_null(term: Term) -> str:
-    match term.kind:
-        case Kind.INT:
-            return f"({term.source} == NULL_INT)"
-        case Kind.CODE:
-            return f"({term.source} == NULL_CODE)"
-        case _:
-            return _nan(term.source)
-
-
-def _nan(source: str) -> str:
-    return f"({source} != {source})"
 
 
 def _python(op: str) -> str:

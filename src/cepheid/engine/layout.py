@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from cepheid.binding import composite_names, with_declared
 from cepheid.errors import NotAvailable, shown
 from cepheid.events import Clock, Event, Schema, Type
-from cepheid.expr import Aggregate, Attr, Expr, Whole, infer
+from cepheid.expr import AGGREGATES, Aggregate, Attr, Expr, Gives, Whole, infer
 from cepheid.io.matches import END, INTERVAL, START, Presenter, column_names, dumps, presenter
 from cepheid.io.row_reader import Loaded
 from cepheid.pattern import DerivedStream, EventClass, Language, Query, Role, SourceStream, roles
@@ -129,11 +129,13 @@ class _Columns:
         match expr:
             case Whole(var=var) if var in self.roles:
                 return self._variable(self.roles[var])
-            case Aggregate(fn="count"):
+            case Aggregate(fn=fn) if AGGREGATES[fn].gives is Gives.COUNT:
                 return pa.int64()
             case Attr(var=var, name=name) if var in self.roles:
                 return self._attribute(self._types(self.roles[var]), name)
-            case Aggregate(fn="min" | "max" | "first" | "last", var=var, name=str() as name) if var in self.roles:
+            case Aggregate(fn=fn, var=var, name=str() as name) if (
+                AGGREGATES[fn].gives is Gives.VALUE and var in self.roles
+            ):
                 return self._attribute(self._types(self.roles[var]), name)
             case _:
                 return _ARROW.get(infer(expr, self._attribute_type), JSON_TEXT)

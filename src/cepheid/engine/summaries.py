@@ -9,7 +9,7 @@ from cepheid.checks import summarises
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.stepping import Stepper
 from cepheid.events import Type
-from cepheid.expr import Aggregate
+from cepheid.expr import AGGREGATES, Aggregate, Gives
 from cepheid.kernels.any_runs.lazy_matches import LazyKernel
 from cepheid.semantics import Match
 
@@ -29,7 +29,8 @@ def summary_of(prepared: Prepared, stepper: Stepper) -> Match:
 
     def shown(expr: Any, value: Any) -> Any:
         """A string, or a truth value, is known to the kernel by its code."""
-        if not isinstance(expr, Aggregate) or expr.fn not in ("min", "max") or expr.name is None or value is None:
+        is_value = isinstance(expr, Aggregate) and AGGREGATES[expr.fn].gives is Gives.VALUE
+        if not is_value or expr.name is None or value is None:
             return value
         kind = attributes.get(expr.name)
         return texts[value] if kind is Type.STRING else bool(value) if kind is Type.BOOLEAN else value

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from cepheid.errors import InputProblem, PatternProblem, shown
 from cepheid.events import Clock, Event
-from cepheid.expr import Aggregate, Attr, Expr
+from cepheid.expr import AGGREGATES, Aggregate, Attr, Expr, Gives
 from cepheid.io.formats import format_of
 from cepheid.io.rejects import Reject
 from cepheid.io.row_reader import Loaded
@@ -108,7 +108,7 @@ def presenter(query: Query, loaded: Loaded) -> Presenter:
 
 def _reads_time(expr: Expr, time_column: str) -> bool:
     if isinstance(expr, Aggregate):
-        return expr.name == time_column and expr.fn in ("min", "max", "first", "last")
+        return expr.name == time_column and AGGREGATES[expr.fn].gives is Gives.VALUE
     return isinstance(expr, Attr) and expr.name == time_column
 
 

@@ -166,6 +166,18 @@ def float_key(value: float) -> int:
 
 
 @njit
+def as_float(key: int) -> float:
+    """The float that `float_key` made a key of."""
+    return np.int64(key).view(np.float64)
+
+
+@njit
+def rank(code: int, ranks: np.ndarray) -> int:
+    """The position of a string in the order of strings; a boolean's code is its own."""
+    return ranks[code] if code < ranks.shape[0] else code
+
+
+@njit
 def mixed_key(left: int, right: int) -> int:
     """Two keys as one; different pairs may meet, so whoever uses it still compares."""
     return (((left ^ (left >> 31)) & 0x7FFFFFFF) * 73244475) ^ right

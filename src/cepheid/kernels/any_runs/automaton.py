@@ -1,4 +1,5 @@
-"""The automaton of a query under skip till any match: its edges, and the tables of the runs that may go along them.
+"""The automaton of a query under skip till any match: its edges, the tables of the runs that may go along them, and
+their state vector.
 
 What an edge will do with a run is decided by the values that the edge's formula reads, and by those that must be
 carried on because something after it reads them. Runs that agree in these are one group of the edge's table.
@@ -6,15 +7,126 @@ carried on because something after it reads them. Runs that agree in these are o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cepheid import expr as ex
-from cepheid.codegen.scalar import Constants, Term, condition
-from cepheid.expr import At, Attr, Compare, Expr, Same
-from cepheid.kernels.any_runs.state_vector import Edge, Layout, Moves, Negation, Scope, Slot
-from cepheid.logic import last_instantiated
-from cepheid.physical import Plan
+from cepheid.codegen.scalar import Constants, Reader, Term, condition, is_known
+from cepheid.expr import Aggregate, At, Attr, Compare, Expr, Same
+from cepheid.kernels.state_vector import NOWHERE, Source, StateVector, Value
+from cepheid.physical import Kind, Plan, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A transition of a run from the component it is at (`NOWHERE`: before the first) to `target`."""
+
+    source: int
+    target: int
+
+    @property
+    def takes(self) -> bool:
+        return self.source == self.target
+
+    @property
+    def starts(self) -> bool:
+        return self.source == NOWHERE
+
+    def crosses(self, after: int) -> bool:
+        """Whether the gap after that many components lies between the two."""
+        return self.source < after <= self.target
+
+
+@dataclass(frozen=True, slots=True)
+class Negation:
+    """A negated component, with `after` positive components before it, and how each of its cases is decided."""
+
+    number: int
+    step: Step
+    after: int
+    inner_late: bool
+    """Between two events: when the match is complete, or else as soon as the negative event occurs."""
+    leading_late: bool
+    """Before the first event: when the match is complete, by looking, or else by the latest negative event's time."""
+
+
+class WordVector(StateVector):
+    """The state vector as 64-bit words, the words of a group. Sources here read words, not values.
+
+    Besides those of `Value`, it has these values (`component` is the number of a negation for the last three):
+
+    key                 an attribute of the partition
+    start               where the first event lies in the window's measure
+    row                 the position of the latest event
+    lead                the measure of the latest negative event before the first event
+    after, until        the positions between which a negative event must not be
+    """
+
+    def __init__(self, plan: Plan, negations: tuple[Negation, ...]) -> None:
+        super().__init__(plan)
+        self.negations = negations
+
+    def key_of(self, name: str) -> Value:
+        return Value("key", NOWHERE, self.column[name])
+
+    def event_word(self, column: int) -> str:
+        """An attribute of the event at hand as a word: `float_key(column1[e])`."""
+        source = self.event_column(column)
+        return f"float_key({source})" if self.kinds[column] is Kind.FLOAT else source
+
+    def event_is_known(self, name: str) -> str:
+        column = self.column[name]
+        return is_known(self.event_column(column), self.kinds[column])
+
+    def reader(
+        self,
+        at: int,
+        words: Source,
+        *,
+        event: int | None = None,
+        unbound: bool = False,
+        negative: Callable[[str], Term] | None = None,
+    ) -> Reader:
+        """Reads identifiers (see `StateVector.term`); `negative` reads the attributes of a negative event."""
+
+        def read(node: Attr | Aggregate) -> Term:
+            if node.var not in self.index:
+                assert negative is not None and node.name is not None
+                return negative(node.name)
+            return self.term(node, at, event, lambda value: self.as_read(value, words(value)), unbound=unbound)
+
+        return read
+
+    def word(self, value: Value, edge: Edge, old: Source) -> str:
+        """The word of a value after an edge. Of the sum of an attribute when the closure takes the event:
+
+        float_key((column0[e] if as_float(groups[at + 8]) != as_float(groups[at + 8]) else ...))
+        """
+        match value.what:
+            case "key":
+                return self.event_word(value.column)
+            case "row":
+                return "row"
+            case "start":
+                return "m" if edge.starts else old(value)
+            case "lead" | "after" | "until":
+                return self._around_negation(value, edge, old)
+        if edge.takes and value.component == edge.target:
+            new = self.taken(value, lambda value: self.as_read(value, old(value)))
+        else:
+            new = self.begun(value, edge.source, edge.target)
+        return old(value) if new is None else self.as_held(value, new)
+
+    def _around_negation(self, value: Value, edge: Edge, old: Source) -> str:
+        negation = self.negations[value.component]
+        crosses = edge.crosses(negation.after)
+        if value.what == "lead":
+            return f"lead{negation.number}" if edge.starts and crosses else "NEVER" if edge.starts else old(value)
+        if edge.starts:
+            return "row" if value.what == "until" and crosses and negation.leading_late else "-1"
+        if crosses and negation.inner_late:
+            return "row" if value.what == "until" else old(Value("row"))
+        return old(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +140,18 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The groups that may go along an edge; `indexed` slots are those that an event's values must equal."""
+    """The groups that may go along an edge; `indexed` values are those that an event's values must equal."""
 
     at: int
     entry: Entry
-    indexed: tuple[Slot, ...]
-    others: tuple[Slot, ...]
+    indexed: tuple[Value, ...]
+    others: tuple[Value, ...]
     spoilt_by: tuple[int, ...]
     waits: bool
     """Complete matches that wait for a trailing negation."""
 
     @property
-    def slots(self) -> tuple[Slot, ...]:
+    def values(self) -> tuple[Value, ...]:
         return self.indexed + self.others
 
 
@@ -52,30 +164,29 @@ class Route:
     tests: tuple[Expr, ...]
     entry: Entry
     spoilt_by: tuple[int, ...]
-    needs: set[Slot] = field(default_factory=set)
+    needs: set[Value] = field(default_factory=set)
     waits: bool = False
 
 
 @dataclass(slots=True)
 class _Noted:
-    """Reads words only to note which slots were read."""
+    """Reads words only to note which values were read."""
 
-    slots: set[Slot] = field(default_factory=set)
+    values: set[Value] = field(default_factory=set)
 
-    def __call__(self, slot: Slot) -> str:
-        self.slots.add(slot)
+    def __call__(self, value: Value) -> str:
+        self.values.add(value)
         return "0"
 
 
 class Automaton:
-    """The edges of a plan (`routes`), the tables they read, and the slots that a run has at each component (`states`).
+    """The edges of a plan (`routes`), the tables they read, and the values that a run has at each component (`states`).
 
     `late` negations are decided when a match is complete, `leading` ones by the time of the latest negative event."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.layout = Layout.of(plan)
-        self.components = self.layout.components
+        self.components = tuple(step for step in plan.steps if not step.negated)
         self.end = len(self.components)
         self.keys = _keys(plan)
         negated = {step.var for step in plan.steps if step.negated}
@@ -84,12 +195,12 @@ class Automaton:
             var: [p for p in plan.predicates if var in ex.variables(p) and not self._same_key(p)] for var in negated
         }
         self.negations = self._negations()
+        self.vector = WordVector(plan, self.negations)
         self.late = [n for n in self.negations if n.inner_late or n.leading_late]
         self.leading = [n for n in self.negations if self.all_optional(0, n.after) and not n.leading_late]
-        self.moves = Moves(self.layout, self.negations)
         self.routes = self._routes()
         self.accepting = [i for i in range(self.end) if self.all_optional(i + 1, self.end)]
-        self.states: list[list[Slot]] = [[] for _ in self.components]
+        self.states: list[list[Value]] = [[] for _ in self.components]
         self._find_needs()
         self.tables: list[Table] = []
         self.table_of: dict[int, int] = {}
@@ -109,18 +220,18 @@ class Automaton:
 
     def _negations(self) -> tuple[Negation, ...]:
         found: list[Negation] = []
-        for place, step in enumerate(self.plan.steps):
+        index = {step.var: number for number, step in enumerate(self.components)}
+        for position, step in enumerate(self.plan.steps):
             if step.negated:
-                after = sum(not s.negated for s in self.plan.steps[:place])
-                named = {self.layout.index(v) for p in self.against[step.var] for v in ex.variables(p)} - {-1}
+                after = sum(not s.negated for s in self.plan.steps[:position])
+                named = {index[v] for p in self.against[step.var] for v in ex.variables(p) if v in index}
                 inner_late = any(component >= after for component in named)
                 leading_late = bool(named) and self.all_optional(0, after)
                 found.append(Negation(len(found), step, after, inner_late, leading_late))
         return tuple(found)
 
     def _placed(self, component: int, edge: str) -> tuple[Expr, ...]:
-        """The predicates on one edge of a component (SASE+ §3.2, step 2)."""
-        return tuple(p for p in self.predicates if last_instantiated(p, self.layout.order) == (component, edge))
+        return tuple(self.vector.on_edge(self.predicates, component, edge))
 
     def _routes(self) -> list[Route]:
         routes: list[Route] = []
@@ -156,28 +267,32 @@ class Automaton:
         step = self.components[source]
         return Entry(tuple(predicates), step.low if step.low > 1 else 0)
 
-    # --- slots --------------------------------------------------------------------------------------------------------
+    # --- values -------------------------------------------------------------------------------------------------------
+
+    def _order(self, value: Value) -> tuple[int, str, int, str]:
+        known = _ORDER.index(value.what) if value.what in _ORDER else len(_ORDER)
+        return known, value.what, value.component, self.vector.names[value.column] if value.column >= 0 else ""
 
     def _reads(
         self, expressions: Sequence[Expr], at: int, *, event: int | None = None, negative: bool = False
-    ) -> set[Slot]:
-        """The slots that expressions read, for a run at a component."""
+    ) -> set[Value]:
+        """The values that expressions read, for a run at a component."""
         noted = _Noted()
-        reader = (lambda name: Term("0", self.layout.kind(name))) if negative else None
-        scope = Scope(self.layout, at, noted, event, negative=reader)
+        of_negative = (lambda name: Term("0", self.plan.columns[name])) if negative else None
+        read = self.vector.reader(at, noted, event=event, negative=of_negative)
         for expression in expressions:
-            condition(expression, scope.read, Constants())
-        return noted.slots
+            condition(expression, read, Constants())
+        return noted.values
 
-    def _carried(self, edge: Edge) -> set[Slot]:
-        """The slots before an edge that those after it are made of."""
+    def _carried(self, edge: Edge) -> set[Value]:
+        """The values before an edge that those after it are made of."""
         noted = _Noted()
-        for slot in self.states[edge.target]:
-            self.moves.word(slot, edge, noted)
-        return noted.slots
+        for value in self.states[edge.target]:
+            self.vector.word(value, edge, noted)
+        return noted.values
 
     def _find_needs(self) -> None:
-        """The slots that each table and each component needs: what is read there, and what must be carried on."""
+        """The values that each table and each component needs: what is read there, and what must be carried on."""
         changed = True
         while changed:
             changed = False
@@ -185,12 +300,12 @@ class Automaton:
                 edge = route.edge
                 if edge.starts:
                     continue
-                needs = {Slot("key", name=name, kind=self.layout.kind(name)) for name in self.keys}
+                needs = {self.vector.key_of(name) for name in self.keys}
                 needs |= self._reads(route.tests, edge.source, event=edge.target)
                 for number in route.spoilt_by:
                     needs |= self._reads(self.against[self.negations[number].step.var], edge.source, negative=True)
                 if route.waits and self.plan.window is not None:
-                    needs.add(Slot("start"))
+                    needs.add(Value("start"))
                 if not route.waits:
                     needs |= self._carried(edge)
                 if needs != route.needs:
@@ -200,58 +315,58 @@ class Automaton:
                 if at in self.accepting:
                     wanted |= self._accept_reads(at)
                 if wanted != set(self.states[at]):
-                    self.states[at], changed = sorted(wanted, key=_slot_order), True
+                    self.states[at], changed = sorted(wanted, key=self._order), True
 
-    def _entry_reads(self, route: Route) -> set[Slot]:
+    def _entry_reads(self, route: Route) -> set[Value]:
         at = route.edge.source
         needed = self._reads(route.entry.predicates, at)
         if route.entry.least or route.entry.fewer_than is not None:
-            needed.add(Slot("count", at))
+            needed.add(Value("taken", at))
         return needed
 
-    def _accept_reads(self, at: int) -> set[Slot]:
+    def _accept_reads(self, at: int) -> set[Value]:
         needed = self._reads(self.leaving(at, self.end).predicates, at)
         if self.leaving(at, self.end).least:
-            needed.add(Slot("count", at))
+            needed.add(Value("taken", at))
         for n in self.negations:
             if n.after > at:
                 continue
             if n.inner_late or n.leading_late:
-                needed |= {Slot("after", n.number), Slot("until", n.number)}
+                needed |= {Value("after", n.number), Value("until", n.number)}
                 needed |= self._reads(self.against[n.step.var], at, negative=True)
             if self.all_optional(0, n.after) and not n.leading_late:
-                needed.add(Slot("lead", n.number))
+                needed.add(Value("lead", n.number))
         return needed
 
     def _assign_tables(self) -> None:
         for number, route in enumerate(self.routes):
             if route.edge.starts:
                 continue
-            indexed = tuple(dict.fromkeys(slot for slot, _ in self.equalities(route)))
-            others = tuple(sorted(route.needs - set(indexed), key=_slot_order))
+            indexed = tuple(dict.fromkeys(value for value, _ in self.equalities(route)))
+            others = tuple(sorted(route.needs - set(indexed), key=self._order))
             table = Table(route.edge.source, route.entry, indexed, others, route.spoilt_by, route.waits)
             if table not in self.tables:
                 self.tables.append(table)
             self.table_of[number] = self.tables.index(table)
 
-    def equalities(self, route: Route) -> list[tuple[Slot, str]]:
-        """The slots that an event's attributes must equal: those that groups are found by."""
-        found = [(Slot("key", name=name, kind=self.layout.kind(name)), name) for name in self.keys]
+    def equalities(self, route: Route) -> list[tuple[Value, str]]:
+        """The values that an event's attributes must equal: those that groups are found by."""
+        found = [(self.vector.key_of(name), name) for name in self.keys]
         return found + [pair for test in route.tests if (pair := self.equality(test, route.edge)) is not None]
 
-    def equality(self, test: Expr, edge: Edge) -> tuple[Slot, str] | None:
+    def equality(self, test: Expr, edge: Edge) -> tuple[Value, str] | None:
         if not isinstance(test, Compare) or test.op != "=":
             return None
         for here, there in ((test.left, test.right), (test.right, test.left)):
             if isinstance(here, Attr) and isinstance(there, Attr) and not self._of_event(there, edge):
-                slots = self._reads([Compare("=", there, there)], edge.source, event=edge.target)
-                plain = len(slots) == 1 and self._of_event(here, edge) and here.name not in self.plan.lacking
-                if plain and self.layout.kind(here.name) is self.layout.kind(there.name):
-                    return next(iter(slots)), here.name
+                values = self._reads([Compare("=", there, there)], edge.source, event=edge.target)
+                plain = len(values) == 1 and self._of_event(here, edge) and here.name not in self.plan.lacking
+                if plain and self.plan.columns[here.name] is self.plan.columns[there.name]:
+                    return next(iter(values)), here.name
         return None
 
     def _of_event(self, attr: Attr, edge: Edge) -> bool:
-        return self.layout.index(attr.var) == edge.target and (not edge.takes or attr.at is At.CURRENT)
+        return self.vector.index.get(attr.var) == edge.target and (not edge.takes or attr.at is At.CURRENT)
 
 
 # --- reading predicates -----------------------------------------------------------------------------------------------
@@ -264,5 +379,8 @@ def _keys(plan: Plan) -> tuple[str, ...]:
     return tuple(name for name in plan.key if name in plan.columns and (name in tested or not negates))
 
 
-def _slot_order(slot: Slot) -> tuple[str, int, str]:
-    return slot.what, slot.of, slot.name
+_ORDER = (
+    *("after", "taken", "length", "first", "first_missing", "early", "key", "count", "lacking", "last"),
+    *("last_missing", "lead", "most", "least", "row", "start", "sum", "late", "until"),
+)
+"""The order of a group's words, which saved states have; other values come last."""

@@ -30,22 +30,17 @@ from cepheid.codegen.scalar import Constants, Term, condition
 from cepheid.codegen.writer import Writer
 from cepheid.errors import NotAvailable
 from cepheid.expr import Attr
-from cepheid.kernels.any_runs.automaton import Automaton, Entry, Route, Table
+from cepheid.kernels.any_runs.automaton import Automaton, Edge, Entry, Negation, Route, Table
 from cepheid.kernels.any_runs.compact_store import NODE_VALUES, REGISTERS, WORDS
 from cepheid.kernels.any_runs.lazy_matches import LazyKernel
 from cepheid.kernels.any_runs.match_summary import Summary
-from cepheid.kernels.any_runs.state_vector import Edge, Negation, Scope, Slot
-from cepheid.kernels.any_runs.state_vector import Words as ReadWord
+from cepheid.kernels.state_vector import NOWHERE, Source, Value
 from cepheid.physical import Kind, Options, Plan
 from cepheid.runtime.kernel import COUNTERS, END_OF_TIME, StateArray
 
 IMPORTS = """from cepheid.kernels.any_runs.compact_store import (
     BEFORE, GROUPS, LATEST, LOWEST, MARK, NEGATIVES, NEVER, NODES, PENDING, ROW, SET, START, STEP, TIME,
     first_linked, found_group, group_of, is_alive, next_linked, put, told, with_root,
-)
-from cepheid.kernels.any_runs.state_vector import (
-    as_float, head_code, head_float, head_int, max_code, max_float, max_int, min_code, min_float, min_int, sum_float,
-    sum_int, tail_code, tail_float, tail_int,
 )
 
 
@@ -78,9 +73,9 @@ def kernel(plan: Plan) -> LazyKernel:
         function=compiled(source, arguments),
         arrays=tuple(generator.arrays),
         numbers=np.array(generator.constants.numbers, np.float64),
-        steps=tuple(step.var for step in generator.layout.components),
+        steps=tuple(step.var for step in generator.vector.steps),
         column_types=column_types,
-        has_bounds=any(step.kleene for step in generator.layout.components),
+        has_bounds=any(step.kleene for step in generator.vector.steps),
         texts=tuple(generator.constants.texts),
         needs_ranks="ranks[" in source or ", ranks)" in source or generator.summary.compares_texts,
         summary=generator.summary,
@@ -97,14 +92,14 @@ class _Generator:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.automaton = automaton = Automaton(plan)
-        self.layout = automaton.layout
+        self.vector = automaton.vector
         self.keys = automaton.keys
         self.states = automaton.states
         self.tables = automaton.tables
         self.constants = Constants([float(plan.window or 0)])
-        self.summary = Summary.of(plan, self.layout)
+        self.summary = Summary.of(plan, self.vector.index)
         self.node_stride = NODE_VALUES + len(self.summary.columns)
-        self.group_stride = WORDS + 1 + max([len(table.slots) for table in self.tables] + [len(self.keys)], default=0)
+        self.group_stride = WORDS + 1 + max([len(table.values) for table in self.tables] + [len(self.keys)], default=0)
         self.queue_stride = 2 + max(len(state) for state in self.states)
         self.ring = {n.number: self._ring_columns(n) for n in automaton.negations}
         self.negative_stride = 3 + max((len(columns) for columns in self.ring.values()), default=0)
@@ -125,6 +120,15 @@ class _Generator:
         return list(
             dict.fromkeys([*self.keys, *names, *(f"{_LACKS}{name}" for name in names if name in self.plan.lacking)])
         )
+
+    def _event_word(self, name: str) -> str:
+        return self.vector.event_word(self.vector.column[name])
+
+    def _of_negative(self, name: str) -> str:
+        """A column of the negative event at hand: an attribute, or whether its type lacks one."""
+        if not name.startswith(_LACKS):
+            return self._event_word(name)
+        return f"int({self.vector.lacks(self.vector.column[name.removeprefix(_LACKS)], 'bits')})"
 
     def _arrays(self) -> list[StateArray]:
         arrays = [
@@ -179,7 +183,7 @@ class _Generator:
         with w.block(f"if bits & np.uint64({sum(1 << bit for bit in wanted)}) == 0:"):
             w("dropped += 1", "continue")
         if self.keys:
-            with w.block(f"if not ({' and '.join(self.layout.event_is_known(name) for name in self.keys)}):"):
+            with w.block(f"if not ({' and '.join(self.vector.event_is_known(name) for name in self.keys)}):"):
                 w("continue")
         w("row = first + e", "queued = 0")
         self._read(w)
@@ -208,7 +212,7 @@ class _Generator:
                             self._extend(w, route, self.automaton.table_of[number])
 
     def _start(self, w: Writer, route: Route) -> None:
-        read = self._scope(-1, _no_words, event=route.edge.target).read
+        read = self.vector.reader(NOWHERE, _no_words, event=route.edge.target)
         tests = [condition(p, read, self.constants) for p in (*route.entry.predicates, *route.tests)]
 
         def go() -> None:
@@ -221,7 +225,7 @@ class _Generator:
 
     def _find_lead(self, w: Writer, negation: Negation) -> None:
         lead = f"lead{negation.number}"
-        self._fill_words(w, self._lead_number(negation), [self.layout.event_word(name) for name in self.keys])
+        self._fill_words(w, self._lead_number(negation), [self._event_word(name) for name in self.keys])
         w(f"{lead} = NEVER", f"g = found_group(groups, heads, words, {self._width(len(self.keys))})")
         with w.block(f"if g != EMPTY and groups[g * {self.group_stride} + LATEST] >= floor:"):
             w(f"{lead} = groups[g * {self.group_stride} + LATEST]")
@@ -234,22 +238,22 @@ class _Generator:
         table = self.tables[number]
         stride = self.group_stride
         equal = dict(self.automaton.equalities(route))
-        # A slot that several attributes must equal is looked up by one of them and compared with the others.
+        # A value that several attributes must equal is looked up by one of them and compared with the others.
         tests = [
             p
             for p in route.tests
             if (pair := self.automaton.equality(p, route.edge)) is None or equal[pair[0]] != pair[1]
         ]
-        known = [self.layout.event_is_known(name) for slot, name in equal.items() if slot.what != "key"]
+        known = [self.vector.event_is_known(name) for value, name in equal.items() if value.what != "key"]
 
-        def words(slot: Slot) -> str:
-            return f"groups[at + {WORDS + 1 + table.slots.index(slot)}]"
+        def words(value: Value) -> str:
+            return f"groups[at + {WORDS + 1 + table.values.index(value)}]"
 
-        read = self._scope(route.edge.source, words, event=route.edge.target).read
+        read = self.vector.reader(route.edge.source, words, event=route.edge.target)
         conditions = [condition(p, read, self.constants) for p in tests]
 
         def go() -> None:
-            self._fill_words(w, number, [self.layout.event_word(equal[slot]) for slot in table.indexed])
+            self._fill_words(w, number, [self._event_word(equal[value]) for value in table.indexed])
             width = self._width(len(table.indexed))
             if table.others:
                 w(f"g = first_linked(groups, heads, words, {width})")
@@ -273,12 +277,12 @@ class _Generator:
     def _fill_words(self, w: Writer, number: int, values: Sequence[str]) -> None:
         w("; ".join([f"words[0] = {number}", *(f"words[{i}] = {value}" for i, value in enumerate(values, 1))]))
 
-    def _enqueue(self, w: Writer, edge: Edge, before: str, old: ReadWord) -> None:
+    def _enqueue(self, w: Writer, edge: Edge, before: str, old: Source) -> None:
         stride = self.queue_stride
         w(f"queue = grown(queue, (queued + 1) * {stride})", f"q = queued * {stride}")
         w(f"queue[q] = {edge.target}", f"queue[q + 1] = {before}", "queued += 1")
-        for place, slot in enumerate(self.states[edge.target]):
-            w(f"queue[q + {2 + place}] = {self.automaton.moves.word(slot, edge, old)}")
+        for number, value in enumerate(self.states[edge.target]):
+            w(f"queue[q + {2 + number}] = {self.vector.word(value, edge, old)}")
 
     # --- negation -----------------------------------------------------------------------------------------------------
 
@@ -288,7 +292,7 @@ class _Generator:
             for number in tables:
                 self._spoil(w, negation, number)
             if negation in self.automaton.leading:
-                self._fill_words(w, self._lead_number(negation), [self.layout.event_word(name) for name in self.keys])
+                self._fill_words(w, self._lead_number(negation), [self._event_word(name) for name in self.keys])
                 width = self._width(len(self.keys))
                 w(f"groups, heads, g = group_of(groups, heads, reg, words, {width}, unlinked)")
                 w(f"groups[g * {self.group_stride} + SET] = MARK", f"groups[g * {self.group_stride} + LATEST] = m")
@@ -296,9 +300,8 @@ class _Generator:
                 w(f"k = reg[NEGATIVES] * {self.negative_stride}", "reg[NEGATIVES] += 1")
                 w(f"negatives = grown(negatives, k + {self.negative_stride})")
                 w(f"negatives[k] = {negation.number}", "negatives[k + 1] = row", "negatives[k + 2] = m")
-                for place, name in enumerate(self.ring[negation.number]):
-                    lacks = self.layout.lacks(name.removeprefix(_LACKS), "bits") if name.startswith(_LACKS) else None
-                    w(f"negatives[k + {3 + place}] = {f'int({lacks})' if lacks else self.layout.event_word(name)}")
+                for number, name in enumerate(self.ring[negation.number]):
+                    w(f"negatives[k + {3 + number}] = {self._of_negative(name)}")
             w(
                 "pass"
             ) if not tables and negation not in self.automaton.leading and negation not in self.automaton.late else None
@@ -309,15 +312,15 @@ class _Generator:
         stride = self.group_stride
         keyed = len(table.indexed) == len(self.keys) > 0
 
-        def words(slot: Slot) -> str:
-            return f"groups[at + {WORDS + 1 + table.slots.index(slot)}]"
+        def words(value: Value) -> str:
+            return f"groups[at + {WORDS + 1 + table.values.index(value)}]"
 
-        scope = self._scope(table.at, words, bound_only=table.waits, negative=self.layout.event_term)
-        conditions = [condition(p, scope.read, self.constants) for p in self.automaton.against[negation.step.var]]
+        read = self.vector.reader(table.at, words, unbound=table.waits, negative=self.vector.event_term)
+        conditions = [condition(p, read, self.constants) for p in self.automaton.against[negation.step.var]]
         if not keyed:
             conditions = [
                 f"groups[at + {WORDS}] == {number}",
-                *(f"{words(s)} == {self.layout.event_word(s.name)}" for s in table.slots if s.what == "key"),
+                *(f"{words(v)} == {self.vector.event_word(v.column)}" for v in table.values if v.what == "key"),
                 *conditions,
             ]
 
@@ -325,7 +328,7 @@ class _Generator:
             w("groups[at + SET] = EMPTY")
 
         if keyed:
-            self._fill_words(w, number, [self.layout.event_word(slot.name) for slot in table.indexed])
+            self._fill_words(w, number, [self.vector.event_word(value.column) for value in table.indexed])
             find = "first_linked" if table.others else "found_group"
             w(f"g = {find}(groups, heads, words, {self._width(len(table.indexed))})")
             with w.block("while g != EMPTY:" if table.others else "if g != EMPTY:"):
@@ -338,30 +341,28 @@ class _Generator:
                 w(f"at = g * {stride}")
                 _guarded(w, conditions, empty)
 
-    def _look_for(self, w: Writer, negation: Negation, at: int, words: ReadWord) -> None:
+    def _look_for(self, w: Writer, negation: Negation, at: int, words: Source) -> None:
         """Whether a negative event spoils a complete match: from the latest one backwards."""
         columns = self.ring[negation.number]
 
         def term(name: str) -> Term:
-            word, kind = f"negatives[k + {3 + columns.index(name)}]", self.layout.kind(name)
+            word, kind = f"negatives[k + {3 + columns.index(name)}]", self.plan.columns[name]
             missing = None
             if name in self.plan.lacking:
                 missing = f"negatives[k + {3 + columns.index(f'{_LACKS}{name}')}] != 0"
             return Term(f"as_float({word})" if kind is Kind.FLOAT else word, kind, missing)
 
-        scope = self._scope(at, words, bound_only=True, negative=term)
+        read = self.vector.reader(at, words, unbound=True, negative=term)
         conditions = [
             f"negatives[k] == {negation.number}",
-            f"negatives[k + 1] < {words(Slot('until', negation.number))}",
+            f"negatives[k + 1] < {words(Value('until', negation.number))}",
         ]
-        conditions += [
-            f"negatives[k + {3 + columns.index(name)}] == {self.layout.event_word(name)}" for name in self.keys
-        ]
-        conditions += [condition(p, scope.read, self.constants) for p in self.automaton.against[negation.step.var]]
-        after = words(Slot("after", negation.number))
+        conditions += [f"negatives[k + {3 + columns.index(name)}] == {self._event_word(name)}" for name in self.keys]
+        conditions += [condition(p, read, self.constants) for p in self.automaton.against[negation.step.var]]
+        after = words(Value("after", negation.number))
         w(f"k = (reg[NEGATIVES] - 1) * {self.negative_stride}")
         with w.block(
-            f"while not spoiled and k >= 0 and {words(Slot('until', negation.number))} >= 0"
+            f"while not spoiled and k >= 0 and {words(Value('until', negation.number))} >= 0"
             f" and negatives[k + 1] > {after} and negatives[k + 2] >= floor:"
         ):
             w(f"spoiled = {' and '.join(conditions)}", f"predicates += {len(conditions)}")
@@ -397,8 +398,8 @@ class _Generator:
         with w.block("if queued == 0:"):
             w("continue")
         w("partials += queued", "item[ROW] = row", "item[TIME] = time[e]")
-        for place, name in enumerate(self.summary.columns):
-            w(f"item[{NODE_VALUES + place}] = {self.layout.event_word(name)}")
+        for number, name in enumerate(self.summary.columns):
+            w(f"item[{NODE_VALUES + number}] = {self._event_word(name)}")
         with w.block(f"for q in range(0, queued * {self.queue_stride}, {self.queue_stride}):"):
             w("before = queue[q + 1]", "item[STEP] = queue[q]", "item[BEFORE] = before")
             w(f"item[START] = m if before == EMPTY else nodes[before * {self.node_stride} + START]")
@@ -407,8 +408,8 @@ class _Generator:
                     self._arrive(w, at)
 
     def _arrive(self, w: Writer, at: int) -> None:
-        def words(slot: Slot) -> str:
-            return f"queue[q + {2 + self.states[at].index(slot)}]"
+        def words(value: Value) -> str:
+            return f"queue[q + {2 + self.states[at].index(value)}]"
 
         before = len(w.lines)
         for number, table in enumerate(self.tables):
@@ -420,23 +421,23 @@ class _Generator:
         if len(w.lines) == before:
             w("pass")
 
-    def _entry_conditions(self, entry: Entry, at: int, words: ReadWord) -> list[str]:
-        read = self._scope(at, words).read
+    def _entry_conditions(self, entry: Entry, at: int, words: Source) -> list[str]:
+        read = self.vector.reader(at, words)
         conditions = [condition(p, read, self.constants) for p in entry.predicates]
         if entry.least:
-            conditions.append(f"{words(Slot('count', at))} >= {entry.least}")
+            conditions.append(f"{words(Value('taken', at))} >= {entry.least}")
         if entry.fewer_than is not None:
-            conditions.append(f"{words(Slot('count', at))} < {entry.fewer_than}")
+            conditions.append(f"{words(Value('taken', at))} < {entry.fewer_than}")
         return conditions
 
-    def _put(self, w: Writer, number: int, table: Table, words: ReadWord) -> None:
+    def _put(self, w: Writer, number: int, table: Table, words: Source) -> None:
         accepts = self._late_conditions(table.at, words, lambda: self._put_into(w, number, table, words), w)
         accepts() if table.waits else self._put_into(w, number, table, words)
 
-    def _put_into(self, w: Writer, number: int, table: Table, words: ReadWord) -> None:
-        width = self._width(len(table.slots))
+    def _put_into(self, w: Writer, number: int, table: Table, words: Source) -> None:
+        width = self._width(len(table.values))
         indexed = self._width(len(table.indexed)) if table.others else "unlinked"
-        self._fill_words(w, number, [words(slot) for slot in table.slots])
+        self._fill_words(w, number, [words(value) for value in table.values])
         if table.waits and self.plan.window is not None:
             w("known = reg[GROUPS]")
         w(f"groups, heads, g = group_of(groups, heads, reg, words, {width}, {indexed})")
@@ -445,19 +446,19 @@ class _Generator:
             with w.block("if g == known:"):
                 w("pending_times = grown(pending_times, reg[PENDING] + 1)")
                 w("pending_items = grown(pending_items, reg[PENDING] + 1)")
-                w(f"heap_push(pending_times, pending_items, reg[PENDING], {words(Slot('start'))}, g)")
+                w(f"heap_push(pending_times, pending_items, reg[PENDING], {words(Value('start'))}, g)")
                 w("reg[PENDING] += 1")
 
-    def _accept(self, w: Writer, at: int, words: ReadWord) -> None:
+    def _accept(self, w: Writer, at: int, words: Source) -> None:
         def tell() -> None:
             w("nodes, roots = told(nodes, reg, roots, item, floor)")
 
         conditions = self._entry_conditions(self.automaton.leaving(at, self.automaton.end), at, words)
         _guarded(w, conditions, self._late_conditions(at, words, tell, w))
 
-    def _late_conditions(self, at: int, words: ReadWord, then: Callable[[], None], w: Writer) -> Callable[[], None]:
+    def _late_conditions(self, at: int, words: Source, then: Callable[[], None], w: Writer) -> Callable[[], None]:
         """`then`, where nothing forbids the match that can only be decided now that it is complete."""
-        leads = [f"{words(Slot('lead', n.number))} < floor" for n in self.automaton.leading if n.after <= at]
+        leads = [f"{words(Value('lead', n.number))} < floor" for n in self.automaton.leading if n.after <= at]
         late = [n for n in self.automaton.late if n.after <= at]
 
         def look() -> None:
@@ -472,17 +473,6 @@ class _Generator:
 
         return lambda: _guarded(w, leads, look)
 
-    def _scope(
-        self,
-        at: int,
-        words: ReadWord,
-        *,
-        event: int | None = None,
-        bound_only: bool = False,
-        negative: Callable[[str], Term] | None = None,
-    ) -> Scope:
-        return Scope(self.layout, at, words, event, bound_only, negative)
-
 
 # --- writing source ---------------------------------------------------------------------------------------------------
 
@@ -495,8 +485,8 @@ def _guarded(w: Writer, conditions: Sequence[str], body: Callable[[], None]) -> 
         body()
 
 
-def _no_words(slot: Slot) -> str:
-    raise AssertionError(f"a run that begins has no {slot.what} yet")
+def _no_words(value: Value) -> str:
+    raise AssertionError(f"a run that begins has no {value.what} yet")
 
 
 def _named(component: int, takes: bool) -> str:

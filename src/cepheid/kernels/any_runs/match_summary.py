@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from cepheid.checks import summarises
-from cepheid.errors import NotAvailable
-from cepheid.expr import Aggregate
+from cepheid.errors import NotAvailable, listing
+from cepheid.expr import AGGREGATES as DEFINED
+from cepheid.expr import Aggregate, Gives
+from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATES, Merge
 from cepheid.kernels.any_runs.compact_store import BEFORE, LEFT, LOWEST, NODE_VALUES, RIGHT, STEP, TIME, is_alive
-from cepheid.kernels.any_runs.state_vector import Layout
 from cepheid.pattern import Column
 from cepheid.physical import Kind, Plan
 from cepheid.runtime.arrays import EMPTY, NULL_CODE, NULL_INT, grown
@@ -67,6 +68,18 @@ class Totals:
     least: list[int | None] = field(default_factory=list)
     most: list[int | None] = field(default_factory=list)
 
+    def value(self, merge: Merge | None, at: int, kind: Kind) -> Any:
+        """The value of an accumulator that is merged so, of a quantity that some match has."""
+        match merge:
+            case Merge.COUNT:
+                return self.known[at]
+            case Merge.ADD:
+                return self.sums[at]
+            case _:
+                word = self.least[at] if merge is Merge.LEAST else self.most[at]
+                assert word is not None
+                return _from_word(word, kind)
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -77,7 +90,7 @@ class Summary:
     """The attributes whose values the nodes carry."""
 
     @classmethod
-    def of(cls, plan: Plan, layout: Layout) -> Summary:
+    def of(cls, plan: Plan, components: Mapping[str, int]) -> Summary:
         if not summarises(plan.query):
             return cls()
         asked: list[tuple[Column, Quantity | None]] = []
@@ -85,20 +98,20 @@ class Summary:
         for column in plan.query.output or ():
             aggregate = column.expr
             assert isinstance(aggregate, Aggregate)
-            component = layout.index(aggregate.var)
-            if component < 0:
+            if aggregate.var not in components:
                 asked.append((column, None))
                 continue
-            kind = Kind.INT if aggregate.name is None else layout.kind(aggregate.name)
-            if aggregate.fn in ("first", "last") or (aggregate.fn in ("sum", "avg") and kind is Kind.CODE):
+            kind = Kind.INT if aggregate.name is None else plan.columns[aggregate.name]
+            adds_strings = kind is Kind.CODE and DEFINED[aggregate.fn].gives is Gives.NUMBER
+            if not AGGREGATES[aggregate.fn].merges or adds_strings:
                 raise NotAvailable(
                     f"`{aggregate.fn}` over all matches is not computed without enumerating them",
-                    expected="count, sum, avg, min or max",
+                    expected=f"one of {listing([fn for fn, row in AGGREGATES.items() if row.merges])}",
                 )
             if aggregate.name is not None and aggregate.name not in names:
                 names.append(aggregate.name)
             number = None if aggregate.name is None else names.index(aggregate.name)
-            asked.append((column, Quantity(component, number, kind)))
+            asked.append((column, Quantity(components[aggregate.var], number, kind)))
         return cls(tuple(asked), tuple(names))
 
     @property
@@ -119,17 +132,10 @@ class Summary:
             return totals.matches
         assert isinstance(column.expr, Aggregate)
         at = self.quantities.index(quantity)
-        known = totals.known[at]
-        match column.expr.fn:
-            case "count":
-                return known
-            case "sum":
-                return totals.sums[at] if known else None
-            case "avg":
-                return totals.sums[at] / known if known else None
-            case fn:
-                word = totals.least[at] if fn == "min" else totals.most[at]
-                return _from_word(word, quantity.kind) if word is not None else None
+        merged = [ACCUMULATORS[name].merge for name in AGGREGATES[column.expr.fn].accumulators]
+        if not totals.known[at] and merged != [Merge.COUNT]:
+            return None
+        return AGGREGATES[column.expr.fn].value([totals.value(merge, at, quantity.kind) for merge in merged])
 
     # --- totals as words ----------------------------------------------------------------------------------------------
 

@@ -22,7 +22,8 @@ from cepheid.codegen.writer import Writer
 from cepheid.expr import Aggregate, At, Attr, Compare, Expr
 from cepheid.kernels.instance_stack import Link, Stack
 from cepheid.kernels.runs import run_store
-from cepheid.kernels.runs.run_values import NOWHERE, Computation, Source, Value
+from cepheid.kernels.runs.run_vector import RunVector
+from cepheid.kernels.state_vector import NOWHERE, Source, Value
 from cepheid.physical import Kind, Plan, Step
 from cepheid.runtime.kernel import END_OF_TIME, StateArray
 
@@ -54,7 +55,7 @@ class Absence:
 class Absences:
     """The negated components of a plan, and the source that tests them."""
 
-    def __init__(self, plan: Plan, run: Computation, register: Register, most: int) -> None:
+    def __init__(self, plan: Plan, run: RunVector, register: Register, most: int) -> None:
         """`most` matches, at most, are completed by an event for each run that it looks at."""
         self.plan = plan
         self.most = most
@@ -312,8 +313,8 @@ class Absences:
                 return self.run.term(node, at, event, source, unbound=unbound, of_key=of_key)
             assert isinstance(node, Attr)
             column = self.run.column[node.name]
-            lacks = self.run.lacks(column, absence.stack.at("cmask", "k")) if node.name in self.plan.lacking else None
-            return Term(absence.stack.at(f"c{column}", "k"), self.run.kinds[column], lacks)
+            missing = self.run.lacks(column, absence.stack.at("cmask", "k"))
+            return Term(absence.stack.at(f"c{column}", "k"), self.run.kinds[column], missing)
 
         return read
 
@@ -350,12 +351,12 @@ class Absences:
         for value in self.waiting_values:
             if value.what == "origin":
                 w(f"waiting[item + {_waiting_field(value)}] = key{self.key.index(self._name(value))}")
-            elif value.component <= at and not (value.begins_later and value.component == at):
+            elif value.component + (value.what == "bound") <= at:
                 w(f"waiting[item + {_waiting_field(value)}] = {self.run.as_held(value, source(value))}")
         w(f"heap_push(due, due_item, waits - 1, {began}, item)")
 
     def _name(self, value: Value) -> str:
-        return list(self.plan.columns)[value.column]
+        return self.run.names[value.column]
 
     def decide(self, w: Writer) -> None:
         """Decide the matches whose window has passed: those that nothing spoils are found."""

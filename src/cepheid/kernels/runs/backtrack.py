@@ -19,9 +19,9 @@ from cepheid.codegen.writer import Writer
 from cepheid.errors import NotAvailable
 from cepheid.kernels.runs import run_store
 from cepheid.kernels.runs.edges import RunEdges
-from cepheid.kernels.runs.run_index import RunIndex, is_null, key_part
+from cepheid.kernels.runs.run_index import RunIndex
 from cepheid.kernels.runs.run_store import ALWAYS, BEFORE, FOUND_SIZE, NEXT, NODE_SIZE, RUN_SIZE
-from cepheid.kernels.runs.run_values import NOWHERE, Source, Value
+from cepheid.kernels.state_vector import NOWHERE, Source, Value
 from cepheid.physical import Kind, Plan
 from cepheid.runtime.arrays import EMPTY
 from cepheid.runtime.jit import njit
@@ -162,13 +162,8 @@ class Backtrack(RunEdges):
         for column, kind in enumerate(self.run.kinds):
             value = f"float_key(column{column}[i])" if kind is Kind.FLOAT else f"column{column}[i]"
             w(f"event[e + {FIRST_COLUMN + column}] = {value}")
-        terms = [self.run.event_term(name) for name in self.key]
-        if terms:
-            with w.block(f"if {' or '.join(is_null(term) for term in terms)}:"):
-                w("continue")
-        for number, term in enumerate(terms):
-            w(f"key{number} = {key_part(term, False)}")
-        parts = [f"key{number}" for number in range(len(terms))]
+        self.key_of_event(w)
+        parts = [f"key{number}" for number in range(len(self.key))]
         self.index.find(w, "at", parts)
         with w.block("if arrived == 0:"):
             self.index.occupy(w, "at", parts)

@@ -7,13 +7,14 @@ measure, and of the values `new_...` of the run that comes of both.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from cepheid.codegen.scalar import Constants, Term
+from cepheid.codegen.scalar import Constants, is_null
 from cepheid.codegen.writer import Writer
 from cepheid.kernels.runs.absences import Absences
-from cepheid.kernels.runs.run_index import is_null
-from cepheid.kernels.runs.run_values import NOWHERE, Computation, Source, Value, of_new
+from cepheid.kernels.runs.run_index import key_part
+from cepheid.kernels.runs.run_vector import RunVector, field, of_new
+from cepheid.kernels.state_vector import NOWHERE, Source, Value
 from cepheid.pattern import Strategy, partition_attributes
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import BOUNDS, COUNTERS, FREE, OLDEST, VALUES, StateArray
@@ -38,7 +39,7 @@ class RunEdges(ABC):
         self.compared = partition if strategy is Strategy.PARTITION and not set(partition) <= set(plan.key) else ()
         in_pieces = strategy is not Strategy.STRICT and not self.compared
         self.key = tuple(name for name in plan.key if name in plan.columns) if in_pieces else ()
-        self.run = Computation(plan, self.key, self.constants)
+        self.run = RunVector(plan, self.key, self.constants)
         self.states = [c.index for c in self.run.components if c.index < self.run.last or c.takes]
         """The components at which a run can wait."""
         self.most = len(self.states) + 1
@@ -64,7 +65,9 @@ class RunEdges(ABC):
         body = Writer()
         self.body(body)
         # What is decided when time has passed is decided without events, and so without what says what strings mean.
-        remembers = self.decides_late and any("ranks[" in line or "texts[" in line for line in body.lines)
+        remembers = self.decides_late and any(
+            use in line for line in body.lines for use in ("ranks[", ", ranks)", "texts[")
+        )
         self.arrays = [StateArray("reg", "int64", FREE + len(self.registers)), *self.tables()]
         if remembers:
             self.arrays += [StateArray("texts", "int64", 0), StateArray("ranks", "int64", 0)]
@@ -175,12 +178,10 @@ class RunEdges(ABC):
 
     def _same_partition(self) -> str:
         """Whether the event is in the partition of the run's first event; those with a null are in one of their own."""
-        names = self.compared
-        of_event = [self.run.event_term(name) for name in names]
-        origins = [Value("origin", NOWHERE, self.run.column[name]) for name in names]
-        of_run = [Term(self.run.of_run(value), self.run.kinds[value.column]) for value in origins]
-        here, there = (" or ".join(map(is_null, terms)) for terms in (of_event, of_run))
-        equal = " and ".join(f"{a.source} == {b.source}" for a, b in zip(of_event, of_run, strict=True))
+        of_event, kinds = zip(*(self.run.event_value(name) for name in self.compared), strict=True)
+        of_run = [self.run.of_run(Value("origin", NOWHERE, self.run.column[name])) for name in self.compared]
+        here, there = (" or ".join(map(is_null, values, kinds)) for values in (of_event, of_run))
+        equal = " and ".join(f"{a} == {b}" for a, b in zip(of_event, of_run, strict=True))
         return f"(({here}) and ({there})) or ({equal} and not ({here}))"
 
     def reachable(self, at: int) -> list[tuple[int, list[str]]]:
@@ -208,6 +209,22 @@ class RunEdges(ABC):
 
     # --- new runs -----------------------------------------------------------------------------------------------------
 
+    def key_of_event(self, w: Writer, outside: Callable[[], None] | None = None) -> None:
+        """The event's partition; `outside` writes what is done with an event that is in none:
+
+        if column0[e] == NULL_INT:
+            continue
+        key0 = column0[e]
+        """
+        parts = [self.run.event_value(name) for name in self.key]
+        if parts:
+            with w.block(f"if {' or '.join(is_null(*part) for part in parts)}:"):
+                if outside is not None:
+                    outside()
+                w("continue")
+        for number, part in enumerate(parts):
+            w(f"key{number} = {key_part(*part)}")
+
     def start(self, w: Writer) -> None:
         """Every event may begin a run, at the first component or after some that may be empty."""
         for j, conditions in self.reachable(NOWHERE):
@@ -227,8 +244,8 @@ class RunEdges(ABC):
 
         def go() -> None:
             for value in self.run.live(to):
-                carried = self.absences.carried(value, at, to)
-                w(f"new_{value.name} = {carried or self.run.begun(value, at, to, self.run.of_run)}")
+                new = self.absences.carried(value, at, to) or self.run.begun(value, at, to) or self.run.of_run(value)
+                w(f"{of_new(value)} = {new}")
             self._complete(w, at, to, of_new)
             w("partial_matches += 1")
             if to in self.states:
@@ -265,10 +282,10 @@ class RunEdges(ABC):
         """The run `r` takes the event."""
         changed: dict[Value, str] = {}
         for value in self.run.live(s):
-            if value.component == s and (new := self.run.taken(value, self.run.of_run(value))) is not None:
+            if value.component == s and (new := self.run.taken(value, self.run.of_run)) is not None:
                 changed[value] = new
         for value, new in changed.items():
-            w(f"new_{value.name} = {new}")
+            w(f"{of_new(value)} = {new}")
 
         def source(value: Value) -> str:
             return of_new(value) if value in changed else self.run.of_run(value)
@@ -284,9 +301,9 @@ class RunEdges(ABC):
 
     def store(self, w: Writer, run: str, value: Value) -> None:
         """Put a new value into a run."""
-        w(f"run[{run} + {value.field}] = {self.run.as_held(value, of_new(value))}")
+        w(f"run[{run} + {field(value)}] = {self.run.as_held(value, of_new(value))}")
 
     def fields(self, first: int) -> list[str]:
         """Lines that say where a run's values lie, as constants of the generated module."""
-        lines = [f"{value.field} = {first + i}" for i, value in enumerate(self.run.all_values())]
+        lines = [f"{field(value)} = {first + i}" for i, value in enumerate(self.run.all_values())]
         return [*lines, f"RUN_SIZE = {first + len(lines)}"]

@@ -21,14 +21,15 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from cepheid.codegen.compile import compiled
-from cepheid.codegen.scalar import Term
+from cepheid.codegen.scalar import is_null
 from cepheid.codegen.writer import Writer
 from cepheid.kernels import instance_stack
 from cepheid.kernels.runs import run_store
 from cepheid.kernels.runs.backtrack import Backtrack
 from cepheid.kernels.runs.edges import OWN_COUNTERS, RunEdges
-from cepheid.kernels.runs.run_index import Awaited, RunIndex, awaited_by, is_null, key_part
-from cepheid.kernels.runs.run_values import NOWHERE, Source, Value, of_new
+from cepheid.kernels.runs.run_index import Awaited, RunIndex, awaited_by, key_part
+from cepheid.kernels.runs.run_vector import field, of_new
+from cepheid.kernels.state_vector import NOWHERE, Source, Value
 from cepheid.physical import Kind, Options, Plan
 from cepheid.runtime import prefetch
 from cepheid.runtime.kernel import FREE, Kernel, State, StateArray
@@ -53,7 +54,7 @@ def kernel(plan: Plan) -> Kernel:
         column_types=column_types,
         has_bounds=True,
         texts=tuple(generator.constants.texts),
-        needs_ranks="ranks[" in source,
+        needs_ranks="ranks[" in source or ", ranks)" in source,
     )
 
 
@@ -233,7 +234,7 @@ class _Basic(RunEdges):
             w("# ask for what later events will look at, so that it is there in time")
             for distance in (prefetch.AHEAD, prefetch.SOON):
                 wanted = "" if self.contiguous else f" and mask[e + {distance}] & np.uint64({self._relevant_bits()})"
-                slot = index.first([key_part(self._later_term(name, distance), False) for name in index.key])
+                slot = index.first([self._later_part(name, distance) for name in index.key])
                 with w.block(f"if e + {distance} < far{wanted}:"):
                     if distance == prefetch.AHEAD:
                         w(f"prefetch({index.name}, {slot})")
@@ -242,8 +243,8 @@ class _Basic(RunEdges):
                     for state in index.states:
                         w(f"prefetch(run, {index.name}[{index.head(state, 'later')}])")
 
-    def _later_term(self, name: str, distance: int) -> Term:
-        return Term(f"column{self.run.column[name]}[e + {distance}]", self.plan.columns[name])
+    def _later_part(self, name: str, distance: int) -> str:
+        return key_part(f"column{self.run.column[name]}[e + {distance}]", self.plan.columns[name])
 
     def _relevant_bits(self) -> int:
         return sum({1 << bit for step in self.plan.steps for bit in (step.begin, step.take) if bit is not None})
@@ -252,18 +253,16 @@ class _Basic(RunEdges):
         """The slot of the event's partition (an event with a null in its key is in none, and begins nothing), and those
         of the runs that wait for one of its values."""
         if index.awaited is not None:
-            term = self.run.event_term(index.awaited.attribute)
-            w(f"wanted{index.suffix} = {key_part(term, index.awaited.as_float)}")
+            value, kind = self.run.event_value(index.awaited.attribute)
+            w(f"wanted{index.suffix} = {key_part(value, kind, index.awaited.as_float)}")
             index.find(w, index.at, self._parts(index, f"wanted{index.suffix}"))
             return
-        terms = [self.run.event_term(name) for name in index.key]
-        if terms:
-            with w.block(f"if {' or '.join(is_null(term) for term in terms)}:"):
-                w("events += 1")
-                self.absences.push(w, outside_partitions=True)
-                w("continue")
-        for i, term in enumerate(terms):
-            w(f"key{i} = {key_part(term, False)}")
+
+        def outside() -> None:
+            w("events += 1")
+            self.absences.push(w, outside_partitions=True)
+
+        self.key_of_event(w, outside)
         index.find(w, index.at, self._parts(index))
 
     def _parts(self, index: RunIndex, wanted: str | None = None) -> list[str]:
@@ -383,8 +382,8 @@ class _Basic(RunEdges):
         if awaited is None:
             then()
             return
-        wanted = Term(source(awaited.value), self.run.kinds[awaited.value.column])
-        with w.block(f"if not ({is_null(wanted)}):  # what equals null never comes"):
+        never = is_null(source(awaited.value), self.run.kinds[awaited.value.column])
+        with w.block(f"if not ({never}):  # what equals null never comes"):
             then()
 
     def _add(self, w: Writer, at: int, to: int) -> None:
@@ -402,8 +401,8 @@ class _Basic(RunEdges):
         slot = index.at
         if index.awaited is not None:
             slot = "to"
-            awaited = Term(of_new(index.awaited.value), self.run.kinds[index.awaited.value.column])
-            wanted = key_part(awaited, index.awaited.as_float)
+            value = index.awaited.value
+            wanted = key_part(of_new(value), self.run.kinds[value.column], index.awaited.as_float)
             index.find(w, slot, self._parts(index, wanted))
             index.occupy(w, slot, self._parts(index, wanted))
         elif at == NOWHERE or self._index_of(at) is not index:
@@ -493,7 +492,7 @@ class _Basic(RunEdges):
         w(f"stamp = row * {len(self.states)} + {self.states.index(state)}", "q = EMPTY")
         w(f"place = 2 * first_slot({hashed}, meet.shape[0] // 2)")
         with w.block("while q == EMPTY and meet[place] == stamp:"):
-            equal = [f"run[meet[place + 1] + {v.field}] == {part}" for v, part in zip(differing, parts, strict=True)]
+            equal = [f"run[meet[place + 1] + {field(v)}] == {part}" for v, part in zip(differing, parts, strict=True)]
             with w.block(f"if {' and '.join(equal)}:"):
                 w("q = meet[place + 1]")
             with w.block("else:"):

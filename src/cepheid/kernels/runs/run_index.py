@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cepheid.codegen.scalar import Term
 from cepheid.codegen.writer import Writer
 from cepheid.expr import At, Attr, Compare, Expr
-from cepheid.kernels.runs.run_values import Component, Computation, Value
+from cepheid.kernels.runs.run_vector import Component, RunVector
+from cepheid.kernels.state_vector import Value
 from cepheid.physical import Kind
 
 
@@ -116,7 +116,7 @@ class RunIndex:
                 w(f"    {self.name}, {self.stride}, {self.parts}, {inserts})")
 
 
-def awaited_by(run: Computation, state: int, nexts: Sequence[int]) -> Awaited | None:
+def awaited_by(run: RunVector, state: int, nexts: Sequence[int]) -> Awaited | None:
     """The value that every edge from a component asks its event to equal, in the same attribute on all of them."""
     component = run.components[state]
     edges = [_awaited_on(run, state, run.components[j], run.components[j].begin) for j in nexts]
@@ -127,7 +127,7 @@ def awaited_by(run: Computation, state: int, nexts: Sequence[int]) -> Awaited | 
     )
 
 
-def _awaited_on(run: Computation, state: int, target: Component, predicates: Sequence[Expr]) -> list[Awaited]:
+def _awaited_on(run: RunVector, state: int, target: Component, predicates: Sequence[Expr]) -> list[Awaited]:
     found: list[Awaited] = []
     for predicate in predicates:
         match predicate:
@@ -138,13 +138,13 @@ def _awaited_on(run: Computation, state: int, target: Component, predicates: Seq
     return found
 
 
-def _is_event(run: Computation, attr: Attr, state: int, target: int) -> bool:
+def _is_event(run: RunVector, attr: Attr, state: int, target: int) -> bool:
     """Whether an identifier stands for the event at hand."""
     places = (At.CURRENT,) if state == target else (At.EVENT, At.FIRST)
     return run.index[attr.var] == target and attr.at in places
 
 
-def _if_possible(run: Computation, event: Attr, other: Attr, state: int, target: int) -> list[Awaited]:
+def _if_possible(run: RunVector, event: Attr, other: Attr, state: int, target: int) -> list[Awaited]:
     c = run.index[other.var]
     is_known = c <= state and not (run.components[c].may_be_empty and c < state) and other.at is not At.CURRENT
     names = {event.name, other.name}
@@ -158,18 +158,8 @@ def _if_possible(run: Computation, event: Attr, other: Attr, state: int, target:
     return [Awaited(value, event.name, len(kinds) > 1)]
 
 
-def is_null(term: Term) -> str:
-    match term.kind:
-        case Kind.INT:
-            return f"{term.source} == NULL_INT"
-        case Kind.CODE:
-            return f"{term.source} == NULL_CODE"
-        case _:
-            return f"{term.source} != {term.source}"
-
-
-def key_part(term: Term, as_float: bool) -> str:
-    """A value as part of a key; as floats, integers equal floats."""
-    if term.kind is Kind.FLOAT:
-        return f"float_key({term.source})"
-    return f"float_key(null_to_nan({term.source}))" if as_float else term.source
+def key_part(source: str, kind: Kind, as_float: bool = False) -> str:
+    """A value as part of a key, `float_key(column0[e])`; as floats, integers equal floats."""
+    if kind is Kind.FLOAT:
+        return f"float_key({source})"
+    return f"float_key(null_to_nan({source}))" if as_float else source

@@ -38,12 +38,6 @@ ALWAYS = -(2**62)
 UNREACHED = np.iinfo(np.int64).max
 
 
-@njit
-def as_float(bits: int) -> float:
-    """A float that is held among integers (see `float_key`)."""
-    return np.int64(bits).view(np.float64)
-
-
 # --- the index --------------------------------------------------------------------------------------------------------
 
 
@@ -353,7 +347,6 @@ _CONSTANTS = "ALWAYS, BEFORE, BEGAN, FLOOR, FOUND_SIZE, LAST_ROW, LAST_STEP, NEX
 _HELPERS = (
     add_node,
     add_union,
-    as_float,
     compact,
     first_slot,
     forward_runs,
@@ -370,7 +363,7 @@ _HELPERS = (
 )
 IMPORTS = f"""from {__name__} import (
     {_CONSTANTS},
-    {", ".join(helper.__name__ for helper in _HELPERS[:9])},
-    {", ".join(helper.__name__ for helper in _HELPERS[9:])},
+    {", ".join(helper.__name__ for helper in _HELPERS[:8])},
+    {", ".join(helper.__name__ for helper in _HELPERS[8:])},
 )"""
 """What generated code says to have these."""

@@ -14,7 +14,9 @@ from cepheid import expr as ex
 from cepheid.codegen.scalar import Term, condition
 from cepheid.codegen.writer import Writer
 from cepheid.errors import NotAvailable
-from cepheid.expr import Aggregate, At, Attr, Expr
+from cepheid.expr import AGGREGATES as DEFINED
+from cepheid.expr import Aggregate, At, Attr, Expr, Gives
+from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATES
 from cepheid.kernels.tree.buffers import NEVER, Buffer, Buffers, Chain, Place
 from cepheid.kernels.tree.output import Output
 from cepheid.optimize.alternatives import Absence, Alternative, Group, Level
@@ -390,13 +392,12 @@ class Top:
                 return b.term(node, closing)
             if node.name is None:
                 return Term("0.0" if closing is None else "1.0", Kind.FLOAT)
-            kind = b.plan.columns[node.name]
+            kind, row = b.plan.columns[node.name], AGGREGATES[node.fn]
             if closing is None:
-                return Term("0.0", Kind.FLOAT) if node.fn == "count" else b.nothing(kind, missing=False)
+                return Term(row.over_nothing(kind), row.kind_over(kind))
             term = b.term(Attr(node.var, node.name), closing)
-            if node.fn != "count":
-                return term
-            return Term(f"(1.0 if {_is_there(term)} else 0.0)", Kind.FLOAT, term.missing)
+            started = [ACCUMULATORS[what].start(term.source, kind) for what in row.accumulators]
+            return Term(row.source(kind, started), row.kind_over(kind), term.missing)
 
         return read
 
@@ -408,9 +409,10 @@ class Top:
             if node.var in self.alternative.empty:
                 if isinstance(node, Attr):
                     return b.nothing(b.plan.columns[node.name], missing=True)
-                if node.fn == "count" or node.name is None:
+                if node.name is None:
                     return Term("0.0", Kind.FLOAT)
-                return b.nothing(b.plan.columns[node.name], missing=False)
+                kind, row = b.plan.columns[node.name], AGGREGATES[node.fn]
+                return Term(row.over_nothing(kind), row.kind_over(kind))
             if node.var not in self.group_of:
                 return plain(node)
             n, leaf = self._n(node.var), b.leaves[node.var]
@@ -422,33 +424,32 @@ class Top:
         return read
 
     def _aggregate(self, w: Writer, node: Aggregate) -> Term:
-        """The value of an aggregate over a filled group, first member first; nulls do not count."""
+        """The value of an aggregate over a filled group, first member first:
+
+        f0_sum = np.nan
+        for q in range(s1 - 1, -1, -1):
+            f0_sum = (B_c0[...] if f0_sum != f0_sum else f0_sum if ... else f0_sum + B_c0[...])
+        """
         b, n, leaf = self.buffers, self._n(node.var), self.buffers.leaves[node.var]
         if node.name is None:
             return Term(f"s{n}", Kind.FLOAT)
-        kind = b.plan.columns[node.name]
-        if kind is Kind.CODE and node.fn not in ("first", "last", "count"):
+        kind, row = b.plan.columns[node.name], AGGREGATES[node.fn]
+        if kind is Kind.CODE and (row.compares or DEFINED[node.fn].gives is Gives.NUMBER):
             raise NotAvailable(f"`{ex.to_text(node)}` over strings cannot be compiled", span=node.span)
-        place = Place(leaf.index(f"g{n}[q]"))
-        term = b.term(Attr(node.var, node.name), place)
-        of_value = kind if node.fn in ("first", "last") else Kind.FLOAT
+        term = b.term(Attr(node.var, node.name), Place(leaf.index(f"g{n}[q]")))
         name = f"f{len(self.output.aggregates)}"
         self.output.aggregates.append(name)
-        w(f"{name} = {b.nothing(of_value, missing=False).source if node.fn in ('first', 'last') else '0.0'}")
-        w(f"{name}_count = 0", f"{name}_there = 0")
+        running = {what: f"{name}_{what}" for what in row.accumulators}
+        w(*(f"{old} = {ACCUMULATORS[what].over_nothing(kind)}" for what, old in running.items()))
+        if term.missing:
+            w(f"{name}_there = 0")
         with w.block(f"for q in range(s{n} - 1, -1, -1):"):
             if term.missing:
                 with w.block(f"if not {term.missing}:"):
                     w(f"{name}_there += 1")
-            with w.block(f"if {_is_there(term)}:"):
-                w(*_accumulate(node.fn, name, term.source), f"{name}_count += 1")
+            w(*(f"{old} = {ACCUMULATORS[what].step(old, term.source, kind)}" for what, old in running.items()))
         missing = f"(s{n} > 0 and {name}_there == 0)" if term.missing else None
-        if node.fn == "count":
-            return Term(f"{name}_count", Kind.FLOAT, missing)
-        if node.fn in ("first", "last"):
-            return Term(name, kind, missing)
-        value = f"divided({name}, float({name}_count))" if node.fn == "avg" else name
-        return Term(f"({value} if {name}_count > 0 else np.nan)", Kind.FLOAT, missing)
+        return Term(row.source(kind, list(running.values())), row.kind_over(kind), missing)
 
     # --- the whole match ----------------------------------------------------------------------------------------------
 
@@ -536,25 +537,3 @@ class Top:
 
 def _speaks_of_members(predicate: Expr, closures: set[str]) -> bool:
     return any(isinstance(node, Attr) and node.at is At.EVENT and node.var in closures for node in ex.walk(predicate))
-
-
-def _is_there(term: Term) -> str:
-    null = {Kind.INT: "NULL_INT", Kind.CODE: "NULL_CODE", Kind.FLOAT: term.source}[term.kind]
-    present = f"{term.source} {'==' if term.kind is Kind.FLOAT else '!='} {null}"
-    return f"(not {term.missing} and {present})" if term.missing else present
-
-
-def _accumulate(fn: str, name: str, value: str) -> list[str]:
-    match fn:
-        case "sum" | "avg":
-            return [f"{name} += {value}"]
-        case "min":
-            return [f"{name} = {value} if {name}_count == 0 else min({name}, {value})"]
-        case "max":
-            return [f"{name} = {value} if {name}_count == 0 else max({name}, {value})"]
-        case "first":
-            return [f"{name} = {name} if {name}_count > 0 else {value}"]
-        case "last":
-            return [f"{name} = {value}"]
-        case _:
-            return []

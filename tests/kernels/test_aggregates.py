@@ -1,0 +1,144 @@
+"""Every aggregate that the algebra defines has a row, and every evaluator computes it as it is defined."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_harness import Stream, bound, by_kernel, by_oracle, encoder_of, kernel_of, stream_of
+
+from cepheid import expr as ex
+from cepheid.errors import NotAvailable
+from cepheid.expr import Gives
+from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATES
+from cepheid.kernels.any_runs.lazy_matches import LazyKernel
+from cepheid.physical import Kind
+from cepheid.runtime.arrays import NULL_CODE, NULL_INT, divided, rank
+from cepheid.runtime.kernel import END_OF_TIME
+from cepheid.semantics import evaluate
+
+VALUES: dict[str, list[Any]] = {
+    "whole": [3, None, 1, 1, 7, None, 2, 5],
+    "real": [0.5, 2.25, None, -1.0, None, 0.5, 4.0, 2.5],
+    "text": ["q", None, "p", "r", "p", None, "q", "s"],
+    "flag": [True, False, None, False, True, True, None, False],
+    "nothing": [None, None, None, None, 1, None, None, 1],
+}
+PATTERNS = {
+    "runs": "PATTERN SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) {{ {} }}",
+    "any_runs": "PATTERN SEQ(A+ a[], B b) WHERE skip_till_any_match {{ {} }}",
+    "tree": "PATTERN A+;B WHERE {} WITHIN 20",
+}
+
+
+def stream() -> Stream:
+    kinds = "AAAABAAB"
+    return stream_of(
+        [{"type": t, "ts": i, **{n: v[i] for n, v in VALUES.items()}} for i, t in enumerate(kinds)]
+        + [{"type": t, "ts": 10 + i, "whole": 4, "text": "q"} for i, t in enumerate("AB")]
+    )
+
+
+CASES = [
+    (fn, attribute)
+    for fn, defined in ex.AGGREGATES.items()
+    for attribute in VALUES
+    if attribute not in ("text", "flag") or defined.gives is not Gives.NUMBER
+]
+
+
+def test_every_aggregate_has_a_row() -> None:
+    assert list(AGGREGATES) == list(ex.AGGREGATES)
+    assert {name for row in AGGREGATES.values() for name in row.accumulators} == set(ACCUMULATORS)
+    for fn, row in AGGREGATES.items():
+        assert (row.over_nothing(Kind.INT) == "0") == (ex.AGGREGATES[fn].gives is Gives.COUNT)
+        assert row.result is not None or len(row.accumulators) == 1
+        assert not row.merges or (row.result is None) == (row.of_matches is None)
+
+
+@pytest.mark.parametrize(("fn", "attribute"), CASES)
+def test_a_row_computes_what_the_definition_says(fn: str, attribute: str) -> None:
+    """The source of a row, run over a group member by member."""
+    ordered = sorted({v for v in VALUES["text"] if v is not None}, reverse=True)
+    kind = {"real": Kind.FLOAT, "text": Kind.CODE, "flag": Kind.CODE}.get(attribute, Kind.INT)
+    null = {Kind.INT: NULL_INT, Kind.CODE: NULL_CODE, Kind.FLOAT: float("nan")}[kind]
+    names: dict[str, Any] = {"NULL_INT": NULL_INT, "NULL_CODE": NULL_CODE, "divided": divided, "rank": rank}
+    names |= {"np": np, "ranks": np.arange(len(ordered) if attribute == "text" else 0)[::-1]}
+    row, values = AGGREGATES[fn], VALUES[attribute]
+    for length in range(len(values) + 1):
+        held = [null if v is None else ordered.index(v) if attribute == "text" else v for v in values[:length]]
+        running = [eval(ACCUMULATORS[what].over_nothing(kind), names) for what in row.accumulators]
+        for i, x in enumerate(held):
+            names["x"] = x
+            for at, what in enumerate(row.accumulators):
+                names["old"] = running[at]
+                source = ACCUMULATORS[what].step("old", "x", kind) if i else ACCUMULATORS[what].start("x", kind)
+                running[at] = eval(source, names)
+        names |= {f"r{at}": value for at, value in enumerate(running)}
+        found = eval(row.source(kind, [f"r{at}" for at in range(len(running))]), names)
+        known = [v for v in values[:length] if v is not None]
+        counts = ex.AGGREGATES[fn].gives is Gives.COUNT
+        expected = ex.AGGREGATES[fn].of(known) if known or counts else None
+        result_kind = row.kind_over(kind)
+        if expected is None:
+            assert found != found if result_kind is Kind.FLOAT else found == null
+        else:
+            assert (ordered[found] if result_kind is Kind.CODE and attribute == "text" else found) == expected
+
+
+@pytest.mark.parametrize(("fn", "attribute"), CASES)
+@pytest.mark.parametrize("evaluator", PATTERNS)
+def test_every_evaluator_computes_every_aggregate(fn: str, attribute: str, evaluator: str) -> None:
+    events = stream()
+    closure, last = ("A", "B") if evaluator == "tree" else ("a[]", "b")
+    right = f"{last}.whole" if ex.AGGREGATES[fn].gives is not Gives.VALUE else f"{last}.{attribute}"
+    tests = [f"{fn}({closure}.{attribute}) {op} {right}" for op in ("=", "!=")]
+    tests += [f"{fn}({closure}.{attribute}) <= {right}"] if attribute != "flag" else []
+    if evaluator != "tree":
+        limit = 3 if ex.AGGREGATES[fn].gives is not Gives.VALUE else f"a[i].{attribute}"
+        tests.append(f"{fn}(a[..i-1].{attribute}) != {limit}")
+    reached = 0
+    for test in tests:
+        query = bound(PATTERNS[evaluator].format(test), events)
+        try:
+            kernel = kernel_of(query, events, evaluator=evaluator)
+        except NotAvailable:
+            assert evaluator == "tree" and AGGREGATES[fn].compares and attribute in ("text", "flag")
+            continue
+        for cuts in ([], [1, 2, 6]):
+            assert by_kernel(kernel, events, cuts)[0] == by_oracle(query, events), test
+            reached += 1
+    assert reached or (evaluator == "tree" and attribute in ("text", "flag"))
+
+
+@pytest.mark.parametrize(("fn", "attribute"), CASES)
+def test_all_matches_are_summed_up(fn: str, attribute: str) -> None:
+    events = stream()
+    query = bound(PATTERNS["any_runs"].format("1 = 1") + f" RETURN count(*) AS n, {fn}(a[].{attribute}) AS x", events)
+    if not AGGREGATES[fn].merges:
+        with pytest.raises(NotAvailable, match="without enumerating"):
+            kernel_of(query, events, evaluator="any_runs")
+        return
+    kernel = kernel_of(query, events, evaluator="any_runs")
+    assert isinstance(kernel, LazyKernel)
+    encoder, state = encoder_of(kernel), kernel.initial()
+    state, _ = kernel.step(state, encoder.encode(events.table))
+    state, _ = kernel.advance(state, END_OF_TIME)
+    row, (match,) = kernel.summary_row(state), evaluate(query, events.events)
+    x = row.values["x"]
+    if attribute == "text" and ex.AGGREGATES[fn].gives is Gives.VALUE:
+        x = {code: text for text, code in encoder.dictionary.codes.items()}[x]
+    assert match.columns == {"n": row.values["n"], "x": pytest.approx(x) if isinstance(x, float) else x}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("evaluator", PATTERNS)
+def test_machine_code_computes_the_same(evaluator: str) -> None:
+    """All aggregates of numbers in one query, compiled."""
+    events = stream()
+    closure, last = ("A", "B") if evaluator == "tree" else ("a[]", "b")
+    terms = [f"{fn}({closure}.{name})" for fn in ex.AGGREGATES for name in ("whole", "real")]
+    query = bound(PATTERNS[evaluator].format(f"{' + '.join(terms)} > {last}.whole"), events)
+    kernel = kernel_of(query, events, evaluator=evaluator, jit=True)
+    assert by_kernel(kernel, events, [3])[0] == by_oracle(query, events)
