@@ -144,7 +144,7 @@ def test_files_that_are_not_parquet_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputProblem, match="as Parquet"):
         cepheid.match(PAIR, tmp_path / "shop.parquet")
     (tmp_path / "shop.csv").write_text("type,ts\nShelf,1\n")
-    with pytest.raises(InputProblem, match="not a Parquet file"):
+    with pytest.raises(InputProblem, match="not a Parquet, Arrow or ORC file"):
         cepheid.match(PAIR, tmp_path / "shop.csv")
 
 

@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from cepheid.app import cli
-from cepheid.engine import columnar_job
 from cepheid.engine.columnar_job import ColumnJob
 from cepheid.errors import InputProblem
-from cepheid.io.csv_columns import csv_columns
+from cepheid.io import files
+from cepheid.io.formats.csv import csv_columns
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.row_reader import Loaded, read_events
 
@@ -50,7 +50,9 @@ def write_files(directory: Path, files: dict[str, str]) -> None:
         if place.suffix == ".parquet":
             text_file = directory / "as-text"
             text_file.write_text(text)
-            pq.write_table(csv_columns(text_file, Columns(), None), place)
+            found = csv_columns(text_file, Columns(), None)
+            assert found is not None
+            pq.write_table(found.rows, place)
         else:
             place.write_bytes(text.encode())
 
@@ -59,7 +61,7 @@ def is_by_columns(backend: str, case: Case, directory: Path, monkeypatch: pytest
     """Whether the files were read as columns; the answers are those of the reference in any case."""
     write_files(directory, case.files)
     monkeypatch.chdir(directory)
-    monkeypatch.setattr(columnar_job, "LEAST_TEXT", 0)
+    monkeypatch.setattr(files, "LEAST_TEXT", 0)
     jobs: list[ColumnJob] = []
     run = cli._run_columns
     monkeypatch.setattr(cli, "_run_columns", lambda job, *rest: (jobs.append(job), run(job, *rest)))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cepheid.optimize.adapt import Switch as Switch
     from cepheid.optimize.stats import Stats as Stats
     from cepheid.spark.api import matches as matches
-    from cepheid.spark.csv import CsvFiles as CsvFiles
+    from cepheid.spark.events import CsvFiles as CsvFiles
     from cepheid.spark.session import session as session
     from cepheid.spark.stream_api import stream as stream
     from cepheid.streaming.verify import Verification as Verification
@@ -47,7 +47,7 @@ _HOMES = {
     "explain": "cepheid.api",
     "statistics": "cepheid.api",
     "matches": "cepheid.spark.api",
-    "CsvFiles": "cepheid.spark.csv",
+    "CsvFiles": "cepheid.spark.events",
     "session": "cepheid.spark.session",
     "stream": "cepheid.spark.stream_api",
     "read_output": "cepheid.api",

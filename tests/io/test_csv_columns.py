@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,12 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from text_harness import Case, cepheid, is_by_columns, read_by_rows
 
-from cepheid.engine import columnar_job
-from cepheid.engine.columnar_job import ColumnJob
-from cepheid.engine.job import QueryText, Settings
-from cepheid.events import Type
-from cepheid.io.csv_columns import csv_columns
+from cepheid.events import Schema, Type
+from cepheid.io import files
+from cepheid.io.files import column_source
+from cepheid.io.formats.csv import csv_columns
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.row_reader import Loaded
-from cepheid.lang import parse
-from cepheid.pattern import SourceStream
 
 BOM = "\N{ZERO WIDTH NO-BREAK SPACE}"
 
@@ -134,9 +130,9 @@ def test_what_is_read_as_columns_is_what_the_row_reader_reads(
 ) -> None:
     file = tmp_path_factory.getbasetemp() / "any.csv"
     file.write_bytes(text.encode())
-    table = csv_columns(file, Columns(), given_type)
-    if table is not None:
-        require_same(table, read_by_rows(file, given_type), given_type)
+    found = csv_columns(file, Columns(), given_type)
+    if found is not None:
+        require_same(found.rows, read_by_rows(file, given_type), given_type)
 
 
 # --- what is accepted, and what is not --------------------------------------------------------------------------------
@@ -145,11 +141,11 @@ def test_what_is_read_as_columns_is_what_the_row_reader_reads(
 def column_types(file: Path, content: str | bytes, given_type: str | None = None) -> dict[str, str] | None:
     """The columns that are read, having been held against the row reader."""
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    table = csv_columns(file, Columns(), given_type)
-    if table is None:
+    found = csv_columns(file, Columns(), given_type)
+    if found is None:
         return None
-    require_same(table, read_by_rows(file, given_type), given_type)
-    return {field.name: str(field.type) for field in table.schema}
+    require_same(found.rows, read_by_rows(file, given_type), given_type)
+    return {field.name: str(field.type) for field in found.rows.schema}
 
 
 ONE = {"type": "string", "ts": "int64", "x": "int64"}
@@ -344,16 +340,12 @@ def test_spark_answers_as_the_reference_does(
 
 
 def test_types_that_a_query_declares_are_for_the_row_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columnar_job, "LEAST_TEXT", 0)
+    monkeypatch.setattr(files, "LEAST_TEXT", 0)
     (tmp_path / "a.csv").write_text(SOME)
-    query, inputs = parse(SEQ), [Input(str(tmp_path / "a.csv"))]
-
-    def job(*sources: SourceStream) -> ColumnJob | None:
-        return columnar_job.columnar_job(QueryText(SEQ), replace(query, inputs=sources), inputs, Settings("local"))
-
-    assert job() is not None
-    monkeypatch.setattr(columnar_job, "text_file", lambda *_: pytest.fail("the file was read"))
-    assert job(SourceStream("A", (("id", Type.STRING),))) is None
+    inputs = [Input(str(tmp_path / "a.csv"))]
+    assert column_source(inputs, Columns()) is not None
+    monkeypatch.setattr(files, "_text_file", lambda *_: pytest.fail("the file was read"))
+    assert column_source(inputs, Columns(), Schema({"A": {"id": Type.STRING}})) is None
 
 
 def test_small_files_show_numbers_as_they_are_written(tmp_path: Path) -> None:

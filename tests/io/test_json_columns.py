@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from text_harness import Case, is_by_columns, read_by_rows
 
+from cepheid.io.formats.jsonl import json_columns
+from cepheid.io.formats.text import TextTable
 from cepheid.io.inputs import Columns
-from cepheid.io.json_columns import JsonTable, json_columns
 from cepheid.io.row_reader import Loaded
 
 # --- the same as the row reader ---------------------------------------------------------------------------------------
 
 
-def require_same(found: JsonTable, loaded: Loaded | None, given_type: str | None) -> None:
+def require_same(found: TextTable, loaded: Loaded | None, given_type: str | None) -> None:
     """The table's rows are the events, with every value as it is; whole numbers may have become floats."""
     table = found.rows
     assert loaded is not None and loaded.rejects == [] and loaded.rows == len(loaded.events) == table.num_rows

@@ -29,6 +29,7 @@ from cepheid.binding import bind
 from cepheid.errors import CepheidError, InputProblem, NameProblem, NotAvailable
 from cepheid.events import NO_CLOCK, Event, complete, in_order, infer_schema, primitive
 from cepheid.expr import Env
+from cepheid.io.shares import may_matter
 from cepheid.lang import parse
 from cepheid.optimize.distribution import Keyed, Sliced, Undivided
 from cepheid.optimize.lower import lower
@@ -36,7 +37,6 @@ from cepheid.physical import Bit, Kind
 from cepheid.semantics import evaluate
 from cepheid.spark.api import spark_job
 from cepheid.spark.catalyst import EventColumns
-from cepheid.spark.parquet import may_matter
 from cepheid.spark.schema import plain_schema
 
 pytestmark = pytest.mark.spark

@@ -16,9 +16,10 @@ from pyspark.sql import SparkSession
 
 import cepheid
 from cepheid.errors import InputProblem, NotAvailable
-from cepheid.spark import csv
-from cepheid.spark.csv import CsvFiles, CsvReader, Fitting, StoredCsv
-from cepheid.spark.stored import Part, StoredFile
+from cepheid.io.formats import csv
+from cepheid.io.formats.csv import CsvReader, Fitting, StoredCsv
+from cepheid.io.shares import Part, StoredFile
+from cepheid.spark.events import CsvFiles
 
 LAYOUT = pa.schema([("type", pa.string()), ("ts", pa.int64()), ("id", pa.int64()), ("v", pa.float64())])
 SCHEMA = "type string, ts long, id long, v double"

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import IO, Any, Protocol
 
 import pyarrow as pa
@@ -21,14 +20,12 @@ from cepheid.engine.local import Progress, Run, is_made_by_oracle, silent
 from cepheid.engine.prepare import Prepared, Wishes, prepare
 from cepheid.engine.sampling import sampled
 from cepheid.engine.summaries import sums_up
-from cepheid.events import UNTYPED
 from cepheid.expr import Whole
-from cepheid.io.columnar import ColumnFile, ColumnSource, TextFile, parquet_file, scan, text_file, unified
-from cepheid.io.formats import expand
+from cepheid.io.files import FileSource, TextFile, column_source
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.matches import cell, dumps
+from cepheid.io.rows import plain
 from cepheid.io.source import clock_of, readable_schema, schema_of
-from cepheid.io.tables import plain
 from cepheid.io.times import unit_of
 from cepheid.optimize.adapt import Switch, policy_of
 from cepheid.optimize.stats import NO_STATS
@@ -48,7 +45,7 @@ class Answers(Protocol):
 class ColumnJob:
     """A query that is ready to run over its files."""
 
-    source: ColumnSource
+    source: FileSource
     prepared: Prepared
     warnings: list[str]
     switches: list[Switch] = field(default_factory=list)
@@ -100,18 +97,13 @@ class ColumnJob:
         }
 
 
-LEAST_TEXT = 1 << 20
-"""Bytes of text below which the row reader is done before columns would pay; it shows numbers as they are written."""
-
-
 def columnar_job(written: QueryText, query: Query, inputs: Sequence[Input], settings: Settings) -> ColumnJob | None:
     """None where the rows have to be read one by one: the files are not all of columns, times or types are text or
     numbers in disguise, or no kernel evaluates the query."""
     columns = Columns(settings.type_column, settings.time_column)
-    files = _opened(query, inputs, columns)
-    if files is None:
+    source = column_source(inputs, columns, declared_types(query))
+    if source is None:
         return None
-    source = scan(files, columns)
     kinds = schema_kinds(readable_schema(source.schema))
     unit = None if settings.time_unit is None else unit_of(settings.time_unit)
     schema = schema_of(source, ())
@@ -123,77 +115,8 @@ def columnar_job(written: QueryText, query: Query, inputs: Sequence[Input], sett
     if prepared.kernel is None or (is_made_by_oracle(prepared.query) and not sums_up(prepared)):
         return None
     job = ColumnJob(source, prepared, warnings_for(prepared.query, schema))
-    return None if _has_text(source.files) and not job.shows_rows_as_they_are else job
-
-
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
-def _opened(query: Query, inputs: Sequence[Input], columns: Columns) -> list[list[ColumnFile]] | None:
-    """The files of each input; None where they are not all of columns."""
-    found = [(item, expand(item.path)) for item in inputs]
-    for item, paths in found:
-        for path, format in paths:
-            if format == "parquet" and not _can_be_streamed(path, item, columns):
-                return None
-    of_text = [path for _, paths in found for path, format in paths if format != "parquet"]
-    # Where a query declares types, cells are held against them one by one.
-    if of_text and (any(declared_types(query).types.values()) or sum(p.stat().st_size for p in of_text) < LEAST_TEXT):
-        return None
-    opened: list[list[ColumnFile]] = []
-    for item, paths in found:
-        opened.append([])
-        for path, format in paths:
-            is_text = format != "parquet"
-            read = text_file(path, format, item, columns) if is_text else parquet_file(str(path), item, columns)
-            if read is None:
-                return None
-            opened[-1].append(read)
-    return _alike(opened) if of_text else opened
-
-
-def _can_be_streamed(path: Path, item: Input, columns: Columns) -> bool:
-    schema = pq.read_schema(path)
-    if columns.time not in schema.names:
-        return False
-    time = schema.field(columns.time).type
-    if not (pa.types.is_integer(time) or pa.types.is_timestamp(time) or pa.types.is_date(time)):
-        return False
-    if item.type is None and columns.type in schema.names:
-        kind = schema.field(columns.type).type
-        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)
-    return True
-
-
-def _has_text(files: Iterable[ColumnFile]) -> bool:
-    return any(isinstance(file, TextFile) for file in files)
-
-
-def _alike(inputs: list[list[ColumnFile]]) -> list[list[ColumnFile]] | None:
-    """The files with columns of one type each; None where the row reader would have to choose which rows to reject
-    (some files of an input have types and others none, or a column, that of the times too, is not of one type), or
-    where a null means one thing in one file and another in another."""
-    files = [file for group in inputs for file in group]
-    if any(file.omits_nulls for file in files) and any(file.sparse and not file.omits_nulls for file in files):
-        return None
-    if any(len({file.type == UNTYPED for file in group}) > 1 for group in inputs):
-        return None
-    try:
-        schema = unified(files)
-        if not all(isinstance(file, TextFile) or _is_within(file.schema, schema) for file in files):
-            return None
-        return [[_with_types(file, schema) if isinstance(file, TextFile) else file for file in g] for g in inputs]
-    except pa.ArrowException:  # text and numbers, integers and timestamps, or whole numbers that are no floats
-        return None
-
-
-def _is_within(part: pa.Schema, schema: pa.Schema) -> bool:
-    return all(pa.types.is_null(field.type) or field.type == schema.field(field.name).type for field in part)
-
-
-def _with_types(file: TextFile, schema: pa.Schema) -> TextFile:
-    return replace(file, table=file.table.cast(pa.schema([schema.field(name) for name in file.schema.names])))
+    has_text = any(isinstance(file, TextFile) for file in source.files)
+    return None if has_text and not job.shows_rows_as_they_are else job
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -203,7 +126,7 @@ def _with_types(file: TextFile, schema: pa.Schema) -> TextFile:
 class _Objects:
     """Rows of the output as JSON objects: an event shows the columns that its own type has."""
 
-    source: ColumnSource
+    source: FileSource
     types: Mapping[str, tuple[str, ...]]
     """The types that an event in each column may have; columns that hold no events are not here."""
 

@@ -1,25 +1,43 @@
-"""Files as one source of events, whatever their formats."""
+"""Files as one source of events, whatever their formats.
+
+Of files of columns (Parquet, Arrow, ORC) only the columns that are needed are read and, where the rows are in time
+order, only a batch of them at once. Text (CSV, JSON Lines) is in memory as a table. The type and time columns are read
+first, for the types and the order. A row without a time, or without a type where others have one, is not an event: it
+is skipped here, and `rejects` reports it.
+"""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import NoneType
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from cepheid.errors import InputProblem, shown
 from cepheid.events import EMPTY_SCHEMA, UNTYPED, Schema
-from cepheid.io.columnar import ColumnFile, TextFile, parquet_file, parquet_schema, scan, text_file, unified
-from cepheid.io.formats import expand
+from cepheid.io.formats import expand, format_named
+from cepheid.io.formats.columnar import ColumnFormat, is_null
+from cepheid.io.formats.text import TextFormat
 from cepheid.io.inputs import Columns, Input
-from cepheid.io.row_reader import Loaded, read_events
-from cepheid.io.rows import ROW, TIME, TYPE
-from cepheid.io.source import JSON, Source, TableSource
+from cepheid.io.rejects import Reject
+from cepheid.io.row_reader import read_events
+from cepheid.io.row_table import row_source
+from cepheid.io.rows import TIME, RecentRows, plain
+from cepheid.io.source import (
+    BATCH,
+    Attributes,
+    Source,
+    require_time_column,
+    ticks_of,
+    types_column,
+    with_type_and_time,
+)
+from cepheid.runtime.kernel import Array
 
 LEAST_TEXT = 1 << 20
 """Bytes of text below which the row reader is done before columns pay off; it shows numbers as they are written."""
@@ -28,40 +46,69 @@ LEAST_TEXT = 1 << 20
 def open_files(inputs: Sequence[Input], columns: Columns, declared: Schema = EMPTY_SCHEMA) -> Source:
     """The events of all inputs. Files are read as columns where every row can be read that way and shown as it is
     written; else row by row. `declared` holds the types that the query declares."""
-    files = _column_files(inputs, columns, declared)
-    if files is not None:
-        source = scan(files, columns)
-        has_text = any(isinstance(file, TextFile) for file in source.files)
-        if not has_text or source.omits_nulls or source.is_uniform:
-            return source
-    return _row_source(read_events(inputs, columns.type, columns.time, declared=declared), columns)
+    source = column_source(inputs, columns, declared)
+    if source is None:
+        return row_source(read_events(inputs, columns.type, columns.time, declared=declared), columns)
+    return source
 
 
-def _column_files(inputs: Sequence[Input], columns: Columns, declared: Schema) -> list[list[ColumnFile]] | None:
-    """The files of each input; None where they have to be read row by row."""
+def column_source(inputs: Sequence[Input], columns: Columns, declared: Schema = EMPTY_SCHEMA) -> FileSource | None:
+    """None where the rows have to be read one by one."""
     expanded = [(item, expand(item.path)) for item in inputs]
+    texts = {path for _, paths in expanded for path, name in paths if isinstance(format_named(name), TextFormat)}
     for item, paths in expanded:
-        if any(format == "parquet" and not _is_columnar(path, item, columns) for path, format in paths):
+        if any(path not in texts and not _is_columnar(path, name, item, columns) for path, name in paths):
             return None
-    texts = [path for _, paths in expanded for path, format in paths if format != "parquet"]
     # Where a query declares types, every value is checked against them.
     if texts and (any(declared.types.values()) or sum(path.stat().st_size for path in texts) < LEAST_TEXT):
         return None
-    opened: list[list[ColumnFile]] = []
+    opened: list[list[EventFile]] = []
     for item, paths in expanded:
         opened.append([])
-        for path, format in paths:
-            is_text = format != "parquet"
-            file = text_file(path, format, item, columns) if is_text else parquet_file(str(path), item, columns)
+        for path, name in paths:
+            file = _text_file(path, name, item, columns) if path in texts else column_file(path, name, item, columns)
             if file is None:
                 return None
             opened[-1].append(file)
-    return _with_one_schema(opened) if texts else opened
+    if not texts:
+        return scan(opened, columns)
+    alike = _with_one_schema(opened)
+    source = None if alike is None else scan(alike, columns)
+    return source if source is not None and (source.omits_nulls or source.is_uniform) else None
 
 
-def _is_columnar(path: Path, item: Input, columns: Columns) -> bool:
+def column_format(name: str) -> ColumnFormat:
+    format = format_named(name)
+    assert isinstance(format, ColumnFormat)
+    return format
+
+
+def column_file(path: Path, name: str, item: Input, columns: Columns) -> ColumnFile:
+    format = column_format(name)
+    schema = format.schema(str(path))
+    require_time_column(schema, columns)
+    kind = item.type
+    if kind is None and (columns.type not in schema.names or is_null(str(path), columns.type, format)):
+        kind = UNTYPED
+    return ColumnFile(str(path), kind, name, schema)
+
+
+def _text_file(path: Path, name: str, item: Input, columns: Columns) -> TextFile | None:
+    """None where it has to be read row by row."""
+    format = format_named(name)
+    assert isinstance(format, TextFormat)
+    found = format.columns(path, columns, item.type)
+    if found is None:
+        return None
+    has_types = columns.type in found.rows.column_names
+    has_types = has_types and not pa.types.is_null(found.rows.schema.field(columns.type).type)
+    kind = UNTYPED if item.type is None and not has_types else item.type
+    return TextFile(str(path), kind, found.rows, found.omits_nulls)
+
+
+def _is_columnar(path: Path, name: str, item: Input, columns: Columns) -> bool:
     """Whether times and types are what they should be, so that no row has to be looked at by itself."""
-    schema = parquet_schema(str(path))
+    schema = column_format(name).schema(str(path))
     if columns.time not in schema.names:
         return False
     time = schema.field(columns.time).type
@@ -74,7 +121,7 @@ def _is_columnar(path: Path, item: Input, columns: Columns) -> bool:
     return True
 
 
-def _with_one_schema(inputs: list[list[ColumnFile]]) -> list[list[ColumnFile]] | None:
+def _with_one_schema(inputs: list[list[EventFile]]) -> list[list[EventFile]] | None:
     """The files with one type for each column. None where the row reader has to choose the rows to reject (some files
     of an input have types and others none, or a column is not of one type), or where nulls do not mean the same in all
     files."""
@@ -100,73 +147,277 @@ def _cast(file: TextFile, schema: pa.Schema) -> TextFile:
     return replace(file, table=file.table.cast(pa.schema([schema.field(name) for name in file.schema.names])))
 
 
-# --- rows as a source -------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------------------------
 
 
-def _row_source(loaded: Loaded, columns: Columns) -> TableSource:
-    """Rows as a table with a column for each attribute, and the rows themselves (see `source`)."""
-    events = loaded.events
-    types = [event.type for event in events]
-    attributes: dict[str, dict[str, pa.DataType]] = {
-        name: dict.fromkeys(of, pa.null()) for name, of in loaded.schema.types.items()
-    }
-    arrays: dict[str, pa.Array] = {}
-    for name in dict.fromkeys([*(name for of in attributes.values() for name in of), columns.time]):
-        values = [event.attributes.get(name) for event in events]
-        if name == columns.time:
-            ticks = pa.array(values, pa.int64())
-            arrays[name] = ticks.cast(pa.timestamp("us", "UTC")) if loaded.clock.is_timestamp else ticks
-        elif name not in (TYPE, TIME, ROW):
-            arrays[name] = _column(values)
-        for of_type, kind in _kinds_by_type(types, values).items():
-            if name in attributes[of_type]:
-                attributes[of_type][name] = arrays[name].type if name == columns.time else kind
-    arrays[ROW] = pa.array([json.dumps(event.row, ensure_ascii=False) for event in events], pa.string())
-    times = np.array([event.start for event in events], np.int64)
-    encoded = pa.array(types, pa.string()).dictionary_encode()
-    table = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
-    return TableSource(table, columns, encoded, times, None, attributes, loaded.rejects)
+class EventFile(Protocol):
+    """A file, and the type of its events: given, or in the type column (None), or none at all (UNTYPED)."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def type(self) -> str | None: ...
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def count(self) -> int:
+        """How many rows it has."""
+        ...
+
+    @property
+    def sparse(self) -> list[str]:
+        """The columns that may have nulls."""
+        ...
+
+    @property
+    def omits_nulls(self) -> bool:
+        """Whether a null is an attribute that the row does not have."""
+        ...
+
+    def read(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]: ...
 
 
-_ARROW: Mapping[type, pa.DataType] = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
-_EXACT = 2**53
-"""Integers up to here are floats as well."""
+@dataclass(frozen=True, slots=True)
+class ColumnFile:
+    """A file that is read as columns, batch by batch."""
+
+    path: str
+    type: str | None
+    format: str
+    schema: pa.Schema
+    omits_nulls: bool = False
+
+    @property
+    def reader(self) -> ColumnFormat:
+        return column_format(self.format)
+
+    @property
+    def count(self) -> int:
+        with self.reader.opened(self.path) as file:
+            return file.count
+
+    @property
+    def sparse(self) -> list[str]:
+        with self.reader.opened(self.path) as file:
+            filled = file.filled()
+        return [name for name in self.schema.names if name not in filled]
+
+    def read(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        return self.reader.batches(self.path, names)
 
 
-def _column(values: Sequence[Any]) -> pa.Array:
-    """The values in a type that holds them all, or as JSON text."""
-    kinds = {type(value) for value in values if value is not None}
-    if not kinds:
-        return pa.nulls(len(values))
-    if kinds == {int, float} and all(abs(v) <= _EXACT for v in values if isinstance(v, int)):
-        return pa.array([None if v is None else float(v) for v in values], pa.float64())
-    is_wide = kinds == {int} and not all(-(2**63) < v < 2**63 for v in values if v is not None)
-    if len(kinds) == 1 and kinds <= _ARROW.keys() and not is_wide:
-        return pa.array(values, _ARROW[kinds.pop()])
-    return pa.array([None if v is None else json.dumps(v, ensure_ascii=False).encode() for v in values], JSON)
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """A CSV file, or one of JSON Lines. Every row is an event: a file with any other is read row by row."""
+
+    path: str
+    type: str | None
+    table: pa.Table
+    omits_nulls: bool = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.table.schema
+
+    @property
+    def count(self) -> int:
+        return int(self.table.num_rows)
+
+    @property
+    def sparse(self) -> list[str]:
+        return [name for name in self.table.column_names if self.table.column(name).null_count]
+
+    def read(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        yield from self.table.select(list(names)).to_batches(BATCH)
 
 
-def _kinds_by_type(types: Sequence[str], values: Sequence[Any]) -> dict[str, pa.DataType]:
-    """The Arrow type that the values of an attribute have in events of each type."""
-    kinds: dict[str, set[type]] = defaultdict(set)
-    for of_type, kind in {(of_type, type(value)) for of_type, value in zip(types, values, strict=True)}:
-        kinds[of_type].add(kind)
-    return {
-        of_type: _narrowest(found - {NoneType}, (v for t, v in zip(types, values, strict=True) if t == of_type))
-        for of_type, found in kinds.items()
-    }
+@dataclass(frozen=True, slots=True)
+class FileSource:
+    """Several files as one stream. `attributes` are the columns that the events of each type have."""
+
+    files: tuple[EventFile, ...]
+    schema: pa.Schema
+    columns: Columns
+    attributes: Attributes
+    count: int
+    rejected: int
+    in_order: bool
+    is_uniform: bool
+    """Whether the events of a type have the same columns in every file."""
+
+    @property
+    def omits_nulls(self) -> bool:
+        return any(file.omits_nulls for file in self.files)
+
+    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        if self.in_order:
+            yield from self._accepted(names)
+            return
+        whole = pa.Table.from_batches(self._accepted(names))
+        order = np.argsort(whole.column(TIME).to_numpy(), kind="stable")
+        yield from whole.take(pa.array(order)).to_batches(BATCH)
+
+    def sample(self, names: Sequence[str], size: int) -> pa.RecordBatch | None:
+        """None where the files are not in time order: the first events are known only once all are read."""
+        first = next(self.batches(names), None) if self.in_order else None
+        return None if first is None else first.slice(0, size)
+
+    def rows(self, names: Sequence[str]) -> RecentRows:
+        return RecentRows(names)
+
+    def whole(self) -> pa.Table:
+        """The rows as they are in the files."""
+        return pa.Table.from_batches(batch.select(self.schema.names) for batch in self._accepted(self.schema.names))
+
+    def rejects(self) -> Iterator[Reject]:
+        if not self.rejected:
+            return
+        for file in self.files:
+            line = 0
+            for batch in file.read(file.schema.names):
+                refused = np.flatnonzero(~_is_event(batch, file, self.columns))
+                for at, row in zip(refused.tolist(), batch.take(pa.array(refused)).to_pylist(), strict=True):
+                    reason = _reason(row.get(self.columns.time), self.columns)
+                    raw = json.dumps({name: plain(value) for name, value in row.items()}, ensure_ascii=False)
+                    yield Reject(file.path, line + at + 1, reason, raw)
+                line += batch.num_rows
+
+    def _accepted(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for file in self.files:
+            present = [name for name in names if name in file.schema.names]
+            for batch in _events_in(file, self.columns, present):
+                yield _aligned(batch, file, names, self.schema, self.columns)
 
 
-def _narrowest(kinds: set[type], values: Iterator[Any]) -> pa.DataType:
-    """`values` are read only where their Python types do not tell."""
-    if not kinds:
-        return pa.null()
-    if kinds == {int}:
-        return pa.int64() if all(v is None or -(2**63) <= v < 2**63 for v in values) else pa.float64()
-    if kinds == {int, float}:
-        return pa.float64()
-    if kinds == {list}:
-        items = (item for v in values if v is not None for item in v)
-        is_numeric = all(isinstance(item, int | float) and not isinstance(item, bool) for item in items)
-        return pa.list_(pa.float64() if is_numeric else JSON)
-    return _ARROW[kinds.pop()] if len(kinds) == 1 else JSON
+def _aligned(
+    batch: pa.RecordBatch, file: EventFile, names: Sequence[str], schema: pa.Schema, columns: Columns
+) -> pa.RecordBatch:
+    """The batch with the columns that all files together have."""
+    arrays = []
+    for name in names:
+        wanted = schema.field(name).type
+        array = batch.column(name) if name in batch.schema.names else pa.nulls(batch.num_rows, wanted)
+        arrays.append(array if array.type == wanted else array.cast(wanted))
+    whole = pa.RecordBatch.from_arrays(arrays, schema=pa.schema([schema.field(name) for name in names]))
+    ticks = ticks_of(batch.column(columns.time), columns.time)
+    return with_type_and_time(whole, names, _types(batch, file, columns), ticks)
+
+
+def _types(batch: pa.RecordBatch, file: EventFile, columns: Columns) -> pa.Array:
+    if file.type is None:
+        return types_column(batch, columns)
+    return pa.DictionaryArray.from_arrays(np.zeros(batch.num_rows, np.int32), pa.array([file.type]))
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def _events_in(file: EventFile, columns: Columns, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    wanted = [*names, columns.time, *([columns.type] if file.type is None else [])]
+    for batch in file.read(list(dict.fromkeys(wanted))):
+        events = _is_event(batch, file, columns)
+        yield batch if bool(events.all()) else batch.filter(pa.array(events))
+
+
+def _is_event(batch: pa.RecordBatch, file: EventFile, columns: Columns) -> Array:
+    events = ~np.asarray(batch.column(columns.time).is_null(nan_is_null=True))
+    if file.type is None:
+        kinds = batch.column(columns.type)
+        kinds = kinds.dictionary_decode() if pa.types.is_dictionary(kinds.type) else kinds
+        events &= np.asarray(pc.not_equal(kinds, UNTYPED).fill_null(False))
+    return events
+
+
+def _reason(time: object, columns: Columns) -> str:
+    if time is None or time != time:
+        return f"no time: `{shown(columns.time)}` is null"
+    return f"no event type: the column `{shown(columns.type)}` is missing or null"
+
+
+# --- the first look ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Look:
+    """What is found out about the files before the events are read."""
+
+    count: int = 0
+    rejected: int = 0
+    last: int | None = None
+    in_order: bool = True
+    filled: dict[str, set[str]] = field(default_factory=dict)
+    """Of each type, the columns that have a value in some event."""
+
+    def see(self, file: EventFile, columns: Columns, sparse: Sequence[str]) -> set[str]:
+        """Reads the times, the types and the columns that have nulls; gives the types."""
+        seen: set[str] = set()
+        rows = 0
+        for batch in _events_in(file, columns, sparse):
+            self._see_times(ticks_of(batch.column(columns.time), columns.time))
+            types = _types(batch, file, columns)
+            found = pc.unique(types.indices).to_pylist()
+            names = types.dictionary.to_pylist()
+            for code in found:
+                chosen = batch if len(found) == 1 or not sparse else batch.filter(pc.equal(types.indices, code))
+                has = {n for n in sparse if chosen.column(n).null_count < chosen.num_rows}
+                self.filled.setdefault(names[code], set()).update(has)
+                seen.add(names[code])
+            rows += batch.num_rows
+        self.count += rows
+        self.rejected += file.count - rows
+        return seen
+
+    def _see_times(self, ticks: Array) -> None:
+        if not len(ticks):
+            return
+        backwards = (self.last is not None and ticks[0] < self.last) or bool(np.any(ticks[:-1] > ticks[1:]))
+        self.in_order = self.in_order and not backwards
+        self.last = int(ticks[-1])
+
+
+def scan(inputs: Sequence[Sequence[EventFile]], columns: Columns) -> FileSource:
+    """The files of each input as one source: in the order of time, rows of equal time as they arrive."""
+    look = _Look()
+    files = [file for group in inputs for file in group]
+    _require_one_kind_of_time(files, columns)
+    attributes: dict[str, dict[str, None]] = {}
+    differing: set[str] = set()
+    for group in inputs:
+        sparse = dict.fromkeys(name for file in group for name in file.sparse)
+        look.filled = {}
+        seen = [look.see(file, columns, [n for n in sparse if n in file.schema.names]) for file in group]
+        used = set().union(*look.filled.values())
+        for name in sorted(look.filled):
+            lacking = {n for n in sparse if n in used and n not in look.filled[name]}
+            for file in (file for file, types in zip(group, seen, strict=True) if name in types):
+                has = dict.fromkeys(n for n in file.schema.names if n not in lacking)
+                if attributes.setdefault(name, has).keys() != has.keys():
+                    differing.add(name)
+                attributes[name] = {**attributes[name], **has}
+    schema = unified(files)
+    of_types = {name: {n: schema.field(n).type for n in schema.names if n in has} for name, has in attributes.items()}
+    return FileSource(
+        tuple(files), schema, columns, of_types, look.count, look.rejected, look.in_order, is_uniform=not differing
+    )
+
+
+def unified(files: Sequence[EventFile]) -> pa.Schema:
+    """The columns that all files together have."""
+    return pa.unify_schemas([file.schema.remove_metadata() for file in files], promote_options="permissive")
+
+
+def _require_one_kind_of_time(files: Sequence[EventFile], columns: Columns) -> None:
+    kinds: dict[str, EventFile] = {}
+    for file in files:
+        kind = file.schema.field(columns.time).type
+        is_timestamp = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+        kinds.setdefault("timestamps" if is_timestamp else "integers", file)
+    if len(kinds) > 1:
+        sides = " but ".join(f"in `{shown(file.path)}` it is {kind}" for kind, file in kinds.items())
+        raise InputProblem(
+            f"the time column `{shown(columns.time)}` is not of one kind: {sides}",
+            expected="integers in every input, or timestamps in every input",
+        )

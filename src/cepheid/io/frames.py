@@ -13,8 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from cepheid.errors import InputProblem, shown
-from cepheid.io.columnar import parquet_files, scan
-from cepheid.io.formats import expand
+from cepheid.io.files import column_file, scan
+from cepheid.io.formats import expand, format_named
+from cepheid.io.formats.arrow import without_views
+from cepheid.io.formats.text import TextFormat
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.rows import one_batch
 from cepheid.io.source import BatchSource, Source, TableSource, require_time_column
@@ -23,8 +25,8 @@ Give = Callable[[pa.Schema, Iterator[pa.RecordBatch]], Any]
 """Makes the answer from its schema and its rows."""
 
 _EXPECTED = (
-    "a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or Polars DataFrame, the path of a Parquet file, "
-    "or an iterator of batches"
+    "a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or Polars DataFrame, the path of a Parquet, Arrow or "
+    "ORC file, or an iterator of batches"
 )
 
 
@@ -39,7 +41,7 @@ def opened(events: Any, columns: Columns) -> Opened | None:
     if isinstance(events, str | os.PathLike):
         return Opened(_file(os.fspath(events), columns), _table)
     if isinstance(events, pa.RecordBatchReader):
-        schema = without_views(events.schema.empty_table()).schema
+        schema = without_views(events.schema)
         require_time_column(schema, columns)
         batches = (batch for item in events for batch in _batches(item))
         return Opened(BatchSource(batches, schema, columns), pa.RecordBatchReader.from_batches)
@@ -57,12 +59,14 @@ def opened(events: Any, columns: Columns) -> Opened | None:
 
 
 def _file(path: str, columns: Columns) -> Source:
-    other = [file for file, format in expand(path) if format != "parquet"]
-    if other:
+    files = expand(path)
+    text = [file for file, name in files if isinstance(format_named(name), TextFormat)]
+    if text:
         raise InputProblem(
-            f"`{shown(str(other[0]), 200)}` is not a Parquet file", expected="Parquet, or a table read from the file"
+            f"`{shown(str(text[0]), 200)}` is not a Parquet, Arrow or ORC file",
+            expected="one of these, or a table read from the file",
         )
-    source = scan([parquet_files(Input(path), columns)], columns)
+    source = scan([[column_file(file, name, Input(path), columns) for file, name in files]], columns)
     if source.rejected:
         first = next(source.rejects())
         raise InputProblem(
@@ -78,9 +82,9 @@ def _file(path: str, columns: Columns) -> Source:
 def _whole(events: Any) -> tuple[pa.Table | None, Give]:
     """Events that are all there, as a table, and how to make the like of what was given."""
     if isinstance(events, pa.Table):
-        return without_views(events), _table
+        return _plain(events), _table
     if isinstance(events, pa.RecordBatch):
-        return without_views(pa.Table.from_batches([events])), lambda schema, rows: one_batch(_table(schema, rows))
+        return _plain(pa.Table.from_batches([events])), lambda schema, rows: one_batch(_table(schema, rows))
     library = type(events).__module__.partition(".")[0]
     if library == "pandas" and type(events).__name__ == "DataFrame":
         return pa.Table.from_pandas(events, preserve_index=False), lambda schema, rows: _table(schema, rows).to_pandas()
@@ -91,16 +95,13 @@ def _whole(events: Any) -> tuple[pa.Table | None, Give]:
         table = events.to_arrow(compat_level=polars.CompatLevel.oldest())
         return table, lambda schema, rows: polars.from_arrow(_table(schema, rows))
     if hasattr(events, "__arrow_c_stream__"):
-        return without_views(pa.table(events)), _table
+        return _plain(pa.table(events)), _table
     return None, _table
 
 
-def without_views(table: pa.Table) -> pa.Table:
-    """The table with plain strings in place of string views, which Arrow cannot take rows of."""
-    for number, field in enumerate(table.schema):
-        if pa.types.is_string_view(field.type):
-            table = table.set_column(number, pa.field(field.name, pa.string()), table.column(number).cast(pa.string()))
-    return table
+def _plain(table: pa.Table) -> pa.Table:
+    schema = without_views(table.schema)
+    return table if schema is table.schema else table.cast(schema)
 
 
 def _batches(item: Any) -> Iterator[pa.RecordBatch]:

@@ -28,9 +28,8 @@ from cepheid.events import (
     infer_schema,
     type_of,
 )
-from cepheid.io import tables
-from cepheid.io.formats import expand
-from cepheid.io.inputs import Input
+from cepheid.io.formats import BrokenRow, Format, expand, format_named
+from cepheid.io.inputs import Columns, Input
 from cepheid.io.rejects import Malformed, Reject, shown_value
 from cepheid.io.times import TimeKind, event_time, unit_of
 
@@ -137,30 +136,24 @@ class _InputReader:
     def rows(self) -> list[_Row]:
         rows: list[_Row] = []
         tabular = False
-        for file, format in expand(self.item.path):
+        for file, name in expand(self.item.path):
+            format = format_named(name)
             read = list(self._file_rows(file, format))
-            if format == "csv":
-                tables.recognise_cells([r.values for r in read], self._group_column, (self.time_column,))
-            tabular = tabular or format != "jsonl"
+            tabular = tabular or format.is_tabular
             rows.extend(read)
         rows = self._typed(self._timed(rows))
         if tabular:
             _drop_columns_of_other_types(rows)
         return list(self._flattened(rows))
 
-    @property
-    def _group_column(self) -> str | None:
-        return None if self.item.type is not None else self.type_column
-
-    def _file_rows(self, file: Path, format: str) -> Iterator[_Row]:
+    def _file_rows(self, file: Path, format: Format) -> Iterator[_Row]:
         source = str(file)
-        read = {"jsonl": json_rows, "csv": tables.csv_rows, "parquet": tables.parquet_rows}[format]
-        for row in read(file):
+        for row in format.rows(file, Columns(self.type_column, self.time_column), self.item.type):
             self.arrived += 1
-            if isinstance(row, tables.Broken):
+            if isinstance(row, BrokenRow):
                 self.rejects.append((self.arrived, Reject(source, row.line, row.reason, row.raw)))
                 continue
-            if format != "jsonl" and self.time_column not in row.values:
+            if format.is_tabular and self.time_column not in row.values:
                 raise InputProblem(
                     f"`{shown(source, 200)}` has no column `{shown(self.time_column)}`",
                     expected=f"the time column; the file has {listing(row.values)}",
@@ -306,78 +299,3 @@ def _require_plain(name: str, value: Any, depth: int) -> None:
             raise Malformed(f"the attribute `{shown(name)}` is nested more than {DEEPEST} deep")
         for item in value.values() if isinstance(value, dict) else value:
             _require_plain(name, item, depth + 1)
-
-
-# --- JSON Lines -------------------------------------------------------------------------------------------------------
-
-
-def json_rows(file: Path) -> Iterator[tables.Given | tables.Broken]:
-    """One object per line. A `.json` file may also be one array of objects."""
-    content = tables.content_of(file)
-    if file.suffix.lower() == ".json" and content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
-        whole = _array(content)
-        if whole is not None:
-            yield from (
-                tables.Given(number, None, item)
-                if isinstance(item, dict)
-                else tables.Broken(number, "not a JSON object", json.dumps(item, ensure_ascii=False))
-                for number, item in enumerate(whole, start=1)
-            )
-            return
-    yield from _lines(content)
-
-
-def _lines(content: bytes) -> Iterator[tables.Given | tables.Broken]:
-    for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            text = line.decode().rstrip("\r")
-        except UnicodeDecodeError:
-            yield tables.Broken(number, "not UTF-8 text", line.decode(errors="backslashreplace"))
-            continue
-        try:
-            value = decode_object(text)
-        except Malformed as problem:
-            yield tables.Broken(number, str(problem), text)
-        else:
-            yield tables.Given(number, text, value)
-
-
-def _array(content: bytes) -> list[Any] | None:
-    """The items of a file that is one JSON array; None where it is not, so that its lines are looked at one by one."""
-    try:
-        whole = json.loads(content, object_pairs_hook=_object, parse_constant=_no_constant)
-    except (ValueError, RecursionError, Malformed):
-        return None
-    return whole if isinstance(whole, list) else None
-
-
-def decode_object(text: str) -> dict[str, Any]:
-    try:
-        value = _DECODER.decode(text)
-    except json.JSONDecodeError as problem:
-        raise Malformed(f"broken JSON: {problem.msg} at column {problem.colno}") from problem
-    except ValueError as problem:  # a number of thousands of digits
-        raise Malformed("broken JSON: a number too long to read") from problem
-    except RecursionError as problem:
-        raise Malformed("broken JSON: nested too deep to read") from problem
-    if not isinstance(value, dict):
-        raise Malformed("not a JSON object")
-    return value
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """JSON leaves open what a key given twice means; a row that says two things of one attribute says neither."""
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        raise Malformed(f"the key `{shown(twice)}` is given twice")
-    return value
-
-
-def _no_constant(name: str) -> Any:
-    raise Malformed(f"broken JSON: {name} is not a JSON number")
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid.events import Event
-from cepheid.io.tables import plain
 from cepheid.runtime.kernel import Array
 
 TYPE, TIME = "\0type", "\0time"
 """The columns that every batch brings besides its attributes: the event's type, and its time in ticks. No attribute is
 called so, since text with a NUL is no query."""
-ROW = "\0row"
+ROW = "\0raw"
 """The column with the row as JSON text, of sources that were read row by row."""
 
 
@@ -147,3 +149,29 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield from _flat(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
+
+
+def plain(value: Any) -> Any:
+    """A value of Arrow as JSON knows it. A NaN is null: tables made with pandas have no other sign for it."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return None if math.isnan(value) else value
+        case datetime():
+            naive = value.replace(tzinfo=None) - (value.utcoffset() or timedelta())
+            return naive.isoformat() + "Z"
+        case date() | time():
+            return value.isoformat()
+        case timedelta():
+            return value / timedelta(seconds=1)
+        case Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case bytes():
+            return value.decode(errors="backslashreplace")
+        case Mapping():
+            return {str(name): plain(item) for name, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case _:
+            return str(value)

@@ -21,15 +21,15 @@ from cepheid.engine.local import is_made_by_oracle
 from cepheid.engine.prepare import NO_WISHES, Prepared, Wishes, prepare
 from cepheid.engine.summaries import sums_up
 from cepheid.expr import Whole
+from cepheid.io.formats.csv import StoredCsv
+from cepheid.io.shares import StoredFiles
 from cepheid.io.source import columns_read, readable_schema
 from cepheid.optimize.distribution import Distribution, Keyed, Sliced, Undivided, distribution, may_drop
 from cepheid.pattern import Query
 from cepheid.physical import REFERENCE
 from cepheid.spark.catalyst import EventColumns, column, ticks
-from cepheid.spark.csv import LINE, PATH, CsvRejects, StoredCsv
 from cepheid.spark.events import SparkEvents
-from cepheid.spark.reading import FIRST, LAST, ReadAndMatch, ReadTask, ReadTimes
-from cepheid.spark.stored import StoredFiles
+from cepheid.spark.reading import FIRST, LAST, LINE, PATH, CsvRejects, ReadAndMatch, ReadTask, ReadTimes
 from cepheid.spark.worker import (
     BUCKET,
     MASKS,

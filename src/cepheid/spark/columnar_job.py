@@ -15,14 +15,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from cepheid.engine.columnar_job import ColumnJob
 from cepheid.engine.local import Progress, is_made_by_oracle
-from cepheid.io.columnar import ColumnFile, TextFile
+from cepheid.io.files import EventFile, TextFile
+from cepheid.io.formats import format_of
+from cepheid.io.shares import StoredColumns, StoredFile
 from cepheid.io.source import readable_schema
 from cepheid.optimize.distribution import distribution
 from cepheid.spark.batch import SparkJob
 from cepheid.spark.events import SparkEvents
-from cepheid.spark.parquet import ParquetFiles
 from cepheid.spark.session import session
-from cepheid.spark.stored import StoredFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class SparkColumnJob(ColumnJob):
             columns=source.columns,
             schema=schema,
             of_type={name: tuple(of) for name, of in source.attributes.items()},
-            files=ParquetFiles.listed(stored, source.columns.time),
+            files=StoredColumns.of(stored, source.columns.time),
             typed=True,
         )
         return SparkJob(self.prepared, events, distribution(self.prepared.plan))
@@ -70,7 +70,7 @@ class _SparkRun:
 
 
 @contextmanager
-def _in_parquet(files: Sequence[ColumnFile]) -> Iterator[list[StoredFile]]:
+def _in_parquet(files: Sequence[EventFile]) -> Iterator[list[StoredFile]]:
     """What workers read. A text was read to find out the types of its columns, and is not read again."""
     with tempfile.TemporaryDirectory(prefix="cepheid-") as directory:
         stored = []
@@ -80,7 +80,7 @@ def _in_parquet(files: Sequence[ColumnFile]) -> Iterator[list[StoredFile]]:
             if isinstance(file, TextFile):
                 path = Path(directory) / f"{number}.parquet"
                 pq.write_table(file.table, path, compression="none", row_group_size=_ROW_GROUP)
-            stored.append(StoredFile(str(path), file.type))
+            stored.append(StoredFile(str(path), file.type, format_of(path)))
         yield stored
 
 

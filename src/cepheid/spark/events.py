@@ -15,21 +15,34 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from cepheid.errors import InputProblem, shown
 from cepheid.events import TIMESTAMP_CLOCK, UNTYPED, Clock, Schema
+from cepheid.io.formats.csv import StoredCsv
 from cepheid.io.inputs import Columns
+from cepheid.io.shares import MOST_FILES, StoredColumns, StoredFile, StoredFiles
 from cepheid.io.source import attribute_types, require_time_column
+from cepheid.io.storage import is_readable
 from cepheid.pattern import DerivedStream, EventClass, Query, SourceStream, walk
 from cepheid.spark.catalyst import column
-from cepheid.spark.csv import CsvFiles, StoredCsv
-from cepheid.spark.parquet import ParquetFiles
 from cepheid.spark.schema import plain_schema
 from cepheid.spark.session import session as running_session
-from cepheid.spark.stored import StoredFiles
 
 _USUAL: Mapping[str, str] = {
     "spark.sql.parquet.mergeSchema": "false",
     "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
 }
 """The settings by which one footer says what Spark would find."""
+
+
+@dataclass(frozen=True, slots=True)
+class CsvFiles:
+    """CSV files whose columns are known: `path` is a file, a directory or a pattern, `schema` the names and types of
+    the columns as Spark writes them (`"type string, ts long"`). With `header` the first line of each file is passed
+    over. A value may be quoted, and may not contain a line break."""
+
+    path: str
+    schema: str
+    header: bool = False
+
+
 SparkInput = DataFrame | Mapping[str, DataFrame] | str | os.PathLike[str] | CsvFiles
 """A DataFrame, one for each event type, the path or table of Parquet files, or CSV files with known columns."""
 TYPES = "__cepheid_type"
@@ -73,7 +86,7 @@ class SparkEvents:
         """Parquet files at a path, or a table of them."""
         is_path = "/" in name or name.lower().endswith(".parquet")
         found = cls.of(_read(name, session) if is_path else session.table(name), columns)
-        return replace(found, files=ParquetFiles.of(found.frame, columns.time))
+        return replace(found, files=_stored_parquet(found.frame, columns.time))
 
     @classmethod
     def in_csv(cls, given: CsvFiles, session: SparkSession, columns: Columns) -> SparkEvents:
@@ -128,6 +141,15 @@ def _read(path: str, session: SparkSession) -> DataFrame:
     as_usual = all(session.conf.get(name) == value for name, value in _USUAL.items())
     schema = plain_schema(path) if as_usual else None
     return session.read.parquet(path) if schema is None else session.read.schema(schema).parquet(path)
+
+
+def _stored_parquet(frame: DataFrame, time_column: str) -> StoredColumns | None:
+    """None where only Spark knows how to read the files: another storage, columns that are not in every file (they may
+    be named after directories, or differ in case), or too many files to open them all."""
+    paths = sorted(frame.inputFiles())
+    if not paths or len(paths) > MOST_FILES or not all(is_readable(path) for path in paths):
+        return None
+    return StoredColumns.of([StoredFile(path) for path in paths], time_column, frame.columns)
 
 
 def _arrow_schema(frame: DataFrame) -> pa.Schema:

@@ -18,13 +18,14 @@ from cepheid import expr as ex
 from cepheid.codegen.columns import attribute, kind_of, number_array
 from cepheid.codegen.masks import masks
 from cepheid.events import UNTYPED
+from cepheid.io.formats.csv import CsvReader, Unfit
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import TYPE
+from cepheid.io.shares import OpenedPart, Part, ShareReader
 from cepheid.io.source import columns_read, ticks_of, types_column
 from cepheid.optimize.distribution import Distribution, Keyed, may_drop
 from cepheid.physical import Kind, Plan
 from cepheid.runtime.kernel import Array
-from cepheid.spark.stored import OpenedPart, Part, Reader
 from cepheid.spark.worker import BASE, BUCKET, EVENTS, MASKS, POSITION, KernelTask, Slices, narrowed, settle_memory
 
 
@@ -38,7 +39,7 @@ class ReadTask:
     """The columns as Spark types them."""
     names: tuple[str, ...]
     """The columns that travel."""
-    reader: Reader
+    reader: ShareReader
     shares: tuple[tuple[Part, ...], ...]
     distribution: Distribution
     partitions: int
@@ -186,6 +187,44 @@ class ReadAndMatch:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return self.match(self.read(batches))
+
+
+# --- rejects ----------------------------------------------------------------------------------------------------------
+
+PATH, LINE = "path", "line"
+"""What is told of a line besides the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class CsvRejects:
+    """The lines of some shares that are no events for a query, with the reason."""
+
+    reader: CsvReader
+    shares: tuple[tuple[Part, ...], ...]
+    names: tuple[str, ...]
+    """The columns that the query needs: what the others hold does not matter."""
+    time_column: str
+    reason: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for share in batch.column(0).to_pylist():
+                for part in self.shares[share]:
+                    yield from self._rejects(part)
+
+    def _rejects(self, part: Part) -> Iterator[pa.RecordBatch]:
+        refused: list[tuple[bytes, str]] = []
+        for found in self.reader.read(part, self.names):
+            if isinstance(found, Unfit):
+                refused.append((found.line, found.reason))
+            else:
+                timeless = np.flatnonzero(found.rows.column(self.time_column).is_null(nan_is_null=True))
+                lines = found.lines.split(b"\n") if len(timeless) else []
+                refused += ((lines[at], f"no time: `{self.time_column}` is null") for at in timeless.tolist())
+        if refused:
+            texts = [line.rstrip(b"\r\n").decode(errors="backslashreplace") for line, _ in refused]
+            columns = {PATH: [self.reader.files[part.file].path] * len(refused), LINE: texts}
+            yield pa.RecordBatch.from_pydict({**columns, self.reason: [reason for _, reason in refused]})
 
 
 # --- buckets ----------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from cepheid.engine.job import declared_types
 from cepheid.errors import InputProblem, listing, shown
 from cepheid.events import TIMESTAMP_CLOCK, UNTYPED, Clock, Schema, Type
-from cepheid.io import columnar
+from cepheid.io.files import column_file, scan
 from cepheid.io.formats import expand
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.row_reader import read_events
@@ -71,7 +71,8 @@ class DirectoryInput:
 
     @classmethod
     def _parquet(cls, path: str, columns: Columns, unit: str | None) -> DirectoryInput:
-        looked = columnar.scan([columnar.parquet_files(Input(path), columns)], columns)
+        files = [column_file(file, name, Input(path), columns) for file, name in expand(path)]
+        looked = scan([files], columns)
         schema = pa.schema([pa.field(field.name, _plain(field.type)) for field in looked.schema])
         kinds = attribute_types(schema)
         types = {

@@ -16,11 +16,12 @@ from cepheid.engine.layout import layout_of
 from cepheid.engine.prepare import Prepared
 from cepheid.errors import shown
 from cepheid.events import UNTYPED, Clock, Event, Schema, Type, complete, type_of
+from cepheid.io.formats import BrokenRow
+from cepheid.io.formats.jsonl import json_rows
 from cepheid.io.inputs import Columns
 from cepheid.io.matches import dumps, presenter
 from cepheid.io.rejects import Malformed, shown_value
-from cepheid.io.row_reader import Loaded, flatten, json_rows
-from cepheid.io.tables import Broken
+from cepheid.io.row_reader import Loaded, flatten
 from cepheid.io.times import TimeKind, event_time
 from cepheid.runtime.kernel import Array
 from cepheid.semantics import Match
@@ -72,8 +73,8 @@ class LineReader(Reader):
         ticks: list[int] = []
         rejects: list[dict[str, Any]] = []
         for path in paths_on(given):
-            for row in json_rows(Path(path)):
-                if isinstance(row, Broken):
+            for row in json_rows(Path(path), self.columns, None):
+                if isinstance(row, BrokenRow):
                     rejects.append({"source": path, "line": row.line, "reason": row.reason, "raw": row.raw})
                     continue
                 text = row.raw if row.raw is not None else json.dumps(row.values, ensure_ascii=False)

@@ -20,8 +20,7 @@ from cepheid.engine.prepare import Prepared
 from cepheid.errors import InputProblem, shown
 from cepheid.events import UNTYPED, Event
 from cepheid.io.inputs import Columns
-from cepheid.io.rows import one_batch
-from cepheid.io.tables import plain
+from cepheid.io.rows import one_batch, plain
 from cepheid.runtime.kernel import Array
 from cepheid.semantics import Match
 from cepheid.spark.spool import path_on

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cepheid.io.tables import plain
+from cepheid.io.rows import plain
 from cepheid.streaming.storage import Directory
 
 FORMATS = ("parquet", "jsonl")

@@ -20,8 +20,8 @@ from cepheid.engine.prepare import Wishes
 from cepheid.errors import InputProblem
 from cepheid.io import frames
 from cepheid.io.inputs import Columns
+from cepheid.io.rows import plain
 from cepheid.io.source import Source, TableSource, schema_of
-from cepheid.io.tables import plain
 from cepheid.io.times import unit_of
 from cepheid.lang import parse
 from cepheid.pattern import Query

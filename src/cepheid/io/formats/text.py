@@ -1,9 +1,17 @@
-"""What columns of a text mean, whatever the format of the text: as much as CSV and JSON Lines have in common."""
+"""What formats of text (CSV, JSON Lines) have in common."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from cepheid.errors import InputProblem, shown
+from cepheid.io.formats import BrokenRow, RawRow
+from cepheid.io.inputs import Columns
 
 BLOCK = 1 << 22
 """Bytes that Arrow reads at once: some batches of events, and more than any row should have."""
@@ -13,6 +21,34 @@ _TIMESTAMP = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{6
 """The form in which timestamps are shown: any other would have to be kept as it was written."""
 _OTHER_TIMESTAMP = r"^0000|\.000000Z$"
 """There is no year 0, and no fraction is shown where it is zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """The rows of a file as typed columns."""
+
+    rows: pa.Table
+    omits_nulls: bool = False
+    """Whether a null is an attribute that the row does not have, rather than one that is null."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextFormat:
+    """`rows` defines what a file means. `columns` reads large files, and only those whose rows are all events and mean
+    the same as typed columns; it gives None for any other. One difference is allowed: in a column that mixes integers
+    and floats, every value is a float."""
+
+    title: str
+    is_tabular: bool
+    rows: Callable[[Path, Columns, str | None], Iterable[RawRow | BrokenRow]]
+    columns: Callable[[Path, Columns, str | None], TextTable | None]
+
+
+def content_of(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as problem:
+        raise InputProblem(f"cannot read `{shown(str(file), 200)}`: {problem.strerror}") from problem
 
 
 def timestamps(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:

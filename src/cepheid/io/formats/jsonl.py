@@ -1,36 +1,107 @@
-"""A file of JSON Lines as typed columns, for files that are too large to be read row by row.
-
-What a line means is defined by the row reader (`files.json_rows`, `files.event_time`). A file that could be read in
-another way here, or of which any line would be rejected, is left to it. One difference remains: whole and broken
-numbers in one column are all floats.
-"""
+"""JSON Lines, and JSON files that are one array of objects."""
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.json import ParseOptions, ReadOptions, read_json
 
+from cepheid.errors import shown
+from cepheid.io.formats import BrokenRow, RawRow
+from cepheid.io.formats.text import BLOCK, EXACT, TextFormat, TextTable, content_of, timestamps
 from cepheid.io.inputs import Columns
-from cepheid.io.text_columns import BLOCK, EXACT, timestamps
+from cepheid.io.rejects import Malformed
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def json_rows(file: Path, columns: Columns, type: str | None) -> Iterator[RawRow | BrokenRow]:
+    """One object per line. A `.json` file may also be one array of objects."""
+    content = content_of(file)
+    if file.suffix.lower() == ".json" and content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
+        whole = _array(content)
+        if whole is not None:
+            yield from (
+                RawRow(number, None, item)
+                if isinstance(item, dict)
+                else BrokenRow(number, "not a JSON object", json.dumps(item, ensure_ascii=False))
+                for number, item in enumerate(whole, start=1)
+            )
+            return
+    yield from _lines(content)
+
+
+def _lines(content: bytes) -> Iterator[RawRow | BrokenRow]:
+    for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            text = line.decode().rstrip("\r")
+        except UnicodeDecodeError:
+            yield BrokenRow(number, "not UTF-8 text", line.decode(errors="backslashreplace"))
+            continue
+        try:
+            value = decode_object(text)
+        except Malformed as problem:
+            yield BrokenRow(number, str(problem), text)
+        else:
+            yield RawRow(number, text, value)
+
+
+def _array(content: bytes) -> list[Any] | None:
+    """The items of a file that is one JSON array; None where it is not, so that its lines are looked at one by one."""
+    try:
+        whole = json.loads(content, object_pairs_hook=_object, parse_constant=_no_constant)
+    except (ValueError, RecursionError, Malformed):
+        return None
+    return whole if isinstance(whole, list) else None
+
+
+def decode_object(text: str) -> dict[str, Any]:
+    try:
+        value = _DECODER.decode(text)
+    except json.JSONDecodeError as problem:
+        raise Malformed(f"broken JSON: {problem.msg} at column {problem.colno}") from problem
+    except ValueError as problem:  # a number of thousands of digits
+        raise Malformed("broken JSON: a number too long to read") from problem
+    except RecursionError as problem:
+        raise Malformed("broken JSON: nested too deep to read") from problem
+    if not isinstance(value, dict):
+        raise Malformed("not a JSON object")
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """JSON leaves open what a key given twice means; a row that says two things of one attribute says neither."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise Malformed(f"the key `{shown(twice)}` is given twice")
+    return value
+
+
+def _no_constant(name: str) -> Any:
+    raise Malformed(f"broken JSON: {name} is not a JSON number")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant)
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
 
 _NULL = re.compile(rb":\s*null\b")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class JsonTable:
-    rows: pa.Table
-    omits_nulls: bool
-    """Whether a null in the table is an attribute that the line does not have, rather than one that is null."""
-
-
-def json_columns(file: Path, columns: Columns, given_type: str | None) -> JsonTable | None:
+def json_columns(file: Path, columns: Columns, given_type: str | None) -> TextTable | None:
     """The lines of a file, all of them events; None where it takes the row reader to tell what they are."""
     try:
         content = file.read_bytes().removeprefix(b"\xef\xbb\xbf")
@@ -51,7 +122,7 @@ def json_columns(file: Path, columns: Columns, given_type: str | None) -> JsonTa
     if has_nulls and not _all_nulls_are_written(content, table, type_column):
         return None
     at = table.column_names.index(columns.time)
-    return JsonTable(table.set_column(at, columns.time, times), omits_nulls=is_sparse and not has_nulls)
+    return TextTable(table.set_column(at, columns.time, times), omits_nulls=is_sparse and not has_nulls)
 
 
 # --- lines ------------------------------------------------------------------------------------------------------------
@@ -134,3 +205,6 @@ def _all_nulls_are_written(content: bytes, table: pa.Table, type_column: str | N
         return True
     counts = table.group_by(type_column).aggregate([(name, "count") for name in names])
     return all(pc.min(counts.column(f"{name}_count")).as_py() > 0 for name in names)
+
+
+FORMAT = TextFormat("JSON Lines", False, json_rows, json_columns)

@@ -1,0 +1,68 @@
+"""Arrow IPC, which is also Feather: files with a footer, and streams of record batches written to a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from cepheid.io.formats.columnar import Chunk, ColumnFormat, OpenedColumns
+
+_MAGIC = b"ARROW1"
+
+
+class _OpenedFile(OpenedColumns):
+    """A file with a footer: any record batch can be read by itself."""
+
+    def __init__(self, file: pa.NativeFile) -> None:
+        self.file = file
+        self.schema = without_views(pa.ipc.open_file(file).schema)
+
+    def chunks(self, time_column: str | None = None) -> list[Chunk]:
+        reader = self._reader(self.schema.names[:1])
+        size = self.file.size() // max(reader.num_record_batches, 1)
+        return [Chunk(reader.get_batch(number).num_rows, size) for number in range(reader.num_record_batches)]
+
+    def read(self, number: int, names: Sequence[str]) -> pa.Table:
+        table = pa.Table.from_batches([self._reader(names).get_batch(number)]).select(list(names))
+        return table.cast(without_views(table.schema))
+
+    def _reader(self, names: Sequence[str]) -> pa.ipc.RecordBatchFileReader:
+        # No fields at all would mean every field.
+        chosen = [self.schema.get_field_index(name) for name in names] or [0]
+        return pa.ipc.open_file(self.file, options=pa.ipc.IpcReadOptions(included_fields=chosen))
+
+
+class _OpenedStream(OpenedColumns):
+    """A stream can only be read from its beginning, so it is one chunk."""
+
+    def __init__(self, file: pa.NativeFile) -> None:
+        table = pa.ipc.open_stream(file).read_all()
+        self.table = table.cast(without_views(table.schema))
+        self.schema = self.table.schema
+
+    def chunks(self, time_column: str | None = None) -> list[Chunk]:
+        return [Chunk(self.table.num_rows, self.table.nbytes)]
+
+    def read(self, number: int, names: Sequence[str]) -> pa.Table:
+        return self.table.select(list(names))
+
+
+def without_views(schema: pa.Schema) -> pa.Schema:
+    """The schema with plain strings in place of string views, of which Arrow cannot take rows."""
+    views = [(at, field) for at, field in enumerate(schema) if pa.types.is_string_view(field.type)]
+    for at, field in views:
+        schema = schema.set(at, field.with_type(pa.string()))
+    return schema
+
+
+class _Arrow(ColumnFormat):
+    title = "Arrow IPC"
+
+    def open(self, file: pa.NativeFile, dictionaries: Sequence[str] = ()) -> OpenedColumns:
+        is_file = file.read(len(_MAGIC)) == _MAGIC
+        file.seek(0)
+        return _OpenedFile(file) if is_file else _OpenedStream(file)
+
+
+FORMAT = _Arrow()

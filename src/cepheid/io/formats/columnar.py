@@ -1,0 +1,122 @@
+"""What formats of columns (Parquet, Arrow IPC, ORC) have in common. A file has a schema and consists of chunks (row
+groups, record batches, stripes), each of which can be read by itself, and only the columns that are needed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from cepheid.errors import InputProblem, shown
+from cepheid.io.formats import RawRow
+from cepheid.io.inputs import Columns
+from cepheid.io.rows import plain
+from cepheid.io.source import BATCH
+from cepheid.io.storage import open_file
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The number of rows and bytes of a chunk, and the first and last time, where the file knows them."""
+
+    rows: int
+    size: int
+    times: tuple[int, int] | None = None
+
+
+class OpenedColumns(ABC):
+    """A file of columns while it is read."""
+
+    schema: pa.Schema
+
+    @abstractmethod
+    def chunks(self, time_column: str | None = None) -> list[Chunk]: ...
+
+    @abstractmethod
+    def read(self, number: int, names: Sequence[str]) -> pa.Table:
+        """These columns of one chunk."""
+
+    @property
+    def count(self) -> int:
+        return sum(chunk.rows for chunk in self.chunks())
+
+    def filled(self) -> set[str]:
+        """The columns that have no nulls, as far as that is known before they are read."""
+        return set()
+
+    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for number in range(len(self.chunks())):
+            yield from self.read(number, names).to_batches(BATCH)
+
+
+class ColumnFormat(ABC):
+    """Reads files of one format, in any process: nothing here knows who asks."""
+
+    title: ClassVar[str]
+    is_tabular: ClassVar[bool] = True
+
+    @abstractmethod
+    def open(self, file: pa.NativeFile, dictionaries: Sequence[str] = ()) -> OpenedColumns:
+        """`dictionaries` are columns of text with few distinct values."""
+
+    @contextmanager
+    def reading(self, path: str, hint: str | None = None) -> Iterator[None]:
+        """Reports what PyArrow cannot read. `hint` says what to do then."""
+        try:
+            yield
+        except (pa.ArrowException, OSError) as problem:
+            reason = shown(str(problem), 200)
+            raise InputProblem(f"cannot read `{shown(path, 200)}` as {self.title}: {reason}", hint=hint) from problem
+
+    @contextmanager
+    def opened(self, path: str, dictionaries: Sequence[str] = ()) -> Iterator[OpenedColumns]:
+        with self.reading(path):
+            file = open_file(path)
+            opened = self.open(file, dictionaries)
+        with file:
+            yield opened
+
+    def schema(self, path: str) -> pa.Schema:
+        with self.opened(path) as file:
+            return file.schema
+
+    def batches(self, path: str, names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """These columns, or all."""
+        with self.reading(path), self.opened(path) as file:
+            yield from file.batches(file.schema.names if names is None else names)
+
+    def surviving(
+        self, path: str, numbers: Sequence[int], condition: Callable[[pa.Schema], ds.Expression | None]
+    ) -> Sequence[int]:
+        """The chunks that may have rows of which the condition holds; the others are skipped by their statistics."""
+        return numbers
+
+    def rows(self, file: Path, columns: Columns, type: str | None) -> Iterator[RawRow]:
+        number = 0
+        for batch in self.batches(str(file)):
+            for values in _with_microseconds(batch).to_pylist():
+                number += 1
+                yield RawRow(number, None, {name: plain(value) for name, value in values.items()})
+
+
+def is_null(path: str, name: str, format: ColumnFormat) -> bool:
+    """Whether a column has no value at all."""
+    return all(batch.column(0).null_count == batch.num_rows for batch in format.batches(path, [name]))
+
+
+def _with_microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Nanoseconds truncated to microseconds, the resolution of Python's datetime and of Cepheid's time."""
+    arrays = [
+        pc.cast(column, pa.timestamp("us", column.type.tz), safe=False)
+        if pa.types.is_timestamp(column.type) and column.type.unit == "ns"
+        else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)

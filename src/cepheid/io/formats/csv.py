@@ -1,0 +1,465 @@
+"""CSV: files with a header, read by rows or by columns; and files with a known schema, of which a worker reads a range
+of bytes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pcsv
+
+from cepheid.errors import InputProblem, listing, shown
+from cepheid.io.formats import BrokenRow, RawRow
+from cepheid.io.formats.text import BLOCK, EXACT, TextFormat, TextTable, all_true, content_of, fits, timestamps
+from cepheid.io.inputs import Columns
+from cepheid.io.shares import MOST_FILES, Part, StoredFile, shared
+from cepheid.io.storage import is_readable, open_file
+from cepheid.physical import Plan
+from cepheid.runtime.kernel import Array
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+MOST = 0.75
+"""The part of a column's filled cells that must look like numbers for the column to be one of numbers."""
+
+NUMBER = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
+LEADING_ZERO = re.compile(r"0[0-9]+")
+LONGEST_NUMBER = 400
+
+
+def csv_rows(file: Path, columns: Columns, type: str | None) -> list[RawRow | BrokenRow]:
+    """The rows under the header, with numbers and booleans recognised."""
+    rows = list(_text_rows(file))
+    type_column = columns.type if type is None else None
+    recognise_cells([row.values for row in rows if isinstance(row, RawRow)], type_column, columns.time)
+    return rows
+
+
+def _text_rows(file: Path) -> Iterator[RawRow | BrokenRow]:
+    """Cells are text, and empty ones null."""
+    try:
+        text = content_of(file).decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise InputProblem(
+            f"`{shown(str(file), 200)}` is not UTF-8 text (byte {problem.start})", hint="convert it: iconv -t utf-8"
+        ) from problem
+    lines = [line for line in re.split(r"(?<=\n)", text) if line]
+    records = _csv_records(lines)
+    header: list[str] | None = None
+    for number, raw, cells in records:
+        if header is None:
+            header = _header(file, cells)
+        elif isinstance(cells, str):
+            yield BrokenRow(number, cells, raw)
+        elif cells and len(cells) != len(header):
+            yield BrokenRow(number, f"{len(cells)} cells where the header has {len(header)}", raw)
+        elif cells:
+            yield RawRow(number, raw, {name: cell if cell else None for name, cell in zip(header, cells, strict=True)})
+
+
+def _header(file: Path, cells: list[str] | str) -> list[str]:
+    if isinstance(cells, str):
+        raise InputProblem(f"the header of `{shown(str(file), 200)}` cannot be read: {cells}")
+    twice = [name for name in cells if cells.count(name) > 1]
+    if twice:
+        raise InputProblem(f"`{shown(str(file), 200)}` has two columns named `{shown(twice[0])}`")
+    return cells
+
+
+def _csv_records(lines: Sequence[str]) -> Iterator[tuple[int, str, list[str] | str]]:
+    """Line, text, and cells of each record (or why it has none). A quote that is never closed would swallow the rest of
+    the file: only its own line is given up, and reading goes on with the next."""
+    at = 0
+    while at < len(lines):
+        reader = csv.reader(lines[at:], strict=True)
+        begin = at
+        try:
+            for cells in reader:
+                end = begin + reader.line_num
+                yield at + 1, "".join(lines[at:end]).rstrip("\r\n"), cells
+                at = end
+        except csv.Error as problem:
+            yield at + 1, lines[at].rstrip("\r\n"), f"broken CSV: {problem}"
+            at += 1
+
+
+def recognise_cells(rows: Sequence[dict[str, Any]], type_column: str | None, time_column: str) -> None:
+    """Turns the text of cells into numbers and booleans, column by column and event type by event type. The time column
+    is recognised cell by cell; the type column stays text."""
+    columns: dict[tuple[str | None, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        of_type = row.get(type_column) if type_column is not None else None
+        for name, cell in row.items():
+            if name == time_column:
+                row[name] = _number(cell) if cell is not None and _number(cell) is not None else cell
+            elif cell is not None and name != type_column:
+                columns.setdefault((of_type, name), []).append(row)
+    for (_, name), members in columns.items():
+        cells = [row[name] for row in members]
+        for read in (_number, _boolean):
+            values = [read(cell) for cell in cells]
+            fit = sum(value is not None for value in values)
+            if fit >= MOST * len(cells) and not any(LEADING_ZERO.fullmatch(cell) for cell in cells):
+                for row, value in zip(members, values, strict=True):
+                    row[name] = row[name] if value is None else value
+                break
+
+
+def _number(cell: str) -> int | float | None:
+    """The number that a cell shows; `007` is a name, not a number."""
+    text = cell.strip()
+    if len(text) > LONGEST_NUMBER:
+        return None
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    value = float(text) if NUMBER.fullmatch(text) else math.inf
+    return value if math.isfinite(value) else None
+
+
+def _boolean(cell: str) -> bool | None:
+    return {"true": True, "false": False}.get(cell.strip().lower())
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+_BOOLEAN = "[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee]"
+
+
+def csv_columns(file: Path, columns: Columns, given_type: str | None) -> TextTable | None:
+    """The rows of a file, all of them events; None where it takes the row reader to tell what they are."""
+    cells = _cells(file)
+    type_column = columns.type if given_type is None else None
+    if cells is None or not cells.num_rows or columns.time not in cells.column_names or columns.time == type_column:
+        return None
+    types = _types(cells, type_column)
+    if types is None:
+        return None
+    typed: dict[str, pa.ChunkedArray] = {}
+    for name in cells.column_names:
+        column = cells.column(name)
+        if name == columns.time:
+            read = _times(column)
+        elif column.null_count == len(column):
+            read = pa.chunked_array([pa.nulls(len(column))])
+        else:
+            read = column if name == type_column else _recognised(column, types)
+        if read is None:
+            return None
+        typed[name] = read
+    return TextTable(pa.table(typed))
+
+
+# --- cells ------------------------------------------------------------------------------------------------------------
+
+
+def _cells(file: Path) -> pa.Table | None:
+    """All cells as text, empty ones null."""
+    try:
+        content = file.read_bytes()
+        if not _is_plain(content):
+            return None
+        header = next(csv.reader(io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline=""), strict=True), [])
+        cells = pcsv.read_csv(
+            pa.BufferReader(content),
+            pcsv.ReadOptions(block_size=BLOCK),
+            pcsv.ParseOptions(newlines_in_values=True),
+            pcsv.ConvertOptions(
+                column_types=dict.fromkeys(header, pa.string()),
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=True,
+            ),
+        )
+    except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowException):
+        return None
+    if cells.column_names != header or len(set(header)) < len(header):
+        return None
+    longest = max(pc.max(pc.binary_length(column)).as_py() or 0 for column in cells.columns)
+    return cells if longest <= csv.field_size_limit() else None
+
+
+def _is_plain(content: bytes) -> bool:
+    """Whether quotes enclose whole cells and lines end in one of two ways; elsewhere each reader has its own rules."""
+    if b"\0" in content or content.count(b"\r") != content.count(b"\r\n"):
+        return False
+    signs = np.frombuffer(b"\n" + content.removeprefix(b"\xef\xbb\xbf") + b"\n", np.uint8)
+    quotes = np.flatnonzero(signs == ord('"'))
+    if len(quotes) % 2:
+        return False
+    # A quote inside a cell is written twice: one that closes the cell, and one that opens it again.
+    before, after = signs[quotes[::2] - 1], signs[quotes[1::2] + 1]
+    return bool(np.isin(before, list(b',\n"')).all() and np.isin(after, list(b',\r\n"')).all())
+
+
+# --- what the cells of a column are -----------------------------------------------------------------------------------
+
+
+def _types(cells: pa.Table, type_column: str | None) -> Array | None:
+    """The event type of each row, as a number; None where some rows have one and others have none."""
+    column = cells.column(type_column) if type_column in cells.column_names else None
+    if column is None or column.null_count == len(column):
+        return np.zeros(cells.num_rows, np.int32)
+    return None if column.null_count else pc.index_in(column, pc.unique(column)).to_numpy()
+
+
+def _times(cells: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    if cells.null_count:
+        return None
+    whole = _whole_numbers(pc.utf8_trim_whitespace(cells))
+    return timestamps(cells) if whole is None else whole
+
+
+def _recognised(cells: pa.ChunkedArray, types: Array) -> pa.ChunkedArray | None:
+    """A column that means the same in events of every type; None where it does not."""
+    text = pc.utf8_trim_whitespace(cells)
+    whole = _whole_numbers(text)
+    if whole is not None:
+        return whole
+    numbers, booleans = fits(text, NUMBER.pattern), fits(text, _BOOLEAN)
+    written = pc.if_else(numbers, text, pa.scalar(None, pa.string()))
+    values = written.cast(pa.float64())
+    if not all_true(pc.is_finite(values)) or not all_true(pc.less_equal(pc.binary_length(written), LONGEST_NUMBER)):
+        return None  # `1e999` looks like a number and is none
+    if all_true(numbers):
+        # As a float, `-0` would not be equal to `0` where bits are compared.
+        is_exact = all_true(pc.less(pc.abs(values), EXACT)) and not pc.any(pc.equal(text, "-0")).as_py()
+        return values if is_exact else None
+    if all_true(booleans):
+        return pc.equal(pc.utf8_lower(text), "true")
+    return cells if _is_text(cells, types, numbers, booleans) else None
+
+
+def _whole_numbers(text: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    try:
+        whole = text.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
+    # Arrow also reads `007` and `0x10`. The lowest number of 64 bits is no time, and no kernel counts with it.
+    is_as_written = all_true(pc.equal(whole.cast(pa.string()), text)) and pc.min(whole).as_py() > -(2**63)
+    return whole if is_as_written else None
+
+
+def _is_text(cells: pa.ChunkedArray, types: Array, numbers: pa.ChunkedArray, booleans: pa.ChunkedArray) -> bool:
+    """Whether the column is neither of numbers nor of booleans in the events of any type."""
+
+    def of_types(rows: pa.ChunkedArray) -> Array:
+        return np.bincount(types[rows.fill_null(False).to_numpy()], minlength=types.max() + 1)
+
+    filled, names = of_types(cells.is_valid()), of_types(fits(cells, LEADING_ZERO.pattern))
+    most = (of_types(numbers) >= MOST * filled) | (of_types(booleans) >= MOST * filled)
+    return not np.any(most & (names == 0) & (filled > 0))
+
+
+FORMAT = TextFormat("CSV", True, csv_rows, csv_columns)
+
+
+# --- shares -----------------------------------------------------------------------------------------------------------
+
+_RANGE = 4 << 20
+"""Bytes that are read at once: few enough that all cores get some of a small file."""
+_LOOK = 1 << 16
+"""Bytes that tell how long lines are, or where one ends."""
+_NEWLINE = b"\n"
+_TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCsv:
+    """CSV files that all have the columns of `layout`, in this order."""
+
+    files: tuple[StoredFile, ...]
+    layout: pa.Schema
+    header: bool
+    parts: tuple[Part, ...]
+    rows: int
+    """About so many."""
+    times: tuple[int, int] | None = None
+
+    @classmethod
+    def of(cls, paths: Sequence[str], layout: pa.Schema, header: bool) -> StoredCsv:
+        """Raises an error where workers cannot read them."""
+        _require_readable_columns(layout)
+        elsewhere = [path for path in paths if not is_readable(path)]
+        if elsewhere or len(paths) > MOST_FILES:
+            what = f"`{shown(elsewhere[0], 200)}`" if elsewhere else f"{len(paths):,} files"
+            raise InputProblem(
+                f"workers cannot read {what} by themselves",
+                hint="have Spark read them: `spark.read.csv(...)` gives a DataFrame",
+            )
+        parts: list[Part] = []
+        rows = 0
+        for number, path in enumerate(paths):
+            with open_file(path) as opened:
+                size = opened.size()
+                parts += (Part(number, at, min(_RANGE, size - at)) for at in range(0, size, _RANGE))
+                look = opened.read_at(min(_LOOK, size), 0)
+                rows += size * look.count(_NEWLINE) // max(len(look), 1)
+        return cls(tuple(map(StoredFile, paths)), layout, header, tuple(parts), rows)
+
+    @property
+    def size(self) -> int:
+        return sum(part.size for part in self.parts)
+
+    @property
+    def reader(self) -> CsvReader:
+        return CsvReader(self.files, self.layout, self.header)
+
+    def shares(self, count: int) -> list[tuple[Part, ...]]:
+        return shared(self.parts, count)
+
+
+_READABLE = (
+    pa.types.is_string,
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_date32,
+    lambda kind: pa.types.is_timestamp(kind) and kind.tz is None,
+)
+
+
+def _require_readable_columns(layout: pa.Schema) -> None:
+    for field in layout:
+        if not any(test(field.type) for test in _READABLE):
+            raise InputProblem(
+                f"the column `{shown(field.name)}` of a CSV file is to be {field.type}",
+                expected=listing(["string", "boolean", "int", "long", "float", "double", "date", "timestamp_ntz"]),
+                hint="have Spark read it: `spark.read.csv(...)` gives a DataFrame",
+            )
+
+
+# --- in the workers ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """Lines that have all the columns that they should have: a row for each."""
+
+    lines: bytes
+    rows: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """A line that is no row."""
+
+    line: bytes
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CsvReader:
+    files: tuple[StoredFile, ...]
+    layout: pa.Schema
+    header: bool
+
+    def surviving(self, share: Sequence[Part], plan: Plan, schema: pa.Schema, type_column: str) -> Iterator[Part]:
+        """All: nothing is known of a text before it is read."""
+        yield from share
+
+    @contextmanager
+    def opened(self, part: Part, names: Sequence[str], texts: Sequence[str]) -> Iterator[_OpenedLines]:
+        empty = pa.schema([self.layout.field(name) for name in names]).empty_table()
+        read = [found.rows for found in self.read(part, names) if isinstance(found, Fitting)]
+        yield _OpenedLines(pa.concat_tables([empty, *read]).combine_chunks())
+
+    def read(self, part: Part, names: Sequence[str]) -> Iterator[Fitting | Unfit]:
+        """The lines that begin in a range of bytes."""
+        with open_file(self.files[part.file].path) as file:
+            size, end = file.size(), part.first + part.size
+            begin = 0 if part.first == 0 else _next_line(file, part.first - 1)
+            if part.first == 0 and self.header:
+                begin = _next_line(file, 0)
+            stop = size if end >= size else _next_line(file, end - 1)
+            lines = file.read_at(max(stop - begin, 0), begin)
+        yield from _read(lines, _Columns(self.layout, tuple(names)))
+
+
+def _next_line(file: pa.NativeFile, at: int) -> int:
+    """Where the line after the one at this byte begins."""
+    while some := file.read_at(_LOOK, at):
+        found = some.find(_NEWLINE)
+        if found >= 0:
+            return at + found + 1
+        at += len(some)
+    return at
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenedLines:
+    table: pa.Table
+
+    @property
+    def rows(self) -> int:
+        return self.table.num_rows
+
+    @property
+    def names(self) -> Sequence[str]:
+        found: Sequence[str] = self.table.schema.names
+        return found
+
+    def read(self, names: Sequence[str]) -> pa.Table:
+        return self.table.select(list(names))
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """All columns of a file, and the names of those that are wanted."""
+
+    layout: pa.Schema
+    wanted: tuple[str, ...]
+
+    def of(self, lines: bytes) -> pa.Table:
+        return pcsv.read_csv(
+            pa.BufferReader(lines),
+            pcsv.ReadOptions(use_threads=False, block_size=len(lines) + 1, column_names=self.layout.names),
+            pcsv.ParseOptions(),
+            pcsv.ConvertOptions(
+                column_types=self.layout,
+                include_columns=list(self.wanted),
+                null_values=[""],
+                true_values=_TRUE,
+                false_values=_FALSE,
+                strings_can_be_null=True,
+            ),
+        )
+
+
+def _read(lines: bytes, columns: _Columns) -> Iterator[Fitting | Unfit]:
+    """Where Arrow refuses many lines for the sake of some, they are halved until it is clear which."""
+    if not lines.strip():
+        return
+    try:
+        rows = columns.of(lines)
+        problem = None if _stand_alone(lines, rows, columns) else "a quote is not closed in its line"
+    except pa.ArrowInvalid as refused:
+        problem = shown(str(refused).replace("Row #1: ", ""), 200)  # of the one line that is left in the end
+    if problem is None:
+        yield Fitting(lines, rows)
+        return
+    middle = lines.rfind(_NEWLINE, 0, max(len(lines) // 2, 1)) + 1 or lines.find(_NEWLINE) + 1
+    if 0 < middle < len(lines):
+        yield from _read(lines[:middle], columns)
+        yield from _read(lines[middle:], columns)
+    else:
+        yield Unfit(lines, problem)
+
+
+def _stand_alone(lines: bytes, rows: pa.Table, columns: _Columns) -> bool:
+    """Whether each line is a row of its own. What comes after a quote that is not closed becomes part of its cell, and
+    after the last line nothing comes: that is read twice in a row, to see."""
+    if rows.num_rows != lines.count(_NEWLINE) + (not lines.endswith(_NEWLINE)):
+        return False
+    last = lines[lines.rstrip(b"\r\n").rfind(_NEWLINE) + 1 :].rstrip(b"\r\n")
+    return b'"' not in last or columns.of(last + _NEWLINE + last).num_rows == 2

@@ -1,0 +1,40 @@
+"""ORC."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyarrow.orc import ORCFile
+
+from cepheid.io.formats.columnar import Chunk, ColumnFormat, OpenedColumns
+
+
+class _OpenedOrc(OpenedColumns):
+    def __init__(self, file: ORCFile) -> None:
+        self.file, self.schema = file, file.schema
+
+    def chunks(self, time_column: str | None = None) -> list[Chunk]:
+        stripes = self.file.nstripes
+        if stripes == 1:
+            return [Chunk(self.file.nrows, self.file.content_length)]
+        # The footer does not give the rows of a stripe: its first column does.
+        size = self.file.content_length // max(stripes, 1)
+        return [Chunk(self.read(number, self.schema.names[:1]).num_rows, size) for number in range(stripes)]
+
+    @property
+    def count(self) -> int:
+        return int(self.file.nrows)
+
+    def read(self, number: int, names: Sequence[str]) -> pa.Table:
+        return pa.Table.from_batches([self.file.read_stripe(number, columns=list(names))]).select(list(names))
+
+
+class _Orc(ColumnFormat):
+    title = "ORC"
+
+    def open(self, file: pa.NativeFile, dictionaries: Sequence[str] = ()) -> OpenedColumns:
+        return _OpenedOrc(ORCFile(file))
+
+
+FORMAT = _Orc()

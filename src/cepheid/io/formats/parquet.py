@@ -1,0 +1,69 @@
+"""Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from cepheid.io.formats.columnar import Chunk, ColumnFormat, OpenedColumns
+from cepheid.io.source import BATCH, ticks_of
+from cepheid.io.storage import storage
+
+
+class _OpenedParquet(OpenedColumns):
+    def __init__(self, file: pq.ParquetFile) -> None:
+        self.file, self.schema = file, file.schema_arrow
+
+    def chunks(self, time_column: str | None = None) -> list[Chunk]:
+        groups = [self.file.metadata.row_group(number) for number in range(self.file.metadata.num_row_groups)]
+        return [Chunk(group.num_rows, group.total_byte_size, self._times(group, time_column)) for group in groups]
+
+    def _times(self, group: pq.RowGroupMetaData, time_column: str | None) -> tuple[int, int] | None:
+        for column in map(group.column, range(group.num_columns)):
+            if time_column is None:
+                return None
+            if column.path_in_schema == time_column and column.is_stats_set and column.statistics.has_min_max:
+                edges = [column.statistics.min, column.statistics.max]
+                first, last = ticks_of(pa.array(edges, self.schema.field(time_column).type), time_column).tolist()
+                return first, last
+        return None
+
+    @property
+    def count(self) -> int:
+        return int(self.file.metadata.num_rows)
+
+    def filled(self) -> set[str]:
+        metadata = self.file.metadata
+        full: set[str] = set()
+        for number in range(metadata.num_columns):
+            columns = [metadata.row_group(group).column(number) for group in range(metadata.num_row_groups)]
+            if all(c.statistics is not None and c.statistics.null_count == 0 for c in columns):
+                full.add(metadata.schema.column(number).path)
+        return full
+
+    def read(self, number: int, names: Sequence[str]) -> pa.Table:
+        return self.file.read_row_group(number, columns=list(names), use_threads=False)
+
+    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        return self.file.iter_batches(BATCH, columns=list(names))
+
+
+class _Parquet(ColumnFormat):
+    title = "Parquet"
+
+    def open(self, file: pa.NativeFile, dictionaries: Sequence[str] = ()) -> OpenedColumns:
+        return _OpenedParquet(pq.ParquetFile(file, read_dictionary=list(dictionaries)))
+
+    def surviving(
+        self, path: str, numbers: Sequence[int], condition: Callable[[pa.Schema], ds.Expression | None]
+    ) -> Sequence[int]:
+        files, name = storage(path)
+        fragment = ds.ParquetFileFormat().make_fragment(name, files, row_groups=list(numbers))
+        tested = condition(fragment.physical_schema)
+        return numbers if tested is None else [group.id for group in fragment.subset(tested).row_groups]
+
+
+FORMAT = _Parquet()

@@ -1,0 +1,145 @@
+"""Formats of columns: every file with the same rows is the same events, whatever its format and way of reading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+import pytest
+from text_harness import cepheid, lines
+
+from cepheid import match
+from cepheid.errors import InputProblem
+from cepheid.io.files import FileSource, open_files
+from cepheid.io.formats import FORMATS, format_named
+from cepheid.io.formats.columnar import ColumnFormat
+from cepheid.io.inputs import Columns, Input
+from cepheid.io.rows import TIME, TYPE
+from cepheid.io.shares import StoredColumns, StoredFile
+
+ROWS = 900
+EVENTS = pa.table(
+    {
+        "type": ["A" if i % 3 else "B" for i in range(ROWS)],
+        "ts": pa.array([1_000 + i // 2 for i in range(ROWS)]),
+        "x": pa.array([i * 7 % 11 for i in range(ROWS)]),
+        "name": pa.array([None if i % 5 else f"n{i}" for i in range(ROWS)]),
+        "only_b": pa.array([None if i % 3 else i / 2 for i in range(ROWS)]),
+    }
+)
+QUERY = "EVENT SEQ(A a, B b) WHERE a.x = 3 AND b.x = 4 WITHIN 40"
+
+
+def write_file(table: pa.Table, file: Path) -> None:
+    with pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=250)
+
+
+def write_stream(table: pa.Table, file: Path) -> None:
+    with pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=250)
+
+
+WRITERS: dict[str, Callable[[pa.Table, Path], None]] = {
+    "parquet": lambda table, file: pq.write_table(table, file, row_group_size=250),
+    "orc": orc.write_table,
+    "feather": lambda table, file: feather.write_feather(table, file, chunksize=250),
+    "arrow": write_file,
+    "ipc": write_stream,
+}
+NEW = ["orc", "feather", "arrow", "ipc"]
+
+
+def written(directory: Path, suffix: str, table: pa.Table = EVENTS) -> Path:
+    directory.mkdir(exist_ok=True)
+    file = directory / f"events.{suffix}"
+    WRITERS[suffix](table, file)
+    return file
+
+
+@pytest.mark.parametrize("suffix", NEW)
+def test_a_file_is_the_source_that_the_parquet_file_is(tmp_path: Path, suffix: str) -> None:
+    found, expected = (open_files([Input(str(written(tmp_path, s)))], Columns()) for s in (suffix, "parquet"))
+    assert isinstance(found, FileSource) and found.count == ROWS
+    assert found.attributes == expected.attributes and "only_b" not in (found.attributes or {})["A"]
+    names = ["x", "only_b"]
+    whole, same = (pa.Table.from_batches(source.batches(names)) for source in (found, expected))
+    assert whole.select([*names, TIME]).equals(same.select([*names, TIME]))
+    assert whole.column(TYPE).to_pylist() == same.column(TYPE).to_pylist()
+
+
+@pytest.mark.parametrize("suffix", NEW)
+def test_rows_and_columns_are_the_same_values(tmp_path: Path, suffix: str) -> None:
+    file = written(tmp_path, suffix)
+    format = format_named(FORMATS[f".{suffix}"])
+    assert [row.values for row in format.rows(file, Columns(), None)] == EVENTS.to_pylist()
+
+
+@pytest.mark.parametrize("suffix", NEW)
+@pytest.mark.parametrize("backend", ["reference", "local"])
+def test_the_command_line_reads_it(tmp_path: Path, suffix: str, backend: str) -> None:
+    def run(file: Path, name: str) -> list[object]:
+        done = cepheid("run", "--query", QUERY, "--input", file, "--time-unit", "ms", "--backend", name)
+        assert done.exit_code == 0, done.stderr
+        return lines(done)
+
+    found = run(written(tmp_path, suffix), backend)
+    assert found == run(written(tmp_path, "parquet"), "reference") and found
+
+
+@pytest.mark.parametrize("suffix", NEW)
+def test_python_reads_it(tmp_path: Path, suffix: str) -> None:
+    found, expected = (match(QUERY, str(written(tmp_path, s)), time_unit="ms") for s in (suffix, "parquet"))
+    assert found.equals(expected) and found.num_rows
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_chunks_are_read_one_by_one(tmp_path: Path, suffix: str) -> None:
+    """What a worker does: it reads the chunks of its share, and only the columns that are needed."""
+    file = StoredFile(str(written(tmp_path, suffix)), format=FORMATS[f".{suffix}"])
+    stored = StoredColumns.of([file], "ts")
+    assert stored is not None and stored.rows == ROWS and stored.size > 0
+    assert (stored.times is not None) == (suffix == "parquet")
+    parts = [part for share in stored.shares(3) for part in share]
+    assert [part.first for part in parts] == [sum(p.rows for p in parts[:at]) for at in range(len(parts))]
+    tables = []
+    for part in parts:
+        with stored.reader.opened(part, ["x", "ts"], []) as opened:
+            assert "name" in opened.names
+            tables.append(opened.read(["x", "ts"]))
+            assert opened.rows == tables[-1].num_rows
+    assert pa.concat_tables(tables).equals(EVENTS.select(["x", "ts"]))
+
+
+def test_views_and_dictionaries_of_arrow_files(tmp_path: Path) -> None:
+    kinds = EVENTS.column("type").dictionary_encode()
+    table = EVENTS.set_column(0, "type", kinds).set_column(3, "name", EVENTS.column("name").cast(pa.string_view()))
+    for suffix in ("arrow", "ipc"):
+        found = match(QUERY, str(written(tmp_path, suffix, table)), time_unit="ms", output="positions")
+        assert found.equals(match(QUERY, EVENTS, time_unit="ms", output="positions"))
+
+
+@pytest.mark.parametrize("suffix", NEW)
+def test_rows_in_any_order_and_empty_files(tmp_path: Path, suffix: str) -> None:
+    backwards = EVENTS.take(pa.array(range(ROWS - 1, -1, -1)))
+    file = str(written(tmp_path, suffix, backwards))
+    assert match(QUERY, file, time_unit="ms").num_rows == match(QUERY, backwards, time_unit="ms").num_rows > 0
+    assert match(QUERY, str(written(tmp_path, suffix, EVENTS.slice(0, 0))), time_unit="ms").num_rows == 0
+
+
+@pytest.mark.parametrize("suffix", NEW)
+def test_a_damaged_file_is_reported(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"broken.{suffix}"
+    file.write_bytes(b"no such file")
+    with pytest.raises(InputProblem, match=r"cannot read .* as (Arrow IPC|ORC)"):
+        open_files([Input(str(file))], Columns())
+
+
+def test_every_format_is_a_module() -> None:
+    formats = {name: format_named(name) for name in FORMATS.values()}
+    titles = {name: format.title for name, format in formats.items() if isinstance(format, ColumnFormat)}
+    assert titles == {"parquet": "Parquet", "arrow": "Arrow IPC", "orc": "ORC"}
