@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cepheid.lang import parse, recognise, to_text
+from cepheid.lang import DIALECTS, parse, recognise, to_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
-LANGUAGES = ("sase", "sase+", "zstream", "eql", "ced")
+LANGUAGES = tuple(dialect.name for dialect in DIALECTS)
 
 
 def blocks(text: str) -> Iterator[tuple[str, str]]:
@@ -38,7 +38,7 @@ QUERIES = [
 @pytest.mark.parametrize(("language", "query"), QUERIES)
 def test_queries_parse_print_and_are_recognised(language: str, query: str) -> None:
     parsed = parse(query, language)
-    assert recognise(query).value == language
+    assert recognise(query).name == language
     assert parse(to_text(parsed), language) == parsed
 
 

@@ -18,8 +18,8 @@ _MANY_EXAMPLES = settings(max_examples=1500, deadline=None, suppress_health_chec
 def _holds_up(language: str, text: str, stream: Stream) -> bool:
     query = parse(text)
     check(query)
-    assert recognise(text) is query.language
-    assert query.language.value == language
+    assert recognise(text) is query.dialect
+    assert query.dialect.name == language
     printed = to_text(query)
     assert parse(printed) == query
     matches = evaluate(bound(text, stream), stream.events)

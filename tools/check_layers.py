@@ -40,7 +40,7 @@ class Restricted:
 
 LAYERS = (
     Layer(("errors", "events", "version")),
-    Layer(("expr", "pattern", "logic", "checks", "core_language", "binding", "semantics")),
+    Layer(("expr", "dialect", "pattern", "checks", "binding", "semantics", "logic", "core_language")),
     Layer(("lang", "physical", "nfa", "explanation"), ordered=False),
     Layer(("optimize",)),
     Layer(("runtime", "codegen", "kernels")),

@@ -22,7 +22,6 @@ from cepheid.pattern import (
     Conj,
     DerivedStream,
     EventClass,
-    Language,
     Query,
     Role,
     Seq,
@@ -263,7 +262,7 @@ def output_attributes(query: Query, schema: Schema) -> dict[str, Type]:
     def attributes_of(var: str) -> dict[str, Type]:
         return schema.attributes(checker.types_of(var))
 
-    base = _BASE_SCHEMA if query.language is Language.CED else _INTERVAL
+    base = _BASE_SCHEMA if query.dialect.has_nodes else _INTERVAL
     result: dict[str, Type] = dict(base)
     for column in query.output or ():
         result[column.name] = ex.infer(column.expr, checker.attribute_type)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from cepheid import expr as ex
+from cepheid.dialect import Closure, Dialect, Windows
 from cepheid.errors import NameProblem, PatternProblem, did_you_mean, listing
 from cepheid.events import Duration
 from cepheid.expr import Aggregate, At, Attr, Expr, Over, Whole
@@ -18,30 +19,17 @@ from cepheid.pattern import (
     DerivedStream,
     Disj,
     EventClass,
-    Filtered,
-    Iteration,
     Kleene,
-    Language,
     Neg,
-    Next,
     Pattern,
     Query,
     Role,
     Seq,
     Timer,
-    Unless,
     roles,
     subpatterns,
     walk,
 )
-
-_ALLOWED: Mapping[Language, tuple[type[Pattern], ...]] = {
-    Language.SASE: (EventClass, Seq, Neg),
-    Language.SASE_PLUS: (EventClass, Seq, Neg, Kleene),
-    Language.ZSTREAM: (EventClass, Seq, Conj, Disj, Neg, Kleene),
-    Language.EQL: (EventClass, Disj, Next, Iteration, Unless, Timer, Filtered),
-    Language.CED: (EventClass, Seq, Conj, Disj, Neg),
-}
 
 NODE = "node"
 """CED's pseudo-source: the context of an event, its node's id and clock (§2.1)."""
@@ -111,8 +99,8 @@ def _check_pattern(query: Query) -> None:
     _check_size(query.pattern)
     seen: set[str] = set()
     for node in walk(query.pattern):
-        if not isinstance(node, _ALLOWED[query.language]):
-            raise PatternProblem(f"{query.language.value} has no operator {type(node).__name__}", span=node.span)
+        if not isinstance(node, query.dialect.operators):
+            raise PatternProblem(f"{query.dialect.name} has no operator {type(node).__name__}", span=node.span)
         if isinstance(node, EventClass):
             if node.var in seen:
                 raise PatternProblem(
@@ -127,7 +115,7 @@ def _check_pattern(query: Query) -> None:
         if isinstance(node, Timer):
             _check_duration(node.delay)
         if isinstance(node, Kleene):
-            _check_kleene(node, query.language)
+            _check_kleene(node, query.dialect)
     if all(role.negated for role in roles(query.pattern).values()):
         raise PatternProblem(
             "the pattern has only negated components",
@@ -135,11 +123,11 @@ def _check_pattern(query: Query) -> None:
             expected="at least one event that does occur",
         )
     _check_negation(query.pattern, query, None)
-    if query.language is Language.ZSTREAM:
+    if query.dialect.closure is Closure.GROUP:
         _check_closures(query.pattern, False)
 
 
-def _check_kleene(node: Kleene, language: Language) -> None:
+def _check_kleene(node: Kleene, dialect: Dialect) -> None:
     if max(node.low, node.high or 0) > MOST_REPEATS:
         raise PatternProblem(
             f"a closure of {max(node.low, node.high or 0)} events", span=node.span, expected=f"at most {MOST_REPEATS}"
@@ -148,9 +136,12 @@ def _check_kleene(node: Kleene, language: Language) -> None:
         raise PatternProblem(
             f"a closure of {node.low} to {node.high} events", span=node.span, expected="bounds that fit each other"
         )
-    if language is Language.ZSTREAM and node.high is not None and node.low != node.high:
+    if dialect.closure is Closure.GROUP and node.high is not None and node.low != node.high:
         raise PatternProblem(
-            "ZStream counts closures exactly", span=node.span, expected="`+`, `*` or `^n`", hint="write a single count"
+            f"{dialect.title} counts closures exactly",
+            span=node.span,
+            expected="`+`, `*` or `^n`",
+            hint="write a single count",
         )
 
 
@@ -161,8 +152,7 @@ def _is_absent(pattern: Pattern) -> bool:
 
 def _check_negation(pattern: Pattern, query: Query, parent: Pattern | None) -> None:
     if isinstance(pattern, Neg):
-        in_conjunction = isinstance(parent, Conj) and query.language in (Language.ZSTREAM, Language.CED)
-        if not isinstance(parent, Seq) and not in_conjunction:
+        if not isinstance(parent, Seq | Conj):
             raise PatternProblem(
                 "a negation cannot stand here",
                 span=pattern.span,
@@ -177,7 +167,8 @@ def _check_negation(pattern: Pattern, query: Query, parent: Pattern | None) -> N
         return
     if isinstance(pattern, Seq | Conj):
         absent = [_is_absent(item) for item in pattern.items]
-        window = pattern.window or (None if query.language is Language.CED else query.window)
+        of_operator = query.dialect.windows is Windows.OPERATOR
+        window = pattern.window or (None if of_operator else query.window)
         if all(absent) and not (isinstance(parent, Seq) and isinstance(pattern, Conj)):
             raise PatternProblem(
                 "everything here is negated", span=pattern.span, expected="at least one event that does occur"
@@ -191,9 +182,9 @@ def _check_negation(pattern: Pattern, query: Query, parent: Pattern | None) -> N
             raise PatternProblem(
                 f"a {where} negation without a window never ends",
                 span=first.span or pattern.span,
-                expected="a window" if query.language is Language.CED else "a WITHIN clause",
+                expected="a window" if of_operator else "a WITHIN clause",
                 hint="write how long the event must stay away, e.g. "
-                + ("`; 10)`" if query.language is Language.CED else "`WITHIN 1 hour`"),
+                + ("`; 10)`" if of_operator else "`WITHIN 1 hour`"),
             )
     for part in subpatterns(pattern):
         _check_negation(part, query, pattern)
@@ -231,17 +222,19 @@ def _check_duration(duration: Duration | None) -> None:
 def _check_names(expression: Expr, found: Mapping[str, Role], query: Query) -> None:
     for node in ex.walk(expression):
         for var in _named(node):
-            if var not in found and not (var == NODE and query.language is Language.CED):
+            if var not in found and not (var == NODE and query.dialect.has_nodes):
                 raise NameProblem(
                     f"unknown variable `{var}`",
                     span=node.span,
                     expected=f"a variable of the pattern: {listing(found)}",
                     hint=did_you_mean(var, found),
                 )
-        if isinstance(node, ex.Same) and query.language is Language.EQL:
-            raise PatternProblem("EQL has no equivalence test", span=node.span, hint="write FILTER(a.x = b.x)")
-        if isinstance(node, ex.Filter | ex.OccursWithin) and query.language is not Language.EQL:
-            raise PatternProblem(f"`{ex.to_text(node)}` belongs to EQL", span=node.span)
+        if isinstance(node, ex.Same | ex.Filter | ex.OccursWithin) and not isinstance(node, query.dialect.conditions):
+            raise PatternProblem(
+                f"{query.dialect.title} has no condition such as `{ex.to_text(node)}`",
+                span=node.span,
+                hint="write FILTER(a.x = b.x)" if ex.Filter in query.dialect.conditions else None,
+            )
         if isinstance(node, ex.Call | Aggregate) and node.fn not in (*ex.FUNCTIONS, *ex.AGGREGATES):
             ex.infer(node, lambda _: ex.Type.UNKNOWN)
         if isinstance(node, Attr):
@@ -263,7 +256,7 @@ def _named(node: Expr) -> Iterable[str]:
 
 
 def _check_position(node: Attr, role: Role | None, query: Query) -> None:
-    if role is None or query.language is Language.EQL:
+    if role is None or query.dialect.closure is Closure.ITERATION:
         return
     if node.at is not At.EVENT and not role.binds_many:
         raise PatternProblem(
@@ -271,15 +264,15 @@ def _check_position(node: Attr, role: Role | None, query: Query) -> None:
             span=node.span,
             hint=f"write `{node.var}.{node.name}`",
         )
-    if query.language is Language.SASE_PLUS and role.binds_many and node.at is At.EVENT:
+    if query.dialect.closure is Closure.RUN and role.binds_many and node.at is At.EVENT:
         raise PatternProblem(
             f"`{ex.to_text(node)}`: `{node.var}` is a list of events",
             span=node.span,
             expected=f"`{node.var}[1]`, `{node.var}[i]`, `{node.var}[{node.var}.LEN]` or an aggregate",
         )
-    if query.language is not Language.SASE_PLUS and node.at in (*_MEMBER_POSITIONS, At.ALL):
+    if query.dialect.closure is not Closure.RUN and node.at in (*_MEMBER_POSITIONS, At.ALL):
         raise PatternProblem(
-            f"`{ex.to_text(node)}` speaks of a run's position, which {query.language.value} does not have",
+            f"`{ex.to_text(node)}` names a position in a run, which {query.dialect.name} does not have",
             span=node.span,
             hint=f"write `{node.var}.{node.name}`, which holds for each member, or an aggregate",
         )
@@ -293,9 +286,9 @@ def _check_aggregate(node: Aggregate, role: Role, query: Query) -> None:
             expected="an aggregate over a Kleene variable",
             hint=f"write `{node.var}.{node.name}`, or give `{node.var}` a closure (+)" if node.name else None,
         )
-    if node.over is Over.BEFORE and query.language is not Language.SASE_PLUS:
+    if node.over is Over.BEFORE and query.dialect.closure is not Closure.RUN:
         raise PatternProblem(
-            f"`{ex.to_text(node)}` speaks of a run's position, which {query.language.value} does not have",
+            f"`{ex.to_text(node)}` names a position in a run, which {query.dialect.name} does not have",
             span=node.span,
             hint="aggregate the whole group",
         )
@@ -309,7 +302,7 @@ def _check_predicate(predicate: Expr, found: Mapping[str, Role], query: Query) -
             raise PatternProblem(
                 f"`{ex.to_text(node)}` counts matches, so it has no place in WHERE", span=node.span, hint="use RETURN"
             )
-    if query.language is Language.EQL:
+    if query.dialect.conditions_belong_to_operators:
         return
     if len(absent) > 1:
         raise PatternProblem(
@@ -327,14 +320,14 @@ def _check_predicate(predicate: Expr, found: Mapping[str, Role], query: Query) -
         or (isinstance(node, Aggregate) and node.over is Over.BEFORE)
     }
     many = {var for var in names if var in found and found[var].binds_many}
-    if len(members) > 1 or (members and query.language is Language.ZSTREAM and len(many) > 1):
+    if len(members) > 1 or (members and query.dialect.closure is Closure.GROUP and len(many) > 1):
         raise PatternProblem(
             f"`{ex.to_text(predicate)}` compares the members of two closures",
             span=predicate.span,
             expected="members of one closure in a predicate; an aggregate of the other",
         )
     circular = [node for node in ex.walk(predicate) if isinstance(node, Aggregate) and node.var in members]
-    if circular and query.language is Language.ZSTREAM:
+    if circular and query.dialect.closure is Closure.GROUP:
         var = circular[0].var
         raise PatternProblem(
             f"`{ex.to_text(predicate)}` decides which events are members of `{var}` by all of its members",
@@ -348,7 +341,7 @@ def _check_predicate(predicate: Expr, found: Mapping[str, Role], query: Query) -
             span=predicate.span,
             hint="compare it with an aggregate, or with the first or last member",
         )
-    if members and query.language is Language.SASE_PLUS:
+    if members and query.dialect.closure is Closure.RUN:
         order = list(found)
         (var,) = members
         later = [name for name in names if name in found and order.index(name) > order.index(var)]
@@ -362,7 +355,7 @@ def _check_predicate(predicate: Expr, found: Mapping[str, Role], query: Query) -
 
 def _is_member(node: Attr, query: Query) -> bool:
     """Whether the attribute is read from each member of a closure in turn."""
-    return node.at in _MEMBER_POSITIONS or (node.at is At.EVENT and query.language is Language.ZSTREAM)
+    return node.at in _MEMBER_POSITIONS or (node.at is At.EVENT and query.dialect.closure is Closure.GROUP)
 
 
 def _check_split(predicate: Expr, absent: set[str]) -> None:

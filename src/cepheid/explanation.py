@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from cepheid.core_language import core_form
+from cepheid.dialect import RUNS, Closure, Windows
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import OWN_UNIT, Duration
 from cepheid.expr import Aggregate, Attr, Expr, OccursWithin, Same, to_text, variables, walk
@@ -25,7 +26,6 @@ from cepheid.pattern import (
     Filtered,
     Iteration,
     Kleene,
-    Language,
     Neg,
     Next,
     Pattern,
@@ -83,26 +83,11 @@ def explain(query: Query, format: str = "text", plan: Plan | None = None, analys
 
 # --- what is said of a query ------------------------------------------------------------------------------------------
 
-LANGUAGE_NAMES: Mapping[Language, str] = {
-    Language.SASE: "SASE",
-    Language.SASE_PLUS: "SASE+",
-    Language.ZSTREAM: "ZStream",
-    Language.EQL: "EQL (NEXT)",
-    Language.CED: "CED (plan-based complex event detection)",
-}
-
 _STRATEGIES: Mapping[Strategy, str] = {
     Strategy.STRICT: "strict contiguity: the events of a match follow one another with nothing between",
     Strategy.PARTITION: "partition contiguity: they follow one another with nothing of their partition between",
     Strategy.NEXT_MATCH: "skip till next match: an event that fits is taken, one that does not is passed over",
     Strategy.ANY_MATCH: "skip till any match: an event that fits may be taken, and may be passed over too",
-}
-
-_SELECTION: Mapping[Language, str] = {
-    Language.SASE: "all combinations of events that fit",
-    Language.ZSTREAM: "all combinations of events that fit; the maximal group for each closure",
-    Language.EQL: "for each event, its unique immediate successor",
-    Language.CED: "all combinations of events that fit",
 }
 
 
@@ -117,12 +102,12 @@ def _automata(query: Query) -> Iterator[tuple[str, Automaton]]:
     for item in query.inputs:
         if isinstance(item, Query):
             yield from _automata(item)
-    if query.language is Language.SASE_PLUS:
+    if query.dialect.selection == RUNS:
         yield "automaton (NFA^b)" + (f" of {query.name}" if query.name else ""), compile_automaton(query)
 
 
 def _query_node(query: Query) -> Node:
-    parts = [Node(f"language: {LANGUAGE_NAMES[query.language]}"), Node(f"selection: {_selection(query)}")]
+    parts = [Node(f"language: {query.dialect.title}"), Node(f"selection: {_selection(query)}")]
     keys = partition_attributes(query)
     if keys:
         parts.append(Node(f"partitioned by: {', '.join(keys)}"))
@@ -131,7 +116,7 @@ def _query_node(query: Query) -> Node:
     if query.where:
         where = query.where
         parts.append(Node("predicates", tuple(_predicate_node(predicate, query) for predicate in where)))
-    if query.language is Language.EQL and query.where:
+    if query.dialect.conditions_belong_to_operators and query.where:
         parts.append(Node("core operators", (_pattern_node(core_form(query.pattern, query.where)),)))
     parts.append(_output_node(query))
     if query.inputs:
@@ -140,7 +125,7 @@ def _query_node(query: Query) -> Node:
 
 
 def _selection(query: Query) -> str:
-    text = _STRATEGIES[query.strategy] if query.language is Language.SASE_PLUS else _SELECTION[query.language]
+    text = query.dialect.selection_text or _STRATEGIES[query.strategy]
     if query.non_overlapping:
         text += "; of matches that overlap in a partition, only the first to complete"
     return text
@@ -148,14 +133,14 @@ def _selection(query: Query) -> str:
 
 def _window(query: Query) -> str:
     if query.window is None:
-        if query.language is Language.CED:
+        if query.dialect.windows is Windows.OPERATOR:
             return "each operator has its own"
         return "none: any length of time"
     length = str(query.window)
     if query.window.counts_events:
-        bound = "at most" if query.language.window_includes_bound else "less than"
+        bound = "at most" if query.dialect.window_includes_bound else "less than"
         return f"{length}: the last event stands {bound} {query.window.amount} positions after the first"
-    sign, bound = ("<=", "at most") if query.language.window_includes_bound else ("<", "less than")
+    sign, bound = ("<=", "at most") if query.dialect.window_includes_bound else ("<", "less than")
     return f"{_words(query.window)}: the match ends {bound} {length} after it starts (last - first {sign} {length})"
 
 
@@ -279,7 +264,7 @@ def _aggregated(predicate: Expr) -> list[str]:
 def _tested_at(predicate: Expr, query: Query, found: Mapping[str, Role]) -> str:
     if isinstance(predicate, Same):
         return "tested at every component after the first"
-    if query.language is Language.EQL:
+    if query.dialect.conditions_belong_to_operators:
         return "tested at its operator (see core operators)"
     names = [var for var in found if var in variables(predicate)]
     if not names:
@@ -288,7 +273,7 @@ def _tested_at(predicate: Expr, query: Query, found: Mapping[str, Role]) -> str:
     if negated:
         return f"tested on events that may be {negated[0]}, once the others are bound"
     last = names[-1]
-    if query.language is Language.SASE_PLUS and found[last].binds_many:
+    if query.dialect.closure is Closure.RUN and found[last].binds_many:
         positions = {node.at.name.lower() for node in walk(predicate) if isinstance(node, Attr) and node.var == last}
         if positions & {"current", "previous"} or any(_before(node) for node in walk(predicate)):
             return f"tested at {last}[i], when an event is taken"

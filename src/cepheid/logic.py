@@ -11,9 +11,10 @@ import itertools
 from collections.abc import Mapping
 
 from cepheid import expr as ex
+from cepheid.dialect import Closure
 from cepheid.events import Event
 from cepheid.expr import Aggregate, At, Attr, Compare, Expr, Over, Same
-from cepheid.pattern import Conj, Disj, EventClass, Kleene, Language, Neg, Pattern, Query, Seq, roles
+from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Query, Seq, roles
 
 
 def accepts(event_class: EventClass, event: Event) -> bool:
@@ -72,7 +73,7 @@ def _expand_same(test: Same, query: Query) -> list[Expr]:
         """Every event of the component, as its language speaks of them."""
         if not found_roles[var].binds_many:
             return [read(var, At.EVENT)]
-        if query.language is Language.SASE_PLUS:
+        if query.dialect.closure is Closure.RUN:
             return [read(var, At.FIRST), read(var, At.CURRENT)]
         return [read(var, At.EVENT)]
 
@@ -83,7 +84,7 @@ def _expand_same(test: Same, query: Query) -> list[Expr]:
     may_be_alone = len(always_bound(query.pattern)) < 2
     pairs: list[tuple[Attr, Attr]] = [(one(var), one(var)) for var in positive] if may_be_alone else []
     for earlier, later in itertools.combinations(positive, 2):
-        if query.language is Language.SASE_PLUS or not found_roles[earlier].binds_many:
+        if query.dialect.closure is Closure.RUN or not found_roles[earlier].binds_many:
             pairs.extend((attr, one(earlier)) for attr in each(later))
         elif not found_roles[later].binds_many:
             pairs.extend((attr, one(later)) for attr in each(earlier))
@@ -91,8 +92,8 @@ def _expand_same(test: Same, query: Query) -> list[Expr]:
             pairs.append((one(earlier), one(later)))
     for var in positive:
         if found_roles[var].binds_many:
-            at = At.CURRENT if query.language is Language.SASE_PLUS else At.EVENT
-            anchor = At.FIRST if query.language is Language.SASE_PLUS else At.LAST
+            at = At.CURRENT if query.dialect.closure is Closure.RUN else At.EVENT
+            anchor = At.FIRST if query.dialect.closure is Closure.RUN else At.LAST
             pairs.append((read(var, at), read(var, anchor)))
     pairs.extend(
         (read(var, At.EVENT), one(other)) for var in in_order if found_roles[var].negated for other in positive

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from cepheid.dialect import Dialect
 from cepheid.errors import Span
 from cepheid.events import Duration, Type
 from cepheid.expr import Attr, Compare, Expr, Same, substitute
@@ -123,26 +124,6 @@ class Timer(Pattern):
 # --- queries ----------------------------------------------------------------------------------------------------------
 
 
-class Language(Enum):
-    """The language a query is written in, which decides the rules of DESIGN's section 2 that differ."""
-
-    SASE = "sase"
-    SASE_PLUS = "sase+"
-    ZSTREAM = "zstream"
-    EQL = "eql"
-    CED = "ced"
-
-    @property
-    def ordered_by_position(self) -> bool:
-        """SASE+ goes by position, so ties follow arrival; elsewhere equal times are never in sequence (ruling 2)."""
-        return self is Language.SASE_PLUS
-
-    @property
-    def window_includes_bound(self) -> bool:
-        """SASE's window is `last - first < T`, everyone else's `<= T` (ruling 3)."""
-        return self is not Language.SASE
-
-
 class Strategy(Enum):
     """SASE+'s event selection strategies; a query of another language selects as its language does."""
 
@@ -187,7 +168,7 @@ class Query:
     `where` holds the conjuncts. `inputs` are the named streams and queries that the pattern may use as event types."""
 
     pattern: Pattern
-    language: Language
+    dialect: Dialect
     where: tuple[Expr, ...] = ()
     window: Duration | None = None
     strategy: Strategy = Strategy.ANY_MATCH

@@ -20,8 +20,7 @@ from typer.testing import CliRunner, Result
 
 from cepheid.app import cli
 from cepheid.app.demo import EXAMPLES, example_text
-from cepheid.lang import parse, to_text
-from cepheid.pattern import Language
+from cepheid.lang import DIALECTS, parse, to_text
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 THEFT = "EVENT SEQ(Shelf x, !(Register y), Exit z) WHERE [tag_id] WITHIN 1 minute"
@@ -369,9 +368,9 @@ def test_batch_run_needs_its_directories(tmp_path: Path, shop: Path) -> None:
 
 def test_the_examples_cover_every_language_and_read_back() -> None:
     queries = [parse(example_text(example.file)) for example in EXAMPLES]
-    assert {query.language for query in queries} == set(Language)
+    assert {query.dialect for query in queries} == set(DIALECTS)
     for query in queries:
-        assert parse(to_text(query), dialect=query.language.value) == query
+        assert parse(to_text(query), dialect=query.dialect.name) == query
 
 
 def test_the_commands_of_the_how_to_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ def test_query_prints_back(case: Case) -> None:
 
 @pytest.mark.parametrize("case", [c for c in MATCHING if c.language not in ("composition", "rulings")], ids=_id)
 def test_language_is_recognised(case: Case) -> None:
-    assert recognise(case.query).value.replace("+", "_plus") == case.language
+    assert recognise(case.query).name.replace("+", "_plus") == case.language
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=_id)

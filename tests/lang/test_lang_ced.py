@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from cepheid.errors import CepheidError, PatternProblem
 from cepheid.events import Duration, Type
 from cepheid.expr import Arithmetic, Attr, Call, Compare, Const, Expr, Param, Vector, Whole
+from cepheid.lang import ced, recognise
 from cepheid.lang import parse as parse_any
-from cepheid.lang import recognise
 from cepheid.lang import to_text as any_text
 from cepheid.lang.ced import parse, recognises, to_text
 from cepheid.pattern import (
@@ -21,7 +21,6 @@ from cepheid.pattern import (
     Disj,
     EventClass,
     Kleene,
-    Language,
     Neg,
     Pattern,
     Query,
@@ -73,7 +72,7 @@ DETECTED = DerivedStream(
 def running(*inputs: SourceStream | DerivedStream | Query) -> Query:
     return Query(
         Seq((EventClass("PD1", ("person_detected",)), EventClass("PD2", ("person_detected",))), Duration(3)),
-        Language.CED,
+        ced.DIALECT,
         where=(
             Compare("=", Attr("PD1", "person_id"), Attr("PD2", "person_id")),
             Compare(">=", Call("distance", (Attr("PD1", "loc"), Attr("PD2", "loc"))), Const(12)),
@@ -110,7 +109,7 @@ SCRIPTS = {
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_examples_of_the_paper(name: str) -> None:
     text, expected = SCRIPTS[name]
-    assert recognise(text) is Language.CED
+    assert recognise(text) is ced.DIALECT
     assert parse(text) == expected
     assert parse_any(text) == expected
     assert parse(to_text(expected)) == expected
@@ -150,7 +149,7 @@ EVENTS: dict[str, Pattern] = {
 @pytest.mark.parametrize("text", EVENTS)
 def test_operators(text: str) -> None:
     read = parse(f"complex c event {text}")
-    assert read == Query(EVENTS[text], Language.CED, name="c")
+    assert read == Query(EVENTS[text], ced.DIALECT, name="c")
     assert parse(to_text(read)) == read
 
 
@@ -161,9 +160,9 @@ def test_declarations_are_nested_by_name() -> None:
     complex calm on pair as P, e3 as E event seq(P, !E; 9)
     complex top on calm, pair as Q, e4 event and(calm, Q, e4; 20) where Q.end_time < e4.start_time, e4.x > 1
     """
-    pair = Query(Conj((e1, e2), Duration(5)), Language.CED, name="pair")
+    pair = Query(Conj((e1, e2), Duration(5)), ced.DIALECT, name="pair")
     calm = Query(
-        Seq((EventClass("P", ("pair",)), Neg(EventClass("E", ("e3",)))), Duration(9)), Language.CED, name="calm"
+        Seq((EventClass("P", ("pair",)), Neg(EventClass("E", ("e3",)))), Duration(9)), ced.DIALECT, name="calm"
     )
     read = parse(text)
     assert read.inputs == (pair, calm)
@@ -332,7 +331,7 @@ def test_telling_ced_from_stream_definitions() -> None:
 
 def test_what_ced_cannot_say_has_no_text() -> None:
     with pytest.raises(PatternProblem, match="Kleene has no text in CED's language"):
-        to_text(Query(Kleene(e1), Language.CED, name="c"))
+        to_text(Query(Kleene(e1), ced.DIALECT, name="c"))
 
 
 # --- generated --------------------------------------------------------------------------------------------------------
@@ -361,7 +360,7 @@ def patterns(depth: int = 3) -> st.SearchStrategy[Pattern]:
 @settings(max_examples=150, deadline=None)
 def test_what_is_printed_reads_back(pattern: Pattern, with_node: bool) -> None:
     output = (Column("at", Attr("node", "time")),) if with_node else None
-    written = Query(pattern, Language.CED, name="c", output=output)
+    written = Query(pattern, ced.DIALECT, name="c", output=output)
     assert parse(to_text(written)) == written
 
 

@@ -9,6 +9,7 @@ from fuzz_harness import is_query
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cepheid.dialect import Dialect
 from cepheid.errors import CepheidError, InputProblem, PatternProblem, Span, SyntaxProblem
 from cepheid.expr import (
     Aggregate,
@@ -32,12 +33,12 @@ from cepheid.expr import (
     Same,
     to_text,
 )
-from cepheid.lang import parse, recognise
+from cepheid.lang import DIALECTS, ced, eql, parse, recognise, sase, sase_plus, zstream
 from cepheid.lang import to_text as query_text
 from cepheid.lang.common import LanguageParser
 from cepheid.lang.expressions import ExpressionBuilder, expression_grammar, resolve
 from cepheid.lang.text import skeleton
-from cepheid.pattern import Language, Query
+from cepheid.pattern import Query
 
 PARSER = LanguageParser(
     "?start: condition\n" + expression_grammar(caret_is_and=True, equivalence=True), ExpressionBuilder()
@@ -282,22 +283,22 @@ def test_expected_in_human_words() -> None:
 @pytest.mark.parametrize(
     ("text", "language"),
     [
-        ("EVENT A", Language.SASE),
-        ("-- a comment\n event seq(A a, B b)", Language.SASE),
-        ("Q1: EVENT A", Language.SASE),
-        ("PATTERN SEQ(A a, B b)", Language.SASE_PLUS),
-        ("PATTERN(A a, B b)", Language.SASE_PLUS),
-        ("PATTERN A+ a[]", Language.SASE_PLUS),
-        ("PATTERN A a WHERE skip_till_any_match(a) { }", Language.SASE_PLUS),
-        ("PATTERN A;B", Language.ZSTREAM),
-        ("PATTERN A WHERE A.x = '[]'", Language.ZSTREAM),
-        ("SELECT * FROM t", Language.EQL),
-        ("complex z on a as A, b as B event seq(A, B; 3)", Language.CED),
+        ("EVENT A", sase.DIALECT),
+        ("-- a comment\n event seq(A a, B b)", sase.DIALECT),
+        ("Q1: EVENT A", sase.DIALECT),
+        ("PATTERN SEQ(A a, B b)", sase_plus.DIALECT),
+        ("PATTERN(A a, B b)", sase_plus.DIALECT),
+        ("PATTERN A+ a[]", sase_plus.DIALECT),
+        ("PATTERN A a WHERE skip_till_any_match(a) { }", sase_plus.DIALECT),
+        ("PATTERN A;B", zstream.DIALECT),
+        ("PATTERN A WHERE A.x = '[]'", zstream.DIALECT),
+        ("SELECT * FROM t", eql.DIALECT),
+        ("complex z on a as A, b as B event seq(A, B; 3)", ced.DIALECT),
     ],
 )
-def test_recognition(text: str, language: Language) -> None:
+def test_recognition(text: str, language: Dialect) -> None:
     assert recognise(text) is language
-    assert parse(text).language is language
+    assert parse(text).dialect is language
 
 
 def test_nothing_that_begins_a_query() -> None:
@@ -305,13 +306,13 @@ def test_nothing_that_begins_a_query() -> None:
     assert error.what == "no language begins with `EVNT`"
     assert error.hint == "did you mean `EVENT`?"
     assert error.expected is not None
-    for language in Language:
-        assert f"{language.value}: " in error.expected
+    for language in DIALECTS:
+        assert f"{language.name}: " in error.expected
     assert problem(" /* nothing */ ").what == "there is no query in the text"
 
 
 def test_the_language_can_be_forced() -> None:
-    assert parse("PATTERN A a", dialect="sase+").language is Language.SASE_PLUS
+    assert parse("PATTERN A a", dialect="sase+").dialect is sase_plus.DIALECT
     error = problem("EVENT A", dialect="sasse")
     assert isinstance(error, InputProblem) and error.hint == "did you mean `sase`?"
 
@@ -329,10 +330,10 @@ def test_a_script_keeps_the_queries_that_its_result_uses() -> None:
     Result: PATTERN Triples;D WITHIN 10
     """
     query = parse(script)
-    assert query.name == "Result" and query.language is Language.ZSTREAM
+    assert query.name == "Result" and query.dialect is zstream.DIALECT
     inputs = [item for item in query.inputs if isinstance(item, Query)]
     assert [item.name for item in inputs] == ["Pairs", "Triples"]
-    assert [item.language for item in inputs] == [Language.SASE_PLUS, Language.SASE]
+    assert [item.dialect for item in inputs] == [sase_plus.DIALECT, sase.DIALECT]
     assert all(item.inputs == () for item in inputs)
     assert parse(query_text(query)) == query
 
@@ -346,7 +347,7 @@ def test_a_script_may_hold_a_ced_block() -> None:
     complex z on q as Q, P as P1 event seq(P1, Q; 3) where P1.id = Q.id
     """
     query = parse(script)
-    assert query.language is Language.CED and query.name == "Both"
+    assert query.dialect is ced.DIALECT and query.name == "Both"
     assert [item.name for item in query.inputs] == ["P", "s", "q"]
     assert parse(query_text(query)) == query
     outer = parse(script + "Last: PATTERN Both;C WITHIN 5")

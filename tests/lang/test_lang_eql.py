@@ -22,8 +22,8 @@ from cepheid.expr import (
     OccursWithin,
     Whole,
 )
+from cepheid.lang import eql, recognise
 from cepheid.lang import parse as parse_any
-from cepheid.lang import recognise
 from cepheid.lang import to_text as any_text
 from cepheid.lang.eql import parse, recognises, to_text
 from cepheid.pattern import (
@@ -32,7 +32,6 @@ from cepheid.pattern import (
     EventClass,
     Filtered,
     Iteration,
-    Language,
     Next,
     Pattern,
     Query,
@@ -71,7 +70,7 @@ QUERIES: dict[str, tuple[str, Query]] = {
         """,
         Query(
             Next(Next(t("S1"), t("S2")), t("L")),
-            Language.EQL,
+            eql.DIALECT,
             where=(
                 same_account("S1", "S2"),
                 same_account("S2", "L"),
@@ -91,7 +90,7 @@ QUERIES: dict[str, tuple[str, Query]] = {
         """,
         Query(
             Next(Next(t("T1"), t("T2")), t("T3")),
-            Language.EQL,
+            eql.DIALECT,
             where=(
                 same_account("T1", "T2"),
                 same_account("T2", "T3"),
@@ -108,7 +107,7 @@ QUERIES: dict[str, tuple[str, Query]] = {
         """,
         Query(
             Next(Iteration(t("T1")), t("T2")),
-            Language.EQL,
+            eql.DIALECT,
             where=(Compare("!=", Attr("T1", "currency", At.ALL), Attr("T2", "currency")),),
         ),
     ),
@@ -118,7 +117,7 @@ QUERIES: dict[str, tuple[str, Query]] = {
 @pytest.mark.parametrize("name", QUERIES)
 def test_queries_of_the_paper(name: str) -> None:
     text, expected = QUERIES[name]
-    assert recognise(text) is Language.EQL
+    assert recognise(text) is eql.DIALECT
     assert parse(text) == expected
     assert parse_any(text) == expected
     assert parse(to_text(expected)) == expected
@@ -161,7 +160,7 @@ PATTERNS: dict[str, Pattern] = {
 @pytest.mark.parametrize("text", PATTERNS)
 def test_patterns(text: str) -> None:
     read = parse(f"SELECT * FROM {text}")
-    assert read == Query(PATTERNS[text], Language.EQL)
+    assert read == Query(PATTERNS[text], eql.DIALECT)
     assert parse(to_text(read)) == read
 
 
@@ -216,7 +215,7 @@ DEFINED = (
 def test_stream_definitions(text: str) -> None:
     read = parse(text)
     assert recognises(text)
-    assert read == Query(Next(t("t"), own("card-use")), Language.EQL, inputs=DEFINED)
+    assert read == Query(Next(t("t"), own("card-use")), eql.DIALECT, inputs=DEFINED)
     assert parse(to_text(read)) == read
     assert parse_any(any_text(read)) == read
 
@@ -290,7 +289,7 @@ def test_sql_row_patterns_are_not_eql() -> None:
 
 def test_the_core_filter_has_no_text() -> None:
     with pytest.raises(PatternProblem, match="Filtered has no text in EQL"):
-        to_text(Query(Filtered(E1, (Const(True),)), Language.EQL))
+        to_text(Query(Filtered(E1, (Const(True),)), eql.DIALECT))
 
 
 # --- generated --------------------------------------------------------------------------------------------------------
@@ -316,7 +315,7 @@ def larger(inner: st.SearchStrategy[Pattern]) -> st.SearchStrategy[Pattern]:
 @given(st.recursive(LEAVES, larger, max_leaves=8))
 @settings(max_examples=150, deadline=None)
 def test_what_is_printed_reads_back(pattern: Pattern) -> None:
-    written = Query(pattern, Language.EQL, where=(Filter(Compare("<", Attr("A", "x"), Const(2))),))
+    written = Query(pattern, eql.DIALECT, where=(Filter(Compare("<", Attr("A", "x"), Const(2))),))
     assert parse(to_text(written)) == written
 
 

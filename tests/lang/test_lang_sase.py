@@ -7,12 +7,12 @@ import pytest
 from cepheid.errors import CepheidError, NameProblem, PatternProblem, SyntaxProblem
 from cepheid.events import Duration
 from cepheid.expr import Aggregate, And, Arithmetic, Attr, Compare, Const, Expr, Or, Over, Param, Same, Whole, children
-from cepheid.lang import parse, to_text
-from cepheid.pattern import Column, EventClass, Language, Neg, Pattern, Query, Seq
+from cepheid.lang import parse, sase, to_text
+from cepheid.pattern import Column, EventClass, Neg, Pattern, Query, Seq
 
 
 def query(pattern: Pattern, *where: Expr, window: Duration | None = None) -> Query:
-    return Query(pattern, Language.SASE, where=where, window=window)
+    return Query(pattern, sase.DIALECT, where=where, window=window)
 
 
 def equal(left: Expr, right: Expr) -> Expr:
@@ -54,7 +54,7 @@ TEMPLATE = "EVENT SEQ(E1, E2, E3) WHERE [attr1] WITHIN 10000"
 PRINTED = {
     Q1: Query(
         EventClass("SHELF-READING", ("SHELF-READING",)),
-        Language.SASE,
+        sase.DIALECT,
         where=(
             equal(Attr("SHELF-READING", "category"), Const("food")),
             equal(Attr("SHELF-READING", "manufacturer_id"), Const("1")),
@@ -69,7 +69,7 @@ PRINTED = {
                 EventClass("z", ("EXIT-READING",)),
             )
         ),
-        Language.SASE,
+        sase.DIALECT,
         where=(equal(Attr("x", "id"), Attr("y", "id")), equal(Attr("x", "id"), Attr("z", "id"))),
         window=Duration(12, "h"),
         name="Q2",
@@ -103,7 +103,7 @@ PRINTED = {
                 EventClass("x4", ("D",)),
             )
         ),
-        Language.SASE,
+        sase.DIALECT,
         where=(
             Same("attr1"),
             Same("attr2"),

@@ -7,14 +7,14 @@ import pytest
 from cepheid.errors import CepheidError, NameProblem, SyntaxProblem
 from cepheid.events import Duration
 from cepheid.expr import Aggregate, Arithmetic, At, Attr, Compare, Const, Expr, Over, Same, Whole
-from cepheid.lang import parse, to_text
-from cepheid.pattern import Column, EventClass, Kleene, Language, Neg, Pattern, Query, Seq, Strategy
+from cepheid.lang import parse, sase_plus, to_text
+from cepheid.pattern import Column, EventClass, Kleene, Neg, Pattern, Query, Seq, Strategy
 
 
 def query(
     items: tuple[Pattern, ...], strategy: Strategy, *where: Expr, window: Duration | None = None, **rest: object
 ) -> Query:
-    return Query(Seq(items), Language.SASE_PLUS, where=where, window=window, strategy=strategy, **rest)  # type: ignore[arg-type]
+    return Query(Seq(items), sase_plus.DIALECT, where=where, window=window, strategy=strategy, **rest)  # type: ignore[arg-type]
 
 
 def equal(left: Expr, right: Expr) -> Expr:

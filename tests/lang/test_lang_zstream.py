@@ -11,9 +11,9 @@ from cepheid.errors import CepheidError, PatternProblem
 from cepheid.events import Duration
 from cepheid.expr import Aggregate, Arithmetic, Attr, Compare, Const, Expr, Or, Param, Same, Whole
 from cepheid.lang import parse as parse_any
-from cepheid.lang import recognise
+from cepheid.lang import recognise, zstream
 from cepheid.lang.zstream import parse, recognises, to_text
-from cepheid.pattern import Column, Conj, Disj, EventClass, Iteration, Kleene, Language, Neg, Pattern, Query, Seq
+from cepheid.pattern import Column, Conj, Disj, EventClass, Iteration, Kleene, Neg, Pattern, Query, Seq
 
 TEN_SECONDS = Duration(10, "s")
 
@@ -29,7 +29,7 @@ A, B, C, D = named("A", "B", "C", "D")
 
 def query(pattern: Pattern, *where: Expr, window: Duration | None = None, output: object = None) -> Query:
     columns = None if output is None else tuple(Column(name, expr) for name, expr in output)  # type: ignore[attr-defined]
-    return Query(pattern, Language.ZSTREAM, where=where, window=window, output=columns)
+    return Query(pattern, zstream.DIALECT, where=where, window=window, output=columns)
 
 
 def whole(*names: str) -> list[tuple[str, Expr]]:
@@ -202,7 +202,7 @@ def test_patterns(text: str) -> None:
 
 
 def test_clauses_are_optional_and_keywords_come_in_any_case() -> None:
-    assert parse("pattern A;B within w limit 3") == Query(Seq((A, B)), Language.ZSTREAM, window=Duration("w"), limit=3)
+    assert parse("pattern A;B within w limit 3") == Query(Seq((A, B)), zstream.DIALECT, window=Duration("w"), limit=3)
     assert parse("Pattern A where A.x = 1 -- a comment\n or A.y = 2 Return A.x as x").where == (
         Or((Compare("=", Attr("A", "x"), Const(1)), Compare("=", Attr("A", "y"), Const(2)))),
     )
@@ -298,7 +298,7 @@ def test_what_zstream_cannot_say_has_no_text() -> None:
 
 def test_telling_zstream_from_sase_plus() -> None:
     for text in ("PATTERN A;B", "PATTERN (A|B);C WITHIN 3", "PATTERN A+", "/* SEQ( */ pattern A"):
-        assert recognise(text) is Language.ZSTREAM
+        assert recognise(text) is zstream.DIALECT
     assert not recognises("EVENT SEQ(A a)")
     assert not recognises("PATTERN SEQ(A a, B b)")
 

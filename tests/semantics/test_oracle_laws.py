@@ -40,7 +40,7 @@ from strategies import (
 from cepheid import expr as ex
 from cepheid.events import Event
 from cepheid.expr import compare
-from cepheid.pattern import Language
+from cepheid.lang import sase, sase_plus, zstream
 from cepheid.semantics import Match, combinations, evaluate, intervals, runs, successors
 from cepheid.semantics.common import Context
 
@@ -375,15 +375,15 @@ def _negations(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Callable[[str],
     window = draw(st.sampled_from(("", "WITHIN 5", "WITHIN 3 events")))
     about = draw(st.one_of(st.just([]), condition(["x1"], ["x0", "x2"]).map(lambda text: [text])))
     shared = draw(st.one_of(st.just([]), condition(["x0", "x2"]).map(lambda text: [text])))
-    language = draw(st.sampled_from((Language.SASE, Language.ZSTREAM, Language.SASE_PLUS)))
+    language = draw(st.sampled_from((sase.DIALECT, zstream.DIALECT, sase_plus.DIALECT)))
 
     def text_of(middle: str) -> str:
         parts = ["A x0", *([middle] if middle else []), "C x2"]
         condition = " AND ".join([*shared, *(about if middle else [])])
-        if language is Language.SASE_PLUS:
+        if language is sase_plus.DIALECT:
             return f"PATTERN SEQ({', '.join(parts)}) WHERE skip_till_any_match {{ {condition} }} {window}"
         where = f"WHERE {condition}" if condition else ""
-        pattern = f"EVENT SEQ({', '.join(parts)})" if language is Language.SASE else f"PATTERN {';'.join(parts)}"
+        pattern = f"EVENT SEQ({', '.join(parts)})" if language is sase.DIALECT else f"PATTERN {';'.join(parts)}"
         return f"{pattern} {where} {window}"
 
     return text_of

@@ -39,7 +39,7 @@ from cepheid.app.cli_options import (
 from cepheid.binding import bind, warnings_for
 from cepheid.engine.job import Outcome, QueryText, Settings, execute, load, require_distinct
 from cepheid.errors import CepheidError, InputProblem, shown
-from cepheid.explanation import LANGUAGE_NAMES, explain
+from cepheid.explanation import explain
 from cepheid.io.formats import format_of
 from cepheid.io.inputs import Input
 from cepheid.io.matches import (
@@ -146,7 +146,7 @@ def check_command(
         for warning in warnings_for(bound, loaded.schema):
             _note(f"warning: {warning}", "yellow")
         _tell_rejects(loaded.rejects)
-    typer.echo(f"language: {LANGUAGE_NAMES[parsed.language]}")
+    typer.echo(f"language: {parsed.dialect.title}")
     typer.echo("variables:")
     for line in report.variable_lines(parsed):
         typer.echo(line)

@@ -23,7 +23,6 @@ from cepheid.app import report
 from cepheid.app.demo_stream import show_stream
 from cepheid.engine.columnar_job import columnar_job
 from cepheid.engine.job import QueryText, Settings, execute
-from cepheid.explanation import LANGUAGE_NAMES
 from cepheid.io.inputs import Input
 from cepheid.io.matches import make_directory, replacing, write_matches
 from cepheid.pattern import Query
@@ -128,7 +127,7 @@ def _show(example: Example, directory: Path, console: Console) -> None:
     with replacing(directory / example.file) as file:
         file.write(text.encode())
     query = QueryText(text, example.file).parse()
-    console.rule(f"{LANGUAGE_NAMES[query.language]}: {example.file}", align="left")
+    console.rule(f"{query.dialect.title}: {example.file}", align="left")
     report.say(console, text.rstrip(), "cyan")
     report.say(console, f"\n$ {example.command(directory)}", "green")
     began = time.perf_counter()

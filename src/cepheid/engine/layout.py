@@ -15,7 +15,7 @@ from cepheid.events import Clock, Event, Schema, Type
 from cepheid.expr import AGGREGATES, Aggregate, Attr, Expr, Gives, Whole, infer
 from cepheid.io.matches import END, INTERVAL, START, Presenter, column_names, dumps, presenter
 from cepheid.io.row_reader import Loaded
-from cepheid.pattern import DerivedStream, EventClass, Language, Query, Role, SourceStream, roles
+from cepheid.pattern import DerivedStream, EventClass, Query, Role, SourceStream, roles
 from cepheid.semantics import Match
 
 Layout = Mapping[str, Mapping[str, pa.DataType]]
@@ -87,7 +87,7 @@ class _Columns:
         known = dict(layout)
         for item in query.inputs:
             if not isinstance(item, SourceStream):
-                known[item.name or ""] = _Columns(_as_query(item), self.schema, clock, known).attributes()
+                known[item.name or ""] = _Columns(_as_query(item, query), self.schema, clock, known).attributes()
         self.layout: Layout = known
 
     def attributes(self) -> dict[str, pa.DataType]:
@@ -145,11 +145,11 @@ class _Columns:
         return Type.UNKNOWN if role is None else self.schema.attributes(self._types(role)).get(attr.name, Type.UNKNOWN)
 
 
-def _as_query(stream: DerivedStream | Query) -> Query:
+def _as_query(stream: DerivedStream | Query, user: Query) -> Query:
     """One event for each event of a source is a pattern too, of one component."""
     if isinstance(stream, Query):
         return stream
-    return Query(EventClass(stream.alias, (stream.source,)), Language.CED, output=stream.columns)
+    return Query(EventClass(stream.alias, (stream.source,)), user.dialect, output=stream.columns)
 
 
 def write_parquet(file: IO[bytes], query: Query, matches: Sequence[Match], loaded: Loaded) -> None:

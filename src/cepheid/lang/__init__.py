@@ -8,33 +8,21 @@ from dataclasses import dataclass, replace
 from types import ModuleType
 
 from cepheid.checks import check
+from cepheid.dialect import Dialect
 from cepheid.errors import CepheidError, InputProblem, PatternProblem, Span, SyntaxProblem, did_you_mean, listing, shown
 from cepheid.lang import ced, eql, sase, sase_plus, zstream
 from cepheid.lang.text import check_text, skeleton
-from cepheid.pattern import EventClass, Language, Query, walk
+from cepheid.pattern import EventClass, Query, walk
 
-__all__ = ["parse", "recognise", "to_text"]
+__all__ = ["DIALECTS", "parse", "recognise", "to_text"]
 
 AUTO = "auto"
 MAX_QUERIES = 100
 _BYTE_ORDER_MARK = "\ufeff"
 
-_MODULES: dict[Language, ModuleType] = {
-    # SASE+ comes before ZStream: both begin with PATTERN, and only SASE+ can be told by what follows.
-    Language.SASE: sase,
-    Language.SASE_PLUS: sase_plus,
-    Language.ZSTREAM: zstream,
-    Language.EQL: eql,
-    Language.CED: ced,
-}
-_BEGINNINGS = {
-    Language.SASE: "EVENT SEQ(...)",
-    Language.SASE_PLUS: "PATTERN SEQ(...)",
-    Language.ZSTREAM: "PATTERN A;B",
-    Language.EQL: "SELECT ... FROM ...",
-    Language.CED: "source, primitive or complex",
-}
-_STARTING_WORDS = ("EVENT", "PATTERN", "SELECT", "SOURCE", "PRIMITIVE", "COMPLEX")
+# SASE+ comes before ZStream: both begin with PATTERN, and only SASE+ can be told by what follows.
+_MODULES: dict[Dialect, ModuleType] = {module.DIALECT: module for module in (sase, sase_plus, zstream, eql, ced)}
+DIALECTS: tuple[Dialect, ...] = tuple(_MODULES)
 _LABEL = re.compile(
     r"^[ \t]*(?!(?:where|within|and|or|return|limit|output|from|select|event|pattern)\b)"
     r"([^\W\d]\w*(?:-\w+){0,8})[ \t]*:(?!=)",
@@ -56,7 +44,7 @@ def parse(text: str, dialect: str = AUTO, source: str = "query") -> Query:
     return query
 
 
-def recognise(text: str) -> Language:
+def recognise(text: str) -> Dialect:
     """The language of the text: of the last query, where there are several."""
     check_text(text)
     return _language(_blocks(text)[-1], AUTO)
@@ -66,19 +54,18 @@ def to_text(query: Query) -> str:
     """The query as text that reads back as the same query; the queries it uses come first, each with its label."""
     used = [item for item in query.inputs if isinstance(item, Query) and not _is_declared_inside(item, query)]
     own = replace(query, inputs=tuple(item for item in query.inputs if item not in used))
-    # A CED script names its result itself.
-    is_labelled = query.name is not None and (bool(used) or query.language is not Language.CED)
+    is_labelled = query.name is not None and (bool(used) or not query.dialect.names_its_result)
     return "\n\n".join([*(_block_text(item, True) for item in used), _block_text(own, is_labelled)])
 
 
 def _block_text(query: Query, is_labelled: bool) -> str:
-    text: str = _MODULES[query.language].to_text(query)
+    text: str = _MODULES[query.dialect].to_text(query)
     return f"{query.name}:\n{text}" if is_labelled else text
 
 
 def _is_declared_inside(item: Query, query: Query) -> bool:
-    """CED's `complex` declarations are part of one script, not queries with labels."""
-    return query.language is Language.CED and item.language is Language.CED
+    """Whether both are declarations of one script, not queries with labels (CED's `complex`)."""
+    return query.dialect.names_its_result and item.dialect == query.dialect
 
 
 # --- scripts ----------------------------------------------------------------------------------------------------------
@@ -131,8 +118,8 @@ def _script(text: str, dialect: str) -> Query:
 
 def _query(block: _Block, dialect: str, known: Collection[str]) -> Query:
     language = _language(block, dialect)
-    # Only these declare the streams they read, and so must know which are declared elsewhere.
-    elsewhere = (known,) if language in (Language.EQL, Language.CED) else ()
+    # A text that declares the streams it reads must know which are declared elsewhere.
+    elsewhere = (known,) if language.declares_streams else ()
     query: Query = _MODULES[language].parse(block.text, *elsewhere)
     return query
 
@@ -170,16 +157,18 @@ def _types(query: Query) -> Iterator[str]:
 # --- recognition ------------------------------------------------------------------------------------------------------
 
 
-def _language(block: _Block, dialect: str) -> Language:
-    if dialect != AUTO:
-        names = [language.value for language in Language]
-        if dialect not in names:
-            raise InputProblem(
-                f"unknown language `{shown(dialect)}`",
-                expected=f"one of {listing([AUTO, *names])}",
-                hint=did_you_mean(dialect, names),
-            )
-        return Language(dialect)
+def _language(block: _Block, name: str) -> Dialect:
+    wanted = name.strip().lower()
+    if wanted not in (AUTO, ""):
+        for dialect in DIALECTS:
+            if wanted in (dialect.name, *dialect.other_names):
+                return dialect
+        names = [dialect.name for dialect in DIALECTS]
+        raise InputProblem(
+            f"unknown language `{shown(name)}`",
+            expected=f"one of {listing([AUTO, *names])}",
+            hint=did_you_mean(name, names),
+        )
     for language, module in _MODULES.items():
         if module.recognises(block.text):
             return language
@@ -187,6 +176,6 @@ def _language(block: _Block, dialect: str) -> Language:
     raise SyntaxProblem(
         f"no language begins with `{shown(word.group())}`" if word else "there is no query in the text",
         span=Span(*word.span()) if word else None,
-        expected="; ".join(f"{language.value}: {beginning}" for language, beginning in _BEGINNINGS.items()),
-        hint=did_you_mean(word.group(), _STARTING_WORDS) if word else None,
+        expected="; ".join(f"{dialect.name}: {dialect.beginning}" for dialect in DIALECTS),
+        hint=did_you_mean(word.group(), [first for d in DIALECTS for first in d.first_words]) if word else None,
     )

@@ -20,10 +20,16 @@ from dataclasses import dataclass, replace
 
 from cepheid import pattern as pt
 from cepheid.checks import check
+from cepheid.dialect import Dialect
 from cepheid.errors import InputProblem
 from cepheid.events import OWN_UNIT, Duration, Type
 from cepheid.expr import Expr, parameters
 from cepheid.expr import to_text as expr_text
+from cepheid.lang import ced as ced_text
+from cepheid.lang import eql as eql_text
+from cepheid.lang import sase as sase_text
+from cepheid.lang import sase_plus as sase_plus_text
+from cepheid.lang import zstream as zstream_text
 from cepheid.lang.common import where_clause
 from cepheid.lang.components import with_names
 from cepheid.lang.expressions import resolve
@@ -52,7 +58,7 @@ from cepheid.lang.terms import (  # noqa: F401  (what a user of the builder need
     vector,
     word,
 )
-from cepheid.pattern import DerivedStream, EventClass, Language, Pattern, Query, SourceStream, Strategy
+from cepheid.pattern import DerivedStream, EventClass, Pattern, Query, SourceStream, Strategy
 
 # --- patterns ---------------------------------------------------------------------------------------------------------
 
@@ -144,7 +150,7 @@ def derived(name: str, of: str, alias: str, **columns: object) -> DerivedStream:
 class QueryBuilder:
     """A query under construction; every method gives a new one."""
 
-    language: Language
+    dialect: Dialect
     part: Part | None = None
     conditions: tuple[Term, ...] = ()
     window: Duration | None = None
@@ -194,11 +200,11 @@ class QueryBuilder:
     def build(self) -> Query:
         if self.part is None:
             raise InputProblem("the query has no pattern", hint="call .seq(...) or .pattern(...) first")
-        pattern = _settled(self.part.pattern, self.language)
+        pattern = _settled(self.part.pattern, self.dialect)
         negated = pt.negatives(pattern)
         query = Query(
             pattern,
-            self.language,
+            self.dialect,
             where=where_clause([term.expr for term in self.conditions], negated),
             window=self.window,
             strategy=self.strategy,
@@ -214,28 +220,32 @@ class QueryBuilder:
 
 
 def sase() -> QueryBuilder:
-    return QueryBuilder(Language.SASE)
+    return QueryBuilder(sase_text.DIALECT)
 
 
 def sase_plus() -> QueryBuilder:
-    return QueryBuilder(Language.SASE_PLUS)
+    return QueryBuilder(sase_plus_text.DIALECT)
 
 
 def zstream() -> QueryBuilder:
-    return QueryBuilder(Language.ZSTREAM)
+    return QueryBuilder(zstream_text.DIALECT)
 
 
 def eql() -> QueryBuilder:
-    return QueryBuilder(Language.EQL)
+    return QueryBuilder(eql_text.DIALECT)
 
 
 def ced() -> QueryBuilder:
-    return QueryBuilder(Language.CED)
+    return QueryBuilder(ced_text.DIALECT)
 
 
-def _settled(pattern: Pattern, language: Language) -> Pattern:
+_COMPONENTS = (sase_text.DIALECT, sase_plus_text.DIALECT)
+"""The languages whose patterns are lists of components, `SEQ(A a, B b)`."""
+
+
+def _settled(pattern: Pattern, dialect: Dialect) -> Pattern:
     """The pattern with a variable for each component, by the rules of its language."""
-    if language in (Language.SASE, Language.SASE_PLUS):
+    if dialect in _COMPONENTS:
         items = pattern.items if isinstance(pattern, pt.Seq) else (pattern,)
         named = with_names(items)
         return replace(pattern, items=tuple(named)) if isinstance(pattern, pt.Seq) else named[0]
@@ -243,7 +253,7 @@ def _settled(pattern: Pattern, language: Language) -> Pattern:
     def named_by_type(event_class: EventClass) -> EventClass:
         if event_class.var or len(event_class.types) != 1:
             return event_class
-        if language is Language.ZSTREAM:
+        if dialect == zstream_text.DIALECT:
             return EventClass(event_class.types[0], by_name=True)
         return replace(event_class, var=event_class.types[0])
 
@@ -253,7 +263,7 @@ def _settled(pattern: Pattern, language: Language) -> Pattern:
 def _check_bare_names(query: Query) -> None:
     """Text reads a bare name as an attribute where there is one component, so a parameter cannot be written."""
     exprs = (*query.where, *(column.expr for column in query.output or ()))
-    if query.language in (Language.SASE, Language.SASE_PLUS) and attribute_of(query.pattern) is not None:
+    if query.dialect in _COMPONENTS and attribute_of(query.pattern) is not None:
         for name in set().union(*(parameters(expr) for expr in exprs)):
             raise InputProblem(f"a pattern of one component has no parameters, such as `{name}`", hint="use a constant")
 
@@ -277,7 +287,7 @@ def _flattened(
 ) -> Iterable[SourceStream | DerivedStream | Query]:
     """As a script lists them: what a query uses comes before it, on the same level (a CED script is of one piece)."""
     for item in inputs:
-        if isinstance(item, Query) and item.language is not Language.CED:
+        if isinstance(item, Query) and not item.dialect.names_its_result:
             yield from _flattened(used for used in item.inputs if isinstance(used, Query))
             yield replace(item, inputs=tuple(used for used in item.inputs if not isinstance(used, Query)))
         else:

@@ -15,9 +15,10 @@ from lark import v_args
 from lark.tree import Meta
 
 from cepheid.checks import NODE
+from cepheid.dialect import INTERVALS, Closure, Dialect, Order, Windows
 from cepheid.errors import NameProblem, NotAvailable, PatternProblem, Span, SyntaxProblem, did_you_mean, listing
 from cepheid.events import OWN_UNIT, Duration
-from cepheid.expr import Attr, Const, Expr, Param, Whole
+from cepheid.expr import Attr, Const, Expr, Param, Same, Whole
 from cepheid.expr import to_text as expr_text
 from cepheid.expr import walk as walk_expr
 from cepheid.lang.common import LanguageParser, conditions_text, where_clause
@@ -38,7 +39,6 @@ from cepheid.pattern import (
     DerivedStream,
     Disj,
     EventClass,
-    Language,
     Neg,
     Pattern,
     Query,
@@ -48,6 +48,27 @@ from cepheid.pattern import (
     negatives,
     roles,
     walk,
+)
+
+DIALECT = Dialect(
+    name="ced",
+    other_names=(),
+    title="CED (plan-based complex event detection)",
+    beginning="source, primitive or complex",
+    first_words=("SOURCE", "PRIMITIVE", "COMPLEX"),
+    selection=INTERVALS,
+    selection_text="all combinations of events that fit",
+    order=Order.TIME,
+    closure=Closure.NONE,
+    windows=Windows.OPERATOR,
+    window_includes_bound=True,
+    operators=(EventClass, Seq, Conj, Disj, Neg),
+    conditions=(Same,),
+    conditions_belong_to_operators=False,
+    has_nodes=True,
+    has_rewrite_rules=False,
+    declares_streams=True,
+    names_its_result=True,
 )
 
 MAX_SCHEMA = 10_000
@@ -299,7 +320,7 @@ class _Script:
         schema = declaration.schema
         return Query(
             pattern,
-            Language.CED,
+            DIALECT,
             where=where_clause(declaration.where, negatives(pattern)),
             output=None if schema is None else _columns(declaration.name, schema, found),
             name=declaration.name,

@@ -14,6 +14,7 @@ from typing import Any
 from lark import v_args
 from lark.tree import Meta
 
+from cepheid.dialect import SUCCESSORS, Closure, Dialect, Order, Windows
 from cepheid.errors import NotAvailable, PatternProblem, SyntaxProblem, listing
 from cepheid.expr import At, Attr, Call, Expr, Filter, OccursWithin, transform, walk
 from cepheid.expr import to_text as expr_text
@@ -33,8 +34,8 @@ from cepheid.lang.text import skeleton
 from cepheid.pattern import (
     Disj,
     EventClass,
+    Filtered,
     Iteration,
-    Language,
     Next,
     Pattern,
     Query,
@@ -45,6 +46,27 @@ from cepheid.pattern import (
     subpatterns,
 )
 from cepheid.pattern import walk as walk_pattern
+
+DIALECT = Dialect(
+    name="eql",
+    other_names=("next",),
+    title="EQL (NEXT)",
+    beginning="SELECT ... FROM ...",
+    first_words=("SELECT", "SOURCE"),
+    selection=SUCCESSORS,
+    selection_text="for each event, its unique immediate successor",
+    order=Order.TIME,
+    closure=Closure.ITERATION,
+    windows=Windows.CONDITION,
+    window_includes_bound=True,
+    operators=(EventClass, Disj, Next, Iteration, Unless, Timer, Filtered),
+    conditions=(Filter, OccursWithin),
+    conditions_belong_to_operators=True,
+    has_nodes=False,
+    has_rewrite_rules=False,
+    declares_streams=True,
+    names_its_result=False,
+)
 
 _RESERVED = ("SELECT", "FROM", "WHERE", "FILTER")
 
@@ -94,7 +116,7 @@ class _Builder(ExpressionBuilder):
         _check_filters(where)
         return Query(
             pattern,
-            Language.EQL,
+            DIALECT,
             where=where,
             output=None if selection is None else output_columns(selection, roles(pattern)),
             inputs=sources,

@@ -9,13 +9,35 @@ from typing import Any
 from lark import v_args
 from lark.tree import Meta
 
-from cepheid.expr import Attr, Expr, Param
+from cepheid.dialect import COMBINATIONS, Closure, Dialect, Order, Windows
+from cepheid.expr import Attr, Expr, Param, Same
 from cepheid.lang import components
 from cepheid.lang.common import LanguageParser, columns_text, conditions_text, output_columns, where_clause
 from cepheid.lang.components import ComponentBuilder, mark_hyphens, pattern_text
 from cepheid.lang.expressions import expression_grammar, keywords
 from cepheid.lang.text import skeleton
-from cepheid.pattern import EventClass, Language, Pattern, Query, negatives, roles
+from cepheid.pattern import EventClass, Neg, Pattern, Query, Seq, negatives, roles
+
+DIALECT = Dialect(
+    name="sase",
+    other_names=(),
+    title="SASE",
+    beginning="EVENT SEQ(...)",
+    first_words=("EVENT",),
+    selection=COMBINATIONS,
+    selection_text="all combinations of events that fit",
+    order=Order.TIME,
+    closure=Closure.NONE,
+    windows=Windows.MATCH,
+    window_includes_bound=False,
+    operators=(EventClass, Seq, Neg),
+    conditions=(Same,),
+    conditions_belong_to_operators=False,
+    has_nodes=False,
+    has_rewrite_rules=True,
+    declares_streams=False,
+    names_its_result=False,
+)
 
 _GRAMMAR = (
     r"""
@@ -38,7 +60,7 @@ class _Builder(ComponentBuilder):
         bare_name = attribute_of(pattern)
         return Query(
             pattern,
-            Language.SASE,
+            DIALECT,
             where=where_clause([] if condition is None else [condition], negated, bare_name),
             window=window,
             output=None if returned is None else output_columns(returned, roles(pattern), negated, bare_name),

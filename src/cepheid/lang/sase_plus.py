@@ -10,15 +10,37 @@ from typing import Any
 from lark import Token, v_args
 from lark.tree import Meta
 
+from cepheid.dialect import RUNS, Closure, Dialect, Order, Windows
 from cepheid.errors import NameProblem, Span, SyntaxProblem, did_you_mean, listing
-from cepheid.expr import Expr
+from cepheid.expr import Expr, Same
 from cepheid.lang import components
 from cepheid.lang.common import LanguageParser, columns_text, conditions_text, output_columns, where_clause
 from cepheid.lang.components import ComponentBuilder, bounds, mark_hyphens, pattern_text
 from cepheid.lang.expressions import expression_grammar, keywords, name_of, span_of
 from cepheid.lang.sase import attribute_of
 from cepheid.lang.text import skeleton
-from cepheid.pattern import EventClass, Kleene, Language, Pattern, Query, Strategy, negatives, roles
+from cepheid.pattern import EventClass, Kleene, Neg, Pattern, Query, Seq, Strategy, negatives, roles
+
+DIALECT = Dialect(
+    name="sase+",
+    other_names=("saseplus", "sase-plus", "sase_plus"),
+    title="SASE+",
+    beginning="PATTERN SEQ(...)",
+    first_words=("PATTERN",),
+    selection=RUNS,
+    selection_text=None,
+    order=Order.POSITION,
+    closure=Closure.RUN,
+    windows=Windows.MATCH,
+    window_includes_bound=True,
+    operators=(EventClass, Seq, Neg, Kleene),
+    conditions=(Same,),
+    conditions_belong_to_operators=False,
+    has_nodes=False,
+    has_rewrite_rules=False,
+    declares_streams=False,
+    names_its_result=False,
+)
 
 _GRAMMAR = (
     r"""
@@ -79,7 +101,7 @@ class _Builder(ComponentBuilder):
         bare_name = attribute_of(pattern)
         return Query(
             pattern,
-            Language.SASE_PLUS,
+            DIALECT,
             where=where_clause([] if condition is None else [condition], negated, bare_name),
             window=window,
             strategy=strategy,

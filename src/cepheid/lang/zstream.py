@@ -14,6 +14,7 @@ from typing import Any
 from lark import Token, v_args
 from lark.tree import Meta
 
+from cepheid.dialect import COMBINATIONS, Closure, Dialect, Order, Windows
 from cepheid.errors import PatternProblem, Span, SyntaxProblem, listing
 from cepheid.events import Duration
 from cepheid.expr import Expr, Param, Same, variables
@@ -26,7 +27,6 @@ from cepheid.pattern import (
     Disj,
     EventClass,
     Kleene,
-    Language,
     Neg,
     Pattern,
     Query,
@@ -34,6 +34,27 @@ from cepheid.pattern import (
     map_classes,
     negatives,
     roles,
+)
+
+DIALECT = Dialect(
+    name="zstream",
+    other_names=(),
+    title="ZStream",
+    beginning="PATTERN A;B",
+    first_words=("PATTERN",),
+    selection=COMBINATIONS,
+    selection_text="all combinations of events that fit; the maximal group for each closure",
+    order=Order.TIME,
+    closure=Closure.GROUP,
+    windows=Windows.MATCH,
+    window_includes_bound=True,
+    operators=(EventClass, Seq, Conj, Disj, Neg, Kleene),
+    conditions=(Same,),
+    conditions_belong_to_operators=False,
+    has_nodes=False,
+    has_rewrite_rules=True,
+    declares_streams=False,
+    names_its_result=False,
 )
 
 _RESERVED = ("PATTERN", "WHERE", "WITHIN", "RETURN", "LIMIT")
@@ -193,7 +214,7 @@ def parse(text: str) -> Query:
     negated = negatives(pattern)
     return Query(
         pattern=pattern,
-        language=Language.ZSTREAM,
+        dialect=DIALECT,
         where=where_clause(clauses.where, negated),
         window=clauses.window,
         output=None if clauses.columns is None else output_columns(clauses.columns, roles(pattern), negated),

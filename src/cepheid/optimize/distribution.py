@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from cepheid import expr as ex
 from cepheid.checks import summarises
+from cepheid.dialect import Closure
 from cepheid.expr import At, Attr, Compare
 from cepheid.logic import always_bound, expanded, normal_form
 from cepheid.optimize.lower import REFERENCE
-from cepheid.pattern import EventClass, Kleene, Language, Query, Seq, Strategy, roles
+from cepheid.pattern import EventClass, Kleene, Query, Seq, Strategy, roles
 from cepheid.physical import Plan
 
 
@@ -71,7 +72,7 @@ def _looks_back(query: Query) -> bool:
     begins at the window's edge."""
     pattern = normal_form(query.pattern)
     first = pattern.items[0] if isinstance(pattern, Seq) else pattern
-    closes = isinstance(first, Kleene) and query.language is Language.SASE_PLUS
+    closes = isinstance(first, Kleene) and query.dialect.closure is Closure.RUN
     return not isinstance(first, EventClass) and not closes
 
 

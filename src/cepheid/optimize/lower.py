@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from cepheid import expr as ex
 from cepheid.checks import summarises
+from cepheid.dialect import COMBINATIONS, RUNS, Closure
 from cepheid.errors import NotAvailable
 from cepheid.events import Clock, Schema
 from cepheid.expr import At, Attr, Expr
@@ -27,7 +28,6 @@ from cepheid.pattern import (
     Disj,
     EventClass,
     Kleene,
-    Language,
     Neg,
     Pattern,
     Query,
@@ -97,7 +97,7 @@ def lower(
         predicates=tuple(lowering.between),
         columns=lowering.columns(),
         key=lowering.key(),
-        window=None if window is None else _longest(window, query.language.window_includes_bound),
+        window=None if window is None else _longest(window, query.dialect.window_includes_bound),
         counts_events=query.window is not None and query.window.counts_events,
         options=options,
         reasons=tuple(reasons),
@@ -172,7 +172,7 @@ class _Lowering:
             return None
         (var,) = names
         places = {node.at for node in ex.walk(predicate) if isinstance(node, Attr)}
-        positions = self.query.language is Language.SASE_PLUS
+        positions = self.query.dialect.closure is Closure.RUN
         if places <= ({At.EVENT, At.FIRST} if positions else {At.EVENT}):
             return var, "begin"
         return (var, "take") if places == {At.CURRENT} else None
@@ -276,7 +276,7 @@ class _Lowering:
         if self.query.inputs:
             reasons.append("the query uses other queries or declared streams")
         if not self._is_sequence() and not self._is_tree():
-            reasons.append(f"no compiled evaluator for these operators of {self.query.language.value}")
+            reasons.append(f"no compiled evaluator for these operators of {self.query.dialect.name}")
         named = _attributes_in([*self.predicates, *self._summed_up()])
         unknown = [n for n in named if n not in self.kinds and not self._never_there(n)]
         if unknown:
@@ -298,7 +298,7 @@ class _Lowering:
             return [REFERENCE], reasons
         kleene = any(isinstance(node, Kleene) for node in walk(self.pattern))
         summary = summarises(self.query)
-        if self.query.language is not Language.SASE_PLUS:
+        if self.query.dialect.selection != RUNS:
             stacks = ["stacks"] if self._is_sequence() and not absence_counts else []
             able = [*stacks, *([TREE] if self._is_tree() else [])]
         elif self.query.strategy is not Strategy.ANY_MATCH:
@@ -322,14 +322,14 @@ class _Lowering:
 
     def _is_sequence(self) -> bool:
         items = self.pattern.items if isinstance(self.pattern, Seq) else (self.pattern,)
-        closures = self.query.language is Language.SASE_PLUS
-        return self.query.language in (Language.SASE, Language.SASE_PLUS, Language.ZSTREAM) and all(
+        closures = self.query.dialect.closure is Closure.RUN
+        return self.query.dialect.selection in (COMBINATIONS, RUNS) and all(
             isinstance(item, EventClass | Neg) or (closures and isinstance(item, Kleene)) for item in items
         )
 
     def _is_tree(self) -> bool:
         few = len(self.roles) + len(self.lacks) <= _MASK_BITS
-        return few and self.query.language in (Language.SASE, Language.ZSTREAM)
+        return few and self.query.dialect.selection == COMBINATIONS
 
     def _never_there(self, name: str) -> bool:
         return all(name not in attributes for attributes in self.schema.types.values())

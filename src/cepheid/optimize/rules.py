@@ -7,7 +7,7 @@ query must still pass its checks, bind the same variables and partition the stre
 Truth has three values (see `expr`): a predicate that names what is not there does not apply. Laws of logic that hold
 for two values need not hold for three, so some of the usual ones are missing here, or keep to where they hold. And a
 predicate on a negated event is part of what must not occur, so it is never split into one on the match.
-Rules apply to SASE and ZStream, whose predicates range over all combinations; of other languages they refuse all.
+Rules apply to languages whose predicates range over all combinations (SASE, ZStream); of others they refuse all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from cepheid.pattern import (
     Conj,
     Disj,
     EventClass,
-    Language,
     Neg,
     Pattern,
     Query,
@@ -49,7 +48,7 @@ _LARGEST_CLASS = 8
 
 def rewrite(query: Query, schema: Schema = EMPTY_SCHEMA, rules: Sequence[Rule] | None = None) -> Query:
     """The query after all rules."""
-    if query.language not in (Language.SASE, Language.ZSTREAM):
+    if not query.dialect.has_rewrite_rules:
         return query
     for rule in RULES if rules is None else rules:
         rewritten = rule(query, schema)
@@ -121,7 +120,7 @@ def merge_negations(query: Query, schema: Schema) -> Query:
     PATTERN A;!(B|C|D);E
     WITHIN 5 units
     """
-    if query.language is not Language.ZSTREAM:
+    if Disj not in query.dialect.operators:
         return query
     return _with_pattern(query, _merged(query.pattern))
 

@@ -1,14 +1,16 @@
 """The oracle: what the matches of a query are, by brute force, straight from the definitions.
 
-Nothing here is meant to be fast. Each language's definition has a file of its own, to be read with the paper beside it:
-`combinations` (SASE, ZStream), `runs` (SASE+), `successors` (EQL), `intervals` (CED). This file holds what is the same
-for all: composition, output and its order.
+Nothing here is meant to be fast, and nothing is shared with the optimizer or the evaluators. Each definition has a file
+of its own, to be read with the paper beside it: `combinations` (SASE, ZStream), `runs` (SASE+), `successors` (EQL),
+`intervals` (CED). A dialect names its definition (`Dialect.selection`). This file holds what is the same for all:
+composition, output and its order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any
 
 from cepheid import expr as ex
@@ -16,17 +18,8 @@ from cepheid.binding import composite_names
 from cepheid.checks import NODE, summarises
 from cepheid.events import NO_CLOCK, Clock, Event
 from cepheid.expr import Aggregate, Env, Over
-from cepheid.pattern import Column, DerivedStream, Language, Query, SourceStream, roles
-from cepheid.semantics import combinations, intervals, runs, successors
+from cepheid.pattern import Column, DerivedStream, Query, SourceStream, roles
 from cepheid.semantics.common import Bindings, Context, Found, events_of
-
-_DEFINITIONS = {
-    Language.SASE: combinations.matches,
-    Language.ZSTREAM: combinations.matches,
-    Language.SASE_PLUS: runs.matches,
-    Language.EQL: successors.matches,
-    Language.CED: intervals.matches,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +70,8 @@ def _found(
             derived |= {item.name or ""}
     hidden = derived - {name for role in roles(query.pattern).values() for name in role.event_class.types}
     visible = [event for event in stream if event.type not in hidden]
-    found = sorted(_DEFINITIONS[query.language](Context.of(query, visible, clock)), key=_completion)
+    definition = import_module(f"cepheid.semantics.{query.dialect.selection}")
+    found = sorted(definition.matches(Context.of(query, visible, clock)), key=_completion)
     return found if summarises(query) else found[: query.limit]
 
 
@@ -114,7 +108,7 @@ def composite(query: Query, found: Found, clock: Clock) -> Event:
     """The event that a match is, for the queries that use it; it has no position yet."""
     parts = tuple(events_of(found.bindings))
     attributes: dict[str, Any] = {"start_time": found.start, "end_time": found.end}
-    if query.language is Language.CED:
+    if query.dialect.has_nodes:
         attributes = _base_schema(None, found.start, found.end)
     columns = _columns(query, found, clock)
     if columns is not None:
@@ -146,7 +140,7 @@ def _columns(query: Query, found: Found, clock: Clock) -> dict[str, Any] | None:
     if query.output is None or summarises(query):
         return None
     bound = found.bindings
-    if query.language is Language.CED:
+    if query.dialect.has_nodes:
         last = max(events_of(bound), key=lambda event: (event.end, event.position))
         bound = {**bound, NODE: _node(last)}
     env = Env(bound, {}, clock)

@@ -119,7 +119,7 @@ class Context:
     def fits(self, length: int | float) -> bool:
         if self.window is None:
             return True
-        return length <= self.window if self.query.language.window_includes_bound else length < self.window
+        return length <= self.window if self.query.dialect.window_includes_bound else length < self.window
 
     @property
     def counts_events(self) -> bool:

@@ -170,7 +170,7 @@ class SparkJob:
         """Whether it matters which of two events of the same time came first: where events of the same time can follow
         one another, are counted, or decide which matches are the first."""
         query, plan = self.prepared.query, self.prepared.plan
-        return query.language.ordered_by_position or plan.counts_events or query.limit is not None
+        return query.dialect.ordered_by_position or plan.counts_events or query.limit is not None
 
     def _read_and_run(
         self, files: StoredFiles, names: Sequence[str], gatherer: Gatherer | None, types: ImpliedTypes | None

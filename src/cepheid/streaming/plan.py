@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from cepheid.checks import summarises
 from cepheid.codegen.columns import MASK, schema_kinds
+from cepheid.dialect import Windows
 from cepheid.engine.gather import Gatherer
 from cepheid.engine.local import is_made_by_oracle
 from cepheid.engine.prepare import NO_WISHES, Prepared, Wishes, prepare
@@ -29,7 +30,7 @@ from cepheid.io.source import columns_read, readable_schema
 from cepheid.lang import to_text
 from cepheid.logic import normal_form
 from cepheid.optimize.distribution import Keyed, distribution, may_drop
-from cepheid.pattern import Conj, Kleene, Language, Neg, Pattern, Query, Seq, Timer, negatives, walk
+from cepheid.pattern import Conj, Kleene, Neg, Pattern, Query, Seq, Timer, negatives, walk
 from cepheid.physical import REFERENCE, Plan
 from cepheid.streaming.reader import Reader
 from cepheid.streaming.time import EventTime
@@ -85,7 +86,7 @@ class StreamQuery:
     def ties_matter(self) -> bool:
         """Whether the order of events of the same time can change the matches."""
         query = self.prepared.query
-        by_place = query.language.ordered_by_position or self.prepared.plan.counts_events
+        by_place = query.dialect.ordered_by_position or self.prepared.plan.counts_events
         closes = any(isinstance(node, Kleene) for node in walk(query.pattern))
         return by_place or closes or self.by_oracle or query.limit is not None
 
@@ -322,7 +323,7 @@ def _lag(query: Query, prepared: Prepared) -> int:
     """How long after its end a match may still be taken back. What another query derives is certain no earlier than
     that query's own matches."""
     inner = max((_lag(item, prepared) for item in query.inputs if isinstance(item, Query)), default=0)
-    pattern = query.pattern if query.language is Language.CED else normal_form(query.pattern)
+    pattern = query.pattern if query.dialect.windows is Windows.OPERATOR else normal_form(query.pattern)
     if not _looks_ahead(pattern, True):
         return inner
     windows = [w for w in (query.window, *(_window(node) for node in walk(query.pattern))) if w is not None]
@@ -362,8 +363,9 @@ def _parts(pattern: Pattern) -> list[Pattern]:
 def _horizon(query: Query, prepared: Prepared, lag: int) -> int | None:
     """Two windows before the watermark: a match that is not yet certain began within one, and what decides about it
     lies within another. Queries over other queries, and choices that depend on all earlier matches, need everything."""
-    languages = (Language.SASE, Language.SASE_PLUS, Language.ZSTREAM)
-    if query.language not in languages or query.inputs or query.non_overlapping or query.window is None:
+    if query.dialect.windows is not Windows.MATCH or query.window is None:
+        return None
+    if query.inputs or query.non_overlapping:
         return None
     if query.window.counts_events:
         return None

@@ -75,7 +75,7 @@ class StackLayout:
         self.builder = builder
         self.plan = plan = builder.plan
         self.options = options
-        self.by_position = plan.query.language.ordered_by_position
+        self.by_position = plan.query.dialect.ordered_by_position
         self.positive = [step for step in plan.steps if not step.negated]
         self.last = len(self.positive) - 1
         self.index = {step.var: i for i, step in enumerate(self.positive)}
