@@ -376,7 +376,7 @@ def test_the_watermark_may_change_between_two_runs() -> None:
 
 def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "metadata").write_text("{}")
-    with pytest.raises(InputProblem, match="was not made by Cepheid"):
+    with pytest.raises(InputProblem, match="was not written by Cepheid"):
         checkpoint(tmp_path).description()
 
 

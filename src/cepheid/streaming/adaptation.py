@@ -1,5 +1,5 @@
-"""The plan of a query in one bucket of a stream, which may change between two batches: what is remembered of it in the
-bucket's state, so that a restart goes on with the plan that was in use."""
+"""The plan of a query in one bucket of a stream, which may change between batches. It is part of the bucket's state, so
+a restart continues with the plan in use."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from cepheid.optimize.stats import RunningStats, Stats, from_json, to_json
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import Kernel
 
-LOOKED_AT = 1 << 13
-"""At how many events a look is taken."""
+SAMPLE = 1 << 13
+"""The number of events in a sample."""
 
 
 @dataclass(slots=True)
 class Adapted:
-    """The plan of one query in one bucket. `unseen` events have come since the last look; from the position `since` on
-    all events have been kept that another plan would need."""
+    """The plan of one query in one bucket. `unseen` events have arrived since the last sample; from the position
+    `since` on, all events that another plan needs are retained."""
 
     plan: Plan
     watch: Watch
@@ -39,15 +39,15 @@ class Adapted:
         return cls(prepared.plan, Watch.start(_policy(prepared), prepared.plans, prepared.stats), since=since)
 
     def decide(self, came: int, recent: pa.RecordBatch, kernel: Kernel, replayed_from: int) -> Decision | None:
-        """After `came` new events, the last of the recent ones; None where it is no time to decide. Events from the
-        position `replayed_from` on would be needed to switch."""
+        """Called after `came` new events, the last of `recent`; None where no decision is due. A switch replays the
+        events from the position `replayed_from` on."""
         self.unseen += came
         if self.unseen < min(self.watch.policy.observed_every, ENOUGH):
             return None
-        looked_at = recent.slice(max(recent.num_rows - min(self.unseen, LOOKED_AT), 0))
+        sample = recent.slice(max(recent.num_rows - min(self.unseen, SAMPLE), 0))
         self.unseen = 0
-        self.watch.observer.last = None  # not all of the events since the last look are looked at
-        self.watch.observe(looked_at, encoder_for(kernel).encode(looked_at))
+        self.watch.observer.last = None  # some events since the last sample are skipped
+        self.watch.observe(sample, encoder_for(kernel).encode(sample))
         decision = self.watch.decide(self.plan)
         return decision if replayed_from >= self.since or not self.since else None
 
@@ -73,7 +73,7 @@ class Adapted:
         if data["evaluator"] not in bases:
             raise InputProblem(
                 f"the stream's plan has changed to one of the evaluator `{data['evaluator']}`",
-                expected="to go on as adaptive, without asking for another evaluator",
+                expected="an adaptive stream that names no other evaluator",
             )
         base = bases.pop(data["evaluator"])
         plan = with_trees(base, data["trees"]) if data["trees"] else base
@@ -83,19 +83,19 @@ class Adapted:
         return cls(plan, watch, data["unseen"], data["since"])
 
 
-def rearranged(masks: pa.Array, given: Plan, wanted: Plan) -> pa.Array:
-    """Masks that were made for one plan, as another of the same query reads them."""
-    if wanted.bits == given.bits:
+def rearranged(masks: pa.Array, current: Plan, wanted: Plan) -> pa.Array:
+    """Masks made for one plan, with the bits in the order of another plan of the same query."""
+    if wanted.bits == current.bits:
         return masks
     before = masks.to_numpy(zero_copy_only=False)
     after = np.zeros(len(before), np.uint64)
-    for place, bit in enumerate(wanted.bits):
-        after |= (before >> np.uint64(given.bits.index(bit)) & np.uint64(1)) << np.uint64(place)
+    for position, bit in enumerate(wanted.bits):
+        after |= (before >> np.uint64(current.bits.index(bit)) & np.uint64(1)) << np.uint64(position)
     return pa.array(after)
 
 
 def _policy(prepared: Prepared) -> Policy:
-    """Where plans no longer change, the plan that was in use stays, and the policy is not asked."""
+    """Where plans no longer change, the plan in use stays, and the policy is not consulted."""
     return prepared.adaptive or Adaptive()
 
 

@@ -1,8 +1,8 @@
-"""A checkpoint directory of a stream: Spark's own files, and beside them what Cepheid must know of it.
+"""The checkpoint directory of a stream: Spark's files, and Cepheid's beside them.
 
-`_cepheid/stream.json` says what the checkpoint was made by; a stream that differs is refused before anything runs.
-`_cepheid/owner.json` says who works on it: of two drivers on one checkpoint, the one that came first is left in peace
-where a lock can tell, and elsewhere the one that came last goes on and the other stops before it writes.
+`_cepheid/stream.json` describes the stream that the checkpoint belongs to. Another stream is refused before it runs.
+`_cepheid/owner.json` names the driver that owns the checkpoint. Of two drivers on one checkpoint the second is refused,
+if the file system has locks; otherwise the second takes over, and the first stops before it writes again.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from cepheid.version import __version__
 
 OWN_DIRECTORY = "_cepheid"
 _STREAM, _OWNER, _LOCK = "stream.json", "owner.json", "lock"
-_BY_SPARK = "metadata"
+_SPARK_METADATA = "metadata"
 """The file that Spark writes when a stream first starts."""
-_NEW_ONE = "use a new checkpoint directory, or the query and settings that this one was made with"
+_NEW_ONE = "use a new checkpoint directory, or the query and options that this one was written with"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +37,19 @@ class Checkpoint:
     def own(self) -> Directory:
         return self.directory.inside(OWN_DIRECTORY)
 
-    # --- what it was made by ------------------------------------------------------------------------------------------
+    # --- the description ----------------------------------------------------------------------------------------------
 
     def description(self) -> dict[str, Any] | None:
-        """What the checkpoint was made by; None if it is new, or nothing ever ran on it."""
-        content, by_spark = self.own.read(_STREAM), self.directory.read(_BY_SPARK)
+        """The content of `stream.json`; None if the checkpoint is new, or no stream ever ran on it."""
+        content, by_spark = self.own.read(_STREAM), self.directory.read(_SPARK_METADATA)
         started = by_spark is not None
         if content is None and started:
             raise InputProblem(
-                f"the checkpoint `{shown(self.path, 200)}` was not made by Cepheid", hint="use another one"
+                f"the checkpoint `{shown(self.path, 200)}` was not written by Cepheid", hint="use another one"
             )
         if content is None or not started:
             return None
-        self._object(_BY_SPARK, by_spark)
+        self._object(_SPARK_METADATA, by_spark)
         return self._object(f"{OWN_DIRECTORY}/{_STREAM}", content)
 
     def _object(self, name: str, content: bytes | None) -> dict[str, Any]:
@@ -68,29 +68,28 @@ class Checkpoint:
         )
 
     def settle(self, description: Mapping[str, Any], more: Mapping[str, Any]) -> None:
-        """Makes the checkpoint that of this stream, or refuses it if it is another's. `more` is kept with it from the
-        first start on."""
+        """Writes the description to a new checkpoint, with `more`. Refuses a checkpoint with another description."""
         known = self.description()
         if known is None:
-            made = {"cepheid": __version__, "stream": description, **more}
-            self.own.write(_STREAM, json.dumps(made, indent=1).encode())
+            content = {"cepheid": __version__, "stream": description, **more}
+            self.own.write(_STREAM, json.dumps(content, indent=1).encode())
             return
         changes = list(_changes(known["stream"], json.loads(json.dumps(description))))
         if changes:
             raise InputProblem(
                 f"the checkpoint `{shown(self.path, 200)}` belongs to another stream: {'; '.join(changes)}",
-                expected=f"what it was made with, by Cepheid {known['cepheid']} (this is {__version__})",
+                expected=f"the stream that wrote it, with Cepheid {known['cepheid']} (this is {__version__})",
                 hint=_NEW_ONE,
             )
 
-    # --- who works on it ----------------------------------------------------------------------------------------------
+    # --- the owner ----------------------------------------------------------------------------------------------------
 
     def take(self) -> Ownership:
-        held: IO[str] | None = None
+        lock: IO[str] | None = None
         own = self.own
         if isinstance(own, LocalDirectory):
-            held = _locked(own, self.path)
-        ownership = Ownership(self, f"{socket.gethostname()} process {os.getpid()} {uuid.uuid4().hex}", held)
+            lock = _locked(own, self.path)
+        ownership = Ownership(self, f"{socket.gethostname()} process {os.getpid()} {uuid.uuid4().hex}", lock)
         try:
             own.write(_OWNER, json.dumps({"owner": ownership.name}).encode())
         except BaseException:
@@ -101,11 +100,11 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """The right to write what a checkpoint's stream gives out."""
+    """The right to write the output of a checkpoint's stream."""
 
     checkpoint: Checkpoint
     name: str
-    held: IO[str] | None
+    lock: IO[str] | None
 
     def require(self) -> None:
         content = self.checkpoint.own.read(_OWNER)
@@ -118,12 +117,12 @@ class Ownership:
             )
 
     def release(self) -> None:
-        if self.held is not None:
-            self.held.close()
+        if self.lock is not None:
+            self.lock.close()
 
 
 def _locked(own: LocalDirectory, path: str) -> IO[str]:
-    """The lock goes with the process, however it ends."""
+    """The lock ends with the process, however that ends."""
     try:
         own.path.mkdir(parents=True, exist_ok=True)
         handle = (own.path / _LOCK).open("a")
@@ -142,7 +141,7 @@ def _locked(own: LocalDirectory, path: str) -> IO[str]:
 
 
 def _named_in(content: bytes | None, otherwise: str) -> str:
-    """The owner that a file names; a damaged one names none."""
+    """The owner that a file names; `otherwise` if the file is damaged."""
     try:
         return str(json.loads(content or b"")["owner"])
     except (ValueError, KeyError, TypeError):

@@ -1,7 +1,7 @@
-"""Rows and numbers in few bytes. A state is read and written with every batch, so what it costs is its size.
+"""Compact encoding of rows and kernel arrays. A state is read and written with every batch, so its size is its cost.
 
-Numbers that lie side by side are alike: of each, only its difference from the one before is kept, in as many bytes as
-the largest takes. Texts that come again and again are kept once. What is then still alike, the codec of a state finds.
+Integers are delta encoded, in the fewest bytes that hold the largest difference. Repeated strings are dictionary
+encoded. The codec of the state compresses the rest.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from cepheid.runtime.kernel import Array, State, StateArray
 
 _SHORT: tuple[type[np.signedinteger[Any]], ...] = (np.int8, np.int16, np.int32)
 _FIRST = struct.Struct("<qB")
-"""Before the differences: the first number, and what kind they are of."""
+"""Before the differences: the first number, and the type of the differences."""
 _LENGTH = struct.Struct("<q")
-_PLAIN, _NUMBERS, _TEXTS = range(3)
+_PLAIN, _NUMBERS, _STRINGS = range(3)
 _AS_NUMBERS = (pa.types.is_int64, pa.types.is_uint64, pa.types.is_timestamp)
 
 
@@ -29,16 +29,16 @@ _AS_NUMBERS = (pa.types.is_int64, pa.types.is_uint64, pa.types.is_timestamp)
 
 
 def write_numbers(numbers: Array) -> bytes:
-    """Integers of 64 bits; differences that 63 bits do not hold wrap around, and back again."""
+    """Integers of 64 bits. Differences that overflow wrap around, and back again when they are added up."""
     if not len(numbers):
         return b""
     steps = np.diff(numbers)
     low, high = (int(steps.min()), int(steps.max())) if len(steps) else (0, 0)
     fitting = [i for i, kind in enumerate(_SHORT) if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max]
     kind = fitting[0] if fitting else len(_SHORT)
-    # Where one difference takes all its bytes, most do not: their empty bytes come to lie together.
-    shown = steps.astype(_SHORT[kind]) if fitting else steps.view(np.uint8).reshape(-1, 8).T
-    return _FIRST.pack(int(numbers[0]), kind) + shown.tobytes()
+    # One difference takes all 8 bytes, most do not: transposed, their zero bytes lie together and compress well.
+    encoded = steps.astype(_SHORT[kind]) if fitting else steps.view(np.uint8).reshape(-1, 8).T
+    return _FIRST.pack(int(numbers[0]), kind) + encoded.tobytes()
 
 
 def read_numbers(data: memoryview | bytes) -> Array:
@@ -60,31 +60,31 @@ def read_numbers(data: memoryview | bytes) -> Array:
 
 def write_arrays(state: State, layout: Sequence[StateArray]) -> bytes:
     parts: list[bytes] = []
-    for array, kept in zip(state, layout, strict=True):
+    for array, described in zip(state, layout, strict=True):
         parts.append(_LENGTH.pack(len(array)))
         if array.dtype == np.int64:
-            parts.extend(write_numbers(field) for field in _fields(array, kept.width))
+            parts.extend(write_numbers(field) for field in _fields(array, described.width))
         else:
             parts.append(array.tobytes())
-    return _in_one(parts)
+    return _joined(parts)
 
 
 def read_arrays(data: bytes, layout: Sequence[StateArray]) -> State:
-    parts, state = iter(_apart(data)), []
-    for kept in layout:
+    parts, state = iter(_split(data)), []
+    for described in layout:
         (length,) = _LENGTH.unpack(next(parts))
-        if np.dtype(kept.dtype) == np.int64:
+        if np.dtype(described.dtype) == np.int64:
             array = np.empty(length, np.int64)
-            for field in _fields(array, kept.width):
+            for field in _fields(array, described.width):
                 field[:] = read_numbers(next(parts))
         else:
-            array = np.frombuffer(next(parts), kept.dtype).copy()
+            array = np.frombuffer(next(parts), described.dtype).copy()
         state.append(array)
     return tuple(state)
 
 
 def _fields(array: Array, width: int) -> list[Array]:
-    """Each field of the records by itself, where the array is made of records."""
+    """The fields of an array of records, one by one; any other array as it is."""
     return list(array.reshape(-1, width).T) if len(array) % width == 0 else [array]
 
 
@@ -95,16 +95,16 @@ def write_rows(rows: pa.RecordBatch) -> bytes:
     """Without the schema, which both ends know."""
     kinds, parts, plain = bytearray(), [], []
     for column in rows.columns:
-        written = _numbers_of(column) or _texts_of(column)
-        kinds.append(_PLAIN if written is None else _NUMBERS if len(written) == 1 else _TEXTS)
+        written = _numbers_of(column) or _strings_of(column)
+        kinds.append(_PLAIN if written is None else _NUMBERS if len(written) == 1 else _STRINGS)
         parts.extend(written or [])
         if written is None:
             plain.append(column)
-    return _in_one([_LENGTH.pack(rows.num_rows), bytes(kinds), *parts, _plain_bytes(plain)])
+    return _joined([_LENGTH.pack(rows.num_rows), bytes(kinds), *parts, _plain_bytes(plain)])
 
 
 def read_rows(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
-    count, kinds, *parts = _apart(data)
+    count, kinds, *parts = _split(data)
     rows, coded = _LENGTH.unpack(count)[0], iter(parts[:-1])
     fields = [field for field, kind in zip(schema, kinds, strict=True) if kind == _PLAIN]
     plain = iter(_plain_columns(parts[-1], fields))
@@ -116,8 +116,8 @@ def read_rows(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
             columns.append(pa.Array.from_buffers(field.type, rows, [None, pa.py_buffer(read_numbers(next(coded)))]))
         else:
             codes = read_numbers(next(coded))
-            (texts,) = _plain_columns(next(coded), [field])
-            columns.append(texts.take(pa.array(codes, mask=codes < 0)))
+            (strings,) = _plain_columns(next(coded), [field])
+            columns.append(strings.take(pa.array(codes, mask=codes < 0)))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -127,8 +127,8 @@ def _numbers_of(column: pa.Array) -> list[bytes] | None:
     return [write_numbers(np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset))]
 
 
-def _texts_of(column: pa.Array) -> list[bytes] | None:
-    """None where most texts come once."""
+def _strings_of(column: pa.Array) -> list[bytes] | None:
+    """None where most strings are distinct."""
     if not pa.types.is_string(column.type):
         return None
     encoded = dictionary_encoded(column)
@@ -157,12 +157,12 @@ def _names(columns: Sequence[object]) -> list[str]:
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-def _in_one(parts: Sequence[bytes]) -> bytes:
+def _joined(parts: Sequence[bytes]) -> bytes:
     lengths = np.array([len(parts), *map(len, parts)], "<i8")
     return lengths.tobytes() + b"".join(parts)
 
 
-def _apart(data: bytes) -> list[memoryview]:
+def _split(data: bytes) -> list[memoryview]:
     (count,) = _LENGTH.unpack_from(data)
     edges = np.cumsum([_LENGTH.size * (count + 1), *np.frombuffer(data, "<i8", count, _LENGTH.size)]).tolist()
     whole = memoryview(data)

@@ -1,4 +1,4 @@
-"""Events on their way to their buckets: one block of Arrow bytes for each bucket, instead of one row for each event."""
+"""Packing of events by bucket: one block of bytes for each bucket, instead of one row for each event."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from cepheid.streaming.plan import StreamPlan
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """The events of one bucket (or rejects). `latest` is the time in ticks of the latest event of all that were packed
-    together, whatever its bucket: how far time has come."""
+    """The events of one bucket, or rejects. `latest` is the time in ticks of the latest event among all packets that
+    were made together, whatever its bucket."""
 
     bucket: int
     rejected: bool
@@ -29,12 +29,12 @@ class Packet:
     latest: int | None
 
 
-def packets(plan: StreamPlan, given: pa.RecordBatch) -> Iterator[Packet]:
-    """The rows of a batch by bucket; an event that several keys spread goes to a bucket of each.
+def packets(plan: StreamPlan, rows: pa.RecordBatch) -> Iterator[Packet]:
+    """The rows of a batch by bucket. An event goes to one bucket of each key.
 
-    Every bucket gets a packet, be it empty: how far time has come is then known to all, and the same whichever task
-    read which rows. A batch that is done again after a failure, by other tasks, releases the same events."""
-    read = plan.reader.read(given, *plan.time.range)
+    Every bucket gets a packet, even an empty one. So all buckets know the latest time, whichever task read which rows,
+    and a batch that is repeated by other tasks after a failure releases the same events."""
+    read = plan.reader.read(rows, *plan.time.range)
     events, ticks = read.events, read.ticks
     latest = int(ticks.max()) if events.num_rows else None
     if read.rejects.num_rows:
@@ -45,13 +45,13 @@ def packets(plan: StreamPlan, given: pa.RecordBatch) -> Iterator[Packet]:
     for number, key in enumerate(plan.keys):
         first = number * plan.buckets
         without_events = set(range(first, first + (plan.buckets if key else 1)))
-        places = first + bucket_numbers(events, key, plan.buckets)
-        # Sixteen bits are sorted by counting, which takes no comparisons.
-        order = np.argsort(places.astype(np.uint16) if plan.all_buckets <= 1 << 16 else places, kind="stable")
+        buckets = first + bucket_numbers(events, key, plan.buckets)
+        # NumPy sorts 16-bit integers by counting.
+        order = np.argsort(buckets.astype(np.uint16) if plan.all_buckets <= 1 << 16 else buckets, kind="stable")
         ordered = whole.take(pa.array(order))
-        edges = np.flatnonzero(np.diff(places[order], prepend=-1, append=-1))
+        edges = np.flatnonzero(np.diff(buckets[order], prepend=-1, append=-1))
         for start, end in pairwise(edges.tolist()):
-            bucket = int(places[order[start]])
+            bucket = int(buckets[order[start]])
             without_events.remove(bucket)
             yield Packet(bucket, False, ordered.slice(start, end - start), latest)
         for bucket in sorted(without_events):
@@ -76,7 +76,7 @@ def _readable(events: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def bucket_numbers(events: pa.RecordBatch, key: Sequence[str], buckets: int) -> Array:
-    """The bucket of each event by its key: the same in every process and for ever, since states lie in buckets."""
+    """The bucket of each event by its key. It must never change: states are stored by bucket."""
     if not key:
         return np.zeros(events.num_rows, np.int64)
     mixed = np.zeros(events.num_rows, np.uint64)
@@ -90,7 +90,7 @@ def bucket_numbers(events: pa.RecordBatch, key: Sequence[str], buckets: int) -> 
 def _numbers(column: pa.Array) -> Array:
     kind = column.type
     if pa.types.is_floating(kind):
-        # 0.0 and -0.0 are equal, and differ in their bits.
+        # 0.0 and -0.0 are equal and have different bits.
         floats = np.asarray(column.cast(pa.float64()).fill_null(0.0)) + 0.0
         return floats.view(np.uint64)
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
@@ -104,7 +104,7 @@ def _numbers(column: pa.Array) -> Array:
 
 
 def _mixed(numbers: Array) -> Array:
-    """SplitMix64's last steps: keys that follow one another land anywhere."""
+    """The finalizer of SplitMix64, which scatters consecutive keys."""
     with np.errstate(over="ignore"):
         numbers = (numbers + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
         numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -115,7 +115,7 @@ def _mixed(numbers: Array) -> Array:
 
 
 def to_bytes(rows: pa.RecordBatch) -> bytes:
-    """Without the schema, which both ends know."""
+    """Arrow IPC without the schema, which both ends know."""
     return bytes(rows.serialize())
 
 

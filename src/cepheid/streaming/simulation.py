@@ -1,6 +1,6 @@
-"""A stream without Spark: the same packing, buckets, states and watermark, batch by batch in one process.
+"""A stream in one process, without Spark: the same packing, buckets, states and watermark.
 
-Every batch begins from bytes, as after a restart. What Spark adds is storage and a schedule; what is computed is this.
+Every batch starts from serialized states, as after a restart. Spark adds storage and scheduling.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from cepheid.streaming.plan import StreamPlan
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What came out: the matches of each query, late events, and rejects."""
+    """The output of a simulated stream: the matches of each query, late events, and rejects."""
 
     matches: Mapping[str, list[pa.RecordBatch]]
     late: list[pa.RecordBatch]
     rejects: list[pa.RecordBatch]
     states: tuple[int, ...] = ()
-    """The bytes of all states after each batch."""
+    """The size of all states in bytes, after each batch."""
     switches: list[tuple[str, Switch]] = field(default_factory=list)
 
 
@@ -38,7 +38,7 @@ class Simulation:
     """In milliseconds, as Spark counts it."""
     sizes: list[int] = field(default_factory=list)
     tasks: int = 3
-    """How many tasks read a batch."""
+    """The number of tasks that read a batch."""
 
     def run(self, batches: Iterable[pa.RecordBatch], *, end_of_time: bool = True) -> Simulated:
         out = self._nothing()
@@ -74,14 +74,14 @@ class Simulation:
             bucket = Bucket.new(workshop, number) if data is None else Bucket.load(workshop, data)
             came = [packet for packet in arrived if packet.bucket == number]
             ahead = [self.plan.time.watermark_after(packet.latest, self.plan.delay) for packet in came]
-            given = bucket.step(
+            output = bucket.step(
                 [packet.rows for packet in came if not packet.rejected], watermark, max(ahead, default=-END_OF_TIME)
             )
-            if given.late is not None:
-                out.late.append(given.late)
-            for query, matches in given.matches:
+            if output.late is not None:
+                out.late.append(output.late)
+            for query, matches in output.matches:
                 out.matches[self.plan.queries[query].name].append(matches)
-            out.switches.extend((self.plan.queries[query].name, switch) for query, switch in given.switches)
+            out.switches.extend((self.plan.queries[query].name, switch) for query, switch in output.switches)
             if not bucket.is_empty:
                 self.states[number] = bucket.save()
         self.sizes.append(sum(map(len, self.states.values())))
@@ -92,7 +92,7 @@ class Simulation:
 
 
 def _parts(batch: pa.RecordBatch, tasks: int) -> Iterator[pa.RecordBatch]:
-    """A batch as several tasks read it, none of which knows what the others see."""
+    """A batch as several tasks read it, none of which knows the rows of the others."""
     size = max(-(-batch.num_rows // tasks), 1)
     for start in range(0, batch.num_rows, size):
         yield batch.slice(start, size)

@@ -1,7 +1,6 @@
-"""The state of a bucket as bytes: a header that can be read by itself, and a compressed body.
+"""The state of a bucket, serialized: a header that can be read by itself, and a compressed body.
 
-The header says which query, which version of the format and which spreading the body belongs to: Spark would hand a
-state to any function that asks for it.
+The header names the format version and the fingerprint of the stream: Spark hands a state to any function that asks.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ _CODEC = "zstd"
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
-    """What a state says of itself, and its parts."""
+class SavedState:
+    """The header of a state, and the parts of its body."""
 
     header: dict[str, Any]
     parts: tuple[bytes, ...]
@@ -34,21 +33,20 @@ class Saved:
 
 def write(header: dict[str, Any], parts: Sequence[bytes]) -> bytes:
     body = b"".join(parts)
-    told = {**header, "format": STATE_FORMAT, "parts": [len(part) for part in parts]}
-    text = json.dumps(told).encode()
+    complete = {**header, "format": STATE_FORMAT, "parts": [len(part) for part in parts]}
+    text = json.dumps(complete).encode()
     return b"".join((_MAGIC, _LENGTH.pack(len(text)), text, bytes(pa.Codec(_CODEC).compress(body))))
 
 
 def read_header(data: bytes) -> dict[str, Any]:
-    """What the state says of itself."""
     return _split(data)[0]
 
 
-def read(data: bytes, fingerprint: str) -> Saved:
+def read(data: bytes, fingerprint: str) -> SavedState:
     header, body = _split(data)
     if header["fingerprint"] != fingerprint:
         raise InputProblem(
-            "a state in the checkpoint belongs to another query, or to the same one spread in another way",
+            "a state in the checkpoint belongs to another query, or to the same query with other buckets",
             hint="use a new checkpoint directory, or the query that this one was made with",
         )
     lengths = header["parts"]
@@ -57,7 +55,7 @@ def read(data: bytes, fingerprint: str) -> Saved:
     except (pa.ArrowException, OSError) as problem:
         raise _damaged() from problem
     edges = np.concatenate([[0], np.cumsum(lengths)]).astype(int).tolist()
-    return Saved(header, tuple(whole[a:b] for a, b in pairwise(edges)))
+    return SavedState(header, tuple(whole[a:b] for a, b in pairwise(edges)))
 
 
 def _split(data: bytes) -> tuple[dict[str, Any], bytes]:
@@ -73,7 +71,7 @@ def _split(data: bytes) -> tuple[dict[str, Any], bytes]:
         raise InputProblem(
             f"a state in the checkpoint has format {header['format']}",
             expected=f"format {STATE_FORMAT}, which this version of Cepheid writes",
-            hint="go on with the version that wrote it, or use a new checkpoint directory",
+            hint="resume with the version that wrote it, or use a new checkpoint directory",
         )
     return header, data[start + length :]
 

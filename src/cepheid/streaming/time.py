@@ -1,9 +1,9 @@
-"""Event time in a stream: what Spark's watermark says in ticks of the time column.
+"""Event time in a stream: the watermark in ticks of the time column.
 
-Spark counts a watermark in milliseconds from 1970, starts at 0 and never goes back. A time column may hold integers of
-any unit, negative ones too, so ticks travel through Spark moved far into the future: before the first event the
-watermark then lies before every event. A watermark w means that no event before w is still to come; an event at w
-itself may come, so that an event exactly as late as allowed is not late, and events of one time are never torn apart.
+Spark counts a watermark in milliseconds since 1970, starts at 0 and never goes back. A time column may hold integers of
+any unit, negative ones included, so Spark sees ticks shifted far into the future: before the first event the watermark
+then precedes every event. A watermark w means that no event before w is still to come. An event at w may come: one that
+is exactly as late as allowed is not late, and events of equal time are never separated.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from cepheid.events import EVENTS, MICROSECONDS, OWN_UNIT, UNIT_WORDS, Clock, Du
 from cepheid.runtime.kernel import END_OF_TIME
 
 SHIFT = 4_500_000_000_000_000
-"""Milliseconds by which times are moved inside Spark: half of what its timestamps can hold."""
+"""Milliseconds by which times are shifted inside Spark: half the range of its timestamps."""
 _MICROS_A_MILLI = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class EventTime:
-    """Ticks of a time column to Spark's milliseconds and back: an integer tick is a millisecond inside Spark, whatever
-    it counts; a timestamp is cut to milliseconds, so that a watermark is never too early."""
+    """Converts ticks of a time column to Spark's milliseconds and back. An integer tick is one millisecond, whatever
+    its unit; a timestamp is truncated to milliseconds, so a watermark is never too early."""
 
     clock: Clock
 
@@ -33,26 +33,26 @@ class EventTime:
 
     @property
     def range(self) -> tuple[int, int]:
-        """The ticks that fit, the bounds included."""
+        """The smallest and the largest tick."""
         bound = (SHIFT - 1) * self.ticks_a_milli if not self.clock.is_timestamp else SHIFT * _MICROS_A_MILLI - 1
         return -bound, bound
 
     def to_spark_micros(self, ticks: int) -> int:
-        """What a tick is as a timestamp inside Spark, in its microseconds."""
+        """A tick as a Spark timestamp, in microseconds."""
         return ticks + SHIFT * _MICROS_A_MILLI if self.clock.is_timestamp else (ticks + SHIFT) * _MICROS_A_MILLI
 
     def watermark(self, milliseconds: int) -> int:
-        """Spark's watermark in ticks; before the first event it is earlier than any."""
+        """Spark's watermark in ticks; before the first event, the earliest tick."""
         return (milliseconds - SHIFT) * self.ticks_a_milli if milliseconds > 0 else -END_OF_TIME
 
     def watermark_after(self, latest: int | None, delay: int) -> int:
-        """The watermark in ticks that Spark computes for the next batch, if this is the time of the latest event."""
+        """The watermark, in ticks, that Spark computes for the next batch from the time of the latest event."""
         if latest is None:
             return -END_OF_TIME
         return self.watermark(self.to_spark_micros(latest) // _MICROS_A_MILLI - delay)
 
     def delay(self, text: str | int) -> int:
-        """The milliseconds inside Spark of a watermark's delay as the user gives it."""
+        """The allowed lateness in Spark's milliseconds."""
         ticks = self.clock.ticks(parse_duration(text))
         if ticks < 0:
             raise InputProblem(f"the watermark `{shown(str(text))}` is negative", expected="a length of time, or 0")
