@@ -181,10 +181,9 @@ def test_conjuncts_are_tested_on_the_same_edges(text: str, stream: Stream) -> No
     found = roles(query.pattern)
     classes = [role.event_class for role in found.values() if not role.negated]
     order = {event_class.var: index for index, event_class in enumerate(classes)}
-    for predicate in expanded(query):
-        if variables(predicate) <= order.keys():
-            component, edge = runs.tested_at(predicate, classes)
-            assert last_instantiated(predicate, order) == (component, edge.name.lower())
+    for predicate in (each for each in expanded(query) if variables(each) <= order.keys()):
+        component, edge = runs.tested_at(predicate, classes)
+        assert last_instantiated(predicate, order) == (component, edge.name.lower())
 
 
 # --- the core form ----------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from cepheid import expr as ex
 from cepheid.dialect import Closure, Dialect, Windows
 from cepheid.errors import NameProblem, PatternProblem, did_you_mean, listing
-from cepheid.events import Duration
+from cepheid.events import Duration, Type
 from cepheid.expr import Aggregate, At, Attr, Expr, Over, Whole
 from cepheid.pattern import (
     Conj,
@@ -236,7 +236,7 @@ def _check_names(expression: Expr, found: Mapping[str, Role], query: Query) -> N
                 hint="write FILTER(a.x = b.x)" if ex.Filter in query.dialect.conditions else None,
             )
         if isinstance(node, ex.Call | Aggregate) and node.fn not in (*ex.FUNCTIONS, *ex.AGGREGATES):
-            ex.infer(node, lambda _: ex.Type.UNKNOWN)
+            ex.infer(node, lambda _: Type.UNKNOWN)
         if isinstance(node, Attr):
             _check_position(node, found.get(node.var), query)
         if isinstance(node, Aggregate) and node.over is not Over.MATCHES:

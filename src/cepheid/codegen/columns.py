@@ -68,7 +68,7 @@ class Dictionary:
         if indices.null_count:
             local = indices.fill_null(0).to_numpy(zero_copy_only=False)
             return np.where(indices.is_null().to_numpy(zero_copy_only=False), NULL_CODE, translation[local])
-        return translation[indices.to_numpy(zero_copy_only=False)]
+        return np.asarray(translation[indices.to_numpy(zero_copy_only=False)])
 
     def ranks(self) -> Array:
         """The place of each code in the order of the strings, so that codes can be compared as strings are."""

@@ -74,7 +74,7 @@ class _Rows:
     def has_type(self, types: tuple[str, ...]) -> Array:
         if not types:
             return np.ones(self.table.num_rows, bool)
-        return np.array([name in types for name in self.type_names])[self.type_codes]
+        return np.asarray(np.array([name in types for name in self.type_names])[self.type_codes])
 
     def truth(self, expr: Expr) -> tuple[Array, Array]:
         """Where the predicate is certainly true, and where it is not false (see `codegen.scalar`)."""
@@ -110,7 +110,7 @@ class _Rows:
             case ex.Compare():
                 return self._compare(expr.op, expr.left, expr.right)
             case ex.In():
-                return np.logical_or.reduce([self._compare("=", expr.item, v) for v in expr.values])
+                return np.asarray(np.logical_or.reduce([self._compare("=", expr.item, v) for v in expr.values]))
             case ex.Like():
                 return self._text_test(expr.item, lambda texts: pc.match_like(texts, expr.pattern))
             case ex.Contains(text=ex.Const(value=str() as text)):
@@ -218,14 +218,14 @@ class _Rows:
         indices = column.indices
         if indices.null_count:
             indices = indices.fill_null(len(answers) - 1)
-        return answers[indices.to_numpy(zero_copy_only=False)]
+        return np.asarray(answers[indices.to_numpy(zero_copy_only=False)])
 
     def _is_null(self, expr: Expr) -> Array:
         if isinstance(expr, ex.Attr):
             column = attribute(self.table, expr.name)
             if column is None:
                 return np.ones(self.table.num_rows, bool)
-            return column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+            return np.asarray(column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False))
         values = self._numbers(expr)
         return np.broadcast_to(values != values, (self.table.num_rows,))
 

@@ -152,7 +152,7 @@ class Observer:
     def _values(self, node: Attr, batch: Batch, chosen: Mapping[str, Array]) -> Array:
         """The values of an attribute as floats, NaN where there is none."""
         number, kind = self.column[node.name]
-        values = batch.columns[number][chosen[node.var]]
+        values: Array = batch.columns[number][chosen[node.var]]
         if kind is Kind.FLOAT:
             return values
         return np.where(values == (NULL_CODE if kind is Kind.CODE else NULL_INT), np.nan, values)
@@ -191,9 +191,9 @@ _OPERATIONS = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, 
 def _truth(predicate: Expr, read: Callable[[Attr], Array]) -> Array:
     match predicate:
         case ex.And():
-            return np.logical_and.reduce([_truth(item, read) for item in predicate.items])
+            return np.asarray(np.logical_and.reduce([_truth(item, read) for item in predicate.items]))
         case ex.Or():
-            return np.logical_or.reduce([_truth(item, read) for item in predicate.items])
+            return np.asarray(np.logical_or.reduce([_truth(item, read) for item in predicate.items]))
         case ex.Not():
             return ~_truth(predicate.item, read)
         case ex.Compare():

@@ -15,10 +15,10 @@ from cepheid.errors import NotAvailable
 from cepheid.events import Clock, Schema
 from cepheid.kernels.registry import kernel_for, require_known_options
 from cepheid.optimize.adapt import SWITCHABLE, Policy, why_fixed
-from cepheid.optimize.lower import REFERENCE, lower
+from cepheid.optimize.lower import lower
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Query, Role, roles
-from cepheid.physical import Kind, Plan
+from cepheid.physical import REFERENCE, Kind, Plan
 from cepheid.runtime.kernel import Kernel
 
 

@@ -117,7 +117,7 @@ def _is_columnar(path: Path, name: str, item: Input, columns: Columns) -> bool:
     if item.type is None and columns.type in schema.names:
         kind = schema.field(columns.type).type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)
+        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind))
     return True
 
 

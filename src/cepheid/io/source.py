@@ -245,7 +245,7 @@ class TableSource:
 
     @property
     def count(self) -> int:
-        return self.table.num_rows
+        return int(self.table.num_rows)
 
     @property
     def rejected(self) -> int:

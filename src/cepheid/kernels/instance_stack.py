@@ -218,7 +218,8 @@ def first_link(chains: np.ndarray, width: int, key: int) -> int:
     """Where the search for a key begins."""
     # No product here exceeds 63 bits, so nothing wraps around.
     mixed = (((key ^ (key >> 31)) & 0x7FFFFFFF) * 2654435769) & 0xFFFFFFFF
-    return (mixed * chains.shape[0] >> 32) & (NO_SIGN & -width)
+    at: int = (mixed * chains.shape[0] >> 32) & (NO_SIGN & -width)
+    return at
 
 
 @njit

@@ -352,7 +352,7 @@ class Model:
 
     def negating(self, records: float, negated: Sequence[str]) -> float:
         """NSEQ finds for each record the latest event that negates it, without searching the others."""
-        return operator_cost(0.0, 0, 0.0, records * len(negated))
+        return float(operator_cost(0.0, 0, 0.0, records * len(negated)))
 
     def _join(self, node: TreeNode, left: Estimated, right: Estimated, own: Sequence[JoinTest]) -> tuple[float, float]:
         a, b = left.operand.cardinality, right.operand.cardinality

@@ -11,9 +11,8 @@ from cepheid.checks import summarises
 from cepheid.dialect import Closure
 from cepheid.expr import At, Attr, Compare
 from cepheid.logic import always_bound, expanded, normal_form
-from cepheid.optimize.lower import REFERENCE
 from cepheid.pattern import EventClass, Kleene, Query, Seq, Strategy, roles
-from cepheid.physical import Plan
+from cepheid.physical import REFERENCE, Plan
 
 
 @dataclass(frozen=True, slots=True)

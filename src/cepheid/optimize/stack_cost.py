@@ -57,7 +57,7 @@ def stacks_cost(model: Model) -> float:
         made = pairs.fitting * equal * math.prod(others)
         cost += LOOK * made * left * looked
         suffix = Operand(made * left, suffix.classes + 1, here.starts)
-    return cost + TRY * OUTPUT_WEIGHT * STACK_OUTPUT * suffix.cardinality
+    return float(cost + TRY * OUTPUT_WEIGHT * STACK_OUTPUT * suffix.cardinality)
 
 
 def _equal_share(model: Model, var: str, names: frozenset[str]) -> float:

@@ -37,7 +37,7 @@ def copy(source: np.ndarray, start: int, target: np.ndarray, at: int, count: int
 @njit
 def ring_capacity(ring: np.ndarray, needed: int) -> int:
     """The capacity, a power of two, at which `needed` instances fit."""
-    capacity = ring.shape[0]
+    capacity: int = ring.shape[0]
     while capacity < needed:
         capacity *= 2
     return capacity
@@ -80,7 +80,7 @@ def slot_of(keys: np.ndarray, heads: np.ndarray, key: int) -> int:
     """The slot of a key, or the empty slot where it belongs."""
     last = keys.shape[0] - 1
     mixed = ((key ^ (key >> 31)) & 0x7FFFFFFF) * 73244475  # no product here exceeds 63 bits, so nothing wraps around
-    slot = (mixed ^ (mixed >> 16)) & last
+    slot: int = (mixed ^ (mixed >> 16)) & last
     while heads[slot] != EMPTY and keys[slot] != key:
         slot = (slot + 1) & last
     return slot
@@ -140,7 +140,7 @@ def heap_push(times: np.ndarray, items: np.ndarray, size: int, time: int, item: 
 @njit
 def heap_pop(times: np.ndarray, items: np.ndarray, size: int) -> int:
     """Take the earliest item off a heap of `size` items."""
-    first = items[0]
+    first: int = items[0]
     time = times[size - 1]
     item = items[size - 1]
     size -= 1

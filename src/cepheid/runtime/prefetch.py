@@ -29,7 +29,7 @@ def _ask(builder: Any, address: Any) -> None:
 
     number = ir.IntType(32)
     shape = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, number, number, number])
-    ask = cgutils.get_or_insert_function(builder.module, shape, "llvm.prefetch.p0i8")
+    ask = cgutils.get_or_insert_function(builder.module, shape, "llvm.prefetch.p0i8")  # type: ignore[no-untyped-call]
     to_read, into_all_caches, data_not_code = (ir.Constant(number, n) for n in (0, 3, 1))
     builder.call(ask, [builder.bitcast(address, cgutils.voidptr_t), to_read, into_all_caches, data_not_code])
 

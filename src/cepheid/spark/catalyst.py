@@ -8,7 +8,7 @@ keeps tests in the plain form that Parquet readers understand.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_, or_
@@ -261,7 +261,7 @@ class EventColumns:
         return found[0].isNull() | F.isnan(found[0]) if self._may_be_nan(expr) else found[0].isNull()
 
 
-_COMPARE = {
+_COMPARE: dict[str, Callable[[Column, Column], Column]] = {
     "=": lambda a, b: a == b,
     "!=": lambda a, b: a != b,
     "<": lambda a, b: a < b,

@@ -98,7 +98,7 @@ class SparkEvents:
     @property
     def clock_is_timestamp(self) -> bool:
         kind = self.schema.field(self.columns.time).type
-        return pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+        return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
     def clock(self, unit: str | None) -> Clock:
         return TIMESTAMP_CLOCK if self.clock_is_timestamp else Clock(unit)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from py4j.protocol import Py4JError
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from cepheid.streaming.metrics import Metrics, Totals
 

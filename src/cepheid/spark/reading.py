@@ -247,7 +247,7 @@ def _hashed(key: pa.Array) -> Array:
     if kind is Kind.CODE and not pa.types.is_boolean(key.type):
         encoded = key if pa.types.is_dictionary(key.type) else key.dictionary_encode()
         codes = [zlib.crc32(text.encode()) for text in encoded.dictionary.to_pylist()]
-        return np.array(codes, np.uint64)[encoded.indices.to_numpy(zero_copy_only=False)]
+        return np.asarray(np.array(codes, np.uint64)[encoded.indices.to_numpy(zero_copy_only=False)])
     numbers = number_array(key, Kind.FLOAT if kind is Kind.FLOAT else Kind.INT)
     if kind is Kind.FLOAT:
         numbers = numbers + 0.0  # minus zero is zero

@@ -298,7 +298,7 @@ def in_order(ticks: Array, arrivals: Array | None) -> Array | None:
 
 
 def _numbers(table: pa.RecordBatch, name: str) -> Array:
-    return table.column(name).to_numpy()
+    return np.asarray(table.column(name))
 
 
 def _flat(positions: pa.Array) -> pa.Array:

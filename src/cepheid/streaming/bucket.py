@@ -69,7 +69,7 @@ class KeptRows:
 
     @property
     def end(self) -> int:
-        return self.first + self.table.num_rows
+        return self.first + int(self.table.num_rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ def _write(
     table = pa.Table.from_batches([from_bytes(bytes(block), schema) for block in blocks], schema)
     for sink in sinks:
         sink.write(batch, table if names is None else table.select(list(names)))
-    return table.num_rows
+    return int(table.num_rows)
 
 
 def count(totals: Totals, plan: StreamPlan, rows: Iterable[OutputRow], matches: Mapping[str, int]) -> None:

@@ -100,7 +100,7 @@ def _numbers(column: pa.Array) -> Array:
     encoded = column.dictionary_encode()
     texts = encoded.dictionary.cast(pa.string()).to_pylist()
     sums = np.array([zlib.crc32(text.encode()) for text in texts] or [0], np.uint64)
-    return sums[np.asarray(encoded.indices.fill_null(0))]
+    return np.asarray(sums[np.asarray(encoded.indices.fill_null(0))])
 
 
 def _mixed(numbers: Array) -> Array:
@@ -108,7 +108,7 @@ def _mixed(numbers: Array) -> Array:
     with np.errstate(over="ignore"):
         numbers = (numbers + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
         numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return numbers ^ (numbers >> np.uint64(31))
+        return np.asarray(numbers ^ (numbers >> np.uint64(31)))
 
 
 # --- bytes ------------------------------------------------------------------------------------------------------------

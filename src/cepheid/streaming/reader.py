@@ -60,7 +60,7 @@ class Reader(ABC):
 
     def shown_from(self) -> Sequence[str]:
         """The columns that the oracle's events are made from."""
-        return self.schema.names
+        return list(self.schema.names)
 
     @abstractmethod
     def oracle_events(self, prepared: Prepared, rows: pa.RecordBatch, ticks: Array) -> list[Event]: ...

@@ -391,7 +391,7 @@ def _next_line(file: pa.NativeFile, at: int) -> int:
     while some := file.read_at(_LOOK, at):
         found = some.find(_NEWLINE)
         if found >= 0:
-            return at + found + 1
+            return at + int(found) + 1
         at += len(some)
     return at
 
@@ -402,7 +402,7 @@ class _OpenedLines:
 
     @property
     def rows(self) -> int:
-        return self.table.num_rows
+        return int(self.table.num_rows)
 
     @property
     def names(self) -> Sequence[str]:

@@ -189,7 +189,7 @@ def _is_exact(column: pa.ChunkedArray) -> bool:
         return bool(np.all(np.abs(values) < EXACT) and not np.any((values == 0) & np.signbit(values)))
     if pa.types.is_int64(kind):
         return bool(column.null_count == len(column) or pc.min(column).as_py() > -(2**63))
-    return pa.types.is_string(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)
+    return bool(pa.types.is_string(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind))
 
 
 def _all_nulls_are_written(content: bytes, table: pa.Table, type_column: str | None) -> bool:

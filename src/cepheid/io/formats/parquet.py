@@ -48,7 +48,7 @@ class _OpenedParquet(OpenedColumns):
         return self.file.read_row_group(number, columns=list(names), use_threads=False)
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        return self.file.iter_batches(BATCH, columns=list(names))
+        yield from self.file.iter_batches(BATCH, columns=list(names))
 
 
 class _Parquet(ColumnFormat):

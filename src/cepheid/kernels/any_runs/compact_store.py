@@ -124,7 +124,7 @@ def agrees(groups: Array, at: int, words: Array, count: int) -> bool:
 def found_group(groups: Array, heads: Array, words: Array, width: int) -> int:
     """The group with these words, or EMPTY. The array of words is as long as a group is."""
     stride = words.shape[0]
-    group = heads[hashed(words, 0, width) & (heads.shape[0] // 2 - 1)]
+    group: int = heads[hashed(words, 0, width) & (heads.shape[0] // 2 - 1)]
     while group != EMPTY:
         at = group * stride
         if groups[at + WIDTH] == width and agrees(groups, at, words, width):

@@ -59,7 +59,7 @@ def slot_in(index: np.ndarray, stride: int, slots: int, key: int) -> int:
 
 @njit
 def _hash_of(index: np.ndarray, at: int, parts: int) -> int:
-    hashed = index[at]
+    hashed: int = index[at]
     for part in range(1, parts):
         hashed = (((hashed ^ (hashed >> 31)) & 0x7FFFFFFF) * 73244475) ^ index[at + part]
     return hashed
