@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cepheid.codegen.scalar import NULL, Term
+from cepheid.codegen.scalar import NULL, Constants, Term
 from cepheid.expr import AGGREGATES as DEFINED
 from cepheid.expr import Aggregate, At, Attr, Expr, Gives
 from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATES
@@ -54,9 +54,10 @@ Source = Callable[[Value], str]
 class StateVector:
     """The components of a plan that bind events, and the values that runs carry between them."""
 
-    def __init__(self, plan: Plan, key: Sequence[str] = ()) -> None:
+    def __init__(self, plan: Plan, constants: Constants, key: Sequence[str] = ()) -> None:
         """`key` are the attributes that all events of a run share, so that they are read from any of them."""
         self.plan = plan
+        self.constants = constants
         self.steps: tuple[Step, ...] = tuple(step for step in plan.steps if not step.negated)
         self.last = len(self.steps) - 1
         self.index = {step.var: i for i, step in enumerate(self.steps)}
@@ -169,7 +170,9 @@ class StateVector:
             case "lacking":
                 return f"{old(value)} & {self.of_first(value)}"
             case what:
-                return ACCUMULATORS[what].step(old(value), self.event_column(value.column), self.kinds[value.column])
+                accumulator, kind = ACCUMULATORS[what], self.kinds[value.column]
+                self.constants.needs_ranks |= accumulator.compares and kind is Kind.CODE
+                return accumulator.step(old(value), self.event_column(value.column), kind)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

@@ -62,8 +62,8 @@ class WordVector(StateVector):
     after, until        the positions between which a negative event must not be
     """
 
-    def __init__(self, plan: Plan, negations: tuple[Negation, ...]) -> None:
-        super().__init__(plan)
+    def __init__(self, plan: Plan, constants: Constants, negations: tuple[Negation, ...]) -> None:
+        super().__init__(plan, constants)
         self.negations = negations
 
     def key_of(self, name: str) -> Value:
@@ -184,7 +184,7 @@ class Automaton:
 
     `late` negations are decided when a match is complete, `leading` ones by the time of the latest negative event."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, constants: Constants) -> None:
         self.plan = plan
         self.components = tuple(step for step in plan.steps if not step.negated)
         self.end = len(self.components)
@@ -195,7 +195,7 @@ class Automaton:
             var: [p for p in plan.predicates if var in ex.variables(p) and not self._same_key(p)] for var in negated
         }
         self.negations = self._negations()
-        self.vector = WordVector(plan, self.negations)
+        self.vector = WordVector(plan, constants, self.negations)
         self.late = [n for n in self.negations if n.inner_late or n.leading_late]
         self.leading = [n for n in self.negations if self.all_optional(0, n.after) and not n.leading_late]
         self.routes = self._routes()

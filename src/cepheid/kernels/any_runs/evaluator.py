@@ -22,11 +22,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from cepheid import expr as ex
-from cepheid.codegen.compile import compiled
-from cepheid.codegen.scalar import Constants, Term, condition
+from cepheid.codegen.builder import KernelBuilder
+from cepheid.codegen.scalar import Term, condition
 from cepheid.codegen.writer import Writer
 from cepheid.errors import NotAvailable
 from cepheid.expr import Attr
@@ -36,15 +34,12 @@ from cepheid.kernels.any_runs.lazy_matches import LazyKernel
 from cepheid.kernels.any_runs.match_summary import Summary
 from cepheid.kernels.state_vector import NOWHERE, Source, Value
 from cepheid.physical import Kind, Options, Plan
-from cepheid.runtime.kernel import COUNTERS, END_OF_TIME, StateArray
+from cepheid.runtime.kernel import COUNTERS, END_OF_TIME, FREE
 
 IMPORTS = """from cepheid.kernels.any_runs.compact_store import (
     BEFORE, GROUPS, LATEST, LOWEST, MARK, NEGATIVES, NEVER, NODES, PENDING, ROW, SET, START, STEP, TIME,
     first_linked, found_group, group_of, is_alive, next_linked, put, told, with_root,
-)
-
-
-"""
+)"""
 
 
 OPTIONS: Options = {}
@@ -63,40 +58,19 @@ def kernel(plan: Plan) -> LazyKernel:
             expected=f"at most {_MOST_EDGES} edges and {_BITS} bits",
             hint="split the query into queries that feed one another",
         )
-    source = generator.source()
-    column_types = tuple("float64" if kind is Kind.FLOAT else "int64" for kind in plan.columns.values())
-    arguments = ["int", "int", "int64", "int64", "uint64", "int64", "int64", "float64", *column_types]
-    arguments += ["int64!"] * (len(generator.arrays) + 2)
-    return LazyKernel(
-        plan=plan,
-        source=source,
-        function=compiled(source, arguments),
-        arrays=tuple(generator.arrays),
-        numbers=np.array(generator.constants.numbers, np.float64),
-        steps=tuple(step.var for step in generator.vector.steps),
-        column_types=column_types,
-        has_bounds=any(step.kleene for step in generator.vector.steps),
-        texts=tuple(generator.constants.texts),
-        needs_ranks="ranks[" in source or ", ranks)" in source or generator.summary.compares_texts,
-        summary=generator.summary,
-        node_stride=generator.node_stride,
-        group_stride=generator.group_stride,
-        negative_stride=generator.negative_stride,
-        expires=plan.window is not None,
-        places=plan.counts_events and bool(plan.key),
-        waits=bool(generator.waiting),
-    )
+    return generator.kernel()
 
 
 class _Generator:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.automaton = automaton = Automaton(plan)
+        self.builder = KernelBuilder(plan, counters=COUNTERS[:4], reserved=REGISTERS - FREE)
+        self.constants = self.builder.constants
+        self.automaton = automaton = Automaton(plan, self.constants)
         self.vector = automaton.vector
         self.keys = automaton.keys
         self.states = automaton.states
         self.tables = automaton.tables
-        self.constants = Constants([float(plan.window or 0)])
         self.summary = Summary.of(plan, self.vector.index)
         self.node_stride = NODE_VALUES + len(self.summary.columns)
         self.group_stride = WORDS + 1 + max([len(table.values) for table in self.tables] + [len(self.keys)], default=0)
@@ -104,7 +78,8 @@ class _Generator:
         self.ring = {n.number: self._ring_columns(n) for n in automaton.negations}
         self.negative_stride = 3 + max((len(columns) for columns in self.ring.values()), default=0)
         self.waiting = [number for number, table in enumerate(self.tables) if table.waits]
-        self.arrays = self._arrays()
+        self.constants.needs_ranks |= self.summary.compares_texts
+        self._declare()
         self.widths: set[int] = set()
 
     # --- what is kept -------------------------------------------------------------------------------------------------
@@ -130,58 +105,60 @@ class _Generator:
             return self._event_word(name)
         return f"int({self.vector.lacks(self.vector.column[name.removeprefix(_LACKS)], 'bits')})"
 
-    def _arrays(self) -> list[StateArray]:
-        arrays = [
-            StateArray("reg", "int64", REGISTERS),
-            StateArray("nodes", "int64", 64 * self.node_stride, width=self.node_stride),
-            StateArray("groups", "int64", 16 * self.group_stride, width=self.group_stride),
-            StateArray("heads", "int64", 64, fill=-1),
-            StateArray("negatives", "int64", self.negative_stride if self.automaton.late else 1),
-            StateArray("pending_times", "int64", 1),
-            StateArray("pending_items", "int64", 1),
-            StateArray("totals", "int64", 1),
-            StateArray("order", "int64", 1),
-        ]
-        return arrays
+    def _declare(self) -> None:
+        """The arrays of the state, in the order that `lazy_matches` knows them by."""
+        declare = self.builder.array
+        declare("nodes", length=64 * self.node_stride, width=self.node_stride)
+        declare("groups", length=16 * self.group_stride, width=self.group_stride)
+        declare("heads", length=64, fill=-1)
+        declare("negatives", length=self.negative_stride if self.automaton.late else 1)
+        for name in ("pending_times", "pending_items", "totals", "order"):
+            declare(name, length=1)
 
     # --- the function -------------------------------------------------------------------------------------------------
 
-    def source(self) -> str:
-        columns = [f"column{i}" for i in range(len(self.plan.columns))]
-        names = [array.name for array in self.arrays]
-        parameters = ["now", "first", "time", "measure", "mask", "texts", "ranks", "numbers", *columns, *names]
-        body = Writer()
+    def kernel(self) -> LazyKernel:
+        body, finish = Writer(), Writer()
         if self.waiting:
             self._time_passed(body)
         with body.block("for e in range(time.shape[0]):"):
             self._event(body)
-        w = Writer()
-        with w.block(f"def step({', '.join([*parameters, 'roots', 'bounds'])}):"):
-            w("limit = np.int64(numbers[0])")
-            w(f"words = np.empty({self.group_stride}, np.int64)", f"item = np.empty({self.node_stride}, np.int64)")
-            w(f"queue = np.empty({16 * self.queue_stride}, np.int64)")
-            w("# Typed, so that the helpers they are given to are compiled once and not anew for each number.")
-            w("unlinked = np.int64(0)", *(f"words{n} = np.int64({n})" for n in sorted(self.widths)))
-            w("dropped = 0", "partials = 0", "predicates = 0")
-            w.lines.extend("    " + line for line in body.lines)
-            for name, counter in _COUNTED.items():
-                w(f"reg[{COUNTERS.index(counter)}] += {name}")
-            w(f"reg[{COUNTERS.index('events')}] += time.shape[0]")
-            w(f"return {', '.join([*names, 'roots', 'bounds'])}")
-        return IMPORTS + w.text()
+        finish("events += time.shape[0]")
+        setup = [
+            f"words = np.empty({self.group_stride}, np.int64)",
+            f"item = np.empty({self.node_stride}, np.int64)",
+            f"queue = np.empty({16 * self.queue_stride}, np.int64)",
+            "# Typed, so that helpers which take them are compiled once and not anew for each number.",
+            "unlinked = np.int64(0)",
+            *(f"words{n} = np.int64({n})" for n in sorted(self.widths)),
+        ]
+        return self.builder.kernel(
+            self.builder.source(body, finish, preamble=[IMPORTS], setup=setup, written=None, output="roots"),
+            [step.var for step in self.vector.steps],
+            has_bounds=any(step.kleene for step in self.vector.steps),
+            kind=LazyKernel,
+            further={
+                "summary": self.summary,
+                "node_stride": self.node_stride,
+                "group_stride": self.group_stride,
+                "negative_stride": self.negative_stride,
+                "expires": self.plan.window is not None,
+                "places": self.plan.counts_events and bool(self.plan.key),
+                "waits": bool(self.waiting),
+            },
+        )
 
-    def _width(self, slots: int) -> str:
-        """The number of words of that many slots, and of the table's number."""
-        self.widths.add(1 + slots)
-        return f"words{1 + slots}"
+    def _width(self, values: int) -> str:
+        """The number of words of that many values and the table's number: `words3`."""
+        self.widths.add(1 + values)
+        return f"words{1 + values}"
 
     def _event(self, w: Writer) -> None:
         w("m = measure[e]", "bits = mask[e]", f"floor = {'LOWEST' if self.plan.window is None else 'm - limit'}")
         if self.waiting and self.plan.window is not None:
             self._tell_due(w, "pending_times[0] < floor")
-        wanted = {step.begin for step in self.plan.steps} | {s.take for s in self.plan.steps if s.take is not None}
-        with w.block(f"if bits & np.uint64({sum(1 << bit for bit in wanted)}) == 0:"):
-            w("dropped += 1", "continue")
+        with w.block(f"if bits & np.uint64({self.builder.bits_of(self.plan.steps)}) == 0:"):
+            w("dropped_by_mask += 1", "continue")
         if self.keys:
             with w.block(f"if not ({' and '.join(self.vector.event_is_known(name) for name in self.keys)}):"):
                 w("continue")
@@ -397,7 +374,7 @@ class _Generator:
     def _write(self, w: Writer) -> None:
         with w.block("if queued == 0:"):
             w("continue")
-        w("partials += queued", "item[ROW] = row", "item[TIME] = time[e]")
+        w("partial_matches += queued", "item[ROW] = row", "item[TIME] = time[e]")
         for number, name in enumerate(self.summary.columns):
             w(f"item[{NODE_VALUES + number}] = {self._event_word(name)}")
         with w.block(f"for q in range(0, queued * {self.queue_stride}, {self.queue_stride}):"):
@@ -496,4 +473,3 @@ def _named(component: int, takes: bool) -> str:
 
 _LACKS = "\0lacks "
 """Before the name of an attribute: whether a negative event's type lacks it. No attribute is called so."""
-_COUNTED = {"dropped": "dropped_by_mask", "partials": "partial_matches", "predicates": "predicates"}

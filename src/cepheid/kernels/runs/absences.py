@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cepheid import expr as ex
+from cepheid.codegen.builder import KernelBuilder
 from cepheid.codegen.scalar import Term, condition
 from cepheid.codegen.writer import Writer
 from cepheid.expr import Aggregate, At, Attr, Compare, Expr
@@ -26,8 +27,6 @@ from cepheid.kernels.runs.run_vector import RunVector
 from cepheid.kernels.state_vector import NOWHERE, Source, Value
 from cepheid.physical import Kind, Plan, Step
 from cepheid.runtime.kernel import END_OF_TIME, StateArray
-
-Register = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +54,12 @@ class Absence:
 class Absences:
     """The negated components of a plan, and the source that tests them."""
 
-    def __init__(self, plan: Plan, run: RunVector, register: Register, most: int) -> None:
+    def __init__(self, plan: Plan, run: RunVector, builder: KernelBuilder, most: int) -> None:
         """`most` matches, at most, are completed by an event for each run that it looks at."""
         self.plan = plan
         self.most = most
         self.run = run
-        self.register = register
+        self.register = builder.register
         self.key = [name for name in plan.key if name in run.key]
         self.all = [self._absence(number, step) for number, step in enumerate(plan.steps) if step.negated]
         self.waits = any(absence.may_trail for absence in self.all)

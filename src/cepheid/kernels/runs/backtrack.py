@@ -154,8 +154,7 @@ class Backtrack(RunEdges):
         with w.block("if arrived == 0:"):
             w("events += 1")
         if not self.contiguous:
-            bits = sum({1 << bit for step in self.plan.steps for bit in (step.begin, step.take) if bit is not None})
-            with w.block(f"if mask[i] & np.uint64({bits}) == 0:"):
+            with w.block(f"if mask[i] & np.uint64({self.builder.bits_of(self.plan.steps)}) == 0:"):
                 w("dropped_by_mask += 1", "continue")
         w("e = kept", "event[e + EVENT_ROW] = first + i", "event[e + PLACE] = measure[i]")
         w("event[e + BITS] = np.int64(mask[i])", "event[e + LINK] = EMPTY")

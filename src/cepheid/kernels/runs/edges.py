@@ -9,7 +9,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 
-from cepheid.codegen.scalar import Constants, is_null
+from cepheid.codegen.builder import KernelBuilder
+from cepheid.codegen.scalar import is_null
 from cepheid.codegen.writer import Writer
 from cepheid.kernels.runs.absences import Absences
 from cepheid.kernels.runs.run_index import key_part
@@ -17,7 +18,7 @@ from cepheid.kernels.runs.run_vector import RunVector, field, of_new
 from cepheid.kernels.state_vector import NOWHERE, Source, Value
 from cepheid.pattern import Strategy, partition_attributes
 from cepheid.physical import Plan
-from cepheid.runtime.kernel import BOUNDS, COUNTERS, FREE, OLDEST, VALUES, StateArray
+from cepheid.runtime.kernel import Kernel, StateArray
 
 OWN_COUNTERS = ("merged", "visited")
 """Runs merged into others, and runs that an event looked at: the first registers after the common ones."""
@@ -29,9 +30,10 @@ class RunEdges(ABC):
     def __init__(self, plan: Plan, options: Mapping[str, str]) -> None:
         self.plan = plan
         self.options = options
-        self.registers = list(OWN_COUNTERS)
-        self.arrays: list[StateArray] = []
-        self.constants = Constants([float(plan.window or 0)])
+        self.builder = KernelBuilder(plan)
+        self.register = self.builder.register
+        for name in OWN_COUNTERS:
+            self.register(name)
         strategy = plan.query.strategy
         partition = tuple(name for name in partition_attributes(plan.query) if name in plan.columns)
         self.contiguous = strategy is not Strategy.NEXT_MATCH
@@ -39,63 +41,34 @@ class RunEdges(ABC):
         self.compared = partition if strategy is Strategy.PARTITION and not set(partition) <= set(plan.key) else ()
         in_pieces = strategy is not Strategy.STRICT and not self.compared
         self.key = tuple(name for name in plan.key if name in plan.columns) if in_pieces else ()
-        self.run = RunVector(plan, self.key, self.constants)
+        self.run = RunVector(plan, self.key, self.builder.constants)
         self.states = [c.index for c in self.run.components if c.index < self.run.last or c.takes]
         """The components at which a run can wait."""
         self.most = len(self.states) + 1
         """How many runs, at most, an event makes of one."""
         for name in self.compared:
             self.run.keep(Value("origin", NOWHERE, self.run.column[name]), self.run.last)
-        self.absences = Absences(plan, self.run, self.register, self.most)
+        self.absences = Absences(plan, self.run, self.builder, self.most)
         self.exclusive = plan.query.non_overlapping
-
-    def register(self, name: str) -> str:
-        """A number that is part of the state, by its name in the generated code."""
-        if name not in self.registers:
-            self.registers.append(name)
-        return name
-
-    def _numbered_registers(self) -> list[tuple[int, str]]:
-        return [*enumerate(COUNTERS), *((FREE + i, name) for i, name in enumerate(self.registers))]
 
     # --- the function -------------------------------------------------------------------------------------------------
 
-    def source(self) -> str:
-        """The module with the function `step`; `arrays` then lists its state."""
-        body = Writer()
+    def kernel(self) -> Kernel:
+        """The kernel. What is decided when time has passed is decided without events, and so without the codes and
+        ranks of strings that a batch of events brings: then the state keeps them."""
+        body, finish, width = Writer(), Writer(), len(self.run.components)
         self.body(body)
-        # What is decided when time has passed is decided without events, and so without what says what strings mean.
-        remembers = self.decides_late and any(
-            use in line for line in body.lines for use in ("ranks[", ", ranks)", "texts[")
-        )
-        self.arrays = [StateArray("reg", "int64", FREE + len(self.registers)), *self.tables()]
-        if remembers:
-            self.arrays += [StateArray("texts", "int64", 0), StateArray("ranks", "int64", 0)]
-        names = [array.name for array in self.arrays]
-        given = ["given_texts", "given_ranks"] if remembers else ["texts", "ranks"]
-        columns = [f"column{i}" for i in range(len(self.plan.columns))]
-        parameters = ["now", "first", "time", "measure", "mask", *given, "numbers", *columns, *names]
-        out = Writer()
-        out(*self.preamble(), "", "")
-        with out.block(f"def step({', '.join([*parameters, 'values', 'bounds'])}):"):
-            out("limit = np.int64(numbers[0])")
-            for number, name in self._numbered_registers():
-                out(f"{name} = reg[{number}]")
-            out("written = ends = founds = start = 0")
-            if remembers:
-                with out.block("if time.shape[0] > 0:"):
-                    out("texts, ranks = given_texts.copy(), given_ranks.copy()")
-            out.lines.extend("    " + line for line in body.lines)
-            out(f"matches += ends // {len(self.run.components)}")
-            for number, name in self._numbered_registers():
-                out(f"reg[{number}] = {name}")
-            out(f"reg[{VALUES}] = written", f"reg[{BOUNDS}] = ends")
-            with out.block("if time.shape[0] > 0:"):
-                out("oldest = node[ROW] if nodes > 0 else first + time.shape[0]")
-                self.older(out)
-                out(f"reg[{OLDEST}] = oldest")
-            out(f"return {', '.join([*names, 'values', 'bounds'])}")
-        return out.text()
+        self.builder.declare(*self.tables())
+        if self.decides_late and self.builder.uses_strings:
+            self.builder.remember_strings()
+        finish(f"matches += ends // {width}")
+        with finish.block("if time.shape[0] > 0:"):
+            finish("oldest = node[ROW] if nodes > 0 else first + time.shape[0]")
+            self.older(finish)
+            self.builder.keep_from(finish, "oldest")
+        setup = ["written = ends = founds = start = 0"]
+        source = self.builder.source(body, finish, preamble=self.preamble(), setup=setup, ends="ends")
+        return self.builder.kernel(source, [step.var for step in self.run.steps], has_bounds=True)
 
     @property
     @abstractmethod

@@ -18,9 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
-from cepheid.codegen.compile import compiled
 from cepheid.codegen.scalar import is_null
 from cepheid.codegen.writer import Writer
 from cepheid.kernels import instance_stack
@@ -30,7 +27,7 @@ from cepheid.kernels.runs.edges import OWN_COUNTERS, RunEdges
 from cepheid.kernels.runs.run_index import Awaited, RunIndex, awaited_by, key_part
 from cepheid.kernels.runs.run_vector import field, of_new
 from cepheid.kernels.state_vector import NOWHERE, Source, Value
-from cepheid.physical import Kind, Options, Plan
+from cepheid.physical import Options, Plan
 from cepheid.runtime import prefetch
 from cepheid.runtime.kernel import FREE, Kernel, State, StateArray
 
@@ -39,23 +36,8 @@ OPTIONS: Options = {"algorithm": ("basic", "backtrack"), "merge": ("on", "off")}
 
 def kernel(plan: Plan) -> Kernel:
     options = plan.forced(OPTIONS)
-    generator: RunEdges = Backtrack(plan, options) if options["algorithm"] == "backtrack" else _Basic(plan, options)
-    source = generator.source()
-    column_types = tuple("float64" if kind is Kind.FLOAT else "int64" for kind in plan.columns.values())
-    arguments = ["int", "int", "int64", "int64", "uint64", "int64", "int64", "float64", *column_types]
-    arguments += [f"{array.dtype}!" for array in generator.arrays] + ["int64!", "int64!"]
-    return Kernel(
-        plan=plan,
-        source=source,
-        function=compiled(source, arguments),
-        arrays=tuple(generator.arrays),
-        numbers=np.array(generator.constants.numbers, np.float64),
-        steps=tuple(component.step.var for component in generator.run.components),
-        column_types=column_types,
-        has_bounds=True,
-        texts=tuple(generator.constants.texts),
-        needs_ranks="ranks[" in source or ", ranks)" in source,
-    )
+    algorithm: type[RunEdges] = Backtrack if options["algorithm"] == "backtrack" else _Basic
+    return algorithm(plan, options).kernel()
 
 
 def own_counters(state: State) -> dict[str, int]:
@@ -247,7 +229,7 @@ class _Basic(RunEdges):
         return key_part(f"column{self.run.column[name]}[e + {distance}]", self.plan.columns[name])
 
     def _relevant_bits(self) -> int:
-        return sum({1 << bit for step in self.plan.steps for bit in (step.begin, step.take) if bit is not None})
+        return self.builder.bits_of(self.plan.steps)
 
     def _find_slot(self, w: Writer, index: RunIndex) -> None:
         """The slot of the event's partition (an event with a null in its key is in none, and begins nothing), and those

@@ -57,8 +57,7 @@ class RunVector(StateVector):
 
     def __init__(self, plan: Plan, key: Sequence[str], constants: Constants) -> None:
         """`key` are the attributes by which runs are found, so that a run only ever meets events that share them."""
-        super().__init__(plan, key)
-        self.constants = constants
+        super().__init__(plan, constants, key)
         predicates = [p for p in plan.predicates if ex.variables(p) <= self.index.keys() and not self.is_implied(p)]
         edges = ("begin", "take", "proceed")
         self.components = [
