@@ -21,8 +21,7 @@ from bench.measure import Found, Prepared, Sample, Variant, in_turn, measure
 from bench.report import Benchmark, Column, Report
 from cepheid.datasets import DAY, ticks, weblog
 from cepheid.engine.adaptation import stepper_for
-from cepheid.engine.local import prepare_for
-from cepheid.engine.prepare import NO_WISHES, Wishes
+from cepheid.engine.prepare import RunOptions, prepare
 from cepheid.events import Clock
 from cepheid.io import frames
 from cepheid.io.inputs import Columns
@@ -106,9 +105,9 @@ def _prepared(query: str, table: pa.Table, choice: Choice) -> Prepared:
     opened = frames.opened(table, _COLUMNS)
     assert opened is not None
     parsed = parse(query)
-    bound = prepare_for(parsed, opened.source, None, NO_WISHES).query
+    bound = prepare(parsed, opened.source).query
     stats = from_arrow(bound, table.slice(0, SAMPLED), Clock())
-    prepared = prepare_for(parsed, opened.source, None, Wishes({}, choice.evaluator, choice.options, stats))
+    prepared = prepare(parsed, opened.source, RunOptions({}, choice.evaluator, choice.options, stats))
     assert prepared.kernel is not None
     return Prepared(prepared.kernel)
 
@@ -326,8 +325,8 @@ def _in_segments(query: str, segments: Sequence[pa.Table], choice: Choice, polic
     """What each segment of a stream took, in one run over all of them."""
     whole = frames.opened(pa.concat_tables(segments), _COLUMNS)
     assert whole is not None
-    wishes = Wishes({}, choice.evaluator, choice.options, adaptive=policy)
-    prepared = prepare_for(parse(query), whole.source, None, wishes)
+    wishes = RunOptions({}, choice.evaluator, choice.options, adaptive=policy)
+    prepared = prepare(parse(query), whole.source, wishes)
     assert prepared.kernel is not None
     stepper = stepper_for(prepared, prepared.kernel, whole.source.count)
     samples = []

@@ -11,13 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
-from cepheid.app import cli
-from cepheid.engine.columnar_job import ColumnJob
+from cepheid.app import cli, file_run
 from cepheid.errors import InputProblem
 from cepheid.io import files
+from cepheid.io.files import FileSource
 from cepheid.io.formats.csv import csv_columns
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.row_reader import Loaded, read_events
+from cepheid.io.source import Source
 
 
 def read_by_rows(file: Path, given_type: str | None) -> Loaded | None:
@@ -61,19 +62,25 @@ def is_by_columns(backend: str, case: Case, directory: Path, monkeypatch: pytest
     """Whether the files were read as columns; the answers are those of the reference in any case."""
     write_files(directory, case.files)
     monkeypatch.chdir(directory)
-    monkeypatch.setattr(files, "LEAST_TEXT", 0)
-    jobs: list[ColumnJob] = []
-    run = cli._run_columns
-    monkeypatch.setattr(cli, "_run_columns", lambda job, *rest: (jobs.append(job), run(job, *rest)))
     inputs = [word for item in case.inputs for word in ("--input", item)]
-    by_rows, found = (
-        cepheid("run", "--query", case.query, *inputs, *case.options, "--backend", name)
-        for name in ("reference", backend)
-    )
+    arguments = ("run", "--query", case.query, *inputs, *case.options, "--backend")
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "column_source", lambda *_: None)
+        by_rows = cepheid(*arguments, "reference")
+    opened: list[Source] = []
+
+    def open_files(*arguments: Any) -> Source:
+        opened.append(files.open_files(*arguments))
+        return opened[-1]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "LEAST_TEXT", 0)
+        patched.setattr(file_run, "open_files", open_files)
+        found = cepheid(*arguments, backend)
     assert found.exit_code == by_rows.exit_code, found.exception
     assert lines(found) == lines(by_rows) and bool(lines(by_rows)) == case.finds
     assert said(found) == said(by_rows)
-    return bool(jobs)
+    return any(isinstance(source, FileSource) for source in opened)
 
 
 def lines(result: Result) -> list[Any]:

@@ -7,6 +7,7 @@ from cepheid.version import __version__
 if TYPE_CHECKING:
     from cepheid.api import explain as explain
     from cepheid.api import match as match
+    from cepheid.api import matches as matches
     from cepheid.api import read_output as read_output
     from cepheid.api import statistics as statistics
     from cepheid.errors import CepheidError as CepheidError
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from cepheid.optimize.adapt import Adaptive as Adaptive
     from cepheid.optimize.adapt import Switch as Switch
     from cepheid.optimize.stats import Stats as Stats
-    from cepheid.spark.api import matches as matches
     from cepheid.spark.events import CsvFiles as CsvFiles
     from cepheid.spark.session import session as session
     from cepheid.spark.stream_api import stream as stream
@@ -46,7 +46,7 @@ _HOMES = {
     "match": "cepheid.api",
     "explain": "cepheid.api",
     "statistics": "cepheid.api",
-    "matches": "cepheid.spark.api",
+    "matches": "cepheid.api",
     "CsvFiles": "cepheid.spark.events",
     "session": "cepheid.spark.session",
     "stream": "cepheid.spark.stream_api",

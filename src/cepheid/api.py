@@ -7,15 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from cepheid.engine.adaptation import unheard
-from cepheid.engine.local import Run, prepare_for
-from cepheid.engine.prepare import Prepared, Wishes, code_of
+from cepheid.engine.adaptation import ignore
+from cepheid.engine.prepare import Prepared, RunOptions, code_of, prepare
+from cepheid.engine.run import analyze, run, run_positions
 from cepheid.errors import CepheidError, InputProblem, listing, shown
 from cepheid.explanation import explain as explain_query
 from cepheid.io import frames
 from cepheid.io.inputs import Columns
 from cepheid.io.source import Source
-from cepheid.io.times import unit_of
 from cepheid.lang import parse
 from cepheid.optimize.adapt import Policy, Switch, policy_of
 from cepheid.optimize.stats import NO_STATS, Stats
@@ -57,15 +56,17 @@ def match(
     branch that was not taken), or what the query returns; then `match_start` and `match_end`. With
     `output="positions"` there are only the row numbers of the events. Matches come in the order in which they are
     found. `evaluator` and `options` force a choice that is otherwise made by the plan (see `explain`). With
-    `adaptive=True` (or an `Adaptive` with other thresholds) the plan changes when the stream does; `on_switch` is told
-    of every change. `stats` is what is known about the events, as `statistics` counts it; without it the first events
-    are looked at.
+    `adaptive=True` (or an `Adaptive` with other thresholds) the plan changes when the stream does; `on_switch` is
+    called with every change. `stats` are known statistics of the events (see `statistics`); without them the first
+    events are sampled.
 
     A Spark DataFrame, a dictionary of one for each event type, `CsvFiles`, or (with `session`) the path or table of
     Parquet files is matched in Spark, by `partitions` tasks, and the answer is a DataFrame; with `rejects=True` it
     comes with a second one of the rows that are no events."""
     if output not in OUTPUTS:
         raise InputProblem(f"there is no output `{shown(output)}`", expected=f"one of {listing(OUTPUTS)}")
+    columns = Columns(type_column, time_column)
+    run_options = RunOptions(params or {}, evaluator, options or {}, stats or NO_STATS, policy_of(adaptive), time_unit)
     if session is not None or is_spark(events):
         if adaptive is not False:
             raise InputProblem(
@@ -74,32 +75,25 @@ def match(
             )
         from cepheid.spark import api as spark_api  # Spark, which takes seconds to load
 
-        return spark_api.match(
-            query,
-            events,
-            dialect=dialect,
-            type_column=type_column,
-            time_column=time_column,
-            time_unit=time_unit,
-            output=output,
-            evaluator=evaluator,
-            params=params,
-            options=options,
-            session=session,
-            partitions=partitions,
-            rejects=rejects,
-            stats=stats,
+        job = spark_api.spark_job(
+            query, events, columns, run_options, dialect=dialect, session=session, partitions=partitions
         )
+        return spark_api.match(job, output, rejects)
     parsed = parse(query, dialect) if isinstance(query, str) else query
-    opened = frames.opened(events, Columns(type_column, time_column))
+    opened = frames.opened(events, columns)
     if opened is None:
         return iter(())
-    wishes = Wishes(params or {}, evaluator, options or {}, stats or NO_STATS, policy_of(adaptive))
-    prepared = _prepared(query, parsed, opened.source, time_unit, wishes)
-    run = Run(prepared, opened.source, listener=on_switch or unheard)
+    prepared = _prepared(query, parsed, opened.source, run_options)
     if output == "positions":
-        return opened.give(run.position_schema, run.positions())
-    return opened.give(run.schema, run.events())
+        result = run_positions(prepared, opened.source, on_switch or ignore)
+    else:
+        result = run(prepared, opened.source, on_switch=on_switch or ignore)
+    return opened.give(result.schema, result.batches)
+
+
+def matches(query: str | Query, **options: Any) -> Callable[[Any], Any]:
+    """`match` for `DataFrame.transform`: `df.transform(cepheid.matches("EVENT SEQ(A x, B y) WITHIN 10"))`."""
+    return lambda events: match(query, events, **options)
 
 
 def explain(
@@ -124,22 +118,13 @@ def explain(
     level = level or ("query" if events is None else "plan")
     if level not in LEVELS:
         raise InputProblem(f"there is no level `{shown(level)}`", expected=f"one of {listing(LEVELS)}")
+    columns = Columns(type_column, time_column)
+    run_options = RunOptions(params or {}, evaluator, options or {}, stats or NO_STATS, policy_of(adaptive), time_unit)
     if is_spark(events):
         from cepheid.spark import api as spark_api
 
         return spark_api.explain(
-            query,
-            events,
-            level,
-            format,
-            dialect=dialect,
-            type_column=type_column,
-            time_column=time_column,
-            time_unit=time_unit,
-            evaluator=evaluator,
-            params=params,
-            options=options,
-            stats=stats,
+            spark_api.spark_job(query, events, columns, run_options, dialect=dialect), level, format
         )
     parsed = parse(query, dialect) if isinstance(query, str) else query
     if events is None:
@@ -148,16 +133,14 @@ def explain(
                 f"the {level} depends on the events: their columns and types decide it", expected="events"
             )
         return explain_query(parsed, format)
-    opened = frames.opened(events, Columns(type_column, time_column))
+    opened = frames.opened(events, columns)
     if opened is None:
         raise InputProblem("the iterator of events is empty", expected="at least one batch, to know the columns")
-    wishes = Wishes(params or {}, evaluator, options or {}, stats or NO_STATS, policy_of(adaptive))
-    prepared = _prepared(query, parsed, opened.source, time_unit, wishes)
+    prepared = _prepared(query, parsed, opened.source, run_options)
     if level == "code":
         return code_of(prepared)
-    if level == "analyze":
-        return explain_query(prepared.query, format, prepared.plan, Run(prepared, opened.source).analysis())
-    return explain_query(prepared.query, format, prepared.plan if level == "plan" else None)
+    analysis = analyze(prepared, opened.source) if level == "analyze" else None
+    return explain_query(prepared.query, format, prepared.plan if level != "query" else None, analysis)
 
 
 def statistics(
@@ -173,25 +156,26 @@ def statistics(
     """What a table of events says about a query: the rates of its classes and the selectivities of its predicates, for
     `match(..., stats=...)`. Of a Spark DataFrame they are counted in one pass over its rows."""
     parsed = parse(query, dialect) if isinstance(query, str) else query
+    columns, options = Columns(type_column, time_column), RunOptions(params or {}, time_unit=time_unit)
     if is_spark(events):
         from cepheid.spark import stats as spark_stats
 
-        return spark_stats.statistics(parsed, events, Columns(type_column, time_column), params or {}, time_unit)
-    opened = frames.opened(events, Columns(type_column, time_column))
+        return spark_stats.statistics(parsed, events, columns, options)
+    opened = frames.opened(events, columns)
     if opened is None:
         raise InputProblem("the iterator of events is empty", expected="at least one batch")
-    return _prepared(query, parsed, opened.source, time_unit, Wishes(params or {})).stats
+    return _prepared(query, parsed, opened.source, options).stats
 
 
-def _prepared(given: str | Query, query: Query, source: Source, time_unit: str | None, wishes: Wishes) -> Prepared:
-    unit = None if time_unit is None else unit_of(time_unit)
+def _prepared(written: str | Query, query: Query, source: Source, options: RunOptions) -> Prepared:
+    """Errors show their position in the text of the query."""
     try:
         if source.attributes is None:
             _require_settled_classes(query)
-        return prepare_for(query, source, unit, wishes)
+        return prepare(query, source, options)
     except CepheidError as error:
-        if isinstance(given, str):
-            error.within(given)
+        if isinstance(written, str):
+            error.within(written)
         raise
 
 

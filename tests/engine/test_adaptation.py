@@ -27,17 +27,17 @@ from typer.testing import CliRunner, Result
 
 import cepheid
 from cepheid.app import cli, report
+from cepheid.app.file_run import FileRun
 from cepheid.engine.adaptation import AdaptiveStepper, stepper_for
-from cepheid.engine.local import prepare_for
 from cepheid.engine.observation import Observer
-from cepheid.engine.prepare import Prepared, Wishes
+from cepheid.engine.prepare import Prepared, RunOptions, prepare
 from cepheid.engine.stepping import encoder_for
 from cepheid.errors import CepheidError, InputProblem
 from cepheid.events import Clock, Schema
 from cepheid.io import frames
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import TIME, TYPE
-from cepheid.io.source import attribute_types
+from cepheid.io.source import TableSource, attribute_types
 from cepheid.lang import parse
 from cepheid.optimize.adapt import (
     Adaptive,
@@ -222,11 +222,11 @@ def test_other_evaluators_may_take_over_unless_one_is_asked_for() -> None:
     opened = frames.opened(stocks(50), Columns())
     assert opened is not None
     for wishes, others in (
-        (Wishes(adaptive=Adaptive()), {"stacks", "tree"}),
-        (Wishes(evaluator="tree", adaptive=Adaptive()), {"tree"}),
-        (Wishes(options={"shape": "bushy"}, adaptive=Adaptive()), {"tree"}),
+        (RunOptions(adaptive=Adaptive()), {"stacks", "tree"}),
+        (RunOptions(evaluator="tree", adaptive=Adaptive()), {"tree"}),
+        (RunOptions(options={"shape": "bushy"}, adaptive=Adaptive()), {"tree"}),
     ):
-        prepared = prepare_for(parse(QUERY_6), opened.source, None, wishes)
+        prepared = prepare(parse(QUERY_6), opened.source, wishes)
         assert {plan.evaluator for plan in prepared.plans} == others
 
 
@@ -379,7 +379,7 @@ def streamed(
         lambda query: Schema({kind: attributes for kind in types}),
         lambda types: tuple(schema.names),
     )
-    wishes = Wishes(evaluator=evaluator, adaptive=policy)
+    wishes = RunOptions(evaluator=evaluator, adaptive=policy)
     return plan_stream({"q": parse(text)}, shape, watermark, wishes=wishes, order=order, buckets=2)
 
 
@@ -523,7 +523,9 @@ def test_an_adaptive_run_finds_the_same(ending: str, tmp_path: Path) -> None:
 
 def test_the_summary_of_a_run_tells_how_the_plan_changed() -> None:
     switch = Switch(16_384, "[IBM; Sun]", "stacks", "the rate of IBM went from 0.1 to 0.4")
-    lines = list(report.summary(report.Ran(parse(QUERY_6), 1, 0, 0, Clock(), "ts", switches=[switch]), None))
+    source = TableSource.of(pa.table({"type": ["IBM"], "ts": [1]}), Columns())
+    prepared = Prepared(parse(QUERY_6), Schema({}), Clock(), plan_of_query_6(NO_STATS), None)
+    lines = list(report.summary(FileRun(source, prepared, "local", [switch]), 0, 0, None))
     expected = "the plan changed after 16,384 events from [IBM; Sun] to stacks: the rate of IBM went from 0.1 to 0.4"
     assert lines[-1] == expected
 

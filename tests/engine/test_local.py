@@ -25,7 +25,7 @@ from cepheid.app import cli
 from cepheid.binding import bind
 from cepheid.checks import summarises
 from cepheid.engine import stepping
-from cepheid.engine.local import prepare_for
+from cepheid.engine.prepare import prepare
 from cepheid.errors import CepheidError
 from cepheid.events import Clock, Event, Schema, primitive, type_of
 from cepheid.io.inputs import Columns
@@ -467,7 +467,7 @@ def test_a_run_that_takes_long_goes_on_compiled(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_query_that_is_run_again_and_again_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     query = SEQUENCE + " RETURN x.v, y.v"
-    kernel = prepare_for(parse(query), TableSource.of(pa.Table.from_pylist(ROWS), Columns()), None).kernel
+    kernel = prepare(parse(query), TableSource.of(pa.Table.from_pylist(ROWS), Columns())).kernel
     assert kernel is not None and stepping.Stepper.start(kernel, 10).interpreting
     monkeypatch.setattr(stepping, "_spent", {kernel.source: stepping.PATIENCE + 1})
     assert not stepping.Stepper.start(kernel, 10).interpreting

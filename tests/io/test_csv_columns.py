@@ -262,6 +262,7 @@ LARGER = "type,ts,x\nA,1,9007199254740993\n"
 AS, BS = "ts,id,x\n1,7,2\n4,8,3\n", "ts,id,y\n2,7,2\n5,8,3\n"
 
 AS_COLUMNS = {
+    "any of several types that are given": Case(ANY, {"a.csv": AS, "b.csv": BS}, ("A=a.csv", "B=b.csv")),
     "whole events": Case(SEQ, {"a.csv": SOME}),
     "a key and a predicate": Case("EVENT SEQ(A x, B y) WHERE [id] AND x.x < y.x WITHIN 100 units", {"a.csv": SOME}),
     "returned columns": Case(
@@ -319,7 +320,6 @@ BY_ROWS = {
     "a column that a type has in one input": Case(
         SEQ, {"a.csv": "type,ts,x\nA,1,\nB,2,5\n", "b.csv": "type,ts,x\nA,3,4\nB,4,5\n"}, ("a.csv", "b.csv")
     ),
-    "any of several types that are given": Case(ANY, {"a.csv": AS, "b.csv": BS}, ("A=a.csv", "B=b.csv")),
 }
 
 

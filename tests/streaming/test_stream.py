@@ -21,12 +21,12 @@ from simulation_harness import QUERIES, SCHEMA, TYPES, batch, cut, event, multis
 
 import cepheid
 from cepheid.api import read_output
-from cepheid.engine.job import QueryText, Settings, execute
-from cepheid.engine.prepare import Wishes
+from cepheid.app.file_run import FileRun
+from cepheid.engine.prepare import RunOptions
+from cepheid.engine.query_text import QueryText
 from cepheid.errors import CepheidError, InputProblem, NotAvailable
 from cepheid.events import TIMESTAMP_CLOCK, Clock, Schema
 from cepheid.io.inputs import Columns, Input
-from cepheid.io.matches import write_json_lines
 from cepheid.io.source import attribute_types
 from cepheid.lang import parse
 from cepheid.runtime.kernel import END_OF_TIME
@@ -81,10 +81,10 @@ def test_any_cut_and_disorder_and_a_restart_at_every_batch_give_the_batch_result
 
 
 def golden_lines(case: Case, directory: Path) -> Counter[str]:
-    settings = Settings("reference", time_unit=case.headers.get("unit"), params=case.params)
-    outcome = execute(QueryText(case.query), [Input(str(directory))], settings)
+    options = RunOptions(case.params, time_unit=case.headers.get("unit"))
+    inputs, query = [Input(str(directory))], QueryText(case.query)
     written = io.BytesIO()
-    write_json_lines(written, outcome.query, outcome.matches, outcome.loaded)
+    FileRun.open(query, query.parse(), inputs, Columns(), options, "reference").write(written, "jsonl")
     return Counter(written.getvalue().decode().splitlines())
 
 
@@ -100,7 +100,7 @@ def test_golden_cases_as_files_of_a_stream(language: str, tmp_path: Path) -> Non
         files = golden_files(case, directory, rng)
         query = parse(case.query)
         found = DirectoryInput.first_look(str(directory), Columns(), case.headers.get("unit"), [query], True)
-        plan = plan_stream({"q": query}, found.shape(), 0, wishes=Wishes(case.params), order=found.order, buckets=4)
+        plan = plan_stream({"q": query}, found.shape(), 0, wishes=RunOptions(case.params), order=found.order, buckets=4)
         slips = [pa.RecordBatch.from_pylist([{"value": json.dumps(str(file))}]) for file in files]
         simulated = Simulation(plan).run(slips)
         lines = [as_json_lines(pa.Table.from_batches([rows])).decode() for rows in simulated.matches["q"]]

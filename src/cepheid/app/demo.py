@@ -21,10 +21,11 @@ from rich.console import Console
 from cepheid import datasets
 from cepheid.app import report
 from cepheid.app.demo_stream import show_stream
-from cepheid.engine.columnar_job import columnar_job
-from cepheid.engine.job import QueryText, Settings, execute
-from cepheid.io.inputs import Input
-from cepheid.io.matches import make_directory, replacing, write_matches
+from cepheid.app.file_run import FileRun
+from cepheid.engine.prepare import RunOptions
+from cepheid.engine.query_text import QueryText
+from cepheid.io.inputs import Columns, Input
+from cepheid.io.sinks import make_directory, replacing
 from cepheid.pattern import Query
 from cepheid.physical import REFERENCE, Plan
 
@@ -141,24 +142,16 @@ def _show(example: Example, directory: Path, console: Console) -> None:
     console.print()
 
 
-def _run(example: Example, query: Query, directory: Path) -> tuple[int, Plan | None]:
+def _run(example: Example, query: Query, directory: Path) -> tuple[int, Plan]:
     """The number of matches, which are written, and the plan that found them."""
-    from cepheid.spark.columnar_job import SparkColumnJob
-
-    written, inputs = QueryText(example.text, example.file), [Input(str(directory / f"{example.data}.parquet"))]
-    settings = Settings("spark", time_unit=example.time_unit, params=example.params)
-    output = directory / example.output
-    found = columnar_job(written, query, inputs, settings)
-    job = None if found is None else SparkColumnJob.of(found)
-    if job is not None:
-        with replacing(output) as file:
-            return job.write(file, "jsonl", lambda events, matches: None), job.prepared.plan
-    outcome = execute(written, inputs, settings)
-    write_matches(str(output), outcome.query, outcome.matches, outcome.loaded)
-    return len(outcome.matches), outcome.plan
+    inputs = [Input(str(directory / f"{example.data}.parquet"))]
+    options = RunOptions(example.params, time_unit=example.time_unit)
+    opened = FileRun.open(QueryText(example.text, example.file), query, inputs, Columns(), options, "spark")
+    with replacing(directory / example.output) as file:
+        return opened.write(file, "jsonl"), opened.prepared.plan
 
 
-def _by(plan: Plan | None) -> str:
-    if plan is None or plan.evaluator == REFERENCE:
+def _by(plan: Plan) -> str:
+    if plan.evaluator == REFERENCE:
         return "by the reference evaluator in one task"
     return f"by the compiled evaluator `{plan.evaluator}`"

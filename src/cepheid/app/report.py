@@ -1,9 +1,9 @@
-"""What the command line tells people: summaries, warnings, rejects and small tables."""
+"""The messages of the command line: summaries, warnings, rejects and small tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -11,32 +11,26 @@ from rich.table import Table
 from rich.text import Text
 
 from cepheid.errors import shown
-from cepheid.events import MICROSECONDS, Clock, Duration
+from cepheid.events import MICROSECONDS, Duration
 from cepheid.expr import OccursWithin, walk
-from cepheid.io.matches import dumps
 from cepheid.io.rejects import Reject
 from cepheid.pattern import Conj, Kleene, Query, Role, Seq, Timer, roles
 from cepheid.pattern import walk as walk_pattern
 from cepheid.physical import REFERENCE, Plan
 
 if TYPE_CHECKING:
-    from cepheid.optimize.adapt import Switch
+    from cepheid.app.file_run import FileRun
 
 FIRST_FEW = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """What there is to say about a run."""
+def errors() -> Console:
+    """Standard error; made anew each time, because tests and pipes replace sys.stderr."""
+    return Console(stderr=True, highlight=False)
 
-    query: Query
-    events: int
-    matches: int
-    rejects: int
-    clock: Clock
-    time_column: str
-    plan: Plan | None = None
-    switches: Sequence[Switch] = ()
+
+def note(text: str, style: str = "") -> None:
+    say(errors(), text, style)
 
 
 def say(console: Console, text: str, style: str = "") -> None:
@@ -44,21 +38,28 @@ def say(console: Console, text: str, style: str = "") -> None:
     console.print(Text(text, style), soft_wrap=True)
 
 
-def summary(ran: Ran, rejects_at: str | None) -> Iterator[str]:
+def warn(lines: Iterable[str]) -> None:
+    for line in lines:
+        note(line, "yellow")
+
+
+def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) -> Iterator[str]:
     """The lines at the end of a run."""
-    found = count(ran.matches, "match", "matches")
-    yield f"{count(ran.events, 'event')} read, {found}, {count(ran.rejects, 'reject')}"
-    if rejects_at is not None and ran.rejects:
+    prepared, time_column = run.prepared, run.source.columns.time
+    found = count(matches, "match", "matches")
+    yield f"{count(run.source.count or 0, 'event')} read, {found}, {count(rejects, 'reject')}"
+    if rejects_at is not None and rejects:
         yield f"the rejects and their reasons are in {rejects_at}"
-    used = sorted({str(d) for d in durations(ran.query) if d.unit in MICROSECONDS})
-    if used and not ran.clock.is_timestamp and ran.clock.unit is not None:
+    used = sorted({str(d) for d in durations(prepared.query) if d.unit in MICROSECONDS})
+    clock = prepared.clock
+    if used and not clock.is_timestamp and clock.unit is not None:
         yield (
-            f"`{ran.time_column}` is an integer column, taken to count {ran.clock.unit} for {', '.join(used)} "
+            f"`{time_column}` is an integer column, taken to count {clock.unit} for {', '.join(used)} "
             f"(--time-unit says otherwise)"
         )
-    if ran.plan is not None:
-        yield evaluator_line(ran.plan)
-    for switch in ran.switches:
+    if run.backend != REFERENCE:
+        yield evaluator_line(prepared.plan)
+    for switch in run.switches:
         yield f"the plan changed {switch}"
 
 
@@ -132,5 +133,9 @@ def _cell(value: object) -> str:
     if isinstance(value, dict):
         return " ".join(f"{name}={_cell(item)}" for name, item in value.items())
     if isinstance(value, list):
-        return count(len(value), "event") if value and isinstance(value[0], dict) else dumps(value)
-    return value if isinstance(value, str) else dumps(value)
+        return (
+            count(len(value), "event")
+            if value and isinstance(value[0], dict)
+            else json.dumps(value, ensure_ascii=False)
+        )
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,12 @@ from cepheid.runtime.kernel import COUNTERS, Array, Batch, Kernel, Positions, St
 
 _log = logging.getLogger("cepheid.adaptation")
 
-Listener = Callable[[Switch], None]
+OnSwitch = Callable[[Switch], None]
+
+
+def ignore(*_: Any) -> None:
+    """A callback that does nothing."""
+
 
 _STEP = 0.001
 """The seconds that a kernel works at a stretch, at the pace so far: it may be slower all at once, and is to be stopped
@@ -45,10 +51,6 @@ _PAUSE = 60.0
 _wasted: dict[str, float] = {}
 """The seconds that this process has lost because the kernel of this source was not compiled: a query that is run again
 and again is worth compiling in the end."""
-
-
-def unheard(switch: Switch) -> None:
-    """Nobody listens to switches; the log has them."""
 
 
 class Kernels:
@@ -103,9 +105,9 @@ class Watch:
         self.observer = Observer(decision.plan, self.observer.last)
 
 
-def told(switch: Switch, listener: Listener = unheard) -> Switch:
+def report(switch: Switch, on_switch: OnSwitch = ignore) -> Switch:
     _log.info("the plan changes %s", switch)
-    listener(switch)
+    on_switch(switch)
     return switch
 
 
@@ -150,7 +152,7 @@ class AdaptiveStepper(Stepper):
     kernels: Kernels = field(kw_only=True)
     reach: int = field(kw_only=True)
     """How far back, in the window's measure, the events lie that another plan needs."""
-    listener: Listener = unheard
+    on_switch: OnSwitch = ignore
     kept: deque[_Kept] = field(default_factory=deque)
     looked: float | None = None
     """How long the kernels had worked when the stream was last looked at."""
@@ -246,7 +248,7 @@ class AdaptiveStepper(Stepper):
         carry_counters(self.state, state)
         self.state = state
         self.watch.follow(decision)
-        told(switch, self.listener)
+        report(switch, self.on_switch)
 
     def _keep(self, encoded: Batch, events: pa.RecordBatch) -> None:
         self.kept.append(_Kept(encoded.first, encoded.measure, events))
@@ -262,7 +264,7 @@ class AdaptiveStepper(Stepper):
         return [kept.after(self._oldest()) for kept in self.kept]
 
 
-def stepper_for(prepared: Prepared, kernel: Kernel, expected: int | None, listener: Listener = unheard) -> Stepper:
+def stepper_for(prepared: Prepared, kernel: Kernel, expected: int | None, on_switch: OnSwitch = ignore) -> Stepper:
     """`expected` is the number of events, where it is known."""
     if prepared.adaptive is None:
         return Stepper.start(kernel, expected)
@@ -277,5 +279,5 @@ def stepper_for(prepared: Prepared, kernel: Kernel, expected: int | None, listen
         watch=Watch.start(prepared.adaptive, prepared.plans, prepared.stats),
         kernels=Kernels(kernel),
         reach=horizon(kernel.plan),
-        listener=listener,
+        on_switch=on_switch,
     )

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cepheid import expr as ex
 from cepheid.codegen.columns import attribute
-from cepheid.engine.layout import arrow_value, match_schema
-from cepheid.engine.positions import Found
+from cepheid.engine.layout import END, START, column_names, match_schema
+from cepheid.engine.oracle import computed_columns
+from cepheid.engine.positions import MatchPositions
 from cepheid.engine.prepare import Prepared
-from cepheid.events import UNTYPED, Event
-from cepheid.expr import At, Attr, Binding, Env, Expr, Whole
-from cepheid.io.matches import END, START, Presenter, column_names
-from cepheid.io.rows import Rows, events_of
+from cepheid.expr import At, Attr, Expr, Whole
+from cepheid.io.rows import Rows
 from cepheid.io.source import flat_fields, owner
 from cepheid.pattern import Role
 from cepheid.runtime.kernel import Array
@@ -79,10 +76,11 @@ class Gatherer:
                 wanted.update(dict.fromkeys(owner(node.name, self.input)))
         return list(wanted)
 
-    def table(self, found: Found, rows: Rows) -> pa.RecordBatch:
+    def table(self, found: MatchPositions, rows: Rows) -> pa.RecordBatch:
         """One row for each match."""
         arrays: list[pa.Array] = []
-        computed = self._computed([c for c in self.columns if not self._is_fetched(c)], found, rows)
+        others = {c.name: (c.shows, c.type) for c in self.columns if c.shows is not None and not self._is_fetched(c)}
+        computed = computed_columns(self.prepared, others, found, rows, self.needed()) if others else {}
         for column in self.columns:
             match column.shows:
                 case None:
@@ -118,7 +116,7 @@ class Gatherer:
             case _:
                 return False
 
-    def _one_event(self, found: Found, attr: Attr) -> pa.Array:
+    def _one_event(self, found: MatchPositions, attr: Attr) -> pa.Array:
         """The position of the one event that the attribute is read from."""
         positions = found.variables[attr.var]
         if not pa.types.is_list(positions.type):
@@ -128,44 +126,6 @@ class Gatherer:
         at = starts if attr.at is At.FIRST else ends - 1
         empty = (starts == ends) | np.asarray(positions.is_null())
         return positions.values.take(pa.array(at, mask=empty))
-
-    # --- expressions --------------------------------------------------------------------------------------------------
-
-    def _computed(self, columns: Sequence[OutputColumn], found: Found, rows: Rows) -> dict[str, pa.Array]:
-        """The columns that are more than an event or an attribute, match by match."""
-        if not columns:
-            return {}
-        events = self._events_by_position(found, rows)
-        show = Presenter(self.time_column, self.prepared.clock)
-        values: dict[str, list[Any]] = {column.name: [] for column in columns}
-        for bound in _bindings(found, events):
-            env = Env(bound, {}, self.prepared.clock)
-            for column in columns:
-                assert column.shows is not None
-                value = ex.value_or_null(column.shows, env)
-                values[column.name].append(arrow_value(value, column.type, show))
-        return {column.name: pa.array(values[column.name], column.type) for column in columns}
-
-    def _events_by_position(self, found: Found, rows: Rows) -> dict[int, Event]:
-        columns = [c.flatten() if pa.types.is_list(c.type) else c for c in found.variables.values()]
-        wanted = pc.drop_null(pa.concat_arrays(columns)).unique()
-        positions = wanted.to_pylist()
-        ticks = rows.ticks(np.asarray(wanted)).tolist()
-        # What an expression reads of an event does not depend on the event's type.
-        events = events_of(
-            rows.take(self.needed(), wanted), [UNTYPED] * len(positions), ticks, positions, self.time_column
-        )
-        return dict(zip(positions, events, strict=True))
-
-
-def _bindings(found: Found, events: Mapping[int, Event]) -> Iterator[dict[str, Binding]]:
-    columns = {var: column.to_pylist() for var, column in found.variables.items()}
-    for number in range(len(found.start)):
-        bound: dict[str, Binding] = {}
-        for var, positions in columns.items():
-            at = positions[number]
-            bound[var] = tuple(events[p] for p in at) if isinstance(at, list) else None if at is None else events[at]
-        yield bound
 
 
 def _relisted(positions: pa.ListArray, values: pa.Array) -> pa.ListArray:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import IO, Any
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from cepheid.binding import composite_names, with_declared
-from cepheid.errors import NotAvailable, shown
-from cepheid.events import Clock, Event, Schema, Type
+from cepheid.errors import PatternProblem
+from cepheid.events import Clock, Schema, Type
 from cepheid.expr import AGGREGATES, Aggregate, Attr, Expr, Gives, Whole, infer
-from cepheid.io.matches import END, INTERVAL, START, Presenter, column_names, dumps, presenter
-from cepheid.io.row_reader import Loaded
-from cepheid.pattern import DerivedStream, EventClass, Query, Role, SourceStream, roles
-from cepheid.semantics import Match
+from cepheid.pattern import DerivedStream, EventClass, Query, Role, SourceStream, positives, roles
+
+START, END = "match_start", "match_end"
+INTERVAL = ("start_time", "end_time")
+"""What CED's base schema (§2.1) calls the times of an event that a query derives."""
 
 Layout = Mapping[str, Mapping[str, pa.DataType]]
 """The Arrow type of each attribute of each event type, where it is known more closely than by the schema."""
@@ -26,49 +24,19 @@ _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _ARROW: Mapping[Type, pa.DataType] = {Type.NUMBER: pa.float64(), Type.BOOLEAN: pa.bool_()}
 
 
+def column_names(query: Query) -> list[str]:
+    """The columns of the query's matches: what it returns, or its variables; then the interval."""
+    names = positives(query.pattern) if query.output is None else [column.name for column in query.output]
+    for name in (START, END):
+        if name in names:
+            raise PatternProblem(
+                f"`{name}` is the name of a column that every match has", hint="choose another name in the query"
+            )
+    return [*names, START, END]
+
+
 def time_type(clock: Clock) -> pa.DataType:
     return _TIMESTAMP if clock.is_timestamp else pa.int64()
-
-
-def layout_of(loaded: Loaded) -> Layout:
-    """What the events show of their attributes: whole numbers stay whole numbers, lists of numbers are lists."""
-    seen: dict[str, dict[str, set[str]]] = {}
-    for event in loaded.events:
-        attributes = seen.setdefault(event.type, {})
-        for name, value in event.attributes.items():
-            if value is not None:
-                attributes.setdefault(name, set()).add(_kind(value))
-    layout: dict[str, dict[str, pa.DataType]] = {}
-    for type_name, attributes in seen.items():
-        layout[type_name] = {name: _arrow_of(kinds) for name, kinds in attributes.items()}
-        layout[type_name][loaded.time_column] = time_type(loaded.clock)
-    return layout
-
-
-def _kind(value: Any) -> str:
-    match value:
-        case bool():
-            return "boolean"
-        case int():
-            return "integer" if -(2**63) <= value < 2**63 else "number"
-        case float():
-            return "number"
-        case list():
-            return "numbers" if all(_kind(item) in ("integer", "number") for item in value) else "other"
-        case str():
-            return "text"
-        case _:
-            return "other"
-
-
-def _arrow_of(kinds: set[str]) -> pa.DataType:
-    if kinds <= {"integer"}:
-        return pa.int64()
-    if kinds <= {"integer", "number"}:
-        return pa.float64()
-    return {"boolean": pa.bool_(), "numbers": pa.list_(pa.float64())}.get(
-        next(iter(kinds)) if len(kinds) == 1 else "", JSON_TEXT
-    )
 
 
 def match_schema(query: Query, schema: Schema, clock: Clock, layout: Layout | None = None) -> pa.Schema:
@@ -150,48 +118,3 @@ def _as_query(stream: DerivedStream | Query, user: Query) -> Query:
     if isinstance(stream, Query):
         return stream
     return Query(EventClass(stream.alias, (stream.source,)), user.dialect, output=stream.columns)
-
-
-def write_parquet(file: IO[bytes], query: Query, matches: Sequence[Match], loaded: Loaded) -> None:
-    pq.write_table(match_table(query, matches, loaded), file)
-
-
-def match_table(query: Query, matches: Sequence[Match], loaded: Loaded, layout: Layout | None = None) -> pa.Table:
-    schema = match_schema(query, loaded.schema, loaded.clock, layout_of(loaded) if layout is None else layout)
-    show = presenter(query, loaded)
-    columns: list[pa.Array] = []
-    for field in schema:
-        if field.name in (START, END):
-            values: list[Any] = [match.start if field.name == START else match.end for match in matches]
-        else:
-            values = [(match.bindings if match.columns is None else match.columns).get(field.name) for match in matches]
-        columns.append(pa.array([arrow_value(value, field.type, show) for value in values], field.type))
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
-def arrow_value(value: Any, kind: pa.DataType, show: Presenter) -> Any:
-    """The value in the form that the Arrow type takes; null where it does not fit."""
-    if value is None:
-        return None
-    if pa.types.is_string(kind):
-        return value if isinstance(value, str) else dumps(show.value(value, {}))
-    if pa.types.is_list(kind):
-        return [arrow_value(item, kind.value_type, show) for item in value] if isinstance(value, list | tuple) else None
-    if pa.types.is_struct(kind):
-        return (
-            {field.name: arrow_value(value.attributes.get(field.name), field.type, show) for field in kind}
-            if isinstance(value, Event)
-            else None
-        )
-    if pa.types.is_boolean(kind):
-        return value if isinstance(value, bool) else None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    if pa.types.is_floating(kind):
-        return float(value)
-    if not -(2**63) <= value < 2**63:
-        raise NotAvailable(
-            f"{shown(str(int(value)))} does not fit into a column of whole numbers, which has 64 bits",
-            hint="ask `cepheid run` for JSON, or use a shorter window",
-        )
-    return int(value)

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 import pyarrow as pa
 
-from cepheid.events import Event
 from cepheid.pattern import Disj, Pattern, roles, walk
 from cepheid.runtime.kernel import Array, Positions
-from cepheid.semantics import Match
 
 _BLOCK = 1 << 12
 """How many matches are turned into columns at once: what the processor's first cache holds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Some matches. For each variable a column of positions: one for each match (null for a branch not taken), or a
-    list for a variable that binds many; and the ticks at which each match starts and ends."""
+class MatchPositions:
+    """Some matches as positions of their events. Each variable has a column: one position for each match (null for a
+    branch not taken), or a list for a variable that binds many. `start` and `end` are times in ticks."""
 
     variables: Mapping[str, pa.Array]
     start: Array
@@ -106,31 +104,3 @@ def first_and_last(positions: Positions) -> tuple[Array, Array]:
         return reduce(np.minimum, columns), reduce(np.maximum, columns)
     starts = positions.bounds[:-1:width]
     return np.minimum.reduceat(positions.values, starts), np.maximum.reduceat(positions.values, starts)
-
-
-def from_matches(matches: Sequence[Match], variables: Sequence[str], many: Collection[str]) -> Found:
-    """The oracle's answer: matches whose events are all of the input."""
-    columns: dict[str, pa.Array] = {}
-    for var in variables:
-        bindings = [match.bindings.get(var) for match in matches]
-        wanted = pa.list_(pa.int64()) if var in many else pa.int64()
-        columns[var] = pa.array([_position(binding) for binding in bindings], wanted)
-    start, end = (np.array([getattr(m, name) for m in matches], np.int64) for name in ("start", "end"))
-    return Found(columns, start, end)
-
-
-def _position(binding: Event | tuple[Event, ...] | None) -> int | list[int] | None:
-    if isinstance(binding, tuple):
-        return [event.position for event in binding]
-    return None if binding is None else binding.position
-
-
-def bindings_of(positions: Positions, binding: Binding) -> Iterator[dict[str, int | tuple[int, ...] | None]]:
-    """The matches one by one, each variable with its position or positions."""
-    columns = {var: column.to_pylist() for var, column in position_columns(positions, binding).items()}
-    for number in range(len(positions)):
-        bound: dict[str, int | tuple[int, ...] | None] = {}
-        for var, values in columns.items():
-            value = values[number]
-            bound[var] = tuple(value) if isinstance(value, list) else value
-        yield bound

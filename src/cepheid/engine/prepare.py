@@ -1,4 +1,4 @@
-"""A query and the shape of its input to something that can run: bound, lowered to a plan, its kernel generated."""
+"""A query and its source to something that can run: bound, sampled, lowered to a plan, its kernel generated."""
 
 from __future__ import annotations
 
@@ -6,35 +6,61 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow as pa
+
 from cepheid.binding import bind
+from cepheid.codegen.columns import schema_kinds
 from cepheid.codegen.legend import with_legend
 from cepheid.codegen.masks import is_vectorisable
 from cepheid.codegen.scalar import is_compilable
 from cepheid.engine.positions import Binding
+from cepheid.engine.sampling import sampled
 from cepheid.errors import NotAvailable
 from cepheid.events import Clock, Schema
+from cepheid.io.inputs import Columns
+from cepheid.io.source import Attributes, Source, clock_of, readable_schema, schema_of
+from cepheid.io.times import unit_of
 from cepheid.kernels.registry import kernel_for, require_known_options
 from cepheid.optimize.adapt import SWITCHABLE, Policy, why_fixed
-from cepheid.optimize.lower import lower
+from cepheid.optimize.lower import TREE, lower
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Query, Role, roles
-from cepheid.physical import REFERENCE, Kind, Plan
+from cepheid.physical import REFERENCE, Plan
 from cepheid.runtime.kernel import Kernel
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the user decides about a run: values for the query's parameters, the evaluator and its options, what is
-    known about the stream, and when its plan may change (None: never)."""
+class RunOptions:
+    """What the user decides about a run."""
 
     params: Mapping[str, Any] = field(default_factory=dict)
+    """Values for the query's parameters."""
     evaluator: str | None = None
+    """The evaluator to use; None leaves the choice to the cost model."""
     options: Mapping[str, str | bool] = field(default_factory=dict)
+    """Options of the evaluator and of the optimizer."""
     stats: Stats = NO_STATS
+    """Known statistics of the events; without them the first events are sampled."""
     adaptive: Policy | None = None
+    """When the plan may change during the run; None: never."""
+    time_unit: str | None = None
+    """The unit of an integer time column."""
 
 
-NO_WISHES = Wishes()
+DEFAULT_OPTIONS = RunOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class InputShape:
+    """What a prepared query knows of its source (see `Source`)."""
+
+    schema: pa.Schema
+    columns: Columns
+    attributes: Attributes | None = None
+    omits_nulls: bool = False
+
+
+NO_INPUT = InputShape(pa.schema([]), Columns())
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +77,7 @@ class Prepared:
     stats: Stats = NO_STATS
     adaptive: Policy | None = None
     others: tuple[Plan, ...] = ()
+    input: InputShape = NO_INPUT
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -70,51 +97,70 @@ class Prepared:
         return Binding.of(self.query.pattern)
 
 
-def prepare(
-    query: Query, kinds: Mapping[str, Kind], schema: Schema, clock: Clock, wishes: Wishes = NO_WISHES
-) -> Prepared:
-    """`kinds` says how the input's attributes are held; those it does not name cannot be compiled."""
-    bound = bind(query, schema, wishes.params)
+def prepare(query: Query, source: Source, options: RunOptions = DEFAULT_OPTIONS) -> Prepared:
+    """Binds the query to the source's columns, samples the source where statistics decide between plans, and lowers
+    the query to a plan with its kernel."""
+    shape = InputShape(source.schema, source.columns, source.attributes, source.omits_nulls)
+    schema = schema_of(
+        source, sorted({name for role in roles(query.pattern).values() for name in role.event_class.types})
+    )
+    clock = clock_of(source, None if options.time_unit is None else unit_of(options.time_unit))
+    bound = bind(query, schema, options.params)
+    kinds = schema_kinds(readable_schema(source.schema))
+    if options.stats == NO_STATS and options.evaluator in (None, TREE):
+        options = replace(options, stats=sampled(bound, kinds, schema, clock, source))
+    return _planned(bound, shape, schema, clock, options)
 
-    def planned(evaluator: str | None) -> Plan:
+
+def prepare_shape(
+    query: Query, shape: InputShape, schema: Schema, clock: Clock, options: RunOptions = DEFAULT_OPTIONS
+) -> Prepared:
+    """The same for an input of which only the shape is known."""
+    return _planned(bind(query, schema, options.params), shape, schema, clock, options)
+
+
+def _planned(bound: Query, shape: InputShape, schema: Schema, clock: Clock, options: RunOptions) -> Prepared:
+    kinds = schema_kinds(readable_schema(shape.schema))
+
+    def plan_by(evaluator: str | None) -> Plan:
         return lower(
             bound,
             kinds,
             schema,
             clock,
             evaluator=evaluator,
-            options=wishes.options,
-            stats=wishes.stats,
+            options=options.options,
+            stats=options.stats,
             is_compilable=is_compilable,
             is_vectorisable=is_vectorisable,
         )
 
-    plan = planned(wishes.evaluator)
+    plan = plan_by(options.evaluator)
     if plan.evaluator == REFERENCE:
         require_known_options(plan)
-        return Prepared(bound, schema, clock, plan, None)
+        return Prepared(bound, schema, clock, plan, None, input=shape)
     try:
-        prepared = Prepared(bound, schema, clock, plan, kernel_for(plan), wishes.stats)
+        prepared = Prepared(bound, schema, clock, plan, kernel_for(plan), options.stats, input=shape)
     except NotAvailable as problem:
-        if wishes.evaluator is not None:
+        if options.evaluator is not None:
             raise
-        return Prepared(bound, schema, clock, _instead(planned(REFERENCE), plan, problem), None)
-    if wishes.adaptive is None:
+        return Prepared(bound, schema, clock, _instead(plan_by(REFERENCE), plan, problem), None, input=shape)
+    if options.adaptive is None:
         return prepared
     fixed = why_fixed(plan)
     if fixed is not None:
         reasons = (*plan.reasons, f"the plan stays the same while it runs: {fixed}")
         return replace(prepared, plan=replace(plan, reasons=reasons))
-    # Who wishes for something of an evaluator wants that one.
-    may_be_another = wishes.evaluator is None and not wishes.options.keys() - {"rewrite"}
+    # An option of one evaluator asks for that evaluator.
+    may_be_another = options.evaluator is None and not options.options.keys() - {"rewrite"}
     names = [name for name in SWITCHABLE if name != plan.evaluator] if may_be_another else []
-    others = [other for name in names if (other := _if_able(planned, name)) is not None]
-    return replace(prepared, adaptive=wishes.adaptive, others=tuple(others))
+    others = [other for name in names if (other := _if_able(plan_by, name)) is not None]
+    return replace(prepared, adaptive=options.adaptive, others=tuple(others))
 
 
-def _if_able(planned: Callable[[str | None], Plan], evaluator: str) -> Plan | None:
+def _if_able(plan_by: Callable[[str | None], Plan], evaluator: str) -> Plan | None:
     try:
-        plan = planned(evaluator)
+        plan = plan_by(evaluator)
         kernel_for(plan)
     except NotAvailable:
         return None

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from cepheid import expr as ex
-from cepheid.binding import bind
 from cepheid.codegen.columns import Encoder
 from cepheid.codegen.masks import is_vectorisable
 from cepheid.codegen.scalar import is_compilable
 from cepheid.engine.observation import Observer
-from cepheid.engine.prepare import Wishes
 from cepheid.errors import NotAvailable
 from cepheid.events import Clock, Schema
 from cepheid.io.rows import TIME, TYPE
@@ -29,15 +26,11 @@ WORTHWHILE = 2_000
 """The number of events below which any plan is done before the best is found."""
 
 
-def sampled(
-    query: Query, kinds: Mapping[str, Kind], schema: Schema, clock: Clock, wishes: Wishes, source: Source
-) -> Wishes:
-    """The wishes with the statistics of a source's first events, where they decide between plans and the user has none.
-    Nothing is known of a source that can only be read once."""
-    known = wishes.stats != NO_STATS or source.count is None or source.count < WORTHWHILE
-    if known or wishes.evaluator not in (None, TREE):
-        return wishes
-    bound = bind(query, schema, wishes.params)
+def sampled(bound: Query, kinds: Mapping[str, Kind], schema: Schema, clock: Clock, source: Source) -> Stats:
+    """The statistics of a source's first events, where they decide between plans. A source that can only be read once
+    is not sampled."""
+    if source.count is None or source.count < WORTHWHILE:
+        return NO_STATS
     try:
         plan = lower(
             bound,
@@ -49,8 +42,8 @@ def sampled(
             is_vectorisable=is_vectorisable,
         )
     except NotAvailable:
-        return wishes  # there are no trees to choose between
-    return wishes if len(plan.steps) < 2 else replace(wishes, stats=_observed(plan, source))
+        return NO_STATS  # there are no trees to choose between
+    return NO_STATS if len(plan.steps) < 2 else _observed(plan, source)
 
 
 def _observed(plan: Plan, source: Source) -> Stats:

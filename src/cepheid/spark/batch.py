@@ -15,15 +15,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import NullType, StructType
 
 from cepheid.checks import summarises
-from cepheid.codegen.columns import schema_kinds
 from cepheid.engine.gather import Gatherer
-from cepheid.engine.local import is_made_by_oracle
-from cepheid.engine.prepare import NO_WISHES, Prepared, Wishes, prepare
-from cepheid.engine.summaries import sums_up
+from cepheid.engine.oracle import makes_output, sums_up
+from cepheid.engine.prepare import DEFAULT_OPTIONS, InputShape, Prepared, RunOptions, prepare_shape
 from cepheid.expr import Whole
 from cepheid.io.formats.csv import StoredCsv
 from cepheid.io.shares import StoredFiles
-from cepheid.io.source import columns_read, readable_schema
+from cepheid.io.source import columns_read
+from cepheid.io.times import unit_of
 from cepheid.optimize.distribution import Distribution, Keyed, Sliced, Undivided, distribution, may_drop
 from cepheid.pattern import Query
 from cepheid.physical import REFERENCE
@@ -76,12 +75,12 @@ class SparkJob:
         cls,
         query: Query,
         events: SparkEvents,
-        unit: str | None,
-        wishes: Wishes = NO_WISHES,
+        options: RunOptions = DEFAULT_OPTIONS,
         partitions: int | None = None,
     ) -> SparkJob:
-        kinds = schema_kinds(readable_schema(events.schema))
-        prepared = prepare(query, kinds, events.schema_for(query), events.clock(unit), wishes)
+        unit = None if options.time_unit is None else unit_of(options.time_unit)
+        shape = InputShape(events.schema, events.columns)
+        prepared = prepare_shape(query, shape, events.schema_for(query), events.clock(unit), options)
         return cls(prepared, events, distribution(prepared.plan), partitions)
 
     # --- what comes out -----------------------------------------------------------------------------------------------
@@ -320,15 +319,15 @@ class SparkJob:
 
     @property
     def _runs_oracle(self) -> bool:
-        made = is_made_by_oracle(self.prepared.query) and not sums_up(self.prepared)
+        made = makes_output(self.prepared.query) and not sums_up(self.prepared)
         return made or self.prepared.plan.evaluator == REFERENCE
 
     @property
     def _as_a_whole(self) -> bool:
-        return self._runs_oracle or is_made_by_oracle(self.prepared.query)
+        return self._runs_oracle or makes_output(self.prepared.query)
 
     def _whole_task(self) -> WholeTask:
-        gatherer = None if is_made_by_oracle(self.prepared.query) else self._gatherer()
+        gatherer = None if makes_output(self.prepared.query) else self._gatherer()
         return WholeTask(self._shipped, self.events.columns, self.events.schema, gatherer)
 
     def _whole_matches(self) -> DataFrame:

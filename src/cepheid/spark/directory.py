@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cepheid.engine.prepare import Wishes
+from cepheid.engine.prepare import RunOptions
 from cepheid.errors import InputProblem, listing, shown
 from cepheid.io.inputs import Columns
-from cepheid.io.matches import make_directory
+from cepheid.io.sinks import make_directory
 from cepheid.optimize.adapt import policy_of
 from cepheid.pattern import Query
 from cepheid.spark.hadoop import open_directory
@@ -95,7 +95,7 @@ class DirectoryStream:
         spark = session(master, _SETTINGS)
         checkpoint = Checkpoint(open_directory(places.checkpoint, spark), places.checkpoint)
         found = _input(queries, places, checkpoint, Columns(*columns), time_unit)
-        wishes = Wishes(params, adaptive=policy_of(adaptive))
+        wishes = RunOptions(params, adaptive=policy_of(adaptive))
         buckets = buckets_of(checkpoint, tasks_of(spark, None))
         plan = plan_stream(queries, found.shape(), watermark, wishes=wishes, order=found.order, buckets=buckets)
         format = ("jsonl" if found.raw else "parquet") if places.format == AUTO else places.format

@@ -13,11 +13,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from cepheid import expr as ex
-from cepheid.engine.prepare import Wishes
+from cepheid.engine.prepare import RunOptions
 from cepheid.events import Clock, primitive
 from cepheid.expr import At, Attr, Compare, Env, Expr
 from cepheid.io.inputs import Columns
-from cepheid.io.times import unit_of
 from cepheid.optimize.lower import TREE
 from cepheid.optimize.stats import NO_STATS, Stats, is_single
 from cepheid.pattern import Query
@@ -33,17 +32,10 @@ _UNSEEN = 0.5
 """What counts for what was never seen: it is rare, but not impossible."""
 
 
-def statistics(
-    query: Query,
-    events: SparkInput,
-    columns: Columns,
-    params: Mapping[str, Any],
-    time_unit: str | None,
-) -> Stats:
+def statistics(query: Query, events: SparkInput, columns: Columns, options: RunOptions) -> Stats:
     opened = SparkEvents.opened(events, columns)
-    unit = None if time_unit is None else unit_of(time_unit)
-    job = SparkJob.of(query, opened, unit, Wishes(params, TREE))
-    return _Counting(job.prepared.plan, opened, opened.clock(unit)).stats()
+    prepared = SparkJob.of(query, opened, replace(options, evaluator=TREE)).prepared
+    return _Counting(prepared.plan, opened, prepared.clock).stats()
 
 
 @dataclass(frozen=True, slots=True)

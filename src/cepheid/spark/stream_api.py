@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from cepheid.engine.prepare import Wishes
+from cepheid.engine.prepare import RunOptions
 from cepheid.errors import CepheidError, InputProblem
 from cepheid.events import UNTYPED, Schema
 from cepheid.io.inputs import Columns
@@ -80,7 +80,7 @@ def stream(
     found = SparkEvents.of(events, Columns(type_column, time_column))
     unit = None if time_unit is None else unit_of(time_unit)
     shape = shape_of(found, unit, types)
-    wishes = Wishes(params or {}, evaluator, options or {}, adaptive=policy_of(adaptive))
+    wishes = RunOptions(params or {}, evaluator, options or {}, adaptive=policy_of(adaptive))
     session = found.frame.sparkSession
     saved = Checkpoint(open_directory(checkpoint, session), checkpoint)
     spread = buckets or buckets_of(saved, tasks_of(session, partitions))

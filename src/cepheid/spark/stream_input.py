@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from cepheid.engine.job import declared_types
+from cepheid.engine.query_text import declared_types
 from cepheid.errors import InputProblem, listing, shown
 from cepheid.events import TIMESTAMP_CLOCK, UNTYPED, Clock, Schema, Type
 from cepheid.io.files import column_file, scan

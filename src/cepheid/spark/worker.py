@@ -13,21 +13,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid.codegen.columns import MASK
+from cepheid.engine.first_matches import first_matches
 from cepheid.engine.gather import Gatherer
-from cepheid.engine.limit import first_matches
-from cepheid.engine.local import Run
-from cepheid.engine.oracle_rows import oracle_events, oracle_rows
-from cepheid.engine.positions import Found, first_and_last, from_matches, position_columns
+from cepheid.engine.oracle import match_batch, match_positions, matches, sums_up
+from cepheid.engine.positions import MatchPositions, first_and_last, position_columns
 from cepheid.engine.prepare import Prepared
+from cepheid.engine.run import run
 from cepheid.engine.stepping import PIECE, Stepper
-from cepheid.engine.summaries import sums_up
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import TIME, WholeTable, one_batch
-from cepheid.io.source import BATCH, TableSource, columns_read, readable, ticks_of
+from cepheid.io.source import BATCH, TableSource, columns_read, readable, ticks_of, types_column, with_type_and_time
 from cepheid.kernels.registry import kernel_for
 from cepheid.physical import REFERENCE
 from cepheid.runtime.kernel import Array, Positions
-from cepheid.semantics import evaluate
 
 POSITION = "__cepheid_position"
 """The order of arrival, which decides between events of the same time."""
@@ -154,7 +152,7 @@ class KernelTask:
             if len(found.start):
                 yield self._shown(found, rows)
 
-    def _found(self, events: pa.RecordBatch, rows: WholeTable) -> Iterator[Found]:
+    def _found(self, events: pa.RecordBatch, rows: WholeTable) -> Iterator[MatchPositions]:
         prepared = self.prepared
         stepper = Stepper.start(kernel_for(prepared.plan), events.num_rows)
         limit = prepared.query.limit
@@ -164,9 +162,9 @@ class KernelTask:
         for positions in answers:
             if len(positions):
                 start, end = (rows.ticks(at) for at in first_and_last(positions))
-                yield Found(position_columns(positions, prepared.binding), start, end)
+                yield MatchPositions(position_columns(positions, prepared.binding), start, end)
 
-    def _shown(self, found: Found, rows: WholeTable) -> pa.RecordBatch:
+    def _shown(self, found: MatchPositions, rows: WholeTable) -> pa.RecordBatch:
         if self.gatherer is None:
             arrivals = rows.table.column(POSITION)
             variables = [found.variables[var] for var in self.prepared.variables]
@@ -198,22 +196,21 @@ class WholeTask:
         prepared = _with_kernel(self.prepared)
         if sums_up(prepared):
             source = TableSource.of(pa.Table.from_batches([table]), self.columns)
-            yield from Run(prepared, source).events()
+            yield from run(prepared, source).batches
             return
-        events = oracle_events(prepared, self.columns, self.input.names, table, ticks)
-        matches = evaluate(prepared.query, events, prepared.clock)
+        events = with_type_and_time(table, self.input.names, types_column(table, self.columns), ticks)
+        found = matches(prepared, [events])
         if self.gatherer is not None:
-            found = from_matches(matches, list(prepared.variables), prepared.many)
-            yield self.gatherer.table(found, WholeTable(table, ticks))
+            yield self.gatherer.table(match_positions(prepared, found), WholeTable(table, ticks))
         else:
-            yield oracle_rows(prepared, self.columns, self.input, matches)
+            yield match_batch(prepared, found)
 
     @property
     def schema(self) -> pa.Schema:
         """The columns that come out, whatever is found."""
         if self.gatherer is not None:
             return self.gatherer.schema
-        return oracle_rows(self.prepared, self.columns, self.input, []).schema
+        return match_batch(self.prepared, []).schema
 
 
 def _with_kernel(prepared: Prepared) -> Prepared:
@@ -314,16 +311,16 @@ def _with_values(positions: pa.Array, rows: pa.Array, values: pa.Array) -> pa.Ar
     return pa.ListArray.from_arrays(positions.offsets, taken, mask=mask)
 
 
-def _chosen(found: Found, which: Array) -> Found:
+def _chosen(found: MatchPositions, which: Array) -> MatchPositions:
     if bool(which.all()):
         return found
     at = pa.array(np.flatnonzero(which))
-    return Found(
+    return MatchPositions(
         {var: column.take(at) for var, column in found.variables.items()}, found.start[which], found.end[which]
     )
 
 
-def _order_of(found: Found, rows: WholeTable) -> pa.Array:
+def _order_of(found: MatchPositions, rows: WholeTable) -> pa.Array:
     arrivals = _numbers(rows.table, POSITION)
     orders: list[list[int]] = [[int(end), int(start)] for end, start in zip(found.end, found.start, strict=True)]
     for column in found.variables.values():

@@ -20,10 +20,9 @@ import pyarrow.compute as pc
 
 from cepheid.codegen.columns import MASK
 from cepheid.engine.adaptation import Kernels, caught_up
-from cepheid.engine.local_events import complete_matches
-from cepheid.engine.positions import Found, first_and_last, from_matches, position_columns
+from cepheid.engine.oracle import complete, match_positions, summary_match
+from cepheid.engine.positions import MatchPositions, first_and_last, position_columns
 from cepheid.engine.stepping import Stepper
-from cepheid.engine.summaries import summary_of
 from cepheid.io.rows import TIME
 from cepheid.io.source import readable
 from cepheid.optimize.adapt import Switch, horizon, same_work
@@ -211,10 +210,10 @@ class Bucket:
         for positions in self._answers(number, query, stepper, released, watermark):
             if len(positions):
                 start, end = (self.rows.ticks(at) for at in first_and_last(positions))
-                found = Found(_columns(positions, query), start, end)
+                found = MatchPositions(_columns(positions, query), start, end)
                 outputs.extend(self._shown(number, query, found))
         if query.sums_up and watermark == END_OF_TIME:
-            row = summary_of(replace(query.prepared, kernel=stepper.compiled), stepper)
+            row = summary_match(replace(query.prepared, kernel=stepper.compiled), stepper)
             outputs.append(self.plan.reader.shown(query.prepared, [row]))
         oldest = min(stepper.oldest, self.rows.end)
         if query.prepared.adaptive is not None:
@@ -319,14 +318,14 @@ class Bucket:
         if matches and query.gatherer is None:
             outputs.extend(self._limited(number, query, reader.shown(query.prepared, matches)))
         elif matches:
-            bound = from_matches(matches, list(query.prepared.variables), query.prepared.many)
+            bound = match_positions(query.prepared, matches)
             outputs.extend(self._shown(number, query, bound))
         if query.horizon is None:
             return outputs, self.rows.first
         gone = int(np.searchsorted(ticks, watermark - query.horizon)) if watermark != END_OF_TIME else len(ticks)
         return outputs, self.rows.first + gone
 
-    def _shown(self, number: int, query: StreamQuery, found: Found) -> Iterator[pa.RecordBatch]:
+    def _shown(self, number: int, query: StreamQuery, found: MatchPositions) -> Iterator[pa.RecordBatch]:
         limit = query.prepared.query.limit
         if limit is not None:
             found = _first(found, limit - self.given.get(number, 0))
@@ -338,22 +337,16 @@ class Bucket:
             matches = self._matches(query, found)
             yield from self._limited(number, query, self.plan.reader.shown(query.prepared, matches))
 
-    def _matches(self, query: StreamQuery, found: Found) -> list[Match]:
+    def _matches(self, query: StreamQuery, found: MatchPositions) -> list[Match]:
         """The matches with their events, as the oracle would give them."""
         flat = [c.flatten() if pa.types.is_list(c.type) else c for c in found.variables.values()]
         positions = np.unique(np.asarray(pc.drop_null(pa.concat_arrays(flat))))
         rows = self.rows.table.take(pa.array(positions - self.rows.first))
         prepared = query.prepared
         given = self.plan.reader.oracle_events(prepared, rows, np.asarray(rows.column(TIME)))
-        events = [replace(event, position=int(at)) for event, at in zip(given, positions, strict=True)]
-        place = {int(at): number for number, at in enumerate(positions)}
-        columns = {var: column.to_pylist() for var, column in found.variables.items()}
-        bindings = [
-            {var: _placed(values[number], place) for var, values in columns.items()}
-            for number in range(len(found.start))
-        ]
+        events = {int(at): replace(event, position=int(at)) for event, at in zip(given, positions, strict=True)}
         unlimited = replace(prepared, query=replace(prepared.query, limit=None))
-        return complete_matches(unlimited, bindings, events)
+        return complete(unlimited, [found], events)
 
     def _limited(self, number: int, query: StreamQuery, output: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         limit = query.prepared.query.limit
@@ -459,11 +452,11 @@ def _placed(at: int | list[int] | None, place: Mapping[int, int]) -> int | tuple
     return None if at is None else place[at]
 
 
-def _first(found: Found, count: int) -> Found:
+def _first(found: MatchPositions, count: int) -> MatchPositions:
     """The first matches by end, then by start, then by the positions of their events."""
     rows = list(zip(*(column.to_pylist() for column in found.variables.values()), strict=True))
     flat = [[p for at in row for p in (at if isinstance(at, list) else [at]) if p is not None] for row in rows]
     order = sorted(range(len(flat)), key=lambda i: (found.end[i], found.start[i], flat[i]))[: max(count, 0)]
     chosen = pa.array(order, pa.int64())
     variables = {var: column.take(chosen) for var, column in found.variables.items()}
-    return Found(variables, found.start[order], found.end[order])
+    return MatchPositions(variables, found.start[order], found.end[order])

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from cepheid.engine.adaptation import told as told_switch
+from cepheid.engine.adaptation import report as report_switch
 from cepheid.optimize.adapt import Switch
 from cepheid.streaming.bucket import BucketOutput
 from cepheid.streaming.metrics import Totals
@@ -103,6 +103,6 @@ def count(totals: Totals, plan: StreamPlan, rows: Iterable[OutputRow], matches: 
             marks = [mark for mark in (totals.watermark, reported["watermark"]) if mark is not None]
             totals.watermark = max(marks, default=None)
         elif row.kind == SWITCHES:
-            switch = told_switch(Switch(**json.loads(row.block)))
+            switch = report_switch(Switch(**json.loads(row.block)))
             totals.switches.append((plan.queries[row.query].name, switch))
     totals.events += totals.last_events

@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cepheid.engine.layout import layout_of
+from cepheid.engine.layout import Layout, time_type
+from cepheid.engine.oracle import Presenter
 from cepheid.engine.prepare import Prepared
 from cepheid.errors import shown
 from cepheid.events import UNTYPED, Clock, Event, Schema, Type, complete, type_of
 from cepheid.io.formats import BrokenRow
 from cepheid.io.formats.jsonl import json_rows
 from cepheid.io.inputs import Columns
-from cepheid.io.matches import dumps, presenter
 from cepheid.io.rejects import Malformed, shown_value
 from cepheid.io.row_reader import Loaded, flatten
+from cepheid.io.sinks import dumps
 from cepheid.io.times import TimeKind, event_time
 from cepheid.runtime.kernel import Array
 from cepheid.semantics import Match
@@ -35,7 +36,7 @@ MIXED = pa.binary()
 def line_schema(loaded: Loaded, columns: Columns) -> pa.Schema:
     """A column for each attribute, in the type that all its values have."""
     found: dict[str, set[pa.DataType]] = {}
-    for kind, attributes in layout_of(loaded).items():
+    for kind, attributes in _layout(loaded).items():
         for name, arrow_type in attributes.items():
             is_text = loaded.schema.types[kind].get(name) is Type.STRING
             plain = not pa.types.is_string(arrow_type) or is_text
@@ -50,6 +51,47 @@ def _one_type(kinds: set[pa.DataType]) -> pa.DataType:
     if kinds == {pa.int64(), pa.float64()}:
         return pa.float64()
     return next(iter(kinds)) if len(kinds) == 1 else MIXED
+
+
+def _layout(loaded: Loaded) -> Layout:
+    """What the events show of their attributes: whole numbers stay whole numbers, lists of numbers are lists."""
+    seen: dict[str, dict[str, set[str]]] = {}
+    for event in loaded.events:
+        attributes = seen.setdefault(event.type, {})
+        for name, value in event.attributes.items():
+            if value is not None:
+                attributes.setdefault(name, set()).add(_kind(value))
+    layout: dict[str, dict[str, pa.DataType]] = {}
+    for type_name, attributes in seen.items():
+        layout[type_name] = {name: _arrow_of(kinds) for name, kinds in attributes.items()}
+        layout[type_name][loaded.time_column] = time_type(loaded.clock)
+    return layout
+
+
+def _kind(value: Any) -> str:
+    match value:
+        case bool():
+            return "boolean"
+        case int():
+            return "integer" if -(2**63) <= value < 2**63 else "number"
+        case float():
+            return "number"
+        case list():
+            return "numbers" if all(_kind(item) in ("integer", "number") for item in value) else "other"
+        case str():
+            return "text"
+        case _:
+            return "other"
+
+
+def _arrow_of(kinds: set[str]) -> pa.DataType:
+    if kinds <= {"integer"}:
+        return pa.int64()
+    if kinds <= {"integer", "number"}:
+        return pa.float64()
+    return {"boolean": pa.bool_(), "numbers": pa.list_(pa.float64())}.get(
+        next(iter(kinds)) if len(kinds) == 1 else "", pa.string()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +197,7 @@ class LineReader(Reader):
             yield Event(kind, at, at, position, attributes, values, (at, at))
 
     def shown(self, prepared: Prepared, matches: Sequence[Match]) -> pa.RecordBatch:
-        loaded = Loaded([], prepared.schema, prepared.clock, time_column=self.columns.time)
-        show = presenter(prepared.query, loaded)
+        show = Presenter.of(prepared.query, self.columns.time, prepared.clock)
         lines = [dumps(show.object(match)) for match in matches]
         return pa.RecordBatch.from_arrays([pa.array(lines, pa.string())], names=[LINE])
 

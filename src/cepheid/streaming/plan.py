@@ -17,16 +17,16 @@ from typing import Any
 import pyarrow as pa
 
 from cepheid.checks import summarises
-from cepheid.codegen.columns import MASK, schema_kinds
+from cepheid.codegen.columns import MASK
 from cepheid.dialect import Windows
 from cepheid.engine.gather import Gatherer
-from cepheid.engine.local import is_made_by_oracle
-from cepheid.engine.prepare import NO_WISHES, Prepared, Wishes, prepare
+from cepheid.engine.oracle import makes_output
+from cepheid.engine.prepare import DEFAULT_OPTIONS, InputShape, Prepared, RunOptions, prepare_shape
 from cepheid.errors import InputProblem, NotAvailable, did_you_mean, listing, shown
 from cepheid.events import Clock, Duration, Schema
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import TIME
-from cepheid.io.source import columns_read, readable_schema
+from cepheid.io.source import columns_read
 from cepheid.lang import to_text
 from cepheid.logic import normal_form
 from cepheid.optimize.distribution import Keyed, distribution, may_drop
@@ -228,7 +228,7 @@ def plan_stream(
     shape: Shape,
     watermark: str | int,
     *,
-    wishes: Wishes = NO_WISHES,
+    wishes: RunOptions = DEFAULT_OPTIONS,
     order: Sequence[str] = (),
     buckets: int,
 ) -> StreamPlan:
@@ -240,10 +240,10 @@ def plan_stream(
                 expected=f"some of {listing(shape.reader.schema.names)}",
                 hint=did_you_mean(name, shape.reader.schema.names),
             )
-    kinds = schema_kinds(readable_schema(shape.reader.schema))
+    input = InputShape(shape.reader.schema, shape.reader.columns)
     planned = []
     for name, query in queries.items():
-        prepared = prepare(query, kinds, shape.attributes_for(query), shape.clock, wishes)
+        prepared = prepare_shape(query, input, shape.attributes_for(query), shape.clock, wishes)
         planned.append(stream_query(name, prepared, _gatherer(prepared, shape)))
     time = EventTime(shape.clock)
     return StreamPlan(
@@ -258,7 +258,7 @@ def plan_stream(
 
 
 def _gatherer(prepared: Prepared, shape: Shape) -> Gatherer | None:
-    if shape.lines or is_made_by_oracle(prepared.query):
+    if shape.lines or makes_output(prepared.query):
         return None
     attributes = {var: shape.shown_by(role.event_class.types) for var, role in prepared.variables.items()}
     return Gatherer.of(prepared, shape.reader.schema, shape.reader.columns.time, attributes)

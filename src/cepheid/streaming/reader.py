@@ -15,12 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from cepheid.engine.oracle_rows import oracle_events, oracle_rows
+from cepheid.engine.oracle import decode, match_batch
 from cepheid.engine.prepare import Prepared
 from cepheid.errors import InputProblem, shown
 from cepheid.events import UNTYPED, Event
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import one_batch, plain
+from cepheid.io.source import types_column, with_type_and_time
 from cepheid.runtime.kernel import Array
 from cepheid.semantics import Match
 from cepheid.spark.spool import path_on
@@ -110,10 +111,12 @@ class RowReader(Reader):
         return f"the time `{shown(str(value))}` is not one that a stream can hold"
 
     def oracle_events(self, prepared: Prepared, rows: pa.RecordBatch, ticks: Array) -> list[Event]:
-        return oracle_events(prepared, self.columns, _of_input(self.schema).names, rows, ticks)
+        names = _of_input(self.schema).names
+        events = with_type_and_time(rows, names, types_column(rows, self.columns), ticks)
+        return decode(prepared, events, range(len(ticks)))
 
     def shown(self, prepared: Prepared, matches: Sequence[Match]) -> pa.RecordBatch:
-        return oracle_rows(prepared, self.columns, _of_input(self.schema), matches)
+        return match_batch(prepared, matches)
 
 
 @dataclass(frozen=True, slots=True)

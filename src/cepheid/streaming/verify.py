@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cepheid.engine.local import Run, prepare_for
-from cepheid.engine.prepare import Wishes
+from cepheid.engine.prepare import RunOptions, prepare
+from cepheid.engine.run import run
 from cepheid.errors import InputProblem
+from cepheid.events import Clock
 from cepheid.io import frames
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import plain
 from cepheid.io.source import Source, TableSource, schema_of
-from cepheid.io.times import unit_of
 from cepheid.lang import parse
 from cepheid.pattern import Query
 from cepheid.streaming.plan import Shape, StreamPlan, plan_stream
@@ -87,17 +87,16 @@ def verify(
 ) -> Verification:
     """Compares the matches of a query in a table of events with those that it finds in streams of the same events."""
     parsed = parse(query, dialect) if isinstance(query, str) else query
-    unit = None if time_unit is None else unit_of(time_unit)
     source = _source(events, Columns(type_column, time_column))
-    wishes = Wishes(params or {}, evaluator)
-    prepared = prepare_for(parsed, source, unit, wishes)
-    batch = Counter(_lines(Run(prepared, source).events()))
+    options = RunOptions(params or {}, evaluator, time_unit=time_unit)
+    prepared = prepare(parsed, source, options)
+    batch = Counter(_lines(run(prepared, source).batches))
     rng = random.Random(seed)
     span = int(source.times[-1] - source.times[0]) if source.count else 0
     differences = []
     for _ in range(streams):
         delay = round(rng.choice(_DELAYS) * span)
-        plan = _plan(parsed, source, unit, delay, wishes)
+        plan = _plan(parsed, source, prepared.clock, delay, options)
         parts = list(_cut(rng, source, delay))
         found = Counter(_lines(Simulation(plan).run(parts).matches["query"]))
         if found != batch:
@@ -118,8 +117,7 @@ def _source(events: Any, columns: Columns) -> TableSource:
     return source
 
 
-def _plan(query: Query, source: TableSource, unit: str | None, delay: int, wishes: Wishes) -> StreamPlan:
-    clock = prepare_for(query, source, unit, wishes).clock
+def _plan(query: Query, source: TableSource, clock: Clock, delay: int, options: RunOptions) -> StreamPlan:
     schema = source.schema.append(pa.field(NUMBER, pa.int64()))
     shape = Shape(
         RowReader(schema, source.columns),
@@ -129,7 +127,7 @@ def _plan(query: Query, source: TableSource, unit: str | None, delay: int, wishe
     )
     # The delay of a stream of timestamps is counted in milliseconds, and the watermark cut to them.
     ticks = f"{-(-delay // 1000)} ms" if clock.is_timestamp else delay
-    return plan_stream({"query": query}, shape, ticks, wishes=wishes, order=(NUMBER,), buckets=_BUCKETS)
+    return plan_stream({"query": query}, shape, ticks, wishes=options, order=(NUMBER,), buckets=_BUCKETS)
 
 
 def _cut(rng: random.Random, source: TableSource, delay: int) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""The commands `stream` and `state`: queries over files that appear in a directory, and what their streams hold."""
+"""`cepheid stream`: queries over files that appear in a directory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 
 from cepheid.app import report
-from cepheid.app.cli_options import Adaptive, Dialect, Params, TimeColumn, TimeUnit, TypeColumn, read_params, read_query
-from cepheid.engine.job import QueryText
+from cepheid.app.cli.options import Adaptive, Dialect, Params, TimeColumn, TimeUnit, TypeColumn, read_params, read_query
+from cepheid.engine.query_text import QueryText
 from cepheid.errors import InputProblem, shown
 
 if TYPE_CHECKING:
@@ -41,13 +41,14 @@ def stream_command(
     query_file: QueryFiles = None,
     query: Annotated[str | None, typer.Option(metavar="TEXT", help="The query itself.")] = None,
     late_output: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Where late events go; beside the output unless told otherwise.")
+        str | None, typer.Option(metavar="DIR", help="The directory for late events; by default next to the output.")
     ] = None,
     reject_output: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Where rows go that are no events; beside the output as well.")
+        str | None, typer.Option(metavar="DIR", help="The directory for rejected rows; by default next to the output.")
     ] = None,
     watermark: Annotated[
-        str, typer.Option(help="How much older than the latest event one may be that comes: 10min, or 500 ticks.")
+        str,
+        typer.Option(help="The allowed lateness of an event behind the newest: 10min, or 500 ticks."),
     ] = "0",
     files_per_batch: Annotated[int | None, typer.Option(min=1, help="At most so many files in one batch.")] = None,
     available_now: Annotated[bool, typer.Option(help="Stop when all files that are there have been read.")] = False,
@@ -155,17 +156,3 @@ def _summary(running: RunningStream, to_the_end: bool, places: Any) -> list[str]
     if totals.rejects:
         lines.append(f"{report.count(totals.rejects, 'row')} rejected; see {places.rejects}")
     return lines
-
-
-def state_command(
-    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The directory given to stream.")],
-    keys: Annotated[int, typer.Option(min=0, help="How many keys to list, those with most events first.")] = 20,
-    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
-) -> None:
-    """What a stream keeps: its buckets and keys, how much of each, and its oldest event."""
-    from cepheid.app.stream_view import state_lines
-    from cepheid.spark.session import session
-    from cepheid.spark.state import read_state
-
-    for line in state_lines(read_state(checkpoint, session(master)), keys):
-        typer.echo(line)

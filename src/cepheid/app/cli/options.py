@@ -1,4 +1,4 @@
-"""Options that several commands have, and how they are read."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cepheid.engine.job import QueryText
+from cepheid.engine.query_text import QueryText
 from cepheid.errors import InputProblem, shown
 from cepheid.io.inputs import exists
 
@@ -41,7 +41,7 @@ Adaptive = Annotated[
 ]
 Statistics = Annotated[
     str | None,
-    typer.Option("--stats", metavar="FILE", help="What is known about the events, as JSON: rates, selectivities."),
+    typer.Option("--stats", metavar="FILE", help="Statistics of the events, as JSON: rates, selectivities."),
 ]
 Params = Annotated[
     list[str] | None,
@@ -49,10 +49,10 @@ Params = Annotated[
 ]
 
 
-def read_params(given: list[str] | None) -> dict[str, Any]:
+def read_params(values: list[str] | None) -> dict[str, Any]:
     """Numbers, true, false and null as in JSON; all else is a string, with or without double quotes."""
     params: dict[str, Any] = {}
-    for text in given or ():
+    for text in values or ():
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
             raise InputProblem(f"`{shown(text)}` gives no parameter a value", expected="NAME=VALUE")

@@ -1,0 +1,80 @@
+"""The command line. Data goes to standard output, messages to standard error.
+
+Exit codes: 0, done; 1, a bug in Cepheid; 2, an error that the user can correct.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from cepheid.app import report
+from cepheid.app.cli.batch_run import batch_run_command
+from cepheid.app.cli.check import check_command
+from cepheid.app.cli.demo import demo_command
+from cepheid.app.cli.explain import explain_command
+from cepheid.app.cli.run import run_command
+from cepheid.app.cli.state import state_command
+from cepheid.app.cli.stream import stream_command
+from cepheid.errors import CepheidError
+from cepheid.version import __version__
+
+USER_ERROR = 2
+
+
+class _Commands(TyperGroup):
+    """Shows an error of the user as a message, not as a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except CepheidError as error:
+            report.note(error.render(), "red")
+            raise typer.Exit(USER_ERROR) from error
+
+
+app = typer.Typer(
+    cls=_Commands,
+    help="Cepheid finds complex events, patterns over time, in event data.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    # A terminal that cannot show a character of a query shows its number: no reason to stop.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    app(prog_name="cepheid")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"cepheid {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Cepheid finds complex events, patterns over time, in event data."""
+
+
+app.command("check")(check_command)
+app.command("explain")(explain_command)
+app.command("run")(run_command)
+app.command("batch-run")(batch_run_command)
+app.command("stream")(stream_command)
+app.command("state")(state_command)
+app.command("demo")(demo_command)

@@ -1,0 +1,95 @@
+"""`cepheid batch-run`: many queries in one process."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cepheid.app import report
+from cepheid.app.cli.options import Backend, Params, TimeColumn, TimeUnit, TypeColumn, read_params, read_query
+from cepheid.errors import CepheidError, InputProblem, shown
+
+if TYPE_CHECKING:
+    from cepheid.engine.prepare import RunOptions
+    from cepheid.io.inputs import Columns
+
+INTERNAL_ERROR = 1
+
+
+def batch_run_command(
+    cases_dir: Annotated[Path, typer.Argument(help="One directory per case: query.txt, dialect.txt, events.jsonl.")],
+    out_dir: Annotated[Path, typer.Argument(help="The directory for CASE.jsonl, or CASE.error with the message.")],
+    backend: Backend = "reference",
+    type_column: TypeColumn = "type",
+    time_column: TimeColumn = "ts",
+    time_unit: TimeUnit = "ms",
+    param: Params = None,
+) -> None:
+    """Run many queries in one process: every CASES_DIR/CASE/{query.txt,dialect.txt,events.jsonl}."""
+    if not cases_dir.is_dir():
+        raise InputProblem(f"there is no directory `{shown(str(cases_dir), 200)}`")
+    from rich.progress import Progress
+
+    from cepheid.engine.prepare import RunOptions
+    from cepheid.io.inputs import Columns
+    from cepheid.io.sinks import make_directory
+
+    make_directory(out_dir)
+    options, columns = RunOptions(read_params(param), time_unit=time_unit), Columns(type_column, time_column)
+    cases = sorted(case for case in cases_dir.iterdir() if case.is_dir() and not case.name.startswith("."))
+    tally = {"done": 0, "refused": 0, "failed": 0}
+    console = report.errors()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        for case in progress.track(cases, description="cases"):
+            tally[_run_case(case, out_dir, columns, options, backend)] += 1
+    report.note(
+        f"{report.count(len(cases), 'case')}: {tally['done']} with matches written, "
+        f"{tally['refused']} with an error message, {tally['failed']} failed inside Cepheid; in {out_dir}"
+    )
+    if tally["failed"]:
+        raise typer.Exit(INTERNAL_ERROR)
+
+
+def _run_case(case: Path, out_dir: Path, columns: Columns, options: RunOptions, backend: str) -> str:
+    """Leaves either CASE.jsonl or CASE.error, whatever was there before."""
+    from cepheid.io.sinks import replacing
+
+    output, message, rejects = (out_dir / f"{case.name}{ending}" for ending in (".jsonl", ".error", ".rejects.jsonl"))
+    try:
+        write_case(case, output, rejects, columns, options, backend)
+    except CepheidError as error:
+        result, text = "refused", error.render()
+    except Exception:
+        # A bug in one case must not cost the results of the others; it is written down and decides the exit code.
+        result, text = "failed", f"error: a bug in Cepheid\n{traceback.format_exc()}"
+    else:
+        message.unlink(missing_ok=True)
+        return "done"
+    output.unlink(missing_ok=True)
+    rejects.unlink(missing_ok=True)
+    with replacing(message) as file:
+        file.write(text.encode(errors="backslashreplace") + b"\n")
+    return result
+
+
+def write_case(case: Path, output: Path, rejects: Path, columns: Columns, options: RunOptions, backend: str) -> None:
+    from cepheid.app.file_run import FileRun
+    from cepheid.engine.layout import column_names
+    from cepheid.io.inputs import Input
+    from cepheid.io.sinks import replacing, write_rejects
+
+    dialect_file = case / "dialect.txt"
+    dialect = read_query(str(dialect_file), "").text if dialect_file.exists() else "auto"
+    written = read_query(str(case / "query.txt"), dialect)
+    parsed = written.parse()
+    column_names(parsed)
+    opened = FileRun.open(written, parsed, [Input(str(case / "events.jsonl"))], columns, options, backend)
+    with written.located_errors(), replacing(output) as file:
+        opened.write(file, "jsonl")
+    if opened.source.rejected:
+        write_rejects(str(rejects), opened.source.rejects())
+    else:
+        rejects.unlink(missing_ok=True)

@@ -1,0 +1,53 @@
+"""`cepheid check`: is this a query?"""
+
+from __future__ import annotations
+
+import typer
+
+from cepheid.app import report
+from cepheid.app.cli.options import (
+    Dialect,
+    Inputs,
+    Params,
+    QueryArgument,
+    TimeColumn,
+    TimeUnit,
+    TypeColumn,
+    query_argument,
+    read_params,
+)
+from cepheid.lang import to_text
+
+
+def check_command(
+    query: QueryArgument,
+    dialect: Dialect = "auto",
+    input: Inputs = None,
+    type_column: TypeColumn = "type",
+    time_column: TimeColumn = "ts",
+    time_unit: TimeUnit = "ms",
+    param: Params = None,
+) -> None:
+    """Is this a query? Prints its language, its variables and its canonical text; or what is wrong, and where.
+
+    With --input it is also checked against the types and attributes of the data.
+    """
+    written = query_argument(query, dialect)
+    parsed = written.parse()
+    if input:
+        from cepheid.app.file_run import FileRun  # pyarrow, which a check without data does not need
+        from cepheid.engine.prepare import RunOptions
+        from cepheid.io.inputs import Columns, Input
+
+        inputs, columns = [Input.parse(text) for text in input], Columns(type_column, time_column)
+        options = RunOptions(read_params(param), time_unit=time_unit)
+        opened = FileRun.open(written, parsed, inputs, columns, options, "reference")
+        report.warn(opened.warnings)
+        report.warn(report.reject_lines(list(opened.source.rejects())))
+    typer.echo(f"language: {parsed.dialect.title}")
+    typer.echo("variables:")
+    for line in report.variable_lines(parsed):
+        typer.echo(line)
+    typer.echo("query:")
+    for line in to_text(parsed).splitlines():
+        typer.echo(f"  {line}")

@@ -1,0 +1,68 @@
+"""`cepheid explain`: what a query means, and how it is evaluated."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cepheid.app.cli.options import (
+    Dialect,
+    Inputs,
+    Params,
+    QueryArgument,
+    Statistics,
+    TimeColumn,
+    TimeUnit,
+    TypeColumn,
+    query_argument,
+    read_params,
+)
+from cepheid.errors import InputProblem
+from cepheid.explanation import explain
+
+
+def explain_command(
+    query: QueryArgument,
+    format: Annotated[str, typer.Option(help="text, mermaid, dot or html.")] = "text",
+    code: Annotated[bool, typer.Option("--code", help="Show the code generated for the query; needs --input.")] = False,
+    analyze: Annotated[
+        bool, typer.Option("--analyze", help="Run the query and show what each operator did; needs --input.")
+    ] = False,
+    stats: Statistics = None,
+    dialect: Dialect = "auto",
+    input: Inputs = None,
+    type_column: TypeColumn = "type",
+    time_column: TimeColumn = "ts",
+    time_unit: TimeUnit = "ms",
+    param: Params = None,
+) -> None:
+    """What a query means: its pattern, window and selection, the predicates and where they are tested; for SASE+ the
+    NFA^b automaton too.
+
+    With --input the query is bound to the data, and the plan that `run --backend local` uses is shown: the evaluator
+    and why it was chosen, the tests of single events, and the columns that are read; with --analyze also what each
+    operator did on the data, beside the estimates.
+    """
+    written = query_argument(query, dialect)
+    parsed = written.parse()
+    if not input:
+        if code or analyze or stats is not None:
+            raise InputProblem("the plan depends on the data's columns and types", expected="--input [TYPE=]PATH")
+        typer.echo(explain(parsed, format), nl=False)
+        return
+    from cepheid.app.file_run import FileRun  # pyarrow, which plain explanations do without
+    from cepheid.engine.prepare import RunOptions, code_of
+    from cepheid.engine.run import analyze as analyzed
+    from cepheid.io.inputs import Columns, Input
+    from cepheid.optimize.stats import NO_STATS, read_stats
+
+    known = NO_STATS if stats is None else read_stats(stats)
+    options = RunOptions(read_params(param), stats=known, time_unit=time_unit)
+    inputs, columns = [Input.parse(text) for text in input], Columns(type_column, time_column)
+    opened = FileRun.open(written, parsed, inputs, columns, options)
+    with written.located_errors():
+        prepared = opened.prepared
+        analysis = analyzed(prepared, opened.source) if analyze else None
+        text = code_of(prepared) if code else explain(prepared.query, format, prepared.plan, analysis)
+    typer.echo(text, nl=False)

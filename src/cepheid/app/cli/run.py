@@ -1,0 +1,148 @@
+"""`cepheid run`: the matches of a query in files of events."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cepheid.app import report
+from cepheid.app.cli.options import (
+    STANDARD,
+    Adaptive,
+    Backend,
+    Dialect,
+    Inputs,
+    Params,
+    Statistics,
+    TimeColumn,
+    TimeUnit,
+    TypeColumn,
+    read_params,
+    read_query,
+)
+from cepheid.engine.query_text import QueryText
+from cepheid.errors import InputProblem
+from cepheid.physical import REFERENCE
+
+if TYPE_CHECKING:
+    from cepheid.app.file_run import FileRun
+    from cepheid.io.rejects import Reject
+
+_QUERY_OPTIONS = "either --query-file FILE or --query TEXT"
+
+
+def run_command(
+    query_file: Annotated[str | None, typer.Option(metavar="FILE", help="The query, in a file (- for stdin).")] = None,
+    query: Annotated[str | None, typer.Option(metavar="TEXT", help="The query itself.")] = None,
+    dialect: Dialect = "auto",
+    input: Inputs = None,
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="PATH", help="Matches: .parquet, .csv or .jsonl; - for JSON on stdout."),
+    ] = STANDARD,
+    backend: Backend = "reference",
+    type_column: TypeColumn = "type",
+    time_column: TimeColumn = "ts",
+    time_unit: TimeUnit = "ms",
+    param: Params = None,
+    stats: Statistics = None,
+    adaptive: Adaptive = False,
+    rejects: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Malformed rows and the reasons; by default next to the output."),
+    ] = None,
+) -> None:
+    """Find the matches of a query in files of events.
+
+    Rows may be in any order: the stream is ordered by time, then by arrival. Malformed rows are set aside with the
+    reason, counted at the end, and never stop the run.
+    """
+    if (query is None) == (query_file is None):
+        raise InputProblem("there is no query" if query is None else "there are two queries", expected=_QUERY_OPTIONS)
+    if not input:
+        raise InputProblem("there are no events to look at", expected="--input [TYPE=]PATH, at least once")
+    written = QueryText(query, "query", dialect) if query is not None else read_query(query_file or "", dialect)
+    parsed = written.parse()
+    from cepheid.app.file_run import FileRun, require_distinct  # pyarrow, which help and errors in queries do without
+    from cepheid.engine.layout import column_names
+    from cepheid.engine.prepare import RunOptions
+    from cepheid.io.formats import format_of
+    from cepheid.io.inputs import Columns, Input
+    from cepheid.optimize.adapt import policy_of
+    from cepheid.optimize.stats import NO_STATS, read_stats
+
+    column_names(parsed)
+    inputs = [Input.parse(text) for text in input]
+    if stats is not None and backend == REFERENCE:
+        raise InputProblem(
+            "statistics choose between plans, and the backend `reference` has none",
+            expected="--backend local or --backend spark with --stats",
+        )
+    known = NO_STATS if stats is None else read_stats(stats)
+    options = RunOptions(read_params(param), stats=known, adaptive=policy_of(adaptive), time_unit=time_unit)
+    format = "jsonl" if output == STANDARD else format_of(Path(output))
+    for path in (output, rejects):
+        if path is not None and path != STANDARD:
+            require_distinct(path, inputs)
+    opened = FileRun.open(written, parsed, inputs, Columns(type_column, time_column), options, backend)
+    with written.located_errors():
+        matches = _write(opened, output, format)
+    rejected = list(opened.source.rejects())
+    rejects_at = _write_rejects(rejected, output, rejects)
+    report.warn(opened.warnings)
+    if rejects_at is None:
+        report.warn(report.reject_lines(rejected))
+    for line in report.summary(opened, matches, len(rejected), rejects_at):
+        report.note(line)
+
+
+def _write(opened: FileRun, output: str, format: str) -> int:
+    from cepheid.io.sinks import replacing
+
+    with _progress(opened.source.count) as progress:
+        if output != STANDARD:
+            with replacing(Path(output)) as file:
+                return opened.write(file, format, progress)
+        matches = opened.write(sys.stdout.buffer, format, progress)
+    sys.stdout.buffer.flush()
+    return matches
+
+
+@contextmanager
+def _progress(expected: int | None) -> Iterator[Callable[[int, int], None]]:
+    """Shows events, matches and speed on a terminal."""
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    console = report.errors()
+    columns = (TextColumn("{task.completed:,} of {task.total:,} events"), BarColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=expected)
+
+        def show(events: int, matches: int) -> None:
+            elapsed = bar.tasks[0].elapsed or 0.0
+            speed = f", {events / elapsed:,.0f} events/s" if elapsed else ""
+            bar.update(task, completed=events, description=f"{matches:,} matches{speed}")
+
+        yield show
+
+
+def _write_rejects(rejected: list[Reject], output: str, path: str | None) -> str | None:
+    """The file of the rejects, if there is one. A file of an earlier run is removed."""
+    from cepheid.io.sinks import write_rejects
+
+    if path is not None:
+        write_rejects(path, rejected)
+        return path
+    if output == STANDARD:
+        return None
+    beside = f"{output}.rejects.jsonl"
+    if not rejected:
+        Path(beside).unlink(missing_ok=True)
+        return None
+    write_rejects(beside, rejected)
+    return beside

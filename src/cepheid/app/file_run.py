@@ -1,0 +1,90 @@
+"""One query over files, as the command line and the demo run it: opened once, prepared once, run on a backend."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO
+
+from cepheid.binding import warnings_for
+from cepheid.engine.adaptation import ignore
+from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, prepare
+from cepheid.engine.query_text import QueryText, declared_types
+from cepheid.engine.run import Progress, run
+from cepheid.errors import InputProblem, did_you_mean, listing, shown
+from cepheid.io.files import open_files
+from cepheid.io.formats import expand
+from cepheid.io.inputs import Columns, Input
+from cepheid.io.sinks import write_batches
+from cepheid.io.source import Source
+from cepheid.optimize.adapt import Switch
+from cepheid.pattern import Query
+from cepheid.physical import REFERENCE
+
+BACKENDS = (REFERENCE, "local", "spark")
+
+
+@dataclass(frozen=True, slots=True)
+class FileRun:
+    """A query that is ready to run over its files."""
+
+    source: Source
+    prepared: Prepared
+    backend: str
+    switches: list[Switch] = field(default_factory=list)
+    """The changes of the plan, after the run."""
+
+    @classmethod
+    def open(
+        cls,
+        written: QueryText,
+        query: Query,
+        inputs: Sequence[Input],
+        columns: Columns,
+        options: RunOptions = DEFAULT_OPTIONS,
+        backend: str = "local",
+    ) -> FileRun:
+        """`query` is the parsed text."""
+        require_backend(backend, options)
+        if backend == REFERENCE:
+            options = replace(options, evaluator=REFERENCE)
+        source = open_files(inputs, columns, declared_types(query))
+        with written.located_errors():
+            return cls(source, prepare(query, source, options), backend)
+
+    @property
+    def warnings(self) -> list[str]:
+        return [f"warning: {text}" for text in warnings_for(self.prepared.query, self.prepared.schema)]
+
+    def write(self, file: IO[bytes], format: str, progress: Progress = ignore) -> int:
+        """Writes the matches as they are found; returns their number."""
+        as_text = format != "parquet"
+        if self.backend == "spark":
+            from cepheid.spark.files import run_on_spark  # Spark, which takes seconds to start
+
+            result = run_on_spark(self.prepared, self.source, as_text=as_text, progress=progress)
+        else:
+            on_switch = self.switches.append
+            result = run(self.prepared, self.source, as_text=as_text, progress=progress, on_switch=on_switch)
+        return write_batches(file, format, result.schema, result.batches, result.objects)
+
+
+def require_backend(name: str, options: RunOptions) -> None:
+    if name not in BACKENDS:
+        raise InputProblem(
+            f"unknown backend `{shown(name)}`",
+            expected=f"one of {listing(BACKENDS)}",
+            hint=did_you_mean(name, BACKENDS),
+        )
+    if options.adaptive is not None and name != "local":
+        raise InputProblem("plans change on the backend `local` only", expected="--backend local with --adaptive")
+
+
+def require_distinct(output: str, inputs: Sequence[Input]) -> None:
+    """A typing error must not replace the data by its matches."""
+    for item in inputs:
+        for file, _ in expand(item.path):
+            if Path(output).exists() and os.path.samefile(output, file):
+                raise InputProblem(f"`{shown(output, 200)}` is an input; the output would replace it")

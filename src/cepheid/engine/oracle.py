@@ -1,0 +1,324 @@
+"""The oracle behind record batches: the only module that imports `semantics`.
+
+Events and matches as Python objects exist only here. They are decoded from ordered record batches with TYPE and TIME
+(and ROW, where the source was read row by row), and leave as positions or as record batches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cepheid import expr as ex
+from cepheid.checks import summarises
+from cepheid.codegen.columns import types_of
+from cepheid.engine.layout import END, INTERVAL, START, Layout, match_schema
+from cepheid.engine.positions import MatchPositions
+from cepheid.engine.prepare import Prepared
+from cepheid.engine.stepping import Stepper
+from cepheid.errors import NotAvailable, shown
+from cepheid.events import UNTYPED, Clock, Event, Type
+from cepheid.expr import AGGREGATES, Aggregate, Attr, Binding, Env, Expr, Gives
+from cepheid.io.rows import ROW, TIME, TYPE, Rows, events_of
+from cepheid.io.sinks import TEXT, dumps
+from cepheid.io.source import plain_layout
+from cepheid.io.times import timestamp_text
+from cepheid.kernels.any_runs.lazy_matches import LazyKernel
+from cepheid.pattern import Query, SourceStream
+from cepheid.semantics import Match, evaluate, summary
+from cepheid.semantics.common import events_of as events_in
+
+# --- which queries need it --------------------------------------------------------------------------------------------
+
+
+def makes_output(query: Query) -> bool:
+    """Whether the output is not rows of the input: a summary of all matches, or events that other queries derive."""
+    return summarises(query) or any(not isinstance(item, SourceStream) for item in query.inputs)
+
+
+def sums_up(prepared: Prepared) -> bool:
+    """Whether the kernel itself makes the summary of all matches."""
+    return isinstance(prepared.kernel, LazyKernel) and summarises(prepared.query)
+
+
+# --- record batches to events -----------------------------------------------------------------------------------------
+
+
+def decode(prepared: Prepared, batch: pa.RecordBatch, positions: Sequence[int]) -> list[Event]:
+    """The events of a batch with TYPE and TIME; each has the attributes of its type."""
+    source = prepared.input
+    names = [ROW] if ROW in batch.schema.names else [n for n in source.schema.names if n in batch.schema.names]
+    types, codes = types_of(batch, TYPE)
+    kinds = [types[code] for code in codes.tolist()]
+    ticks = batch.column(TIME).to_pylist()
+    known = prepared.schema.types
+    events = events_of(batch.select(names), kinds, ticks, positions, source.columns.time, known)
+    if ROW in names:
+        return list(events)
+    return [_of_its_type(event, prepared) for event in events]
+
+
+def _of_its_type(event: Event, prepared: Prepared) -> Event:
+    """The event without the columns that its type lacks."""
+    source, known = prepared.input, prepared.schema.types.get(event.type, event.attributes)
+    has = (source.attributes or {}).get(event.type, event.row)
+    row = {n: v for n, v in event.row.items() if n in has and not (source.omits_nulls and v is None)}
+    if len(row) == len(event.row) and len(known) == len(event.attributes):
+        return event
+    return replace(event, attributes={n: v for n, v in event.attributes.items() if n in known}, row=row)
+
+
+def matches(prepared: Prepared, batches: Iterable[pa.RecordBatch]) -> list[Match]:
+    """What the oracle finds in all events."""
+    events: list[Event] = []
+    for batch in batches:
+        events.extend(decode(prepared, batch, range(len(events), len(events) + batch.num_rows)))
+    return evaluate(prepared.query, events, prepared.clock)
+
+
+def matches_at(prepared: Prepared, found: Sequence[MatchPositions], rows: Rows) -> list[Match]:
+    """The matches of a kernel, with their events decoded from `rows`, which has ROW."""
+    columns = [_flat(column) for part in found for column in part.variables.values()]
+    wanted = pc.drop_null(pa.concat_arrays(columns)).unique() if columns else pa.array([], pa.int64())
+    batch = rows.take([ROW, TYPE], wanted).append_column(TIME, pa.array(rows.ticks(np.asarray(wanted))))
+    positions = wanted.to_pylist()
+    return complete(prepared, found, dict(zip(positions, decode(prepared, batch, positions), strict=True)))
+
+
+def complete(prepared: Prepared, found: Sequence[MatchPositions], events: Mapping[int, Event]) -> list[Match]:
+    """The matches of a kernel in the order in which they are complete, made of the events at their positions."""
+    output = None if summarises(prepared.query) else prepared.query.output
+    made = [_match(bound, output, prepared.clock) for part in found for bound in _bindings(part, events)]
+    made.sort(key=lambda match: (match.end, match.start, [event.position for event in events_in(match.bindings)]))
+    made = [summary(prepared.query, made)] if summarises(prepared.query) else made
+    return made[: prepared.query.limit]
+
+
+def _match(bound: dict[str, Binding], output: Sequence[Any] | None, clock: Clock) -> Match:
+    env, events = Env(bound, {}, clock), events_in(bound)
+    columns = None if output is None else {c.name: ex.value_or_null(c.expr, env) for c in output}
+    return Match(bound, min(e.start for e in events), max(e.end for e in events), columns)
+
+
+def _flat(positions: pa.Array) -> pa.Array:
+    return positions.flatten() if pa.types.is_list(positions.type) else positions
+
+
+def _bindings(found: MatchPositions, events: Mapping[int, Event]) -> Iterator[dict[str, Binding]]:
+    columns = {var: column.to_pylist() for var, column in found.variables.items()}
+    for number in range(len(found.start)):
+        bound: dict[str, Binding] = {}
+        for var, positions in columns.items():
+            at = positions[number]
+            bound[var] = tuple(events[p] for p in at) if isinstance(at, list) else None if at is None else events[at]
+        yield bound
+
+
+def summary_match(prepared: Prepared, stepper: Stepper) -> Match:
+    """The summary that a kernel made, after it has seen all events."""
+    kernel = stepper.kernel
+    assert isinstance(kernel, LazyKernel)
+    row = kernel.summary_row(stepper.state)
+    texts = {code: text for text, code in stepper.encoder.dictionary.codes.items()}
+    attributes = prepared.schema.attributes(prepared.schema.types)
+
+    def decoded(expr: Expr, value: Any) -> Any:
+        """A kernel holds strings and booleans as codes."""
+        if not isinstance(expr, Aggregate) or AGGREGATES[expr.fn].gives is not Gives.VALUE:
+            return value
+        if expr.name is None or value is None:
+            return value
+        kind = attributes.get(expr.name)
+        return texts[value] if kind is Type.STRING else bool(value) if kind is Type.BOOLEAN else value
+
+    values = {c.name: decoded(c.expr, row.values[c.name]) for c in prepared.query.output or ()}
+    return Match({}, row.start, row.end, values)
+
+
+# --- matches to positions and record batches --------------------------------------------------------------------------
+
+
+def match_positions(prepared: Prepared, matches: Sequence[Match]) -> MatchPositions:
+    """Matches whose events are all events of the input."""
+    columns: dict[str, pa.Array] = {}
+    for var in prepared.variables:
+        bindings = [match.bindings.get(var) for match in matches]
+        kind = pa.list_(pa.int64()) if var in prepared.many else pa.int64()
+        columns[var] = pa.array([_position(binding) for binding in bindings], kind)
+    start, end = (np.array([getattr(m, name) for m in matches], np.int64) for name in ("start", "end"))
+    return MatchPositions(columns, start, end)
+
+
+def _position(binding: Binding) -> int | list[int] | None:
+    if isinstance(binding, tuple):
+        return [event.position for event in binding]
+    return None if binding is None else binding.position
+
+
+def match_batch(prepared: Prepared, matches: Sequence[Match], as_text: bool = False) -> pa.RecordBatch:
+    """One row for each match, in a layout that does not depend on the matches; with `as_text` also its JSON text, which
+    shows every event exactly as the input has it."""
+    query, clock = prepared.query, prepared.clock
+    schema = match_schema(query, prepared.schema, clock, layout_of(prepared))
+    show = Presenter.of(query, prepared.input.columns.time, clock)
+    columns: list[pa.Array] = []
+    for field in schema:
+        if field.name in (START, END):
+            values: list[Any] = [match.start if field.name == START else match.end for match in matches]
+        else:
+            values = [(match.bindings if match.columns is None else match.columns).get(field.name) for match in matches]
+        if as_text:
+            columns.append(pa.nulls(len(matches), field.type))
+        else:
+            columns.append(pa.array([arrow_value(value, field.type, show) for value in values], field.type))
+    if as_text:
+        schema = schema.append(pa.field(TEXT, pa.string()))
+        columns.append(pa.array([dumps(show.object(match)) for match in matches], pa.string()))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def layout_of(prepared: Prepared) -> Layout:
+    """The Arrow types of the attributes of each event type, as the oracle's events show them."""
+    source = prepared.input
+    if ROW in source.schema.names:
+        return {
+            name: {n: _shown_type(kind) for n, kind in attributes.items() if not pa.types.is_null(kind)}
+            for name, attributes in (source.attributes or {}).items()
+        }
+    return dict.fromkeys(prepared.schema.types, plain_layout(source.schema))
+
+
+def _shown_type(kind: pa.DataType) -> pa.DataType:
+    is_text = pa.types.is_list(kind) and kind != pa.list_(pa.float64())
+    return pa.string() if is_text or pa.types.is_binary(kind) else kind
+
+
+def computed_columns(
+    prepared: Prepared,
+    columns: Mapping[str, tuple[Expr, pa.DataType]],
+    found: MatchPositions,
+    rows: Rows,
+    names: list[str],
+) -> dict[str, pa.Array]:
+    """Output columns that are more than an event or an attribute, match by match. `names` are the columns of the input
+    that the expressions read."""
+    flat = [_flat(column) for column in found.variables.values()]
+    wanted = pc.drop_null(pa.concat_arrays(flat)).unique()
+    positions, ticks = wanted.to_pylist(), rows.ticks(np.asarray(wanted)).tolist()
+    time = prepared.input.columns.time
+    # What an expression reads of an event does not depend on the event's type.
+    decoded = events_of(rows.take(names, wanted), [UNTYPED] * len(positions), ticks, positions, time)
+    events = dict(zip(positions, decoded, strict=True))
+    show = Presenter(time, prepared.clock)
+    values: dict[str, list[Any]] = {name: [] for name in columns}
+    for bound in _bindings(found, events):
+        env = Env(bound, {}, prepared.clock)
+        for name, (expr, kind) in columns.items():
+            values[name].append(arrow_value(ex.value_or_null(expr, env), kind, show))
+    return {name: pa.array(values[name], kind) for name, (_, kind) in columns.items()}
+
+
+def arrow_value(value: Any, kind: pa.DataType, show: Presenter) -> Any:
+    """The value in the form that the Arrow type takes; null where it does not fit."""
+    if value is None:
+        return None
+    if pa.types.is_string(kind):
+        return value if isinstance(value, str) else dumps(show.value(value, {}))
+    if pa.types.is_list(kind):
+        return [arrow_value(item, kind.value_type, show) for item in value] if isinstance(value, list | tuple) else None
+    if pa.types.is_struct(kind):
+        return (
+            {field.name: arrow_value(value.attributes.get(field.name), field.type, show) for field in kind}
+            if isinstance(value, Event)
+            else None
+        )
+    if pa.types.is_boolean(kind):
+        return value if isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    if pa.types.is_floating(kind):
+        return float(value)
+    if not -(2**63) <= value < 2**63:
+        raise NotAvailable(
+            f"{shown(str(int(value)))} does not fit into a column of whole numbers, which has 64 bits",
+            hint="ask `cepheid run` for JSON, or use a shorter window",
+        )
+    return int(value)
+
+
+# --- matches as JSON --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Presenter:
+    """Shows matches as JSON objects; times in the form that the time column has."""
+
+    time_column: str
+    clock: Clock
+    times: frozenset[str] = frozenset()
+    """The output columns that hold a time."""
+
+    @classmethod
+    def of(cls, query: Query, time_column: str, clock: Clock) -> Presenter:
+        times = (column.name for column in query.output or () if _reads_time(column.expr, time_column))
+        return cls(time_column, clock, frozenset(times))
+
+    def object(self, match: Match) -> dict[str, Any]:
+        """The match as a JSON object: its variables, or the columns that the query returns; and its interval."""
+        texts = self._times_of(match)
+        result: dict[str, Any] = {}
+        for name, value in (match.bindings if match.columns is None else match.columns).items():
+            result[name] = self.time(value, texts) if name in self.times else self.value(value, texts)
+        return {**result, START: self.time(match.start, texts), END: self.time(match.end, texts)}
+
+    def value(self, value: Any, texts: Mapping[int, Any]) -> Any:
+        match value:
+            case Event() if _is_of_input(value):
+                return dict(value.row)
+            case Event():
+                times = (self.time_column, *INTERVAL)
+                return {
+                    name: self.time(item, texts) if name in times else self.value(item, texts)
+                    for name, item in value.attributes.items()
+                }
+            case float():
+                return value if math.isfinite(value) else None
+            case Mapping():
+                return {name: self.value(item, texts) for name, item in value.items()}
+            case list() | tuple():
+                return [self.value(item, texts) for item in value]
+            case _:
+                return value
+
+    def time(self, ticks: Any, texts: Mapping[int, Any]) -> Any:
+        if not self.clock.is_timestamp or not isinstance(ticks, int | float) or isinstance(ticks, bool):
+            return self.value(ticks, texts)
+        return texts.get(ticks) or timestamp_text(ticks)  # type: ignore[arg-type]
+
+    def _times_of(self, match: Match) -> dict[int, Any]:
+        """The texts that the input has for the times of the match's events."""
+        if not self.clock.is_timestamp:
+            return {}
+        texts: dict[int, Any] = {}
+        for event in events_in(match.bindings):
+            for part in event.primitives():
+                if part.row.get(self.time_column) is not None:
+                    texts.setdefault(part.start, part.row[self.time_column])
+        return texts
+
+
+def _is_of_input(event: Event) -> bool:
+    """Whether the event came from the input; one that a query derived has no row but its attributes."""
+    return bool(event.row) and not event.parts and event.row is not event.attributes
+
+
+def _reads_time(expr: Expr, time_column: str) -> bool:
+    if isinstance(expr, Aggregate):
+        return expr.name == time_column and AGGREGATES[expr.fn].gives is Gives.VALUE
+    return isinstance(expr, Attr) and expr.name == time_column

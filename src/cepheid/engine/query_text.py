@@ -1,0 +1,45 @@
+"""A query as written: its text, where it comes from, and its language."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from cepheid.errors import CepheidError
+from cepheid.events import Schema, Type
+from cepheid.lang import parse
+from cepheid.pattern import Query, SourceStream
+
+_OTHER_NAMES = {"": "auto", "saseplus": "sase+", "sase-plus": "sase+", "sase_plus": "sase+", "next": "eql"}
+
+
+@dataclass(frozen=True, slots=True)
+class QueryText:
+    text: str
+    source: str = "query"
+    dialect: str = "auto"
+
+    def parse(self) -> Query:
+        folded = self.dialect.strip().lower()
+        return parse(self.text, dialect=_OTHER_NAMES.get(folded, folded), source=self.source)
+
+    @contextmanager
+    def located_errors(self) -> Iterator[None]:
+        """Errors that know a position in the text show it."""
+        try:
+            yield
+        except CepheidError as error:
+            error.within(self.text, self.source)
+            raise
+
+
+def declared_types(query: Query) -> Schema:
+    """The event types that the query, and the queries it is made of, declare."""
+    types: dict[str, Mapping[str, Type]] = {}
+    for item in query.inputs:
+        if isinstance(item, SourceStream):
+            types[item.name] = dict(item.attributes)
+        elif isinstance(item, Query):
+            types.update(declared_types(item).types)
+    return Schema(types)

@@ -1,0 +1,272 @@
+"""A prepared query over its source, in one process: compiled kernels over Arrow, or the oracle.
+
+Memory is bounded by the window and the batch where the source is read in batches (a Parquet file in time order, an
+iterator), and by the input where it is in memory anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cepheid import expr as ex
+from cepheid.engine import oracle
+from cepheid.engine.adaptation import OnSwitch, ignore, stepper_for
+from cepheid.engine.first_matches import FirstMatches, first_matches
+from cepheid.engine.gather import Gatherer
+from cepheid.engine.positions import MatchPositions, first_and_last, position_columns
+from cepheid.engine.prepare import Prepared
+from cepheid.engine.stepping import PIECE, Stepper
+from cepheid.errors import NotAvailable
+from cepheid.expr import Whole
+from cepheid.io.rows import ROW, TIME, TYPE, Rows
+from cepheid.io.sinks import Objects
+from cepheid.io.source import Source, columns_read, for_kernel
+from cepheid.physical import Analysis
+from cepheid.runtime.kernel import Kernel, Positions, counters, operator_counts
+
+Progress = Callable[[int, int], None]
+"""Called after each batch with the number of events read and of matches found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The matches of a query: one row each."""
+
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+    objects: Objects
+    """Shows the rows as JSON objects."""
+
+
+def run(
+    prepared: Prepared,
+    source: Source,
+    *,
+    as_text: bool = False,
+    progress: Progress = ignore,
+    on_switch: OnSwitch = ignore,
+) -> Result:
+    """The matches as record batches: the events that each binds, or the columns that the query returns. With `as_text`
+    they are made for text output, which shows events exactly as the input has them."""
+    running = _Run(prepared, source, progress, on_switch)
+    objects = objects_of(prepared)
+    if oracle.makes_output(prepared.query) or ROW in source.schema.names:
+        schema = oracle.match_batch(prepared, [], as_text).schema
+        return Result(schema, running.made(as_text), objects)
+    gatherer = gatherer_for(prepared, as_text)
+    return Result(gatherer.schema, running.gathered(gatherer), objects)
+
+
+def run_positions(prepared: Prepared, source: Source, on_switch: OnSwitch = ignore) -> Result:
+    """The row numbers of the events that each match binds."""
+    if oracle.makes_output(prepared.query):
+        raise NotAvailable(
+            "positions of what is not in the input: a summary, or events that other queries derive",
+            hint='ask for output="events"',
+        )
+    running = _Run(prepared, source, ignore, on_switch)
+    return Result(running.position_schema, running.positions(), objects_of(prepared))
+
+
+def analyze(prepared: Prepared, source: Source) -> Analysis:
+    """EXPLAIN ANALYZE: runs the plan and counts what each operator does."""
+    if prepared.kernel is None:
+        raise NotAvailable(
+            "the reference evaluator runs this query, and it counts nothing",
+            hint="; ".join(prepared.plan.reasons) or None,
+        )
+    stepper = Stepper.start(prepared.kernel, source.count)
+    began: int | None = None
+    ended = events = 0
+    names = read_by_plan(prepared, source.schema)
+    for batch in source.batches(names):
+        if batch.num_rows:
+            times = batch.column(TIME)
+            began = times[0].as_py() if began is None else began
+            ended, events = times[batch.num_rows - 1].as_py(), events + batch.num_rows
+            for _ in stepper.step(for_kernel(batch, names)):
+                """Only the counters are read."""
+    for _ in stepper.finish_lazily():
+        """Matches that had to wait are counted too."""
+    plan = prepared.plan
+    passed = events if plan.counts_events else ended - (began or 0)
+    windows = passed / plan.window if plan.window else None
+    return Analysis(counters(stepper.state), operator_counts(prepared.kernel, stepper.state), windows)
+
+
+# --- the columns that are read and shown ------------------------------------------------------------------------------
+
+
+def read_by_plan(prepared: Prepared, schema: pa.Schema) -> list[str]:
+    """The columns that the masks and kernels of the plan read."""
+    names: list[str] = []
+    for plan in prepared.plans:
+        tests = [node for bit in plan.bits for test in bit.tests for node in ex.walk(test)]
+        keys = plan.key if plan.counts_events else ()
+        names += [*(node.name for node in tests if isinstance(node, ex.Attr)), *plan.columns, *keys]
+    return columns_read(names, schema)
+
+
+def types_of_variables(prepared: Prepared) -> dict[str, tuple[str, ...]]:
+    """The types that the event of each variable may have."""
+    known = tuple(prepared.input.attributes or ())
+    return {var: role.event_class.types or known for var, role in prepared.variables.items()}
+
+
+def shown_columns(prepared: Prepared, as_text: bool) -> dict[str, tuple[str, ...]]:
+    """The columns that the events of each variable show. For text output the type comes along where the types of a
+    variable have different columns."""
+    source, names = prepared.input, prepared.input.schema.names
+    shown: dict[str, tuple[str, ...]] = {}
+    for var, types in types_of_variables(prepared).items():
+        has = [source.attributes[name] for name in types if name in source.attributes] if source.attributes else []
+        shown[var] = tuple(n for n in names if any(n in columns for columns in has)) if has else tuple(names)
+        if as_text and len({frozenset(columns) for columns in has}) > 1:
+            shown[var] = (*shown[var], TYPE)
+    return shown
+
+
+def gatherer_for(prepared: Prepared, as_text: bool = False) -> Gatherer:
+    source = prepared.input
+    schema = source.schema.append(pa.field(TYPE, pa.dictionary(pa.int32(), pa.string())))
+    return Gatherer.of(prepared, schema, source.columns.time, shown_columns(prepared, as_text))
+
+
+def objects_of(prepared: Prepared) -> Objects:
+    types, output = types_of_variables(prepared), prepared.query.output
+    if output is not None:
+        whole = {c.name: c.expr.var for c in output if isinstance(c.expr, Whole)}
+        types = {name: types[var] for name, var in whole.items() if var in types}
+    source = prepared.input
+    return Objects(types, source.attributes or {}, source.columns.type, source.omits_nulls)
+
+
+# --- evaluation -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    prepared: Prepared
+    source: Source
+    progress: Progress
+    on_switch: OnSwitch
+
+    def gathered(self, gatherer: Gatherer) -> Iterator[pa.RecordBatch]:
+        """The output from rows of the input."""
+        names = [name for name in gatherer.needed() if name != TYPE]
+        rows = self.source.rows(names)
+        for found in self._found(rows, names):
+            if len(found.start):
+                yield gatherer.table(found, rows)
+
+    def positions(self) -> Iterator[pa.RecordBatch]:
+        rows = self.source.rows([])
+        if self.prepared.kernel is None or self.prepared.query.limit is not None:
+            for found in self._found(rows, []):
+                yield self._input_rows(found.variables, rows)
+            return
+        for positions in self._steps(self._stepper(self.prepared.kernel), rows, None):
+            if len(positions):
+                yield self._input_rows(self._columns(positions), rows)
+
+    @property
+    def position_schema(self) -> pa.Schema:
+        many = self.prepared.many
+        return pa.schema(
+            [(var, pa.list_(pa.int64()) if var in many else pa.int64()) for var in self.prepared.variables]
+        )
+
+    def _input_rows(self, variables: Mapping[str, pa.Array], rows: Rows) -> pa.RecordBatch:
+        arrays = []
+        for field in self.position_schema:
+            positions = variables[field.name]
+            if pa.types.is_list(positions.type):
+                mask = positions.is_null() if positions.null_count else None
+                flat = rows.input_rows(positions.values)
+                arrays.append(pa.ListArray.from_arrays(positions.offsets, flat, mask=mask))
+            else:
+                arrays.append(rows.input_rows(positions))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.position_schema)
+
+    # --- by a kernel --------------------------------------------------------------------------------------------------
+
+    def _found(self, rows: Rows, names: Sequence[str]) -> Iterator[MatchPositions]:
+        if self.prepared.kernel is None:
+            yield oracle.match_positions(self.prepared, oracle.matches(self.prepared, self._all_batches(rows)))
+            return
+        stepper = self._stepper(self.prepared.kernel)
+        if self.prepared.query.limit is not None:
+            yield self._first_found(self.prepared.query.limit, stepper, rows, names)
+            return
+        for positions in self._steps(stepper, rows, names):
+            if len(positions):
+                first, last = first_and_last(positions)
+                yield MatchPositions(self._columns(positions), rows.ticks(first), rows.ticks(last))
+
+    def _columns(self, positions: Positions) -> dict[str, pa.Array]:
+        return position_columns(positions, self.prepared.binding)
+
+    def _first_found(self, limit: int, stepper: Stepper, rows: Rows, names: Sequence[str]) -> MatchPositions:
+        """LIMIT: the first matches. No event is read once they are certain."""
+        first = FirstMatches(limit, stepper.kernel.steps)
+        steps = self._steps(stepper, rows, names, PIECE, first.oldest)
+        positions, start, end = first_matches(stepper, steps, limit, rows.ticks, first)
+        return MatchPositions(self._columns(positions), start, end)
+
+    def _stepper(self, kernel: Kernel) -> Stepper:
+        return stepper_for(self.prepared, kernel, self.source.count, self.on_switch)
+
+    def _steps(
+        self,
+        stepper: Stepper,
+        rows: Rows,
+        retained: Sequence[str] | None,
+        piece: int | None = None,
+        oldest: Callable[[], int | None] = ignore,
+    ) -> Iterator[Positions]:
+        """The kernel's matches, piece by piece. `retained` are the columns to keep in the rows (None: no rows);
+        `oldest` gives the position from which on rows are kept for matches that are not yet output."""
+        names = read_by_plan(self.prepared, self.source.schema)
+        read = matches = 0
+        for batch in self.source.batches(list(dict.fromkeys([*names, *(retained or ())]))):
+            if retained is not None:
+                rows.add(batch)
+            for positions in stepper.step(for_kernel(batch, names), piece):
+                matches += len(positions)
+                yield positions
+            held = oldest()
+            rows.forget(stepper.oldest if held is None else min(stepper.oldest, held))
+            read += batch.num_rows
+            self.progress(read, matches)
+        yield from stepper.finish_lazily()
+
+    # --- by the oracle, or from rows that are shown exactly as they were read -----------------------------------------
+
+    def made(self, as_text: bool) -> Iterator[pa.RecordBatch]:
+        prepared, kernel = self.prepared, self.prepared.kernel
+        if kernel is None:
+            matches = oracle.matches(prepared, self._all_batches())
+        elif oracle.sums_up(prepared):
+            stepper = self._stepper(kernel)
+            for _ in self._steps(stepper, self.source.rows([]), None):
+                """The kernel sums up as it goes."""
+            matches = [oracle.summary_match(prepared, stepper)][: prepared.query.limit]
+        else:
+            rows = self.source.rows([ROW])
+            found = list(self._found(rows, [ROW]))
+            matches = oracle.matches_at(prepared, found, rows)
+        yield oracle.match_batch(prepared, matches, as_text)
+
+    def _all_batches(self, rows: Rows | None = None) -> Iterator[pa.RecordBatch]:
+        """All columns of all events; of a source that was read row by row, the rows."""
+        names = [ROW] if ROW in self.source.schema.names else self.source.schema.names
+        read = 0
+        for batch in self.source.batches(names):
+            if rows is not None:
+                rows.add(batch)
+            yield batch
+            read += batch.num_rows
+            self.progress(read, 0)
