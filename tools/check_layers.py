@@ -40,7 +40,21 @@ class Restricted:
 
 LAYERS = (
     Layer(("errors", "events", "version")),
-    Layer(("expr", "dialect", "pattern", "checks", "binding", "semantics", "logic", "core_language")),
+    Layer(
+        (
+            "expr",
+            "functions",
+            "inference",
+            "evaluation",
+            "dialect",
+            "pattern",
+            "checks",
+            "binding",
+            "semantics",
+            "logic",
+            "core_language",
+        )
+    ),
     Layer(("lang", "physical", "nfa", "explanation"), ordered=False),
     Layer(("optimize",)),
     Layer(("runtime", "codegen", "kernels")),

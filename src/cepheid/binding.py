@@ -18,6 +18,7 @@ from cepheid.checks import NODE, summarises
 from cepheid.errors import NameProblem, did_you_mean, listing
 from cepheid.events import Schema, Type
 from cepheid.expr import Attr, Compare, Const, Expr, Whole
+from cepheid.inference import infer
 from cepheid.pattern import (
     Conj,
     DerivedStream,
@@ -56,7 +57,7 @@ def bind(query: Query, schema: Schema, params: Mapping[str, Any] = _NO_PARAMS) -
     where = tuple(checker.predicate(p) for p in query.where)
     for column in query.output or ():
         if not summarises(query):
-            ex.infer(column.expr, checker.attribute_type)
+            infer(column.expr, checker.attribute_type)
     return replace(query, where=where)
 
 
@@ -186,7 +187,7 @@ class _Checker:
                 return replace(predicate, value=fitted.right)
             return predicate
         fitted = ex.transform(predicate, self._fit_literal)
-        if not ex.infer(fitted, self.attribute_type).fits(Type.BOOLEAN):
+        if not infer(fitted, self.attribute_type).fits(Type.BOOLEAN):
             raise NameProblem(
                 f"`{ex.to_text(predicate)}` is not a condition", span=predicate.span, expected="something true or false"
             )
@@ -247,7 +248,7 @@ def _bind_input(
             def read(attr: Attr) -> Type:
                 return source.get(attr.name, Type.UNKNOWN) if attr.var == item.alias else Type.UNKNOWN
 
-            computed = {column.name: ex.infer(column.expr, read) for column in item.columns}
+            computed = {column.name: infer(column.expr, read) for column in item.columns}
             return item, {**_BASE_SCHEMA, **computed}
         case _:
             bound = bind(item, schema)
@@ -265,7 +266,7 @@ def output_attributes(query: Query, schema: Schema) -> dict[str, Type]:
     base = _BASE_SCHEMA if query.dialect.has_nodes else _INTERVAL
     result: dict[str, Type] = dict(base)
     for column in query.output or ():
-        result[column.name] = ex.infer(column.expr, checker.attribute_type)
+        result[column.name] = infer(column.expr, checker.attribute_type)
     for name, var, attribute in composite_names(query, attributes_of):
         result[name] = attributes_of(var)[attribute]
     return result

@@ -14,6 +14,8 @@ from cepheid.dialect import Closure, Dialect, Windows
 from cepheid.errors import NameProblem, PatternProblem, did_you_mean, listing
 from cepheid.events import Duration, Type
 from cepheid.expr import Aggregate, At, Attr, Expr, Over, Whole
+from cepheid.functions import FUNCTIONS
+from cepheid.inference import infer
 from cepheid.pattern import (
     Conj,
     DerivedStream,
@@ -235,8 +237,8 @@ def _check_names(expression: Expr, found: Mapping[str, Role], query: Query) -> N
                 span=node.span,
                 hint="write FILTER(a.x = b.x)" if ex.Filter in query.dialect.conditions else None,
             )
-        if isinstance(node, ex.Call | Aggregate) and node.fn not in (*ex.FUNCTIONS, *ex.AGGREGATES):
-            ex.infer(node, lambda _: Type.UNKNOWN)
+        if isinstance(node, ex.Call | Aggregate) and node.fn not in (*FUNCTIONS, *ex.AGGREGATES):
+            infer(node, lambda _: Type.UNKNOWN)
         if isinstance(node, Attr):
             _check_position(node, found.get(node.var), query)
         if isinstance(node, Aggregate) and node.over is not Over.MATCHES:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cepheid.checks import check
 from cepheid.errors import PatternProblem
-from cepheid.expr import like
+from cepheid.evaluation import like
 from cepheid.lang import parse
 
 

@@ -37,9 +37,9 @@ from strategies import (
     zstream_queries,
 )
 
-from cepheid import expr as ex
+from cepheid import evaluation
+from cepheid.evaluation import compare
 from cepheid.events import Event
-from cepheid.expr import compare
 from cepheid.lang import sase, sase_plus, zstream
 from cepheid.semantics import Match, combinations, evaluate, intervals, runs, successors
 from cepheid.semantics.common import Context
@@ -576,12 +576,12 @@ def test_golden_cases_notice_equal_nulls(monkeypatch: pytest.MonkeyPatch) -> Non
     def lax(op: str, left: Any, right: Any) -> bool:
         return (left is None and right is None) or compare(op, left, right)
 
-    monkeypatch.setattr(ex, "compare", lax)
+    monkeypatch.setattr(evaluation, "compare", lax)
     assert "sase/null-key-matches-nothing" in failing_cases()
 
 
 def test_golden_cases_notice_missing_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ex, "attribute", lambda event, name: event.attributes.get(name))
+    monkeypatch.setattr(evaluation, "attribute", lambda event, name: event.attributes.get(name))
     assert "sase/missing-attribute-is-true" in failing_cases()
 
 

@@ -22,13 +22,12 @@ from pyspark.sql import functions as F
 from typer.testing import CliRunner
 
 import cepheid
-from cepheid import expr as ex
 from cepheid.app.cli import app
 from cepheid.app.demo import EXAMPLES
 from cepheid.binding import bind
 from cepheid.errors import CepheidError, InputProblem, NameProblem, NotAvailable
+from cepheid.evaluation import Env, holds
 from cepheid.events import NO_CLOCK, Event, complete, in_order, infer_schema, primitive
-from cepheid.expr import Env
 from cepheid.io.shares import may_matter
 from cepheid.lang import parse
 from cepheid.optimize.distribution import Keyed, Sliced, Undivided
@@ -409,7 +408,7 @@ def test_predicates_in_catalyst_are_those_of_the_oracle(spark: SparkSession) -> 
         plain = {n: None if isinstance(v, float) and v != v else v for n, v in row.items() if n != "o"}
         event = primitive("A", 0, 0, {**plain, "o.k": row["i"]})
         for n, test in enumerate(tests):
-            expected = all(ex.holds(p, Env({"x": event})) for p in test)
+            expected = all(holds(p, Env({"x": event})) for p in test)
             if found[number][f"p{n}"] != expected:
                 wrong.append((texts[n], row, expected))
     assert wrong == []

@@ -15,7 +15,9 @@ import pyarrow.compute as pc
 
 from cepheid import expr as ex
 from cepheid.codegen.columns import attribute, kind_of, number_array, types_of
+from cepheid.events import Type
 from cepheid.expr import Expr
+from cepheid.functions import FUNCTIONS
 from cepheid.physical import Kind, Plan
 from cepheid.runtime.kernel import Array
 
@@ -28,14 +30,12 @@ _ARROW = {
     ">=": pc.greater_equal,
 }
 _NUMPY: Mapping[str, Any] = {"=": np.equal, "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
-_TEXT_FUNCTIONS = {"lower": pc.utf8_lower, "upper": pc.utf8_upper}
-_NUMBER_FUNCTIONS = {"abs": np.abs, "sqrt": np.sqrt, "floor": np.floor, "ceil": np.ceil}
 
 
 def is_vectorisable(predicate: Expr) -> bool:
     """Whether a single-event predicate can be evaluated column by column."""
     for node in ex.walk(predicate):
-        if isinstance(node, ex.Call) and node.fn not in (*_TEXT_FUNCTIONS, *_NUMBER_FUNCTIONS, "length"):
+        if isinstance(node, ex.Call) and not (FUNCTIONS[node.fn].numpy or FUNCTIONS[node.fn].arrow):
             return False
         if isinstance(node, ex.Vector | ex.Aggregate | ex.Whole | ex.OccursWithin | ex.Param):
             return False
@@ -163,7 +163,7 @@ class _Rows:
                 if column is not None and pa.types.is_boolean(column.type):
                     return "flag"
                 return "text" if column is not None and kind_of(column.type) is Kind.CODE else "number"
-            case ex.Call() if expr.fn in _TEXT_FUNCTIONS:
+            case ex.Call(fn=fn) if FUNCTIONS[fn].gives is Type.STRING:
                 return "text"
             case _:
                 return "number"
@@ -177,11 +177,11 @@ class _Rows:
                 return -self._numbers(expr.item)
             case ex.Arithmetic():
                 return _arithmetic(expr.op, self._numbers(expr.left), self._numbers(expr.right))
-            case ex.Call(fn="length"):
-                return number_array(pc.utf8_length(self._texts(expr.args[0])), Kind.FLOAT)
-            case ex.Call():
+            case ex.Call(fn=fn) if (name := FUNCTIONS[fn].numpy) is not None:
                 with np.errstate(invalid="ignore"):
-                    return _NUMBER_FUNCTIONS[expr.fn](self._numbers(expr.args[0]))
+                    return getattr(np, name)(*map(self._numbers, expr.args))
+            case ex.Call(fn=fn) if FUNCTIONS[fn].gives is Type.NUMBER:
+                return number_array(self._of_texts(expr), Kind.FLOAT)
             case ex.Attr():
                 column = attribute(self.table, expr.name)
                 if column is None or kind_of(column.type) is None:
@@ -193,12 +193,16 @@ class _Rows:
             case _:
                 return np.full(self.table.num_rows, np.nan)
 
+    def _of_texts(self, call: ex.Call) -> pa.Array:
+        """The results of a function of strings."""
+        return getattr(pc, FUNCTIONS[call.fn].arrow or "")(*map(self._texts, call.args))
+
     def _texts(self, expr: Expr) -> pa.Array:
         match expr:
             case ex.Const():
                 return pa.array([expr.value] * self.table.num_rows, pa.string())
-            case ex.Call():
-                return _TEXT_FUNCTIONS[expr.fn](self._texts(expr.args[0]))
+            case ex.Call(fn=fn) if FUNCTIONS[fn].gives is Type.STRING:
+                return self._of_texts(expr)
             case ex.Attr():
                 column = attribute(self.table, expr.name)
                 if column is not None and pa.types.is_dictionary(column.type):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from cepheid import expr as ex
 from cepheid.errors import NotAvailable
 from cepheid.expr import Expr
+from cepheid.functions import FUNCTIONS
 from cepheid.physical import Kind
 
 NULL = {Kind.INT: "NULL_INT", Kind.CODE: "NULL_CODE", Kind.FLOAT: "np.nan"}
@@ -90,13 +91,10 @@ def is_compilable(predicate: Expr) -> bool:
     return all(_node_is_compilable(node) for node in ex.walk(predicate))
 
 
-_FLOAT_FUNCTIONS = {"abs": "abs({})", "sqrt": "np.sqrt({})", "floor": "np.floor({})", "ceil": "np.ceil({})"}
-
-
 def _node_is_compilable(node: Expr) -> bool:
     match node:
         case ex.Call():
-            return node.fn in _FLOAT_FUNCTIONS
+            return FUNCTIONS[node.fn].kernel is not None
         case ex.Like() | ex.Contains() | ex.Vector() | ex.Whole() | ex.OccursWithin() | ex.Param():
             return False
         case ex.Attr():
@@ -209,8 +207,8 @@ class _Scalars:
                 if expr.op == "%":
                     return f"remainder({a}, {b})"
                 return f"({a} {expr.op} {b})"
-            case ex.Call() if expr.fn in _FLOAT_FUNCTIONS:
-                return _FLOAT_FUNCTIONS[expr.fn].format(self.float_of(expr.args[0], missing))
+            case ex.Call(fn=fn) if (source := FUNCTIONS[fn].kernel) is not None:
+                return source.format(*(self.float_of(arg, missing) for arg in expr.args))
             case _:
                 term = self.term(expr, missing)
                 if term is None or term.kind is Kind.CODE:

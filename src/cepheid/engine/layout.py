@@ -9,7 +9,8 @@ import pyarrow as pa
 from cepheid.binding import composite_names, with_declared
 from cepheid.errors import PatternProblem
 from cepheid.events import Clock, Schema, Type
-from cepheid.expr import AGGREGATES, Aggregate, Attr, Expr, Gives, Whole, infer
+from cepheid.expr import AGGREGATES, Aggregate, Attr, Expr, Gives, Whole
+from cepheid.inference import infer
 from cepheid.pattern import DerivedStream, EventClass, Query, Role, SourceStream, positives, roles
 
 START, END = "match_start", "match_end"

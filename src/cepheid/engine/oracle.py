@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cepheid import expr as ex
 from cepheid.checks import summarises
 from cepheid.codegen.columns import types_of
 from cepheid.engine.layout import END, INTERVAL, START, Layout, match_schema
@@ -23,8 +22,9 @@ from cepheid.engine.positions import MatchPositions
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.stepping import Stepper
 from cepheid.errors import NotAvailable, shown
+from cepheid.evaluation import Binding, Env, value_or_null
 from cepheid.events import UNTYPED, Clock, Event, Type
-from cepheid.expr import AGGREGATES, Aggregate, Attr, Binding, Env, Expr, Gives
+from cepheid.expr import AGGREGATES, Aggregate, Attr, Expr, Gives
 from cepheid.io.rows import ROW, TIME, TYPE, Rows, events_of
 from cepheid.io.sinks import TEXT, dumps
 from cepheid.io.source import plain_layout
@@ -102,7 +102,7 @@ def complete(prepared: Prepared, found: Sequence[MatchPositions], events: Mappin
 
 def _match(bound: dict[str, Binding], output: Sequence[Any] | None, clock: Clock) -> Match:
     env, events = Env(bound, {}, clock), events_in(bound)
-    columns = None if output is None else {c.name: ex.value_or_null(c.expr, env) for c in output}
+    columns = None if output is None else {c.name: value_or_null(c.expr, env) for c in output}
     return Match(bound, min(e.start for e in events), max(e.end for e in events), columns)
 
 
@@ -220,7 +220,7 @@ def computed_columns(
     for bound in _bindings(found, events):
         env = Env(bound, {}, prepared.clock)
         for name, (expr, kind) in columns.items():
-            values[name].append(arrow_value(ex.value_or_null(expr, env), kind, show))
+            values[name].append(arrow_value(value_or_null(expr, env), kind, show))
     return {name: pa.array(values[name], kind) for name, (_, kind) in columns.items()}
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from cepheid.evaluation import compare
 from cepheid.events import type_of
-from cepheid.expr import Attr, Compare, Const, Expr, compare
+from cepheid.expr import Attr, Compare, Const, Expr
 
 
 @dataclass(frozen=True, slots=True)

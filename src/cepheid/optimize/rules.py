@@ -19,6 +19,7 @@ from dataclasses import replace
 from cepheid import expr as ex
 from cepheid.checks import check
 from cepheid.errors import CepheidError, PatternProblem
+from cepheid.evaluation import arithmetic, compare
 from cepheid.events import EMPTY_SCHEMA, Schema
 from cepheid.expr import At, Attr, Compare, Const, Expr
 from cepheid.optimize.bounds import Bounds
@@ -187,7 +188,7 @@ def _folded(expr: Expr, positive: bool) -> Expr:
         case Compare():
             left, right = _computed(expr.left), _computed(expr.right)
             if isinstance(left, Const) and isinstance(right, Const):
-                return Const(ex.compare(expr.op, left.value, right.value))
+                return Const(compare(expr.op, left.value, right.value))
             return replace(expr, left=left, right=right)
         case _:
             return expr
@@ -198,12 +199,12 @@ def _computed(expr: Expr) -> Expr:
         case ex.Arithmetic():
             left, right = _computed(expr.left), _computed(expr.right)
             if isinstance(left, Const) and isinstance(right, Const):
-                return Const(ex.arithmetic(expr.op, left.value, right.value), span=expr.span)
+                return Const(arithmetic(expr.op, left.value, right.value), span=expr.span)
             return replace(expr, left=left, right=right)
         case ex.Negative():
             item = _computed(expr.item)
             if isinstance(item, Const):
-                return Const(ex.arithmetic("-", 0, item.value), span=expr.span)
+                return Const(arithmetic("-", 0, item.value), span=expr.span)
             return replace(expr, item=item)
         case _:
             return expr
@@ -304,7 +305,7 @@ def _narrower(narrow: Expr, wide: Expr) -> bool:
                 return False
             if tight == loose:
                 return len(narrow.op) < len(wide.op)
-            return ex.compare(wide.op[0], tight.value, loose.value)
+            return compare(wide.op[0], tight.value, loose.value)
     return False
 
 

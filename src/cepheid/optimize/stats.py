@@ -20,8 +20,9 @@ import pyarrow as pa
 
 from cepheid import expr as ex
 from cepheid.errors import InputProblem, listing, shown
+from cepheid.evaluation import Env, holds
 from cepheid.events import UNTYPED, Clock, Event, complete, in_order, infer_schema, primitive
-from cepheid.expr import At, Attr, Env, Expr
+from cepheid.expr import At, Attr, Expr
 from cepheid.logic import accepts, expanded
 from cepheid.pattern import Query, roles
 
@@ -169,7 +170,7 @@ class _Sample:
         for var, role in self.roles.items():
             found = [event for event in events if accepts(role.event_class, event)]
             tests = [p for p in self.predicates if ex.variables(p) == {var} and is_single(p)]
-            kept = [e for e in found if all(ex.holds(p, Env({}, {var: e}, clock)) for p in tests)]
+            kept = [e for e in found if all(holds(p, Env({}, {var: e}, clock)) for p in tests)]
             self.classes[var] = kept
             self.passing[var] = len(kept) / len(found) if found else 1.0
             self.rates[var] = len(found) / self.duration
@@ -207,7 +208,7 @@ class _Sample:
             if any(event is None for event in chosen.values()):
                 continue
             tried += 1
-            held += ex.holds(predicate, Env({}, {v: e for v, e in chosen.items() if e is not None}, self.clock))
+            held += holds(predicate, Env({}, {v: e for v, e in chosen.items() if e is not None}, self.clock))
         return held / tried if tried else None
 
     def _order(self, earlier: str, later: str) -> float | None:

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
-from cepheid import expr as ex
+from cepheid import evaluation
 from cepheid.binding import composite_names
 from cepheid.checks import NODE, summarises
+from cepheid.evaluation import Env
 from cepheid.events import NO_CLOCK, Clock, Event
-from cepheid.expr import Aggregate, Env, Over
+from cepheid.expr import Aggregate, Over
 from cepheid.pattern import Column, DerivedStream, Query, SourceStream, roles
 from cepheid.semantics.common import Bindings, Context, Found, events_of
 
@@ -148,7 +149,7 @@ def _columns(query: Query, found: Found, clock: Clock) -> dict[str, Any] | None:
 
 
 def _value(column: Column, env: Env) -> Any:
-    return ex.value_or_null(column.expr, env)
+    return evaluation.value_or_null(column.expr, env)
 
 
 def summary(query: Query, matches: Sequence[Match]) -> Match:
@@ -161,6 +162,6 @@ def summary(query: Query, matches: Sequence[Match]) -> Match:
             row[column.name] = len(matches)
         else:
             events = [e for m in matches for e in events_of({aggregate.var: m.bindings.get(aggregate.var)})]
-            row[column.name] = ex.aggregate(aggregate.fn, events, aggregate.name)
+            row[column.name] = evaluation.aggregate(aggregate.fn, events, aggregate.name)
     starts, ends = [m.start for m in matches], [m.end for m in matches]
     return Match({}, min(starts, default=0), max(ends, default=0), row)

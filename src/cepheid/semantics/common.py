@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cepheid import evaluation
 from cepheid import expr as ex
+from cepheid.evaluation import Binding, Env
 from cepheid.events import Clock, Event
-from cepheid.expr import Attr, Binding, Compare, Env, Expr, Same
+from cepheid.expr import Attr, Compare, Expr, Same
 from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Query, Role, Seq, roles, subpatterns, walk
 
 Bindings = Mapping[str, Binding]
@@ -72,7 +74,7 @@ class Context:
 
     def holds(self, predicates: Iterable[Expr], bound: Bindings, trying: Mapping[str, Event] = NOTHING) -> bool:
         env = Env(bound, trying, self.clock)
-        return all(ex.holds(predicate, env) for predicate in predicates)
+        return all(evaluation.holds(predicate, env) for predicate in predicates)
 
     def about(self, *, absent: bool) -> tuple[Expr, ...]:
         """P- (the predicates that name a negated variable) or P+ (the others); SASE §2.2.2."""
@@ -87,10 +89,10 @@ class Context:
             if test.name not in event.attributes:
                 continue
             if test.value is not None:
-                wanted = [ex.value(test.value, Env({}, {}, self.clock))]
+                wanted = [evaluation.value(test.value, Env({}, {}, self.clock))]
             else:
                 wanted = [other.attributes[test.name] for other in others if test.name in other.attributes]
-            if not all(ex.compare("=", event.attributes[test.name], value) for value in wanted):
+            if not all(evaluation.compare("=", event.attributes[test.name], value) for value in wanted):
                 return False
         return True
 

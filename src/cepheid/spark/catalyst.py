@@ -18,7 +18,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from cepheid import expr as ex
+from cepheid.events import Type
 from cepheid.expr import Expr
+from cepheid.functions import FUNCTIONS
 from cepheid.physical import Bit, Plan
 
 _LARGEST = 2**63 - 1
@@ -178,7 +180,7 @@ class EventColumns:
             case ex.Attr():
                 found = self._attribute(expr.name)
                 return "nothing" if found is None else _kind_of(found[1])
-            case ex.Call() if expr.fn in ("lower", "upper"):
+            case ex.Call(fn=fn) if FUNCTIONS[fn].gives is Type.STRING:
                 return "text"
             case ex.Call() | ex.Arithmetic() | ex.Negative():
                 return "number"
@@ -212,10 +214,8 @@ class EventColumns:
         match expr:
             case ex.Const(value=str() as text):
                 return F.lit(text)
-            case ex.Call(fn="lower"):
-                return F.lower(self._text(expr.args[0]))
-            case ex.Call(fn="upper"):
-                return F.upper(self._text(expr.args[0]))
+            case ex.Call(fn=fn) if FUNCTIONS[fn].gives is Type.STRING:
+                return _function(fn, *map(self._text, expr.args))
             case ex.Attr() if self._kind(expr) == "text":
                 found = self._attribute(expr.name)
                 assert found is not None
@@ -241,10 +241,10 @@ class EventColumns:
                 return -self._exact(expr.item)
             case ex.Arithmetic():
                 return _arithmetic(expr.op, self._exact(expr.left), self._exact(expr.right))
-            case ex.Call(fn="length"):
-                return F.length(self._text(expr.args[0]))
+            case ex.Call(fn=fn) if FUNCTIONS[fn].arrow is not None:
+                return _function(fn, *map(self._text, expr.args))
             case ex.Call():
-                return _function(expr.fn, self._exact(expr.args[0]))
+                return _function(expr.fn, *map(self._exact, expr.args))
             case _:
                 return F.lit(None).cast("double")
 
@@ -316,13 +316,13 @@ def _arithmetic(op: str, a: Column, b: Column) -> Column:
             return F.when((rest != 0) & ((rest < 0) != (b < 0)), rest + b).otherwise(rest)
 
 
-def _function(name: str, of: Column) -> Column:
+def _function(name: str, *args: Column) -> Column:
+    result: Column = getattr(F, FUNCTIONS[name].spark or name)(*args)
     match name:
-        case "abs":
-            return F.abs(of)
         case "sqrt":
-            return F.when(of >= 0, F.sqrt(of))
+            return F.when(args[0] >= 0, result)
+        case "floor" | "ceil":
+            # These give 64-bit integers; beyond those every double is whole.
+            return F.when(F.abs(args[0]) < 2.0**62, result.cast("double")).otherwise(args[0])
         case _:
-            # floor and ceil give 64-bit integers; beyond those every double is whole.
-            rounded = F.floor(of) if name == "floor" else F.ceil(of)
-            return F.when(F.abs(of) < 2.0**62, rounded.cast("double")).otherwise(of)
+            return result

@@ -14,8 +14,9 @@ from pyspark.sql import functions as F
 
 from cepheid import expr as ex
 from cepheid.engine.prepare import RunOptions
+from cepheid.evaluation import Env, holds
 from cepheid.events import Clock, primitive
-from cepheid.expr import At, Attr, Compare, Env, Expr
+from cepheid.expr import At, Attr, Compare, Expr
 from cepheid.io.inputs import Columns
 from cepheid.optimize.lower import TREE
 from cepheid.optimize.stats import NO_STATS, Stats, is_single
@@ -111,7 +112,7 @@ class _Counting:
             for attr, known in zip(attributes, quantiles, strict=True):
                 values.setdefault(attr.var, {})[attr.name] = chance.choice(known)
             bound = {var: primitive(var, 0, number, of) for number, (var, of) in enumerate(values.items())}
-            held += ex.holds(predicate, Env({}, bound, self.clock))
+            held += holds(predicate, Env({}, bound, self.clock))
         return max(held, _UNSEEN) / _COMBINATIONS
 
 

@@ -1,0 +1,295 @@
+"""The value of an expression, by definition: every evaluator is held to it.
+
+Truth has three values inside this module. A comparison with null, or with undefined arithmetic, is false (ruling 4). A
+predicate that names an attribute the bound event's type lacks, or a variable that the match does not bind (another
+branch of a disjunction, an empty closure, EQL's PREV before the first event), does not apply: it is *vacuous* and
+counts as true (rulings 4 and 12, NEXT §3.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cepheid.errors import NameProblem
+from cepheid.events import NO_CLOCK, Clock, Event, Type, type_of
+from cepheid.expr import (
+    AGGREGATES,
+    Aggregate,
+    And,
+    Arithmetic,
+    At,
+    Attr,
+    Call,
+    Compare,
+    Const,
+    Contains,
+    Expr,
+    Filter,
+    Gives,
+    In,
+    IsNull,
+    Like,
+    Negative,
+    Not,
+    OccursWithin,
+    Or,
+    Param,
+    Vector,
+    Whole,
+    transform,
+)
+from cepheid.functions import FUNCTIONS
+
+Binding = Event | tuple[Event, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Env:
+    """What an expression is evaluated against: the events bound so far and, while events are being taken or tried,
+    those events by the variable they are for."""
+
+    bound: Mapping[str, Binding]
+    trying: Mapping[str, Event] = field(default_factory=dict)
+    clock: Clock = NO_CLOCK
+
+    def group(self, var: str) -> tuple[Event, ...] | None:
+        """The events bound to a variable before the one being tried; None where the match does not bind it."""
+        binding = self.bound.get(var)
+        if binding is None:
+            return () if var in self.trying else None
+        return binding if isinstance(binding, tuple) else (binding,)
+
+
+class _Vacuous(Exception):
+    """The predicate names something that is not there, so it does not apply."""
+
+
+class _ForAll(Exception):
+    """The predicate speaks of every event of a variable (EQL's ALL), so it has to be tried for each of them."""
+
+    def __init__(self, var: str) -> None:
+        self.var = var
+
+
+def holds(predicate: Expr, env: Env) -> bool:
+    """Whether a predicate is true, or does not apply."""
+    return truth(predicate, env) is not False
+
+
+def truth(expr: Expr, env: Env) -> bool | None:
+    """True, False, or None where the predicate does not apply."""
+    match expr:
+        case And():
+            results = [truth(item, env) for item in expr.items]
+            return False if False in results else True if True in results else None
+        case Or():
+            results = [truth(item, env) for item in expr.items]
+            return True if True in results else None if None in results else False
+        case Not():
+            result = truth(expr.item, env)
+            return None if result is None else not result
+        case Filter():
+            return truth(expr.item, env)
+    try:
+        return _atom(expr, env)
+    except _Vacuous:
+        return None
+    except _ForAll as met:
+        return _holds_for_all(expr, met.var, env)
+
+
+def _holds_for_all(expr: Expr, var: str, env: Env) -> bool | None:
+    """EQL's ALL: true if and only if the values of all previously detected events make the comparison true."""
+
+    def pin(node: Expr) -> Expr:
+        return replace(node, at=At.LAST) if isinstance(node, Attr) and node.var == var and node.at is At.ALL else node
+
+    group = env.group(var)
+    if not group:
+        return None
+    pinned = transform(expr, pin)
+    results = [truth(pinned, replace(env, bound={**env.bound, var: (event,)})) for event in group]
+    return False not in results
+
+
+def _atom(expr: Expr, env: Env) -> bool:
+    match expr:
+        case Compare():
+            return compare(expr.op, value(expr.left, env), value(expr.right, env))
+        case Contains():
+            item, text = value(expr.item, env), value(expr.text, env)
+            return isinstance(item, str) and isinstance(text, str) and text in item
+        case Like():
+            item = value(expr.item, env)
+            return isinstance(item, str) and like(item, expr.pattern)
+        case In():
+            item = value(expr.item, env)
+            return any(compare("=", item, value(option, env)) for option in expr.values)
+        case IsNull():
+            return value(expr.item, env) is None
+        case OccursWithin():
+            return _occurs_within(expr, env)
+        case _:
+            return value(expr, env) is True
+
+
+def _occurs_within(expr: OccursWithin, env: Env) -> bool:
+    events: list[Event] = []
+    for var in (expr.first, expr.second):
+        group = env.group(var)
+        if group is None:
+            raise _Vacuous
+        events.extend((*group, env.trying[var]) if var in env.trying else group)
+    if not events:
+        raise _Vacuous
+    span = max(event.end for event in events) - min(event.start for event in events)
+    return span <= env.clock.ticks(expr.duration)
+
+
+def compare(op: str, left: Any, right: Any) -> bool:
+    """A comparison; false where either side is null or the operator is not defined for the two."""
+    if left is None or right is None:
+        return False
+    kind = type_of(left)
+    if kind is not type_of(right):
+        return False
+    if op == "=":
+        return bool(left == right)
+    if op == "!=":
+        return bool(left != right)
+    if kind not in (Type.NUMBER, Type.STRING):
+        return False
+    match op:
+        case "<":
+            return bool(left < right)
+        case "<=":
+            return bool(left <= right)
+        case ">":
+            return bool(left > right)
+        case _:
+            return bool(left >= right)
+
+
+def value(expr: Expr, env: Env) -> Any:
+    """The value of a scalar expression; null where it is undefined."""
+    match expr:
+        case Const():
+            return expr.value
+        case Attr():
+            return attribute(_event_at(expr, env), expr.name)
+        case Arithmetic():
+            return arithmetic(expr.op, value(expr.left, env), value(expr.right, env))
+        case Negative():
+            return arithmetic("-", 0, value(expr.item, env))
+        case Aggregate():
+            group = env.group(expr.var)
+            if group is None or (group and not any(expr.name in (None, *event.attributes) for event in group)):
+                raise _Vacuous
+            return aggregate(expr.fn, group, expr.name)
+        case Call():
+            args = [value(arg, env) for arg in expr.args]
+            return call(expr.fn, args)
+        case Vector():
+            return [value(item, env) for item in expr.items]
+        case Whole():
+            return env.bound.get(expr.var)
+        case Param():
+            raise NameProblem(f"the parameter `{expr.name}` has no value", span=expr.span)
+        case _:
+            return truth(expr, env) is not False
+
+
+def value_or_null(expr: Expr, env: Env) -> Any:
+    """The value of an output column: null where it speaks of something the match does not have."""
+    try:
+        return value(expr, env)
+    except _Vacuous:
+        return None
+
+
+def _event_at(expr: Attr, env: Env) -> Event:
+    group = env.group(expr.var)
+    if group is None:
+        raise _Vacuous
+    trying = env.trying.get(expr.var)
+    match expr.at:
+        case At.ALL:
+            raise _ForAll(expr.var)
+        case At.FIRST:
+            event = group[0] if group else trying
+        case At.CURRENT:
+            event = trying
+        case At.EVENT:
+            event = trying if trying is not None else group[-1] if group else None
+        case _:
+            event = group[-1] if group else None
+    if event is None:
+        raise _Vacuous
+    return event
+
+
+def attribute(event: Event, name: str) -> Any:
+    if name not in event.attributes:
+        raise _Vacuous
+    return event.attributes[name]
+
+
+def arithmetic(op: str, left: Any, right: Any) -> Any:
+    """Exact arithmetic on numbers; null where it is undefined (a null or non-number operand, division by zero)."""
+    if type_of(left) is not Type.NUMBER or type_of(right) is not Type.NUMBER:
+        return None
+    try:
+        match op:
+            case "+":
+                return left + right
+            case "-":
+                return left - right
+            case "*":
+                return left * right
+            case "/":
+                return left / right
+            case _:
+                return left % right
+    except (ZeroDivisionError, OverflowError):
+        return None
+
+
+def aggregate(fn: str, group: Sequence[Event], name: str | None) -> Any:
+    """An aggregate over a group's attribute; nulls do not count, and over nothing only `count` has a value."""
+    if name is None:
+        return len(group)
+    values = [v for v in (event.attributes.get(name) for event in group) if v is not None]
+    function = AGGREGATES[fn]
+    return function.of(values) if values or function.gives is Gives.COUNT else None
+
+
+def call(fn: str, args: Sequence[Any]) -> Any:
+    function = FUNCTIONS[fn]
+    if any(arg is None for arg in args) and not function.null_safe:
+        return None
+    try:
+        return function.apply(*args)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def like(text: str, pattern: str) -> bool:
+    """SQL's LIKE, without the backtracking that a hostile pattern could drive a regular expression into: only the last
+    `%` is ever tried again, one character further on."""
+    at_text = at_pattern = 0
+    wildcard, resume = -1, 0
+    while at_text < len(text):
+        if at_pattern < len(pattern) and pattern[at_pattern] == "%":
+            wildcard, resume = at_pattern, at_text
+            at_pattern += 1
+        elif at_pattern < len(pattern) and pattern[at_pattern] in ("_", text[at_text]):
+            at_text += 1
+            at_pattern += 1
+        elif wildcard >= 0:
+            resume += 1
+            at_text, at_pattern = resume, wildcard + 1
+        else:
+            return False
+    return pattern[at_pattern:].strip("%") == ""

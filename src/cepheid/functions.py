@@ -1,0 +1,67 @@
+"""The scalar functions: one row for each, with its definition and what each evaluator computes it with.
+
+A new function is a row here. It is a case in `spark/catalyst.py` too where Spark's function of that name differs from
+the definition, for instance beyond 64 bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cepheid.events import Type
+
+
+def _distance(*args: Any) -> float | None:
+    """Euclidean distance of two points, given as two lists or as two halves of one argument list."""
+    if len(args) == 2 and not isinstance(args[0], list | tuple):
+        args = ([args[0]], [args[1]])
+    elif len(args) != 2:
+        args = (args[: len(args) // 2], args[len(args) // 2 :])
+    return math.dist(*args) if len(args[0]) == len(args[1]) else None
+
+
+def _hash_f(*args: Any) -> int:
+    """A hash that is the same in every process and on every machine."""
+    digest = hashlib.blake2b(repr(args).encode("utf-8", "backslashreplace"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of `least` to `most` arguments. `apply` defines it; it is null where an argument is null (unless
+    `null_safe`) or `apply` gives None. A column that is None says that the evaluator does not have the function."""
+
+    least: int
+    most: int
+    takes: Type
+    gives: Type
+    apply: Callable[..., Any]
+    null_safe: bool = False
+    kernel: str | None = None
+    """Source in a kernel, over floats with NaN for null."""
+    numpy: str | None = None
+    """The NumPy function over columns of numbers."""
+    arrow: str | None = None
+    """The Arrow function over columns of strings."""
+    spark: str | None = None
+    """The function of `pyspark.sql.functions`."""
+
+
+_N, _S, _ANY = Type.NUMBER, Type.STRING, Type.UNKNOWN
+FUNCTIONS: Mapping[str, Function] = {
+    "abs": Function(1, 1, _N, _N, abs, kernel="abs({})", numpy="abs", spark="abs"),
+    "sqrt": Function(
+        1, 1, _N, _N, lambda x: math.sqrt(x) if x >= 0 else None, kernel="np.sqrt({})", numpy="sqrt", spark="sqrt"
+    ),
+    "floor": Function(1, 1, _N, _N, math.floor, kernel="np.floor({})", numpy="floor", spark="floor"),
+    "ceil": Function(1, 1, _N, _N, math.ceil, kernel="np.ceil({})", numpy="ceil", spark="ceil"),
+    "lower": Function(1, 1, _S, _S, str.lower, arrow="utf8_lower", spark="lower"),
+    "upper": Function(1, 1, _S, _S, str.upper, arrow="utf8_upper", spark="upper"),
+    "length": Function(1, 1, _ANY, _N, len, arrow="utf8_length", spark="length"),
+    "distance": Function(2, 8, _ANY, _N, _distance),
+    "hash_f": Function(1, 64, _ANY, _N, _hash_f, null_safe=True),
+}
