@@ -17,10 +17,9 @@ import pyarrow as pa
 
 from cepheid.binding import bind
 from cepheid.codegen.columns import Encoder, schema_kinds
-from cepheid.codegen.masks import is_vectorisable, masks
-from cepheid.codegen.scalar import is_compilable
+from cepheid.codegen.masks import masks
 from cepheid.events import Clock, Schema, in_order, primitive
-from cepheid.kernels.registry import kernel_for
+from cepheid.kernels.registry import EVALUATORS, kernel_for
 from cepheid.kernels.runs.evaluator import own_counters
 from cepheid.lang import parse
 from cepheid.optimize.lower import lower
@@ -166,9 +165,8 @@ def prepare(query: str, table: pa.Table, options: Mapping[str, str] = _NO_OPTION
         schema_kinds(table.schema),
         _NOT_DECLARED,
         Clock(),
+        EVALUATORS,
         options=options,
-        is_compilable=is_compilable,
-        is_vectorisable=is_vectorisable,
     )
     return Prepared(kernel_for(plan))
 

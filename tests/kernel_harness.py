@@ -13,10 +13,8 @@ import pyarrow as pa
 from cepheid.binding import bind
 from cepheid.codegen.columns import Encoder, schema_kinds
 from cepheid.codegen.compile import interpreted
-from cepheid.codegen.masks import is_vectorisable
-from cepheid.codegen.scalar import is_compilable
 from cepheid.events import Clock, Event, Schema, complete, in_order, infer_schema, primitive
-from cepheid.kernels.registry import kernel_for
+from cepheid.kernels.registry import EVALUATORS, kernel_for
 from cepheid.lang import parse
 from cepheid.optimize.lower import lower
 from cepheid.pattern import Query
@@ -81,10 +79,9 @@ def kernel_of(
         schema_kinds(stream.table.schema),
         stream.schema,
         Clock(),
+        EVALUATORS,
         evaluator=evaluator,
         options=options or {},
-        is_compilable=is_compilable,
-        is_vectorisable=is_vectorisable,
     )
     kernel = kernel_for(plan)
     return replace(kernel, function=_in_little_room(kernel.function if jit else interpreted(kernel.source)))

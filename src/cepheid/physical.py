@@ -3,17 +3,36 @@
 A plan holds no events and no code. `bits` say which parts an event can play (the event's *mask*); they are computed
 column-wise, in Catalyst or Arrow. `columns` are the only attributes that travel to the kernel. Everything else is for
 the code generator of the evaluator that the plan names.
+
+An evaluator (`Evaluator`) says which queries it can evaluate, plans them, and says what a plan costs; `optimize.lower`
+compares those that are able.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Protocol, TypeVar
 
-from cepheid.expr import Expr
-from cepheid.pattern import Query
+from cepheid import expr as ex
+from cepheid.checks import summarises
+from cepheid.dialect import COMBINATIONS, RUNS
+from cepheid.events import Schema
+from cepheid.expr import Attr, Expr
+from cepheid.pattern import (
+    Disj,
+    EventClass,
+    Kleene,
+    Neg,
+    Pattern,
+    Query,
+    Role,
+    Seq,
+    partition_attributes,
+    walk,
+)
 
 REFERENCE = "reference"
 """The evaluator that is the oracle itself, for what no compiled evaluator can do."""
@@ -214,6 +233,195 @@ class Plan:
     def forced(self, options: Options) -> dict[str, str]:
         """The value of each option: as forced, or the default."""
         return {name: str(self.options.get(name, values[0])) for name, values in options.items()}
+
+
+# --- evaluators -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A bound query as evaluators plan it. Its predicates are sorted: those on one event become bits of the mask, the
+    others are left `between` events."""
+
+    query: Query
+    pattern: Pattern
+    """The pattern in normal form."""
+    roles: Mapping[str, Role]
+    predicates: tuple[Expr, ...]
+    """All of them, equivalence tests spelt out."""
+    alone: Mapping[str, Sequence[Expr]]
+    """variable -> the tests on its (first) event alone."""
+    taken: Mapping[str, Sequence[Expr]]
+    """variable of a closure -> the tests on each further event alone."""
+    between: tuple[Expr, ...]
+    kinds: Mapping[str, Kind]
+    """attribute -> how the input holds it, if it has one type."""
+    schema: Schema
+    lacks: Mapping[str, tuple[str, ...]]
+    """attribute -> the types that lack it, of those that the query's variables can have."""
+    window: int | float | None
+    """The window in ticks or events, as the query writes it."""
+    options: Mapping[str, str | bool]
+
+    @property
+    def items(self) -> tuple[Pattern, ...]:
+        """The components of the sequence; of another pattern, the pattern itself."""
+        return self.pattern.items if isinstance(self.pattern, Seq) else (self.pattern,)
+
+    @property
+    def has_closures(self) -> bool:
+        return any(isinstance(node, Kleene) for node in walk(self.pattern))
+
+    @property
+    def has_strategy(self) -> bool:
+        """Whether an event selection strategy chooses the events of a match (SASE+)."""
+        return self.query.dialect.selection == RUNS
+
+    @property
+    def combines(self) -> bool:
+        """Whether every combination of events that satisfies the pattern is a match (SASE, ZStream)."""
+        return self.query.dialect.selection == COMBINATIONS
+
+    @property
+    def counts_events(self) -> bool:
+        return self.query.window is not None and self.query.window.counts_events
+
+    @property
+    def summary(self) -> tuple[Expr, ...]:
+        """The columns of a summary of all matches, if the query returns one."""
+        return tuple(column.expr for column in self.query.output or ()) if summarises(self.query) else ()
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The partition attributes that every event of a match has and shares with the others. An equality that is
+        spelt out says nothing about the further events of a closure, nor about anything beside an empty one."""
+        tested = {p.name for p in self.query.where if isinstance(p, ex.Same)}
+        names = (n for n in partition_attributes(self.query) if n in tested or not self.has_closures)
+        return tuple(n for n in names if n in self.kinds and n not in self.lacks)
+
+    @property
+    def has_whole_key(self) -> bool:
+        """Whether all events of a match are in one partition."""
+        return set(self.key) == set(partition_attributes(self.query))
+
+    def plan(
+        self,
+        evaluator: str,
+        *,
+        by_variable: bool = False,
+        predicates: Sequence[Expr] | None = None,
+        tree: TreePlan | None = None,
+    ) -> Plan:
+        """The plan of an evaluator: with a step for each component of the sequence, or `by_variable` one for each
+        variable of any pattern, the negated ones last. `predicates` are those left between events, if fewer."""
+        masks = _Masks(self)
+        steps = tuple(masks.steps_by_variable() if by_variable else masks.steps())
+        left = self.between if predicates is None else tuple(predicates)
+        lacking = [name for name in attributes_in(left) if name in self.lacks]
+        return Plan(
+            query=self.query,
+            evaluator=evaluator,
+            steps=steps,
+            lacking={name: masks.add(Bit(f"lacks {name}", "", self.lacks[name])) for name in lacking},
+            bits=tuple(masks.bits),
+            lacks=self.lacks,
+            predicates=left,
+            columns={name: self.kinds.get(name, Kind.FLOAT) for name in attributes_in([*left, *self.summary])},
+            key=self.key,
+            window=None if self.window is None else _longest(self.window, self.query.dialect.window_includes_bound),
+            counts_events=self.counts_events,
+            options=self.options,
+            tree=tree,
+        )
+
+
+class _Masks:
+    """The bits of a plan, numbered as steps ask for them."""
+
+    def __init__(self, lowered: Lowered) -> None:
+        self.lowered = lowered
+        self.bits: list[Bit] = []
+
+    def add(self, bit: Bit) -> int:
+        self.bits.append(bit)
+        return len(self.bits) - 1
+
+    def _class(self, event_class: EventClass, tests: Sequence[Expr], edge: str) -> int:
+        return self.add(Bit(f"{event_class.var} {edge}", event_class.var, event_class.types, tuple(tests)))
+
+    def steps(self) -> list[Step]:
+        return [step for item in self.lowered.items for step in self._steps_of(item, False)]
+
+    def _steps_of(self, item: Pattern, negated: bool) -> list[Step]:
+        lowered = self.lowered
+        match item:
+            case EventClass():
+                return [Step(item.var, self._class(item, lowered.alone[item.var], "begin"), negated=negated)]
+            case Kleene():
+                var = item.item.var
+                begin = self._class(item.item, lowered.alone[var], "begin")
+                return [Step(var, begin, self._class(item.item, lowered.taken[var], "take"), item.low, item.high)]
+            case Neg():
+                return self._steps_of(item.item, True)
+            case Disj() if negated:
+                return [step for part in item.items for step in self._steps_of(part, True)]
+            case _:
+                raise AssertionError("not a sequence")
+
+    def steps_by_variable(self) -> list[Step]:
+        """Each member of a closure passes the same tests, so both edges have one bit."""
+        steps = []
+        for var, role in sorted(self.lowered.roles.items(), key=lambda item: item[1].negated):
+            bit = self._class(role.event_class, self.lowered.alone[var], "begin")
+            if role.kleene is None:
+                steps.append(Step(var, bit, negated=role.negated))
+            else:
+                steps.append(Step(var, bit, bit, role.kleene.low, role.kleene.high))
+        return steps
+
+
+def attributes_in(predicates: Iterable[Expr]) -> dict[str, None]:
+    """The attributes that predicates name, in order."""
+    nodes = (node for p in predicates for node in ex.walk(p) if isinstance(node, Attr | ex.Aggregate))
+    return dict.fromkeys(node.name for node in nodes if node.name is not None)
+
+
+def _longest(window: int | float, includes_bound: bool) -> int:
+    """The longest whole number of ticks that fits the window, so that kernels only ever ask `<=`."""
+    return math.floor(window) if includes_bound else math.ceil(window) - 1
+
+
+def not_made_for(query: Query) -> str:
+    """Why an evaluator with other operators than the query's cannot evaluate it. It is shown only where no evaluator
+    has a reason of its own."""
+    return f"no compiled evaluator for these operators of {query.dialect.name}"
+
+
+S = TypeVar("S", contravariant=True)
+K = TypeVar("K", covariant=True)
+
+
+class Evaluator(Protocol[S, K]):
+    """A compiled evaluator, over statistics S and with kernels K: a module of its package in `kernels`. Statistics and
+    kernels are defined in layers above this one."""
+
+    NAME: str
+    OPTIONS: Options
+    """What can be forced of it."""
+    SEARCHES: bool
+    """Whether statistics decide between plans of its own."""
+
+    def able(self, lowered: Lowered) -> str | None:
+        """Why it cannot evaluate the query, a line for each reason; None if it can."""
+
+    def plan(self, lowered: Lowered, stats: S) -> Plan:
+        """Its best plan of a query that it can evaluate."""
+
+    def cost(self, plan: Plan, stats: S) -> float:
+        """The nanoseconds for each event that one of its plans is expected to take."""
+
+    def kernel(self, plan: Plan) -> K:
+        """The compiled plan. Raises NotAvailable where code cannot be generated after all."""
 
 
 # --- what a run did (EXPLAIN ANALYZE) ---------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from strategies import is_valid
 from cepheid.errors import CepheidError, NotAvailable
 from cepheid.expr import AGGREGATES
 from cepheid.kernels.runs.evaluator import own_counters
-from cepheid.optimize.lower import REFERENCE
+from cepheid.physical import REFERENCE
 from cepheid.runtime.kernel import END_OF_TIME, Kernel, State, counters
 
 STRATEGIES = ("strict_contiguity", "partition_contiguity", "skip_till_next_match")

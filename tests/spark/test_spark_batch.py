@@ -29,6 +29,7 @@ from cepheid.errors import CepheidError, InputProblem, NameProblem, NotAvailable
 from cepheid.evaluation import Env, holds
 from cepheid.events import NO_CLOCK, Event, complete, in_order, infer_schema, primitive
 from cepheid.io.shares import may_matter
+from cepheid.kernels.registry import EVALUATORS
 from cepheid.lang import parse
 from cepheid.optimize.distribution import Keyed, Sliced, Undivided
 from cepheid.optimize.lower import lower
@@ -525,10 +526,10 @@ def test_row_groups_that_cannot_matter_are_not_read(stored: tuple[str, list[Row]
     schema = infer_schema(primitive(row["type"], row["ts"], 0, row) for row in stored[1])
     kinds = {"id": Kind.INT, "v": Kind.FLOAT, "ts": Kind.INT}
     bound = bind(parse("EVENT SEQ(A x, B y) WHERE [id] AND x.ts > 1000 AND y.v > 2 WITHIN 5"), schema)
-    condition = may_matter(lower(bound, kinds, schema, NO_CLOCK), SCHEMA, "type")
+    condition = may_matter(lower(bound, kinds, schema, NO_CLOCK, EVALUATORS), SCHEMA, "type")
     assert "(ts > 1000)" in str(condition) and "(v > 2)" in str(condition)
     whole = bind(parse("PATTERN a;B WHERE B.v > 2 WITHIN 5"), schema)
-    assert may_matter(lower(whole, kinds, schema, NO_CLOCK), SCHEMA, "type") is None
+    assert may_matter(lower(whole, kinds, schema, NO_CLOCK, EVALUATORS), SCHEMA, "type") is None
 
 
 def test_files_that_only_spark_can_read_are_read_by_spark(spark: SparkSession, tmp_path: Path) -> None:

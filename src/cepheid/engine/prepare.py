@@ -11,8 +11,6 @@ import pyarrow as pa
 from cepheid.binding import bind
 from cepheid.codegen.columns import schema_kinds
 from cepheid.codegen.legend import with_legend
-from cepheid.codegen.masks import is_vectorisable
-from cepheid.codegen.scalar import is_compilable
 from cepheid.engine.positions import Binding
 from cepheid.engine.sampling import sampled
 from cepheid.errors import NotAvailable
@@ -20,9 +18,9 @@ from cepheid.events import Clock, Schema
 from cepheid.io.inputs import Columns
 from cepheid.io.source import Attributes, Source, clock_of, readable_schema, schema_of
 from cepheid.io.times import unit_of
-from cepheid.kernels.registry import kernel_for, require_known_options
+from cepheid.kernels.registry import EVALUATORS, SEARCHING, kernel_for, require_known_options
 from cepheid.optimize.adapt import SWITCHABLE, Policy, why_fixed
-from cepheid.optimize.lower import TREE, lower
+from cepheid.optimize.lower import lower
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Query, Role, roles
 from cepheid.physical import REFERENCE, Plan
@@ -107,7 +105,7 @@ def prepare(query: Query, source: Source, options: RunOptions = DEFAULT_OPTIONS)
     clock = clock_of(source, None if options.time_unit is None else unit_of(options.time_unit))
     bound = bind(query, schema, options.params)
     kinds = schema_kinds(readable_schema(source.schema))
-    if options.stats == NO_STATS and options.evaluator in (None, TREE):
+    if options.stats == NO_STATS and options.evaluator in (None, *SEARCHING):
         options = replace(options, stats=sampled(bound, kinds, schema, clock, source))
     return _planned(bound, shape, schema, clock, options)
 
@@ -128,11 +126,10 @@ def _planned(bound: Query, shape: InputShape, schema: Schema, clock: Clock, opti
             kinds,
             schema,
             clock,
+            EVALUATORS,
             evaluator=evaluator,
             options=options.options,
             stats=options.stats,
-            is_compilable=is_compilable,
-            is_vectorisable=is_vectorisable,
         )
 
     plan = plan_by(options.evaluator)

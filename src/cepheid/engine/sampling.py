@@ -6,14 +6,13 @@ from collections.abc import Mapping
 
 from cepheid import expr as ex
 from cepheid.codegen.columns import Encoder
-from cepheid.codegen.masks import is_vectorisable
-from cepheid.codegen.scalar import is_compilable
 from cepheid.engine.observation import Observer
 from cepheid.errors import NotAvailable
 from cepheid.events import Clock, Schema
 from cepheid.io.rows import TIME, TYPE
 from cepheid.io.source import Source, columns_read, for_kernel
-from cepheid.optimize.lower import TREE, lower
+from cepheid.kernels.registry import EVALUATORS, SEARCHING
+from cepheid.optimize.lower import lower
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Query
 from cepheid.physical import Kind, Plan
@@ -32,15 +31,7 @@ def sampled(bound: Query, kinds: Mapping[str, Kind], schema: Schema, clock: Cloc
     if source.count is None or source.count < WORTHWHILE:
         return NO_STATS
     try:
-        plan = lower(
-            bound,
-            kinds,
-            schema,
-            clock,
-            evaluator=TREE,
-            is_compilable=is_compilable,
-            is_vectorisable=is_vectorisable,
-        )
+        plan = lower(bound, kinds, schema, clock, EVALUATORS, evaluator=SEARCHING[0])
     except NotAvailable:
         return NO_STATS  # there are no trees to choose between
     return NO_STATS if len(plan.steps) < 2 else _observed(plan, source)

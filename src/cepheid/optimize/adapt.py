@@ -17,9 +17,14 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
 from cepheid.errors import InputProblem
-from cepheid.optimize.alternatives import alternatives
-from cepheid.optimize.cost import total_cost
-from cepheid.optimize.search import Situation, expected_of_stacks, expected_of_tree, tree_plan, tree_wishes
+from cepheid.optimize.search import (
+    expected_of_stacks,
+    expected_of_tree,
+    plan_cost,
+    situation_of,
+    tree_options,
+    tree_plan,
+)
 from cepheid.optimize.stats import Drift, Stats, drift
 from cepheid.pattern import Kleene, walk
 from cepheid.physical import (
@@ -157,12 +162,6 @@ def policy_of(adaptive: bool | Policy) -> Policy | None:
 # --- plans ------------------------------------------------------------------------------------------------------------
 
 
-def situation_of(plan: Plan, stats: Stats) -> Situation:
-    single = {step.var: plan.bits[step.begin].tests for step in plan.steps}
-    window = None if plan.window is None else float(plan.window)
-    return Situation(plan.query, plan.predicates, single, window, stats)
-
-
 def replanned(plan: Plan, stats: Stats) -> Plan:
     """The evaluator's best plan by these statistics, as far as the plan's options leave a choice."""
     return _best_of(plan, stats)[0]
@@ -173,18 +172,8 @@ def _best_of(plan: Plan, stats: Stats) -> tuple[Plan, float]:
     situation = situation_of(plan, stats)
     if plan.tree is None:
         return plan, expected_of_stacks(situation)
-    tree = tree_plan(situation, *tree_wishes(plan.options), next_best=0)
+    tree = tree_plan(situation, *tree_options(plan.options), next_best=0)
     return replace(plan, tree=tree), expected_of_tree(situation, tree)
-
-
-def plan_cost(plan: Plan, stats: Stats) -> float:
-    """The nanoseconds for each event that a plan of stacks or trees is expected to take by these statistics."""
-    situation = situation_of(plan, stats)
-    if plan.tree is None:
-        return expected_of_stacks(situation)
-    pairs = zip(alternatives(plan.query.pattern), plan.tree.trees, strict=True)
-    cost = sum(total_cost(situation.model(alternative).annotated(tree)) for alternative, tree in pairs)
-    return expected_of_tree(situation, replace(plan.tree, cost=cost))
 
 
 def same_work(one: Plan, other: Plan) -> bool:

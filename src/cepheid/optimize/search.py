@@ -51,6 +51,7 @@ from cepheid.physical import (
     NegNode,
     NseqNode,
     Options,
+    Plan,
     SeqNode,
     TreeNode,
     TreePlan,
@@ -92,11 +93,17 @@ class Situation:
         return Narrowing(alternative, self.predicates, types)
 
 
-def expected_of_tree(situation: Situation, plan: TreePlan) -> float:
+def situation_of(plan: Plan, stats: Stats) -> Situation:
+    single = {step.var: plan.bits[step.begin].tests for step in plan.steps}
+    window = None if plan.window is None else float(plan.window)
+    return Situation(plan.query, plan.predicates, single, window, stats)
+
+
+def expected_of_tree(situation: Situation, tree: TreePlan) -> float:
     """The nanoseconds for each event that a tree plan is expected to take."""
     models = [situation.model(alternative) for alternative in alternatives(situation.query.pattern)]
     around = reading_cost(models[0]) + BUFFER * kept(models[0])
-    return (plan.cost + around) / max(map(events_in_window, models))
+    return (tree.cost + around) / max(map(events_in_window, models))
 
 
 def expected_of_stacks(situation: Situation) -> float:
@@ -105,8 +112,18 @@ def expected_of_stacks(situation: Situation) -> float:
     return stacks_cost(model) / events_in_window(model)
 
 
-def tree_wishes(options: Mapping[str, str | bool]) -> tuple[str | None, str | None]:
-    """The shape and the negation that the user asks for, if any."""
+def plan_cost(plan: Plan, stats: Stats) -> float:
+    """The nanoseconds for each event that a plan of stacks or trees is expected to take by these statistics."""
+    situation = situation_of(plan, stats)
+    if plan.tree is None:
+        return expected_of_stacks(situation)
+    pairs = zip(alternatives(plan.query.pattern), plan.tree.trees, strict=True)
+    cost = sum(total_cost(situation.model(alternative).annotated(tree)) for alternative, tree in pairs)
+    return expected_of_tree(situation, replace(plan.tree, cost=cost))
+
+
+def tree_options(options: Mapping[str, str | bool]) -> tuple[str | None, str | None]:
+    """The shape and the negation that the options force, if any."""
     shape, negation = (str(options[name]) if name in options else None for name in TREE_OPTIONS)
     return shape, negation
 

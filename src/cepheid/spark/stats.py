@@ -18,7 +18,7 @@ from cepheid.evaluation import Env, holds
 from cepheid.events import Clock, primitive
 from cepheid.expr import At, Attr, Compare, Expr
 from cepheid.io.inputs import Columns
-from cepheid.optimize.lower import TREE
+from cepheid.kernels.registry import SEARCHING
 from cepheid.optimize.stats import NO_STATS, Stats, is_single
 from cepheid.pattern import Query
 from cepheid.physical import Kind, Plan
@@ -35,7 +35,7 @@ _UNSEEN = 0.5
 
 def statistics(query: Query, events: SparkInput, columns: Columns, options: RunOptions) -> Stats:
     opened = SparkEvents.opened(events, columns)
-    prepared = SparkJob.of(query, opened, replace(options, evaluator=TREE)).prepared
+    prepared = SparkJob.of(query, opened, replace(options, evaluator=SEARCHING[0])).prepared
     return _Counting(prepared.plan, opened, prepared.clock).stats()
 
 

@@ -1,1 +1,52 @@
-"""NFA^b runs (SASE+)."""
+"""Runs of NFA^b (SASE+)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cepheid.kernels.requirements import why_not
+from cepheid.kernels.runs.evaluator import OPTIONS, kernel
+from cepheid.optimize.run_cost import runs_cost
+from cepheid.optimize.search import situation_of
+from cepheid.optimize.stats import Stats
+from cepheid.pattern import EventClass, Kleene, Neg, Strategy
+from cepheid.physical import Lowered, Plan, not_made_for
+
+__all__ = ["NAME", "OPTIONS", "SEARCHES", "able", "cost", "kernel", "plan"]
+
+NAME = "runs"
+SEARCHES = False
+
+
+def able(lowered: Lowered) -> str | None:
+    """Sequences, closures among them, under a strategy by which each run goes on in one way."""
+    is_sequence = all(isinstance(item, EventClass | Neg | Kleene) for item in lowered.items)
+    selects_one = lowered.has_strategy and lowered.query.strategy is not Strategy.ANY_MATCH
+    if not (selects_one and is_sequence):
+        return not_made_for(lowered.query)
+    return why_not(lowered, *_cannot_exclude(lowered), excludes=True)
+
+
+def _cannot_exclude(lowered: Lowered) -> Iterator[str]:
+    if not lowered.query.non_overlapping:
+        return
+    if not lowered.has_whole_key and lowered.query.strategy is not Strategy.STRICT:
+        yield "non-overlapping matches in partitions that not all events of a match are in"
+    if _may_wait(lowered):
+        yield "non-overlapping matches that wait for their window to pass"
+
+
+def _may_wait(lowered: Lowered) -> bool:
+    """Whether a match can end with what must not follow it: a negation after which there is nothing, or nothing but
+    closures that may be empty."""
+    optional = [isinstance(item, Neg) or (isinstance(item, Kleene) and item.low == 0) for item in lowered.items]
+    last = max((i for i, may_lack in enumerate(optional) if not may_lack), default=-1)
+    return any(isinstance(item, Neg) for item in lowered.items[last + 1 :])
+
+
+def plan(lowered: Lowered, stats: Stats) -> Plan:
+    return lowered.plan(NAME)
+
+
+def cost(plan: Plan, stats: Stats) -> float:
+    return runs_cost(plan.steps, situation_of(plan, stats))

@@ -1,1 +1,37 @@
 """Tree plans (ZStream)."""
+
+from __future__ import annotations
+
+from cepheid.kernels.requirements import why_not
+from cepheid.kernels.tree.evaluator import OPTIONS, kernel
+from cepheid.optimize.rules import lean_equalities
+from cepheid.optimize.search import Situation, plan_cost, tree_options, tree_plan
+from cepheid.optimize.stats import Stats
+from cepheid.physical import Lowered, Plan, not_made_for
+
+__all__ = ["NAME", "OPTIONS", "SEARCHES", "able", "cost", "kernel", "plan"]
+
+NAME = "tree"
+SEARCHES = True
+_MASK_BITS = 64
+
+
+def able(lowered: Lowered) -> str | None:
+    """Any pattern of a language in which all combinations of events are matches, if its mask has room."""
+    few = len(lowered.roles) + len(lowered.lacks) <= _MASK_BITS
+    if not (few and lowered.combines):
+        return not_made_for(lowered.query)
+    return why_not(lowered, counts_absences=True)
+
+
+def plan(lowered: Lowered, stats: Stats) -> Plan:
+    """The best tree. One equality of each negated event (or closure) with events that are equal anyway is enough."""
+    query = lowered.query
+    between = lean_equalities(query, lowered.between, lowered.schema)
+    situation = Situation(query, tuple(between), lowered.alone, lowered.window, stats)
+    tree = tree_plan(situation, *tree_options(lowered.options))
+    return lowered.plan(NAME, by_variable=True, predicates=between, tree=tree)
+
+
+def cost(plan: Plan, stats: Stats) -> float:
+    return plan_cost(plan, stats)

@@ -1,0 +1,44 @@
+"""What keeps every compiled evaluator from evaluating a query that has its operators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cepheid import expr as ex
+from cepheid.codegen.masks import is_vectorisable
+from cepheid.codegen.scalar import is_compilable
+from cepheid.pattern import partition_attributes
+from cepheid.physical import Lowered, attributes_in
+
+
+def why_not(
+    lowered: Lowered, *further: str, counts_absences: bool = False, summarises: bool = False, excludes: bool = False
+) -> str | None:
+    """Why no code can be generated for a query: a line for each reason, the evaluator's own (`further`) last; None if
+    there is none. The flags say what the evaluator can do: count the positions of negated events in a partition,
+    summarise all matches, and leave out matches that overlap."""
+    reasons = [*_unmet(lowered, counts_absences), *further]
+    if lowered.summary and not summarises:
+        reasons.append("a summary of all matches, other than under skip till any match")
+    if lowered.query.non_overlapping and not excludes:
+        reasons.append("non-overlapping matches, other than under contiguity or skip till next match")
+    return "\n".join(dict.fromkeys(reasons)) or None
+
+
+def _unmet(lowered: Lowered, counts_absences: bool) -> Iterator[str]:
+    single = [p for tests in (*lowered.alone.values(), *lowered.taken.values()) for p in tests]
+    failing = [p for p in lowered.between if not is_compilable(p)] + [p for p in single if not is_vectorisable(p)]
+    yield from (f"`{ex.to_text(p)}` cannot be compiled" for p in failing)
+    if lowered.query.inputs:
+        yield "the query uses other queries or declared streams"
+    for name in attributes_in([*lowered.predicates, *lowered.summary]):
+        if name not in lowered.kinds and any(name in attributes for attributes in lowered.schema.types.values()):
+            yield f"the attribute `{name}` does not have one type"
+            break
+    if not lowered.counts_events:
+        return
+    has_absences = any(role.negated for role in lowered.roles.values())
+    if has_absences and partition_attributes(lowered.query) and not counts_absences:
+        yield "negation in a window that counts the events of a partition"
+    if not lowered.has_whole_key:
+        yield "a window that counts the events of a partition that not all events of a match are in"
