@@ -109,6 +109,15 @@ def by_kernel(kernel: Kernel, stream: Stream, cuts: Sequence[int] = ()) -> tuple
     return sorted(found), counters(state)
 
 
+def require_machine_code_agrees(query: Query, stream: Stream, evaluator: str, cuts: Sequence[int]) -> None:
+    """Compiled, interpreted and by definition a query has the same matches, at least one; and the same counters."""
+    found, counted = by_kernel(kernel_of(query, stream, evaluator=evaluator, jit=True), stream, cuts)
+    plain, counted_plain = by_kernel(kernel_of(query, stream, evaluator=evaluator), stream, cuts)
+    assert found == plain == by_oracle(query, stream)
+    assert counted == counted_plain
+    assert found
+
+
 def encoder_of(kernel: Kernel) -> Encoder:
     return Encoder(kernel.plan, "type", "ts", kernel.texts, kernel.needs_ranks)
 

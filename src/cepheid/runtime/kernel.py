@@ -133,11 +133,8 @@ class Kernel:
 
     def advance(self, state: State, time: int) -> tuple[State, Positions]:
         """Say that no event before or at `time` is still to come."""
-        none = np.empty(0, np.int64)
-        columns = tuple(np.empty(0, dtype) for dtype in self.column_types)
         # No event comes, so none that comes is the oldest that a match may contain.
-        batch = Batch(END_OF_TIME, none, none, np.empty(0, np.uint64), columns, none, none)
-        return self._call(state, batch, min(time + 1, END_OF_TIME))
+        return self._call(state, self.no_events(END_OF_TIME), min(time + 1, END_OF_TIME))
 
     def step_lazily(self, state: State, batch: Batch) -> tuple[State, Iterator[Positions]]:
         """As `step`, with the matches in parts. A kernel that can enumerate them one after the other does so only as
@@ -159,23 +156,20 @@ class Kernel:
         edges = max(1024, len(batch), 2 * int(registers[BOUNDS]), usual) if self.has_bounds else 1
         registers[VALUES] = registers[BOUNDS] = 0
         values, bounds = np.empty(room, np.int64), np.zeros(edges, np.int64)
-        *arrays, values, bounds = self.function(
-            now,
-            batch.first,
-            batch.time,
-            batch.measure,
-            batch.mask,
-            batch.texts,
-            batch.ranks,
-            self.numbers,
-            *batch.columns,
-            *state,
-            values,
-            bounds,
-        )
+        *arrays, values, bounds = self.call(state, batch, now, values, bounds)
         written = values[: registers[VALUES]]
         limits = bounds[: registers[BOUNDS] + 1] if self.has_bounds else None
         return tuple(arrays), Positions(self.steps, written, limits)
+
+    def call(self, state: State, batch: Batch, now: int, values: Array, bounds: Array) -> tuple[Array, ...]:
+        """The state after the events, and the output."""
+        of_batch = (batch.first, batch.time, batch.measure, batch.mask, batch.texts, batch.ranks)
+        return self.function(now, *of_batch, self.numbers, *batch.columns, *state, values, bounds)
+
+    def no_events(self, first: int) -> Batch:
+        none = np.empty(0, np.int64)
+        columns = tuple(np.empty(0, dtype) for dtype in self.column_types)
+        return Batch(first, none, none, np.empty(0, np.uint64), columns, none, none)
 
     def oldest(self, state: State) -> int:
         """The position of the oldest event that a later match may still contain."""

@@ -109,7 +109,7 @@ class LazyKernel(Kernel):
         return state, self._chunks(parts, state[0], chunk)
 
     def advance_lazily(self, state: State, time: int, chunk: int = CHUNK) -> tuple[State, Iterator[Positions]]:
-        state, found = self._found(state, self._no_events(), min(time + 1, END_OF_TIME))
+        state, found = self._found(state, self.no_events(0), min(time + 1, END_OF_TIME))
         return state, self._chunks([found], state[0], chunk)
 
     def step_compressed(self, state: State, batch: Batch) -> tuple[State, Compressed]:
@@ -125,30 +125,12 @@ class LazyKernel(Kernel):
 
     # --- roots --------------------------------------------------------------------------------------------------------
 
-    def _no_events(self) -> Batch:
-        none = np.empty(0, np.int64)
-        columns = tuple(np.empty(0, dtype) for dtype in self.column_types)
-        return Batch(0, none, none, np.empty(0, np.uint64), columns, none, none)
-
     def _found(self, state: State, batch: Batch, now: int) -> tuple[State, tuple[Array, Array]]:
         """The state after a batch, and the nodes and roots of its matches. They stay as they are: the store only ever
         adds nodes, or moves to new arrays."""
         registers = state[0]
         registers[VALUES] = 0
-        *arrays, roots, _ = self.function(
-            now,
-            batch.first,
-            batch.time,
-            batch.measure,
-            batch.mask,
-            batch.texts,
-            batch.ranks,
-            self.numbers,
-            *batch.columns,
-            *state,
-            np.empty(64, np.int64),
-            np.empty(1, np.int64),
-        )
+        *arrays, roots, _ = self.call(state, batch, now, np.empty(64, np.int64), np.empty(1, np.int64))
         nodes, roots = arrays[_NODES_ARRAY][: registers[NODES] * self.node_stride], roots[: registers[VALUES]]
         registers[_PEAK] = max(registers[_PEAK], registers[NODES])
         if self.summary.compares_texts and len(batch):
