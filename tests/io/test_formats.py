@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,16 +11,23 @@ import pyarrow.feather as feather
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 from text_harness import cepheid, lines
 
 from cepheid import match
 from cepheid.errors import InputProblem
+from cepheid.events import Schema
 from cepheid.io.files import FileSource, open_files
 from cepheid.io.formats import FORMATS, format_named
 from cepheid.io.formats.columnar import ColumnFormat
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.rows import TIME, TYPE
 from cepheid.io.shares import StoredColumns, StoredFile
+from cepheid.io.stream_files import StreamFiles
+from cepheid.io.stream_rows import FILE, NUMBER
+from cepheid.lang import parse
+from cepheid.streaming.plan import file_shape, plan_stream
+from cepheid.streaming.simulation import Simulation
 
 ROWS = 900
 EVENTS = pa.table(
@@ -143,3 +151,63 @@ def test_every_format_is_a_module() -> None:
     formats = {name: format_named(name) for name in FORMATS.values()}
     titles = {name: format.title for name, format in formats.items() if isinstance(format, ColumnFormat)}
     assert titles == {"parquet": "Parquet", "arrow": "Arrow IPC", "orc": "ORC"}
+
+
+# --- streams and Spark ------------------------------------------------------------------------------------------------
+
+
+def stream_files(directory: Path, suffix: str, table: pa.Table = EVENTS) -> list[Path]:
+    directory.mkdir(exist_ok=True)
+    files = [directory / f"{number}.{suffix}" for number in range(3)]
+    for number, file in enumerate(files):
+        WRITERS[suffix](table.slice(number * 300, 300), file)
+    return files
+
+
+@pytest.mark.parametrize("suffix", NEW)
+def test_files_of_a_stream_are_read_into_its_columns(tmp_path: Path, suffix: str) -> None:
+    found, expected = (
+        StreamFiles.first(str(directory), Columns(), "ms", Schema({}), True)
+        for directory in (stream_files(tmp_path / s, s)[0].parent for s in (suffix, "parquet"))
+    )
+    assert found.layout == expected.layout and not found.raw
+    again = StreamFiles.described(found.path, Columns(), "ms", found.description())
+    assert again == found
+    paths = [str(path) for path in stream_files(tmp_path / suffix, suffix)]
+    read = again.read(paths, -(2**62), 2**62)
+    assert read.rejects.num_rows == 0 and read.events.num_rows == ROWS
+    assert read.events.column("x").to_pylist() == EVENTS.column("x").to_pylist()
+    assert read.events.column(FILE).to_pylist()[::300] == paths
+    assert read.events.column(NUMBER).to_pylist() == [*range(1, 301)] * 3
+
+
+@pytest.mark.parametrize("suffix", ["orc", "arrow"])
+def test_rows_of_a_stream_without_a_time_are_rejected(tmp_path: Path, suffix: str) -> None:
+    times = pa.array([None, *range(1, ROWS)], pa.int64())
+    (file, *_) = stream_files(tmp_path / "s", suffix, EVENTS.set_column(1, "ts", times))
+    read = StreamFiles.first(str(file.parent), Columns(), "ms", Schema({}), False).read([str(file)], 0, 10**6)
+    assert read.events.num_rows == 299
+    (reject,) = read.rejects.to_pylist()
+    assert (reject["source"], reject["line"]) == (str(file), 1) and "no time" in reject["reason"]
+
+
+@pytest.mark.parametrize("suffix", ["orc", "arrow"])
+def test_a_stream_finds_the_matches_of_batch(tmp_path: Path, suffix: str) -> None:
+    files = stream_files(tmp_path / "s", suffix)
+    found = StreamFiles.first(str(tmp_path / "s"), Columns(), "ms", Schema({}), True)
+    plan = plan_stream({"q": parse(QUERY)}, file_shape(found), 0, order=found.order, buckets=2)
+    slips = [pa.RecordBatch.from_pylist([{"value": json.dumps(str(file))}]) for file in files]
+    matches = Simulation(plan).run(slips).matches["q"]
+    assert sum(rows.num_rows for rows in matches) == match(QUERY, EVENTS, time_unit="ms").num_rows > 0
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("suffix", ["orc", "arrow"])
+def test_spark_reads_it_in_its_workers(spark: SparkSession, tmp_path: Path, suffix: str) -> None:
+    def run(file: Path, name: str) -> list[object]:
+        done = cepheid("run", "--query", QUERY, "--input", file, "--time-unit", "ms", "--backend", name)
+        assert done.exit_code == 0, done.stderr
+        return lines(done)
+
+    found = run(written(tmp_path, suffix), "spark")
+    assert found == run(written(tmp_path, "parquet"), "reference") and found

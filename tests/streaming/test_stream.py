@@ -23,25 +23,25 @@ import cepheid
 from cepheid.api import read_output
 from cepheid.app.file_run import FileRun
 from cepheid.engine.prepare import RunOptions
-from cepheid.engine.query_text import QueryText
+from cepheid.engine.query_text import QueryText, declared_types
 from cepheid.errors import CepheidError, InputProblem, NotAvailable
 from cepheid.events import TIMESTAMP_CLOCK, Clock, Schema
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.source import attribute_types
+from cepheid.io.stream_files import StreamFiles
 from cepheid.lang import parse
 from cepheid.runtime.kernel import END_OF_TIME
 from cepheid.spark.bucket_groups import group_numbers, spark_hashes
-from cepheid.spark.spool import Spool, path_on
 from cepheid.spark.stream import buckets_of
-from cepheid.spark.stream_input import DirectoryInput
 from cepheid.streaming import state as stream_state
 from cepheid.streaming.bucket import Bucket, Workshop
 from cepheid.streaming.checkpoint import Checkpoint
 from cepheid.streaming.pack import bucket_numbers, packets
-from cepheid.streaming.plan import STATE_FORMAT, Shape, StreamPlan, plan_stream
+from cepheid.streaming.plan import STATE_FORMAT, Shape, StreamPlan, file_shape, plan_stream
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulated, Simulation
 from cepheid.streaming.sinks import FileSink, as_json_lines
+from cepheid.streaming.spool import Spool, path_on
 from cepheid.streaming.storage import LocalDirectory
 from cepheid.streaming.time import EventTime, parse_duration
 
@@ -99,8 +99,9 @@ def test_golden_cases_as_files_of_a_stream(language: str, tmp_path: Path) -> Non
         directory = tmp_path / case.name
         files = golden_files(case, directory, rng)
         query = parse(case.query)
-        found = DirectoryInput.first_look(str(directory), Columns(), case.headers.get("unit"), [query], True)
-        plan = plan_stream({"q": query}, found.shape(), 0, wishes=RunOptions(case.params), order=found.order, buckets=4)
+        found = StreamFiles.first(str(directory), Columns(), case.headers.get("unit"), declared_types(query), True)
+        wishes = RunOptions(case.params)
+        plan = plan_stream({"q": query}, file_shape(found), 0, wishes=wishes, order=found.order, buckets=4)
         slips = [pa.RecordBatch.from_pylist([{"value": json.dumps(str(file))}]) for file in files]
         simulated = Simulation(plan).run(slips)
         lines = [as_json_lines(pa.Table.from_batches([rows])).decode() for rows in simulated.matches["q"]]
@@ -486,4 +487,4 @@ def test_files_of_two_formats_are_no_stream(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("{}")
     (tmp_path / "b.csv").write_text("type,ts\n")
     with pytest.raises(CepheidError, match="`csv`, `jsonl`"):
-        DirectoryInput.first_look(str(tmp_path), Columns(), "ms", [], True)
+        StreamFiles.first(str(tmp_path), Columns(), "ms", Schema({}), True)

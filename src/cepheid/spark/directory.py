@@ -7,22 +7,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import DataFrame, SparkSession
+
 from cepheid.engine.prepare import RunOptions
+from cepheid.engine.query_text import declared_types
 from cepheid.errors import InputProblem, listing, shown
+from cepheid.events import Schema
 from cepheid.io.inputs import Columns
 from cepheid.io.sinks import make_directory
+from cepheid.io.stream_files import StreamFiles
 from cepheid.optimize.adapt import policy_of
 from cepheid.pattern import Query
 from cepheid.spark.hadoop import open_directory
 from cepheid.spark.session import session
-from cepheid.spark.spool import Spool
 from cepheid.spark.stream import RunningStream, SparkStream, Trigger, buckets_of, tasks_of
-from cepheid.spark.stream_input import DirectoryInput, require_directory, slip_frame
 from cepheid.streaming.checkpoint import Checkpoint
 from cepheid.streaming.delivery import Sinks
 from cepheid.streaming.metrics import Metrics
-from cepheid.streaming.plan import StreamPlan, plan_stream
+from cepheid.streaming.plan import StreamPlan, file_shape, plan_stream
 from cepheid.streaming.sinks import FORMATS, FileSink
+from cepheid.streaming.spool import Spool
 from cepheid.streaming.storage import LocalDirectory
 
 AUTO = "auto"
@@ -71,7 +75,7 @@ class Directories:
 class DirectoryStream:
     plan: StreamPlan
     stream: SparkStream
-    input: DirectoryInput
+    input: StreamFiles
     spool: Spool
 
     @classmethod
@@ -89,7 +93,11 @@ class DirectoryStream:
         adaptive: bool = False,
     ) -> DirectoryStream:
         places.require_distinct()
-        require_directory(places.input)
+        if not Path(places.input).is_dir():
+            raise InputProblem(
+                f"`{shown(places.input, 200)}` is not a directory",
+                expected="a directory in which files of events appear",
+            )
         if places.format not in (AUTO, *FORMATS):
             raise InputProblem(f"`{shown(places.format)}` is no format", expected=f"one of {listing((AUTO, *FORMATS))}")
         spark = session(master, _SETTINGS)
@@ -97,7 +105,7 @@ class DirectoryStream:
         found = _input(queries, places, checkpoint, Columns(*columns), time_unit)
         wishes = RunOptions(params, adaptive=policy_of(adaptive))
         buckets = buckets_of(checkpoint, tasks_of(spark, None))
-        plan = plan_stream(queries, found.shape(), watermark, wishes=wishes, order=found.order, buckets=buckets)
+        plan = plan_stream(queries, file_shape(found), watermark, wishes=wishes, order=found.order, buckets=buckets)
         format = ("jsonl" if found.raw else "parquet") if places.format == AUTO else places.format
         count = len(queries)
         sinks = Sinks(
@@ -111,7 +119,7 @@ class DirectoryStream:
         slips = (own.path / "slips").absolute()
         spool = Spool(Path(places.input).absolute(), slips, found.format)
         make_directory(slips)
-        frame = slip_frame(spark, slips, files_per_batch)
+        frame = _slip_frame(spark, slips, files_per_batch)
         return cls(plan, SparkStream(plan, frame, checkpoint, sinks), found, spool)
 
     def start(self, trigger: Trigger, on_progress: Callable[[Metrics], None] | None = None) -> RunningStream:
@@ -120,7 +128,7 @@ class DirectoryStream:
             self.spool.open()
             self.spool.take_in()
 
-        return self.stream.start(trigger, on_progress, self.input.described(), hand_over)
+        return self.stream.start(trigger, on_progress, self.input.description(), hand_over)
 
 
 def _input(
@@ -129,14 +137,23 @@ def _input(
     checkpoint: Checkpoint,
     columns: Columns,
     time_unit: str | None,
-) -> DirectoryInput:
+) -> StreamFiles:
     known = checkpoint.description()
     if known is not None and known.get("input"):
-        found = DirectoryInput.remembered(places.input, columns, time_unit, known["input"])
+        found = StreamFiles.described(places.input, columns, time_unit, known["input"])
         if found.raw and places.format == "parquet":
             raise InputProblem(
                 "the stream of this checkpoint writes JSON Lines", hint="leave --format out, or use a new checkpoint"
             )
         return found
     raw = places.format != "parquet"
-    return DirectoryInput.first_look(places.input, columns, time_unit, queries.values(), raw)
+    declared = {name: of for query in queries.values() for name, of in declared_types(query).types.items()}
+    return StreamFiles.first(places.input, columns, time_unit, Schema(declared), raw)
+
+
+def _slip_frame(session: SparkSession, slips: Path, files_per_batch: int | None) -> DataFrame:
+    """The stream of slips, each of which names a file."""
+    reader = session.readStream.format("text")
+    if files_per_batch is not None:
+        reader = reader.option("maxFilesPerTrigger", files_per_batch)
+    return reader.load(str(slips))

@@ -25,6 +25,7 @@ from cepheid.engine.positions import MatchPositions, first_and_last, position_co
 from cepheid.engine.stepping import Stepper
 from cepheid.io.rows import TIME
 from cepheid.io.source import readable
+from cepheid.io.stream_rows import as_json
 from cepheid.optimize.adapt import Switch, horizon, same_work
 from cepheid.pattern import negatives
 from cepheid.physical import Plan
@@ -35,7 +36,6 @@ from cepheid.streaming.adaptation import Adapted, rearranged
 from cepheid.streaming.compact import read_arrays, read_rows, write_arrays, write_rows
 from cepheid.streaming.pack import joined
 from cepheid.streaming.plan import StreamPlan, StreamQuery, mask_column
-from cepheid.streaming.reader import as_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from cepheid.engine.adaptation import report as report_switch
+from cepheid.io.stream_rows import REJECTS as REJECT_SCHEMA
 from cepheid.optimize.adapt import Switch
 from cepheid.streaming.bucket import BucketOutput
 from cepheid.streaming.metrics import Totals
 from cepheid.streaming.pack import from_bytes, to_bytes
 from cepheid.streaming.plan import StreamPlan
-from cepheid.streaming.reader import REJECTS as REJECT_SCHEMA
 from cepheid.streaming.sinks import Sink
 
 MATCHES, LATE, REJECTS, STATES, SWITCHES = "matches", "late", "rejects", "states", "switches"

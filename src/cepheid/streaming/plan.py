@@ -27,12 +27,13 @@ from cepheid.events import Clock, Duration, Schema
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import TIME
 from cepheid.io.source import columns_read
+from cepheid.io.stream_files import StreamFiles
 from cepheid.lang import to_text
 from cepheid.logic import normal_form
 from cepheid.optimize.distribution import Keyed, distribution, may_drop
 from cepheid.pattern import Conj, Kleene, Neg, Pattern, Query, Seq, Timer, negatives, walk
 from cepheid.physical import REFERENCE, Plan
-from cepheid.streaming.reader import Reader
+from cepheid.streaming.reader import FileReader, Reader
 from cepheid.streaming.time import EventTime
 
 STATE_FORMAT = 4
@@ -221,6 +222,11 @@ class Shape:
     """The columns that an event of some types shows."""
     lines: bool = False
     """Whether matches are shown as lines of JSON."""
+
+
+def file_shape(files: StreamFiles) -> Shape:
+    types = files.layout.types
+    return Shape(FileReader.of(files), files.layout.clock, lambda query: types, files.shown_by, files.raw)
 
 
 def plan_stream(

@@ -15,13 +15,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cepheid.io.rows import plain
+from cepheid.io.rows import ROW, plain
 from cepheid.streaming.storage import Directory
 
 FORMATS = ("parquet", "jsonl")
 END_OF_TIME_NAME = "end-of-time"
-RAW = "\0raw"
-"""A column that holds the line of JSON that an event was read from."""
 LINE = "\0line"
 """A column that holds a match as a line of JSON."""
 
@@ -93,8 +91,8 @@ def as_json_lines(rows: pa.Table) -> bytes:
 def _shown(value: Any) -> Any:
     """A value as JSON; an event that was read from a line of JSON is what the line said."""
     if isinstance(value, dict):
-        if RAW in value:
-            return json.loads(value[RAW])
+        if ROW in value:
+            return json.loads(value[ROW])
         return {name: _shown(item) for name, item in value.items()}
     return [_shown(item) for item in value] if isinstance(value, list) else plain(value)
 

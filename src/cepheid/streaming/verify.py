@@ -23,10 +23,11 @@ from cepheid.io import frames
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import plain
 from cepheid.io.source import Source, TableSource, schema_of
+from cepheid.io.stream_rows import NUMBER
 from cepheid.lang import parse
 from cepheid.pattern import Query
 from cepheid.streaming.plan import Shape, StreamPlan, plan_stream
-from cepheid.streaming.reader import NUMBER, RowReader
+from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulation
 
 _MOST_SHOWN = 3

@@ -76,8 +76,8 @@ def stream_command(
     """
     from cepheid.app.stream_view import View
     from cepheid.spark.directory import Directories, DirectoryStream
-    from cepheid.spark.spool import Watch
     from cepheid.spark.stream import Trigger
+    from cepheid.streaming.spool import Watch
 
     written = _queries(query_file, query, dialect)
     places = Directories(input, checkpoint, output, late_output, reject_output, format)

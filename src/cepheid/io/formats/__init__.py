@@ -7,14 +7,17 @@ as columns) or a `text.TextFormat` (the file is parsed). Adding a format takes t
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cepheid.errors import InputProblem, did_you_mean, shown
 from cepheid.io.inputs import Columns, exists, neighbours
+
+if TYPE_CHECKING:
+    from cepheid.io.stream_rows import Read, StreamLayout
 
 _SUFFIXES: Mapping[str, tuple[str, ...]] = {
     "parquet": (".parquet",),
@@ -56,6 +59,10 @@ class Format(Protocol):
 
     def rows(self, file: Path, columns: Columns, type: str | None) -> Iterable[RawRow | BrokenRow]:
         """The rows one by one, with plain values. `type` is the type of all events, where no column holds it."""
+        ...
+
+    def stream(self, paths: Sequence[str], layout: StreamLayout, earliest: int, latest: int) -> Read:
+        """The events of files of a stream, with the columns of the layout."""
         ...
 
 

@@ -17,9 +17,10 @@ import pyarrow.dataset as ds
 from cepheid.errors import InputProblem, shown
 from cepheid.io.formats import RawRow
 from cepheid.io.inputs import Columns
-from cepheid.io.rows import plain
+from cepheid.io.rows import one_batch, plain
 from cepheid.io.source import BATCH
 from cepheid.io.storage import open_file
+from cepheid.io.stream_rows import FILE, HINT, NUMBER, Read, StreamLayout, accepted
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,32 @@ class ColumnFormat(ABC):
             for values in _with_microseconds(batch).to_pylist():
                 number += 1
                 yield RawRow(number, None, {name: plain(value) for name, value in values.items()})
+
+    def stream(self, paths: Sequence[str], layout: StreamLayout, earliest: int, latest: int) -> Read:
+        tables = [self._stream_table(path, layout.schema) for path in paths]
+        whole = one_batch(pa.concat_tables(tables)) if tables else pa.RecordBatch.from_pylist([], layout.schema)
+        requires_type = layout.has_types and layout.columns.type in layout.schema.names
+        return accepted(whole, layout.columns, requires_type, earliest, latest)
+
+    def _stream_table(self, path: str, schema: pa.Schema) -> pa.Table:
+        """The rows of a file in the columns of the stream: null where the file lacks a column."""
+        with self.reading(path, HINT), self.opened(path) as file:
+            present = [name for name in schema.names if name in file.schema.names]
+            own = pa.schema([file.schema.field(name) for name in present])
+            table = pa.Table.from_batches(file.batches(present), own)
+            own_columns = {
+                FILE: lambda: pa.repeat(path, table.num_rows),
+                NUMBER: lambda: pa.array(range(1, table.num_rows + 1), pa.int64()),
+            }
+            arrays = []
+            for field in schema:
+                if field.name in own_columns:
+                    arrays.append(own_columns[field.name]())
+                elif field.name in present:
+                    arrays.append(table.column(field.name).cast(field.type))
+                else:
+                    arrays.append(pa.nulls(table.num_rows, field.type))
+            return pa.table(arrays, schema=schema)
 
 
 def is_null(path: str, name: str, format: ColumnFormat) -> bool:

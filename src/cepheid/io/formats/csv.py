@@ -18,12 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
-from cepheid.errors import InputProblem, listing, shown
+from cepheid.errors import InputProblem, NotAvailable, listing, shown
 from cepheid.io.formats import BrokenRow, RawRow
 from cepheid.io.formats.text import BLOCK, EXACT, TextFormat, TextTable, all_true, content_of, fits, timestamps
 from cepheid.io.inputs import Columns
 from cepheid.io.shares import MOST_FILES, Part, StoredFile, shared
 from cepheid.io.storage import is_readable, open_file
+from cepheid.io.stream_rows import Read, StreamLayout
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import Array
 
@@ -261,7 +262,11 @@ def _is_text(cells: pa.ChunkedArray, types: Array, numbers: pa.ChunkedArray, boo
     return not np.any(most & (names == 0) & (filled > 0))
 
 
-FORMAT = TextFormat("CSV", True, csv_rows, csv_columns)
+def _no_stream(paths: Sequence[str], layout: StreamLayout, earliest: int, latest: int) -> Read:
+    raise NotAvailable("a stream of CSV files", hint="write the files as JSON Lines or Parquet")
+
+
+FORMAT = TextFormat("CSV", True, csv_rows, csv_columns, _no_stream)
 
 
 # --- shares -----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,16 @@ import pyarrow.compute as pc
 from pyarrow.json import ParseOptions, ReadOptions, read_json
 
 from cepheid.errors import shown
+from cepheid.events import UNTYPED, Type, type_of
 from cepheid.io.formats import BrokenRow, RawRow
 from cepheid.io.formats.text import BLOCK, EXACT, TextFormat, TextTable, content_of, timestamps
 from cepheid.io.inputs import Columns
-from cepheid.io.rejects import Malformed
+from cepheid.io.rejects import Malformed, shown_value
+from cepheid.io.row_reader import flatten
+from cepheid.io.rows import ROW
+from cepheid.io.source import JSON, Source, clock_of
+from cepheid.io.stream_rows import FILE, NUMBER, REJECTS, Read, StreamLayout
+from cepheid.io.times import TimeKind, event_time
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
@@ -207,4 +213,122 @@ def _all_nulls_are_written(content: bytes, table: pa.Table, type_column: str | N
     return all(pc.min(counts.column(f"{name}_count")).as_py() > 0 for name in names)
 
 
-FORMAT = TextFormat("JSON Lines", False, json_rows, json_columns)
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+def stream_schema(source: Source) -> pa.Schema:
+    """A column for each attribute, in a type that holds its values in events of every type, and the line itself."""
+    columns = source.columns
+    types: dict[str, set[pa.DataType]] = {}
+    for attributes in (source.attributes or {}).values():
+        for name, kind in attributes.items():
+            if not pa.types.is_null(kind) and name not in (columns.type, columns.time):
+                types.setdefault(name, set()).add(JSON if kind == pa.list_(JSON) else kind)
+    fields = [(name, _one_type(kinds)) for name, kinds in types.items()]
+    time = pa.timestamp("us", "UTC") if clock_of(source, None).is_timestamp else pa.int64()
+    own = [(ROW, pa.string()), (FILE, pa.string()), (NUMBER, pa.int64())]
+    return pa.schema([(columns.type, pa.string()), (columns.time, time), *fields, *own])
+
+
+def _one_type(kinds: set[pa.DataType]) -> pa.DataType:
+    if kinds == {pa.int64(), pa.float64()}:
+        return pa.float64()
+    return next(iter(kinds)) if len(kinds) == 1 else JSON
+
+
+def json_stream(paths: Sequence[str], layout: StreamLayout, earliest: int, latest: int) -> Read:
+    """Lines become events by the same rules as in batch, against the types of the layout."""
+    rows: list[dict[str, Any]] = []
+    ticks: list[int] = []
+    rejects: list[dict[str, Any]] = []
+    for path in paths:
+        for row in json_rows(Path(path), layout.columns, None):
+            if isinstance(row, BrokenRow):
+                rejects.append({"source": path, "line": row.line, "reason": row.reason, "raw": row.raw})
+                continue
+            text = row.raw if row.raw is not None else json.dumps(row.values, ensure_ascii=False)
+            try:
+                at, attributes, kind = _event(row.values, layout, earliest, latest)
+            except Malformed as problem:
+                rejects.append({"source": path, "line": row.line, "reason": str(problem), "raw": text})
+                continue
+            rows.append({**attributes, layout.columns.type: kind, ROW: text, FILE: path, NUMBER: row.line})
+            ticks.append(at)
+    refused = pa.RecordBatch.from_pylist(rejects, REJECTS)
+    return Read(_batch(rows, ticks, layout), np.array(ticks, np.int64), refused)
+
+
+def _event(values: dict[str, Any], layout: StreamLayout, earliest: int, latest: int) -> tuple[int, dict[str, Any], str]:
+    kind, at = event_time(values, layout.columns.time)
+    wanted = TimeKind.TIMESTAMP if layout.clock.is_timestamp else TimeKind.INTEGER
+    if kind is not wanted:
+        time = shown(str(values[layout.columns.time]))
+        raise Malformed(f"the time `{time}` is not like the others, which are {wanted.value}")
+    if not earliest <= at <= latest:
+        raise Malformed(f"the time `{shown(str(at))}` is not one that a stream can hold")
+    type_name = _type(values, layout)
+    attributes, records = flatten(values)
+    _require_fitting(type_name, attributes, records, values, layout)
+    return at, attributes, type_name
+
+
+def _type(values: Mapping[str, Any], layout: StreamLayout) -> str:
+    found = values.get(layout.columns.type)
+    if isinstance(found, str) and found:
+        return found
+    if not layout.has_types and found is None:
+        return UNTYPED
+    if found is None or found == "":
+        raise Malformed(f"no event type: the column `{layout.columns.type}` is missing or null")
+    raise Malformed(f"the event type {shown_value(found)} is not a string")
+
+
+def _require_fitting(
+    kind: str, attributes: Mapping[str, Any], records: Sequence[str], values: Mapping[str, Any], layout: StreamLayout
+) -> None:
+    known = layout.types.types.get(kind, {})
+    given = [(name, type_of(value), value) for name, value in attributes.items() if value is not None]
+    given += [(name, Type.RECORD, values.get(name)) for name in records]
+    of = f" of `{shown(kind)}`" if kind else ""
+    for name, found, value in given:
+        if name == layout.columns.time:
+            continue
+        if not known.get(name, Type.UNKNOWN).fits(found):
+            wanted = f"is a {known[name].value}"
+            raise Malformed(f"the attribute `{shown(name)}`{of} {wanted}, not {shown_value(value)}")
+        if name in layout.schema.names and not _holds(layout.schema.field(name).type, value):
+            raise Malformed(
+                f"the attribute `{shown(name)}`{of} was whole numbers when the stream began, not {shown_value(value)}"
+            )
+
+
+def _batch(rows: Sequence[Mapping[str, Any]], ticks: Sequence[int], layout: StreamLayout) -> pa.RecordBatch:
+    arrays = []
+    for field in layout.schema:
+        if field.name == layout.columns.time:
+            arrays.append(pa.array(ticks, pa.int64()).cast(field.type))
+        else:
+            arrays.append(pa.array([_value(row.get(field.name), field.type) for row in rows], field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
+
+
+def _holds(kind: pa.DataType, value: Any) -> bool:
+    if not pa.types.is_integer(kind):
+        return True
+    return isinstance(value, int) and -(2**63) <= value < 2**63
+
+
+def _value(value: Any, kind: pa.DataType) -> Any:
+    """The value in the form that the column's type takes."""
+    if value is None:
+        return None
+    if kind == JSON:
+        return json.dumps(value, ensure_ascii=False).encode()
+    if pa.types.is_floating(kind):
+        return float(value)
+    if pa.types.is_list(kind):
+        return value if isinstance(value, list) and all(isinstance(item, int | float) for item in value) else None
+    return value
+
+
+FORMAT = TextFormat("JSON Lines", False, json_rows, json_columns, json_stream)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from cepheid.errors import InputProblem, shown
 from cepheid.io.formats import BrokenRow, RawRow
 from cepheid.io.inputs import Columns
+from cepheid.io.stream_rows import Read, StreamLayout
 
 BLOCK = 1 << 22
 """Bytes that Arrow reads at once: some batches of events, and more than any row should have."""
@@ -42,6 +43,7 @@ class TextFormat:
     is_tabular: bool
     rows: Callable[[Path, Columns, str | None], Iterable[RawRow | BrokenRow]]
     columns: Callable[[Path, Columns, str | None], TextTable | None]
+    stream: Callable[[Sequence[str], StreamLayout, int, int], Read]
 
 
 def content_of(file: Path) -> bytes:

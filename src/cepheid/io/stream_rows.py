@@ -1,0 +1,91 @@
+"""Rows of a stream as events: against a schema that was settled when the stream first started."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cepheid.errors import shown
+from cepheid.events import UNTYPED, Clock, Schema
+from cepheid.io.inputs import Columns
+from cepheid.io.rows import plain
+from cepheid.runtime.kernel import Array
+
+REJECTS = pa.schema([("source", pa.string()), ("line", pa.int64()), ("reason", pa.string()), ("raw", pa.string())])
+"""A row that is not an event: its file and line, as far as they are known; the reason; and the row."""
+FILE, NUMBER = "__cepheid_file", "__cepheid_number"
+"""The file and the number of a row. Events of one time come in the order of the files' names, then of their rows."""
+HINT = "put that right and start again: the stream goes on where it stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLayout:
+    """What the events of a stream look like. `schema` has the columns of the events, with FILE and NUMBER."""
+
+    schema: pa.Schema
+    columns: Columns
+    types: Schema
+    clock: Clock
+
+    @property
+    def has_types(self) -> bool:
+        return set(self.types.types) != {UNTYPED}
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The events among some rows, in the columns of the stream; their times in ticks; and the rejects."""
+
+    events: pa.RecordBatch
+    ticks: Array
+    rejects: pa.RecordBatch
+
+
+def accepted(rows: pa.RecordBatch, columns: Columns, requires_type: bool, earliest: int, latest: int) -> Read:
+    """The rows that are events. Times outside of the bounds are ones that a stream cannot hold."""
+    column = _ticks(rows.column(columns.time))
+    fits = pc.and_(pc.greater_equal(column, earliest), pc.less_equal(column, latest)).fill_null(False)
+    typed = pc.not_equal(rows.column(columns.type), UNTYPED).fill_null(False) if requires_type else None
+    good = fits if typed is None else pc.and_(fits, typed)
+    if np.asarray(good).all():
+        return Read(rows, np.asarray(column), pa.RecordBatch.from_pylist([], REJECTS))
+    bad = pc.invert(good)
+    untimed = np.asarray(pc.invert(fits).filter(bad)).tolist()
+    rejects = [
+        {
+            "source": row.pop(FILE, None),
+            "line": row.pop(NUMBER, None),
+            "reason": _reason(row, columns, no_time),
+            "raw": as_json(row),
+        }
+        for row, no_time in zip(rows.filter(bad).to_pylist(), untimed, strict=True)
+    ]
+    return Read(rows.filter(good), np.asarray(column.filter(good)), pa.RecordBatch.from_pylist(rejects, REJECTS))
+
+
+def _reason(row: dict[str, object], columns: Columns, no_time: bool) -> str:
+    value = row[columns.time]
+    if not no_time:
+        return f"no event type: the column `{shown(columns.type)}` is missing or null"
+    if value is None:
+        return f"no time: `{shown(columns.time)}` is null"
+    return f"the time `{shown(str(value))}` is not one that a stream can hold"
+
+
+def _ticks(column: pa.Array) -> pa.Array:
+    """Times as integers; null where there is none."""
+    if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+        return column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+    if pa.types.is_floating(column.type):
+        whole = pc.equal(column, pc.round(column)).fill_null(False)
+        held = pc.and_(whole, pc.less(pc.abs(column), 2.0**62)).fill_null(False)
+        return pc.if_else(held, column, None).cast(pa.int64())
+    return column.cast(pa.int64())
+
+
+def as_json(row: dict[str, object]) -> str:
+    return json.dumps({name: plain(value) for name, value in row.items()}, ensure_ascii=False)
