@@ -10,28 +10,14 @@ import math
 from collections.abc import Iterable, Mapping
 
 from cepheid import expr as ex
+from cepheid import pattern as pt
 from cepheid.dialect import Closure, Dialect, Windows
 from cepheid.errors import NameProblem, PatternProblem, did_you_mean, listing
 from cepheid.events import Duration, Type
 from cepheid.expr import Aggregate, At, Attr, Expr, Over, Whole
 from cepheid.functions import FUNCTIONS
 from cepheid.inference import infer
-from cepheid.pattern import (
-    Conj,
-    DerivedStream,
-    Disj,
-    EventClass,
-    Kleene,
-    Neg,
-    Pattern,
-    Query,
-    Role,
-    Seq,
-    Timer,
-    roles,
-    subpatterns,
-    walk,
-)
+from cepheid.pattern import EventClass, Pattern, Query, Role, roles, subpatterns, walk
 
 NODE = "node"
 """CED's pseudo-source: the context of an event, its node's id and clock (§2.1)."""
@@ -89,9 +75,9 @@ def _check_size(pattern: Pattern) -> None:
 def _alternatives(pattern: Pattern) -> int:
     """How many patterns without disjunction the pattern is the union of."""
     match pattern:
-        case Disj():
+        case pt.Disj():
             return sum(_alternatives(item) for item in pattern.items)
-        case Seq() | Conj():
+        case pt.Seq() | pt.Conj():
             return math.prod(_alternatives(item) for item in pattern.items)
         case _:
             return 1
@@ -112,11 +98,11 @@ def _check_pattern(query: Query) -> None:
                     hint=f"rename one of them, e.g. `{node.var}2`",
                 )
             seen.add(node.var)
-        if isinstance(node, Seq | Conj):
+        if isinstance(node, pt.Seq | pt.Conj):
             _check_duration(node.window)
-        if isinstance(node, Timer):
+        if isinstance(node, pt.Timer):
             _check_duration(node.delay)
-        if isinstance(node, Kleene):
+        if isinstance(node, pt.Kleene):
             _check_kleene(node, query.dialect)
     if all(role.negated for role in roles(query.pattern).values()):
         raise PatternProblem(
@@ -129,7 +115,7 @@ def _check_pattern(query: Query) -> None:
         _check_closures(query.pattern, False)
 
 
-def _check_kleene(node: Kleene, dialect: Dialect) -> None:
+def _check_kleene(node: pt.Kleene, dialect: Dialect) -> None:
     if max(node.low, node.high or 0) > MOST_REPEATS:
         raise PatternProblem(
             f"a closure of {max(node.low, node.high or 0)} events", span=node.span, expected=f"at most {MOST_REPEATS}"
@@ -149,36 +135,38 @@ def _check_kleene(node: Kleene, dialect: Dialect) -> None:
 
 def _is_absent(pattern: Pattern) -> bool:
     """A negation, or ZStream's conjunction of negations `(!B&!C)`."""
-    return isinstance(pattern, Neg) or (isinstance(pattern, Conj) and all(_is_absent(i) for i in pattern.items))
+    return isinstance(pattern, pt.Neg) or (isinstance(pattern, pt.Conj) and all(_is_absent(i) for i in pattern.items))
 
 
 def _check_negation(pattern: Pattern, query: Query, parent: Pattern | None) -> None:
-    if isinstance(pattern, Neg):
-        if not isinstance(parent, Seq | Conj):
+    if isinstance(pattern, pt.Neg):
+        if not isinstance(parent, pt.Seq | pt.Conj):
             raise PatternProblem(
                 "a negation cannot stand here",
                 span=pattern.span,
                 expected="a negated component beside one that does occur, in a sequence (or a conjunction)",
             )
-        if isinstance(pattern.item, Kleene) or not all(isinstance(n, EventClass | Disj) for n in walk(pattern.item)):
+        if isinstance(pattern.item, pt.Kleene) or not all(
+            isinstance(n, EventClass | pt.Disj) for n in walk(pattern.item)
+        ):
             raise PatternProblem(
                 "only event types (or alternatives of them) can be negated",
                 span=pattern.span,
                 hint="give the inner pattern a name of its own and negate that name",
             )
         return
-    if isinstance(pattern, Seq | Conj):
+    if isinstance(pattern, pt.Seq | pt.Conj):
         absent = [_is_absent(item) for item in pattern.items]
         of_operator = query.dialect.windows is Windows.OPERATOR
         window = pattern.window or (None if of_operator else query.window)
-        if all(absent) and not (isinstance(parent, Seq) and isinstance(pattern, Conj)):
+        if all(absent) and not (isinstance(parent, pt.Seq) and isinstance(pattern, pt.Conj)):
             raise PatternProblem(
                 "everything here is negated", span=pattern.span, expected="at least one event that does occur"
             )
-        at_edge = any(absent) if isinstance(pattern, Conj) else absent[0] or absent[-1]
+        at_edge = any(absent) if isinstance(pattern, pt.Conj) else absent[0] or absent[-1]
         if at_edge and window is None and not all(absent):
             where = "leading" if absent[0] else "trailing"
-            if isinstance(pattern, Conj):
+            if isinstance(pattern, pt.Conj):
                 where = "conjoined"
             first = next(item for item, is_absent in zip(pattern.items, absent, strict=True) if is_absent)
             raise PatternProblem(
@@ -195,21 +183,21 @@ def _check_negation(pattern: Pattern, query: Query, parent: Pattern | None) -> N
 def _check_closures(pattern: Pattern, in_conjunction: bool) -> None:
     """A ZStream closure is a group between two neighbours, so it needs a place in a sequence, and neighbours that are
     not closures themselves."""
-    if isinstance(pattern, Kleene) and in_conjunction:
+    if isinstance(pattern, pt.Kleene) and in_conjunction:
         raise PatternProblem(
             "a closure cannot be an operand of `&`", span=pattern.span, expected="a closure in a sequence, `A;B+;C`"
         )
-    if isinstance(pattern, Seq):
+    if isinstance(pattern, pt.Seq):
         present = [item for item in pattern.items if not _is_absent(item)]
         for left, right in itertools.pairwise(present):
-            if isinstance(left, Kleene) and isinstance(right, Kleene):
+            if isinstance(left, pt.Kleene) and isinstance(right, pt.Kleene):
                 raise PatternProblem(
                     "two closures side by side: where one group ends and the next begins is not determined",
                     span=right.span,
                     expected="an event class between two closures",
                 )
     for part in subpatterns(pattern):
-        inside = isinstance(pattern, Conj) or (in_conjunction and isinstance(pattern, Disj))
+        inside = isinstance(pattern, pt.Conj) or (in_conjunction and isinstance(pattern, pt.Disj))
         _check_closures(part, inside)
 
 
@@ -375,7 +363,7 @@ def _check_split(predicate: Expr, absent: set[str]) -> None:
 
 def _check_output(query: Query, found: Mapping[str, Role]) -> None:
     for item in query.inputs:
-        if isinstance(item, DerivedStream):
+        if isinstance(item, pt.DerivedStream):
             for column in item.columns:
                 _check_source_names(column.expr, item)
     if query.output is None:
@@ -422,7 +410,7 @@ def summarises(query: Query) -> bool:
     )
 
 
-def _check_source_names(expression: Expr, stream: DerivedStream) -> None:
+def _check_source_names(expression: Expr, stream: pt.DerivedStream) -> None:
     for node in ex.walk(expression):
         if isinstance(node, Attr) and node.var not in (stream.alias, NODE):
             raise NameProblem(

@@ -11,19 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from cepheid import pattern as pt
 from cepheid.errors import PatternProblem
 from cepheid.expr import Expr, Filter, conjuncts, variables
-from cepheid.pattern import (
-    Disj,
-    EventClass,
-    Filtered,
-    Iteration,
-    Next,
-    Pattern,
-    Timer,
-    Unless,
-    roles,
-)
+from cepheid.pattern import Pattern, roles
 
 
 def core_form(pattern: Pattern, where: Sequence[Expr]) -> Pattern:
@@ -50,7 +41,9 @@ def _split(where: list[Expr], *parts: Pattern) -> tuple[list[list[Expr]], list[E
 def _filtered(pattern: Pattern, where: list[Expr]) -> Pattern:
     if not where:
         return pattern
-    return Filtered(pattern, tuple(part for p in where for part in conjuncts(p.item if isinstance(p, Filter) else p)))
+    return pt.Filtered(
+        pattern, tuple(part for p in where for part in conjuncts(p.item if isinstance(p, Filter) else p))
+    )
 
 
 def _skip_and_keep(where: list[Expr]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
@@ -61,33 +54,33 @@ def _skip_and_keep(where: list[Expr]) -> tuple[tuple[Expr, ...], tuple[Expr, ...
 def _place(pattern: Pattern, where: list[Expr]) -> tuple[Pattern, list[Expr]]:
     """The pattern with predicates attached below its top operator, and those that the operator above must take."""
     match pattern:
-        case EventClass():
+        case pt.EventClass():
             return pattern, where
-        case Next():
+        case pt.Next():
             return _place_next(pattern, where), []
-        case Iteration():
+        case pt.Iteration():
             item, here = _place(pattern.item, where)
             skip, keep = _skip_and_keep(here)
             return replace(pattern, item=item, skip=skip, keep=keep), []
-        case Unless():
+        case pt.Unless():
             (inside, cancelling), here = _split(where, pattern.item, pattern.cancel)
             item, above = _place(pattern.item, inside)
             return replace(pattern, item=item, cancel=core_form(pattern.cancel, cancelling), when=tuple(here)), above
-        case Disj():
+        case pt.Disj():
             inside_each, here = _split(where, *pattern.items)
             items = tuple(core_form(item, inside) for item, inside in zip(pattern.items, inside_each, strict=True))
             return replace(pattern, items=items), here
-        case Timer():
+        case pt.Timer():
             return replace(pattern, item=core_form(pattern.item, where)), []
         case _:
             raise PatternProblem("EQL has no such operator", span=pattern.span)
 
 
-def _place_next(pattern: Next, where: list[Expr]) -> Next:
+def _place_next(pattern: pt.Next, where: list[Expr]) -> pt.Next:
     (in_left, in_right), here = _split(where, pattern.left, pattern.right)
     left = core_form(pattern.left, in_left)
     right, of_right = _place(pattern.right, in_right)
-    if isinstance(right, Unless):
+    if isinstance(right, pt.Unless):
         cancelling = _bound_by(right.cancel)
         right = replace(right, when=(*right.when, *(p for p in here if variables(p) & cancelling)))
         here = [p for p in here if not variables(p) & cancelling]

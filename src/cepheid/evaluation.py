@@ -12,34 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cepheid import expr as ex
 from cepheid.errors import NameProblem
 from cepheid.events import NO_CLOCK, Clock, Event, Type, type_of
-from cepheid.expr import (
-    AGGREGATES,
-    Aggregate,
-    And,
-    Arithmetic,
-    At,
-    Attr,
-    Call,
-    Compare,
-    Const,
-    Contains,
-    Expr,
-    Filter,
-    Gives,
-    In,
-    IsNull,
-    Like,
-    Negative,
-    Not,
-    OccursWithin,
-    Or,
-    Param,
-    Vector,
-    Whole,
-    transform,
-)
+from cepheid.expr import Aggregate, Attr, Expr, transform
 from cepheid.functions import FUNCTIONS
 
 Binding = Event | tuple[Event, ...] | None
@@ -81,16 +57,16 @@ def holds(predicate: Expr, env: Env) -> bool:
 def truth(expr: Expr, env: Env) -> bool | None:
     """True, False, or None where the predicate does not apply."""
     match expr:
-        case And():
+        case ex.And():
             results = [truth(item, env) for item in expr.items]
             return False if False in results else True if True in results else None
-        case Or():
+        case ex.Or():
             results = [truth(item, env) for item in expr.items]
             return True if True in results else None if None in results else False
-        case Not():
+        case ex.Not():
             result = truth(expr.item, env)
             return None if result is None else not result
-        case Filter():
+        case ex.Filter():
             return truth(expr.item, env)
     try:
         return _atom(expr, env)
@@ -104,7 +80,11 @@ def _holds_for_all(expr: Expr, var: str, env: Env) -> bool | None:
     """EQL's ALL: true if and only if the values of all previously detected events make the comparison true."""
 
     def pin(node: Expr) -> Expr:
-        return replace(node, at=At.LAST) if isinstance(node, Attr) and node.var == var and node.at is At.ALL else node
+        return (
+            replace(node, at=ex.At.LAST)
+            if isinstance(node, Attr) and node.var == var and node.at is ex.At.ALL
+            else node
+        )
 
     group = env.group(var)
     if not group:
@@ -116,26 +96,26 @@ def _holds_for_all(expr: Expr, var: str, env: Env) -> bool | None:
 
 def _atom(expr: Expr, env: Env) -> bool:
     match expr:
-        case Compare():
+        case ex.Compare():
             return compare(expr.op, value(expr.left, env), value(expr.right, env))
-        case Contains():
+        case ex.Contains():
             item, text = value(expr.item, env), value(expr.text, env)
             return isinstance(item, str) and isinstance(text, str) and text in item
-        case Like():
+        case ex.Like():
             item = value(expr.item, env)
             return isinstance(item, str) and like(item, expr.pattern)
-        case In():
+        case ex.In():
             item = value(expr.item, env)
             return any(compare("=", item, value(option, env)) for option in expr.values)
-        case IsNull():
+        case ex.IsNull():
             return value(expr.item, env) is None
-        case OccursWithin():
+        case ex.OccursWithin():
             return _occurs_within(expr, env)
         case _:
             return value(expr, env) is True
 
 
-def _occurs_within(expr: OccursWithin, env: Env) -> bool:
+def _occurs_within(expr: ex.OccursWithin, env: Env) -> bool:
     events: list[Event] = []
     for var in (expr.first, expr.second):
         group = env.group(var)
@@ -175,27 +155,27 @@ def compare(op: str, left: Any, right: Any) -> bool:
 def value(expr: Expr, env: Env) -> Any:
     """The value of a scalar expression; null where it is undefined."""
     match expr:
-        case Const():
+        case ex.Const():
             return expr.value
         case Attr():
             return attribute(_event_at(expr, env), expr.name)
-        case Arithmetic():
+        case ex.Arithmetic():
             return arithmetic(expr.op, value(expr.left, env), value(expr.right, env))
-        case Negative():
+        case ex.Negative():
             return arithmetic("-", 0, value(expr.item, env))
         case Aggregate():
             group = env.group(expr.var)
             if group is None or (group and not any(expr.name in (None, *event.attributes) for event in group)):
                 raise _Vacuous
             return aggregate(expr.fn, group, expr.name)
-        case Call():
+        case ex.Call():
             args = [value(arg, env) for arg in expr.args]
             return call(expr.fn, args)
-        case Vector():
+        case ex.Vector():
             return [value(item, env) for item in expr.items]
-        case Whole():
+        case ex.Whole():
             return env.bound.get(expr.var)
-        case Param():
+        case ex.Param():
             raise NameProblem(f"the parameter `{expr.name}` has no value", span=expr.span)
         case _:
             return truth(expr, env) is not False
@@ -215,13 +195,13 @@ def _event_at(expr: Attr, env: Env) -> Event:
         raise _Vacuous
     trying = env.trying.get(expr.var)
     match expr.at:
-        case At.ALL:
+        case ex.At.ALL:
             raise _ForAll(expr.var)
-        case At.FIRST:
+        case ex.At.FIRST:
             event = group[0] if group else trying
-        case At.CURRENT:
+        case ex.At.CURRENT:
             event = trying
-        case At.EVENT:
+        case ex.At.EVENT:
             event = trying if trying is not None else group[-1] if group else None
         case _:
             event = group[-1] if group else None
@@ -261,8 +241,8 @@ def aggregate(fn: str, group: Sequence[Event], name: str | None) -> Any:
     if name is None:
         return len(group)
     values = [v for v in (event.attributes.get(name) for event in group) if v is not None]
-    function = AGGREGATES[fn]
-    return function.of(values) if values or function.gives is Gives.COUNT else None
+    function = ex.AGGREGATES[fn]
+    return function.of(values) if values or function.gives is ex.Gives.COUNT else None
 
 
 def call(fn: str, args: Sequence[Any]) -> Any:

@@ -12,50 +12,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 
+from cepheid import pattern as pt
+from cepheid import physical as ph
 from cepheid.core_language import core_form
 from cepheid.dialect import RUNS, Closure, Windows
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import OWN_UNIT, Duration
 from cepheid.expr import Aggregate, Attr, Expr, OccursWithin, Same, to_text, variables, walk
 from cepheid.nfa import Automaton, compile_automaton
-from cepheid.pattern import (
-    Conj,
-    DerivedStream,
-    Disj,
-    EventClass,
-    Filtered,
-    Iteration,
-    Kleene,
-    Neg,
-    Next,
-    Pattern,
-    Query,
-    Role,
-    Seq,
-    SourceStream,
-    Strategy,
-    Timer,
-    Unless,
-    partition_attributes,
-    roles,
-)
-from cepheid.physical import (
-    REFERENCE,
-    Analysis,
-    ConNode,
-    DisNode,
-    GroupNode,
-    KseqNode,
-    LeafBuffer,
-    NegNode,
-    NseqNode,
-    Plan,
-    SeqNode,
-    TreeNode,
-    TreePlan,
-    tree_operands,
-    tree_text,
-)
+from cepheid.pattern import EventClass, Kleene, Pattern, Query, Role, Strategy, partition_attributes, roles
+from cepheid.physical import REFERENCE, Analysis, Plan, TreeNode, TreePlan, tree_operands, tree_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +125,12 @@ def _output_node(query: Query) -> Node:
     return Node("output", columns + limit)
 
 
-def _input_node(item: SourceStream | DerivedStream | Query) -> Node:
+def _input_node(item: pt.SourceStream | pt.DerivedStream | Query) -> Node:
     match item:
-        case SourceStream():
+        case pt.SourceStream():
             attributes = ", ".join(f"{name}: {kind.value}" for name, kind in item.attributes)
             return Node(f"source {item.name}({attributes})")
-        case DerivedStream():
+        case pt.DerivedStream():
             columns = tuple(Node(f"{column.name} = {to_text(column.expr)}") for column in item.columns)
             return Node(f"stream {item.name}: one event for each of {item.source}", columns)
         case Query():
@@ -180,28 +146,28 @@ def _pattern_node(pattern: Pattern) -> Node:
             return Node(_class_label(pattern))
         case Kleene():
             return Node(f"{_class_label(pattern.item)}, {_repetition(pattern)}")
-        case Seq():
+        case pt.Seq():
             return _operator("sequence, one after the other", pattern.window, pattern.items)
-        case Conj():
+        case pt.Conj():
             return _operator("conjunction, all of them in any order", pattern.window, pattern.items)
-        case Disj():
+        case pt.Disj():
             return _operator("disjunction, any of them", None, pattern.items)
-        case Neg():
+        case pt.Neg():
             return Node("not: must not occur", (_pattern_node(pattern.item),))
-        case Filtered():
+        case pt.Filtered():
             return Node("filter", (_pattern_node(pattern.item), *_formulas("keep if", pattern.keep)))
-        case Next():
+        case pt.Next():
             tests = (*_formulas("skip unless (φ)", pattern.skip), *_formulas("discard unless (θ)", pattern.keep))
             return Node(
                 "next: the immediate successor", (_pattern_node(pattern.left), _pattern_node(pattern.right), *tests)
             )
-        case Iteration():
+        case pt.Iteration():
             tests = (*_formulas("skip unless (φ)", pattern.skip), *_formulas("discard unless (θ)", pattern.keep))
             return Node("iteration: one or more successors of one another", (_pattern_node(pattern.item), *tests))
-        case Unless():
+        case pt.Unless():
             cancel = Node("cancelled by", (_pattern_node(pattern.cancel), *_formulas("if (λ)", pattern.when)))
             return Node("exception", (_pattern_node(pattern.item), cancel))
-        case Timer():
+        case pt.Timer():
             return Node(f"timer: {_words(pattern.delay)} after", (_pattern_node(pattern.item),))
         case _:
             return Node(type(pattern).__name__)
@@ -335,14 +301,14 @@ def _tree_nodes(plan: TreePlan, analysis: Analysis | None) -> list[Node]:
 def _operator_node(node: TreeNode, analysis: Analysis | None) -> Node:
     expected, actual = f"about {node.cardinality:.4g} in a window", _actual(node, analysis)
     match node:
-        case LeafBuffer():
+        case ph.LeafBuffer():
             return Node(f"{node.var}: {expected}{actual}")
-        case NseqNode() | NegNode():
+        case ph.NseqNode() | ph.NegNode():
             what = f"{_OPERATORS[type(node)]} of {', '.join(node.negated)}"
-        case KseqNode():
-            what = f"{_OPERATORS[KseqNode]} of {node.closure}"
-        case GroupNode():
-            what = f"{_OPERATORS[GroupNode]} of {', '.join(node.closures)}"
+        case ph.KseqNode():
+            what = f"{_OPERATORS[ph.KseqNode]} of {node.closure}"
+        case ph.GroupNode():
+            what = f"{_OPERATORS[ph.GroupNode]} of {', '.join(node.closures)}"
         case _:
             what = _OPERATORS[type(node)]
     operands = tuple(_operator_node(operand, analysis) for operand in tree_operands(node))
@@ -368,13 +334,13 @@ def _analysis_node(plan: Plan, analysis: Analysis) -> Node:
 
 
 _OPERATORS: Mapping[type[TreeNode], str] = {
-    SeqNode: "SEQ",
-    ConNode: "CON",
-    DisNode: "DIS",
-    KseqNode: "KSEQ",
-    NseqNode: "NSEQ, pushed down,",
-    NegNode: "NEG, on top,",
-    GroupNode: "groups, on top,",
+    ph.SeqNode: "SEQ",
+    ph.ConNode: "CON",
+    ph.DisNode: "DIS",
+    ph.KseqNode: "KSEQ",
+    ph.NseqNode: "NSEQ, pushed down,",
+    ph.NegNode: "NEG, on top,",
+    ph.GroupNode: "groups, on top,",
 }
 
 

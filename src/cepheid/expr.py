@@ -282,14 +282,19 @@ def to_text(expr: Expr) -> str:
     return _print(expr)[0]
 
 
+def bracketed(printed: tuple[str, int], level: int) -> str:
+    """A printed operand, in brackets if its own operator binds less tightly than `level`."""
+    text, own = printed
+    return text if own >= level else f"({text})"
+
+
 def quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
 def _print(expr: Expr) -> tuple[str, int]:
     def at(item: Expr, level: int) -> str:
-        text, own = _print(item)
-        return text if own >= level else f"({text})"
+        return bracketed(_print(item), level)
 
     match expr:
         case Or():

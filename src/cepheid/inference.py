@@ -4,33 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from cepheid import expr as ex
 from cepheid.errors import NameProblem, TypeProblem, did_you_mean, listing
 from cepheid.events import Type, type_of
-from cepheid.expr import (
-    AGGREGATES,
-    Aggregate,
-    And,
-    Arithmetic,
-    Attr,
-    Call,
-    Compare,
-    Const,
-    Contains,
-    Expr,
-    Filter,
-    Gives,
-    In,
-    IsNull,
-    Like,
-    Negative,
-    Not,
-    Or,
-    Param,
-    Same,
-    Vector,
-    Whole,
-    to_text,
-)
+from cepheid.expr import Aggregate, Attr, Call, Const, Expr, to_text
 from cepheid.functions import FUNCTIONS
 
 AttributeType = Callable[[Attr], Type]
@@ -41,45 +18,45 @@ def infer(expr: Expr, attribute_type: AttributeType) -> Type:
     match expr:
         case Const():
             return type_of(expr.value)
-        case Param():
+        case ex.Param():
             return Type.UNKNOWN
         case Attr():
             return attribute_type(expr)
-        case Whole():
+        case ex.Whole():
             return Type.RECORD
         case Aggregate():
             return _infer_aggregate(expr, attribute_type)
-        case Arithmetic():
+        case ex.Arithmetic():
             for side in (expr.left, expr.right):
                 _require(side, Type.NUMBER, attribute_type, f"`{expr.op}` works on numbers")
             return Type.NUMBER
-        case Negative():
+        case ex.Negative():
             _require(expr.item, Type.NUMBER, attribute_type, "`-` works on numbers")
             return Type.NUMBER
-        case Vector():
+        case ex.Vector():
             for item in expr.items:
                 infer(item, attribute_type)
             return Type.VECTOR
         case Call():
             return _infer_call(expr, attribute_type)
-        case Compare():
+        case ex.Compare():
             _infer_comparison(expr.op, expr.left, expr.right, expr, attribute_type)
-        case In():
+        case ex.In():
             for value in expr.values:
                 _infer_comparison("=", expr.item, value, expr, attribute_type)
-        case Contains():
+        case ex.Contains():
             for side in (expr.item, expr.text):
                 _require(side, Type.STRING, attribute_type, "CONTAINS works on strings")
-        case Like():
+        case ex.Like():
             _require(expr.item, Type.STRING, attribute_type, "LIKE works on strings")
-        case IsNull():
+        case ex.IsNull():
             infer(expr.item, attribute_type)
-        case And() | Or():
+        case ex.And() | ex.Or():
             for item in expr.items:
                 _require(item, Type.BOOLEAN, attribute_type, "AND and OR join conditions")
-        case Not() | Filter():
+        case ex.Not() | ex.Filter():
             _require(expr.item, Type.BOOLEAN, attribute_type, "a condition is expected here")
-        case Same():
+        case ex.Same():
             if expr.value is not None:
                 infer(expr.value, attribute_type)
     return Type.BOOLEAN
@@ -94,13 +71,13 @@ def _require(expr: Expr, wanted: Type, attribute_type: AttributeType, why: str) 
 def _infer_aggregate(expr: Aggregate, attribute_type: AttributeType) -> Type:
     if expr.name is None:
         return Type.NUMBER
-    if expr.fn not in AGGREGATES:
+    if expr.fn not in ex.AGGREGATES:
         raise _unknown_function(expr)
     of = attribute_type(Attr(expr.var, expr.name, span=expr.span))
-    gives = AGGREGATES[expr.fn].gives
-    if gives is Gives.COUNT:
+    gives = ex.AGGREGATES[expr.fn].gives
+    if gives is ex.Gives.COUNT:
         return Type.NUMBER
-    if gives is Gives.NUMBER and not of.fits(Type.NUMBER):
+    if gives is ex.Gives.NUMBER and not of.fits(Type.NUMBER):
         raise TypeProblem(
             f"`{to_text(expr)}` adds up a {of.value}", span=expr.span, expected="an attribute that holds numbers"
         )
@@ -108,7 +85,7 @@ def _infer_aggregate(expr: Aggregate, attribute_type: AttributeType) -> Type:
 
 
 def _unknown_function(expr: Aggregate | Call) -> NameProblem:
-    names = (*FUNCTIONS, *AGGREGATES)
+    names = (*FUNCTIONS, *ex.AGGREGATES)
     return NameProblem(
         f"unknown function `{expr.fn}`",
         span=expr.span,

@@ -18,7 +18,7 @@ from cepheid.checks import NODE
 from cepheid.dialect import INTERVALS, Closure, Dialect, Order, Windows
 from cepheid.errors import NameProblem, NotAvailable, PatternProblem, Span, SyntaxProblem, did_you_mean, listing
 from cepheid.events import OWN_UNIT, Duration
-from cepheid.expr import Attr, Const, Expr, Param, Same, Whole
+from cepheid.expr import Attr, Const, Expr, Param, Same, Whole, children
 from cepheid.expr import to_text as expr_text
 from cepheid.expr import walk as walk_expr
 from cepheid.lang.common import LanguageParser, conditions_text, where_clause
@@ -51,25 +51,14 @@ from cepheid.pattern import (
 )
 
 DIALECT = Dialect(
-    name="ced",
-    other_names=(),
-    title="CED (plan-based complex event detection)",
-    beginning="source, primitive or complex",
-    first_words=("SOURCE", "PRIMITIVE", "COMPLEX"),
-    selection=INTERVALS,
-    selection_text="all combinations of events that fit",
-    order=Order.TIME,
-    closure=Closure.NONE,
-    windows=Windows.OPERATOR,
-    window_includes_bound=True,
+    name="ced", title="CED (plan-based complex event detection)", other_names=(),
+    beginning="source, primitive or complex", first_words=("SOURCE", "PRIMITIVE", "COMPLEX"),
+    selection=INTERVALS, selection_text="all combinations of events that fit",
+    order=Order.TIME, closure=Closure.NONE, windows=Windows.OPERATOR, window_includes_bound=True,
     operators=(EventClass, Seq, Conj, Disj, Neg),
-    conditions=(Same,),
-    conditions_belong_to_operators=False,
-    has_nodes=True,
-    has_rewrite_rules=False,
-    declares_streams=True,
-    names_its_result=True,
-)
+    conditions=(Same,), conditions_belong_to_operators=False,
+    has_nodes=True, has_rewrite_rules=False, declares_streams=True, names_its_result=True,
+)  # fmt: skip
 
 MAX_SCHEMA = 10_000
 """How many operators an attribute may have once the attributes it names are put in its place."""
@@ -177,7 +166,7 @@ class _Builder(ExpressionBuilder):
         return tuple(items)
 
     def derived(self, meta: Meta, items: list[Any]) -> _Attribute:
-        check_depth(items[1])
+        check_depth(items[1], children, "expression")
         return _Attribute(str(items[0]), items[1], span_of(items[0]))
 
     def constraints(self, meta: Meta, items: list[Any]) -> tuple[Expr, ...]:
@@ -401,7 +390,7 @@ class _Schema:
                 expected=f"at most {MAX_SCHEMA:,}",
             )
         settled = resolve(attribute.expr, bare_name=self._reading(inner))
-        check_depth(settled)
+        check_depth(settled, children, "expression")
         self._done[name] = settled, size
         return self._done[name]
 

@@ -15,15 +15,15 @@ from lark import v_args
 from lark.tree import Meta
 
 from cepheid.dialect import SUCCESSORS, Closure, Dialect, Order, Windows
-from cepheid.errors import NotAvailable, PatternProblem, SyntaxProblem, listing
-from cepheid.expr import At, Attr, Call, Expr, Filter, OccursWithin, transform, walk
+from cepheid.errors import NotAvailable, PatternProblem, listing
+from cepheid.expr import At, Attr, Call, Expr, Filter, OccursWithin, bracketed, transform, walk
 from cepheid.expr import to_text as expr_text
 from cepheid.lang.common import LanguageParser, columns_text, output_columns, where_clause
 from cepheid.lang.components import mark_hyphens
 from cepheid.lang.expressions import (
-    MAX_DEPTH,
     ExpressionBuilder,
     ParsedColumn,
+    check_depth,
     expression_grammar,
     keywords,
     name_of,
@@ -48,25 +48,14 @@ from cepheid.pattern import (
 from cepheid.pattern import walk as walk_pattern
 
 DIALECT = Dialect(
-    name="eql",
-    other_names=("next",),
-    title="EQL (NEXT)",
-    beginning="SELECT ... FROM ...",
-    first_words=("SELECT", "SOURCE"),
-    selection=SUCCESSORS,
-    selection_text="for each event, its unique immediate successor",
-    order=Order.TIME,
-    closure=Closure.ITERATION,
-    windows=Windows.CONDITION,
-    window_includes_bound=True,
+    name="eql", title="EQL (NEXT)", other_names=("next",),
+    beginning="SELECT ... FROM ...", first_words=("SELECT", "SOURCE"),
+    selection=SUCCESSORS, selection_text="for each event, its unique immediate successor",
+    order=Order.TIME, closure=Closure.ITERATION, windows=Windows.CONDITION, window_includes_bound=True,
     operators=(EventClass, Disj, Next, Iteration, Unless, Timer, Filtered),
-    conditions=(Filter, OccursWithin),
-    conditions_belong_to_operators=True,
-    has_nodes=False,
-    has_rewrite_rules=False,
-    declares_streams=True,
-    names_its_result=False,
-)
+    conditions=(Filter, OccursWithin), conditions_belong_to_operators=True,
+    has_nodes=False, has_rewrite_rules=False, declares_streams=True, names_its_result=False,
+)  # fmt: skip
 
 _RESERVED = ("SELECT", "FROM", "WHERE", "FILTER")
 
@@ -157,7 +146,7 @@ class _Builder(ExpressionBuilder):
     # --- the pattern
 
     def pattern(self, meta: Meta, items: list[Any]) -> Pattern:
-        _check_depth(items[0])
+        check_depth(items[0], subpatterns, "pattern")
         pattern: Pattern = items[0]
         return pattern
 
@@ -199,20 +188,6 @@ def parse(text: str, known: Collection[str] = ()) -> Query:
     return query
 
 
-def _check_depth(pattern: Pattern) -> None:
-    """Refuse a tree so deep that walking it could exhaust the stack."""
-    level: list[Pattern] = [pattern]
-    for _ in range(MAX_DEPTH):
-        level = [part for node in level for part in subpatterns(node)]
-        if not level:
-            return
-    raise SyntaxProblem(
-        f"the pattern is nested more than {MAX_DEPTH} deep",
-        span=pattern.span,
-        expected=f"at most {MAX_DEPTH} operators inside one another",
-    )
-
-
 def _check_sources(query: Query, known: Collection[str]) -> None:
     """Where streams are defined, all of them are."""
     if not query.inputs:
@@ -246,7 +221,7 @@ def to_text(query: Query) -> str:
     """The query as this language writes it, its stream definitions first."""
     lines = [_definition_text(item) for item in query.inputs if isinstance(item, SourceStream)]
     lines.append("SELECT " + ("*" if query.output is None else columns_text(query.output, _expression_text)))
-    lines.append(f"FROM {pattern_text(query.pattern)}")
+    lines.append(f"FROM {_print(query.pattern)[0]}")
     if query.where:
         lines.append("WHERE " + ", ".join(_expression_text(condition) for condition in query.where))
     return "\n".join(lines)
@@ -266,16 +241,11 @@ def _expression_text(expression: Expr) -> str:
     return expr_text(transform(expression, change))
 
 
-def pattern_text(pattern: Pattern) -> str:
-    return _print(pattern)[0]
-
-
 def _print(pattern: Pattern) -> tuple[str, int]:
     """The text, and how tightly its outermost operator binds."""
 
     def at(item: Pattern, level: int) -> str:
-        text, own = _print(item)
-        return text if own >= level else f"({text})"
+        return bracketed(_print(item), level)
 
     match pattern:
         case Next():

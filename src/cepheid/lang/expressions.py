@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeVar
 
 from lark import Token, v_args
 from lark.tree import Meta
@@ -48,8 +48,10 @@ from cepheid.expr import (
     variables,
 )
 from cepheid.lang.text import unquote
+from cepheid.pattern import Pattern
 
 MAX_DEPTH = 200
+Node = TypeVar("Node", Expr, Pattern)
 MAX_CHAIN = 100
 MAX_HYPHENS = 8
 HYPHEN = "\ue000"
@@ -231,16 +233,16 @@ def flat(kind: type[And] | type[Or], items: Collection[Expr], span: Span | None)
     return kind(tuple(parts), span=span)
 
 
-def check_depth(expr: Expr) -> None:
+def check_depth(tree: Node, children_of: Callable[[Node], Iterable[Node]], what: str) -> None:
     """Refuse a tree so deep that walking it could exhaust the stack."""
-    level: list[Expr] = [expr]
+    level: list[Node] = [tree]
     for _ in range(MAX_DEPTH):
-        level = [child for node in level for child in children(node)]
+        level = [child for node in level for child in children_of(node)]
         if not level:
             return
     raise SyntaxProblem(
-        f"the expression is nested more than {MAX_DEPTH} deep",
-        span=expr.span,
+        f"the {what} is nested more than {MAX_DEPTH} deep",
+        span=tree.span,
         expected=f"at most {MAX_DEPTH} operators inside one another",
     )
 
@@ -286,7 +288,7 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
     """Builds raw expressions. It holds no state, so one instance serves every parse."""
 
     def condition(self, meta: Meta, items: list[Any]) -> Expr:
-        check_depth(items[0])
+        check_depth(items[0], children, "expression")
         expr: Expr = items[0]
         return expr
 
@@ -439,7 +441,7 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
         return tuple(items)
 
     def column(self, meta: Meta, items: list[Any]) -> ParsedColumn:
-        check_depth(items[0])
+        check_depth(items[0], children, "expression")
         name = items[1]
         return ParsedColumn(items[0], None if name is None else unquote(name) if name.type == "STRING" else str(name))
 

@@ -19,25 +19,14 @@ from cepheid.lang.text import skeleton
 from cepheid.pattern import EventClass, Neg, Pattern, Query, Seq, negatives, roles
 
 DIALECT = Dialect(
-    name="sase",
-    other_names=(),
-    title="SASE",
-    beginning="EVENT SEQ(...)",
-    first_words=("EVENT",),
-    selection=COMBINATIONS,
-    selection_text="all combinations of events that fit",
-    order=Order.TIME,
-    closure=Closure.NONE,
-    windows=Windows.MATCH,
-    window_includes_bound=False,
+    name="sase", title="SASE", other_names=(),
+    beginning="EVENT SEQ(...)", first_words=("EVENT",),
+    selection=COMBINATIONS, selection_text="all combinations of events that fit",
+    order=Order.TIME, closure=Closure.NONE, windows=Windows.MATCH, window_includes_bound=False,
     operators=(EventClass, Seq, Neg),
-    conditions=(Same,),
-    conditions_belong_to_operators=False,
-    has_nodes=False,
-    has_rewrite_rules=True,
-    declares_streams=False,
-    names_its_result=False,
-)
+    conditions=(Same,), conditions_belong_to_operators=False,
+    has_nodes=False, has_rewrite_rules=True, declares_streams=False, names_its_result=False,
+)  # fmt: skip
 
 _GRAMMAR = (
     r"""

@@ -22,25 +22,14 @@ from cepheid.lang.text import skeleton
 from cepheid.pattern import EventClass, Kleene, Neg, Pattern, Query, Seq, Strategy, negatives, roles
 
 DIALECT = Dialect(
-    name="sase+",
-    other_names=("saseplus", "sase-plus", "sase_plus"),
-    title="SASE+",
-    beginning="PATTERN SEQ(...)",
-    first_words=("PATTERN",),
-    selection=RUNS,
-    selection_text=None,
-    order=Order.POSITION,
-    closure=Closure.RUN,
-    windows=Windows.MATCH,
-    window_includes_bound=True,
+    name="sase+", title="SASE+", other_names=("saseplus", "sase-plus", "sase_plus"),
+    beginning="PATTERN SEQ(...)", first_words=("PATTERN",),
+    selection=RUNS, selection_text=None,
+    order=Order.POSITION, closure=Closure.RUN, windows=Windows.MATCH, window_includes_bound=True,
     operators=(EventClass, Seq, Neg, Kleene),
-    conditions=(Same,),
-    conditions_belong_to_operators=False,
-    has_nodes=False,
-    has_rewrite_rules=False,
-    declares_streams=False,
-    names_its_result=False,
-)
+    conditions=(Same,), conditions_belong_to_operators=False,
+    has_nodes=False, has_rewrite_rules=False, declares_streams=False, names_its_result=False,
+)  # fmt: skip
 
 _GRAMMAR = (
     r"""

@@ -14,48 +14,26 @@ from typing import Any
 from lark import Token, v_args
 from lark.tree import Meta
 
+from cepheid import pattern as pt
 from cepheid.dialect import COMBINATIONS, Closure, Dialect, Order, Windows
 from cepheid.errors import PatternProblem, Span, SyntaxProblem, listing
 from cepheid.events import Duration
-from cepheid.expr import Expr, Param, Same, variables
+from cepheid.expr import Expr, Param, Same, bracketed, variables
 from cepheid.lang.common import LanguageParser, columns_text, conditions_text, output_columns, where_clause
 from cepheid.lang.components import mark_hyphens
 from cepheid.lang.expressions import ExpressionBuilder, ParsedColumn, expression_grammar, keywords, number, span_of
 from cepheid.lang.text import skeleton
-from cepheid.pattern import (
-    Conj,
-    Disj,
-    EventClass,
-    Kleene,
-    Neg,
-    Pattern,
-    Query,
-    Seq,
-    map_classes,
-    negatives,
-    roles,
-)
+from cepheid.pattern import EventClass, Kleene, Pattern, Query, map_classes, negatives, roles
 
 DIALECT = Dialect(
-    name="zstream",
-    other_names=(),
-    title="ZStream",
-    beginning="PATTERN A;B",
-    first_words=("PATTERN",),
-    selection=COMBINATIONS,
-    selection_text="all combinations of events that fit; the maximal group for each closure",
-    order=Order.TIME,
-    closure=Closure.GROUP,
-    windows=Windows.MATCH,
-    window_includes_bound=True,
-    operators=(EventClass, Seq, Conj, Disj, Neg, Kleene),
-    conditions=(Same,),
-    conditions_belong_to_operators=False,
-    has_nodes=False,
-    has_rewrite_rules=True,
-    declares_streams=False,
-    names_its_result=False,
-)
+    name="zstream", title="ZStream", other_names=(),
+    beginning="PATTERN A;B", first_words=("PATTERN",),
+    selection=COMBINATIONS, selection_text="all combinations of events that fit; the maximal group for each closure",
+    order=Order.TIME, closure=Closure.GROUP, windows=Windows.MATCH, window_includes_bound=True,
+    operators=(EventClass, pt.Seq, pt.Conj, pt.Disj, pt.Neg, Kleene),
+    conditions=(Same,), conditions_belong_to_operators=False,
+    has_nodes=False, has_rewrite_rules=True, declares_streams=False, names_its_result=False,
+)  # fmt: skip
 
 _RESERVED = ("PATTERN", "WHERE", "WITHIN", "RETURN", "LIMIT")
 _SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹"
@@ -153,20 +131,20 @@ class _Builder(ExpressionBuilder):
         return "limit", items[0]
 
     def seq(self, meta: Meta, items: list[Any]) -> Pattern:
-        return Seq(_flat(Seq, items), span=span_of(meta))
+        return pt.Seq(_flat(pt.Seq, items), span=span_of(meta))
 
     def conj(self, meta: Meta, items: list[Any]) -> Pattern:
-        return Conj(_flat(Conj, items), span=span_of(meta))
+        return pt.Conj(_flat(pt.Conj, items), span=span_of(meta))
 
     def disj(self, meta: Meta, items: list[Any]) -> Pattern:
-        return Disj(_flat(Disj, items), span=span_of(meta))
+        return pt.Disj(_flat(pt.Disj, items), span=span_of(meta))
 
     def neg(self, meta: Meta, items: list[Any]) -> Pattern:
-        if isinstance(items[0], Neg):
+        if isinstance(items[0], pt.Neg):
             raise PatternProblem(
                 "a negation of a negation", span=span_of(meta), expected="one `!`", hint="two of them say nothing"
             )
-        return Neg(items[0], span=span_of(meta))
+        return pt.Neg(items[0], span=span_of(meta))
 
     def one_or_more(self, meta: Meta, items: list[Any]) -> Pattern:
         return _closure(items[0], 1, None, span_of(meta))
@@ -225,7 +203,7 @@ def parse(text: str) -> Query:
 # --- the pattern ------------------------------------------------------------------------------------------------------
 
 
-def _flat(kind: type[Seq] | type[Conj] | type[Disj], items: Sequence[Pattern]) -> tuple[Pattern, ...]:
+def _flat(kind: type[pt.Seq] | type[pt.Conj] | type[pt.Disj], items: Sequence[Pattern]) -> tuple[Pattern, ...]:
     return tuple(part for item in items for part in (item.items if isinstance(item, kind) else (item,)))
 
 
@@ -296,7 +274,7 @@ _SEQ, _DISJ, _CONJ, _NEG, _CLOSURE = range(5)
 
 def to_text(query: Query) -> str:
     """The query as this language writes it, without its inputs."""
-    lines = [f"PATTERN {pattern_text(query.pattern)}"]
+    lines = [f"PATTERN {_print(query.pattern)[0]}"]
     if query.where:
         lines.append(f"WHERE {conditions_text(query.where)}")
     if query.window is not None:
@@ -308,25 +286,20 @@ def to_text(query: Query) -> str:
     return "\n".join(lines)
 
 
-def pattern_text(pattern: Pattern) -> str:
-    return _print(pattern)[0]
-
-
 def _print(pattern: Pattern) -> tuple[str, int]:
     """The text, and how tightly its outermost operator binds."""
 
     def at(item: Pattern, level: int) -> str:
-        text, own = _print(item)
-        return text if own >= level else f"({text})"
+        return bracketed(_print(item), level)
 
     match pattern:
-        case Seq():
+        case pt.Seq():
             return ";".join(at(item, _DISJ) for item in pattern.items), _SEQ
-        case Disj():
+        case pt.Disj():
             return "|".join(at(item, _CONJ) for item in pattern.items), _DISJ
-        case Conj():
+        case pt.Conj():
             return "&".join(at(item, _NEG) for item in pattern.items), _CONJ
-        case Neg():
+        case pt.Neg():
             return f"!{at(pattern.item, _NEG)}", _NEG
         case Kleene():
             return f"{_print(pattern.item)[0]}{_bounds(pattern.low, pattern.high)}", _CLOSURE

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
+from cepheid import physical as ph
 from cepheid.errors import InputProblem
 from cepheid.optimize.search import (
     expected_of_stacks,
@@ -27,20 +28,7 @@ from cepheid.optimize.search import (
 )
 from cepheid.optimize.stats import Drift, Stats, drift
 from cepheid.pattern import Kleene, walk
-from cepheid.physical import (
-    ConNode,
-    DisNode,
-    GroupNode,
-    KseqNode,
-    LeafBuffer,
-    NegNode,
-    NseqNode,
-    Plan,
-    SeqNode,
-    TreeNode,
-    TreePlan,
-    tree_text,
-)
+from cepheid.physical import Plan, TreeNode, TreePlan, tree_text
 
 SWITCHABLE = ("stacks", "tree")
 """The evaluators that can take over from one another."""
@@ -188,7 +176,8 @@ def plan_text(plan: Plan) -> str:
 
 
 _NODES: Mapping[str, type[TreeNode]] = {
-    node.__name__: node for node in (LeafBuffer, SeqNode, ConNode, DisNode, NseqNode, KseqNode, NegNode, GroupNode)
+    node.__name__: node
+    for node in (ph.LeafBuffer, ph.SeqNode, ph.ConNode, ph.DisNode, ph.NseqNode, ph.KseqNode, ph.NegNode, ph.GroupNode)
 }
 
 

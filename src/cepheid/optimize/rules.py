@@ -17,32 +17,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from cepheid import expr as ex
+from cepheid import pattern as pt
 from cepheid.checks import check
 from cepheid.errors import CepheidError, PatternProblem
 from cepheid.evaluation import arithmetic, compare
 from cepheid.events import EMPTY_SCHEMA, Schema
 from cepheid.expr import At, Attr, Compare, Const, Expr
 from cepheid.optimize.bounds import Bounds
-from cepheid.pattern import (
-    Conj,
-    Disj,
-    EventClass,
-    Neg,
-    Pattern,
-    Query,
-    Seq,
-    partition_attributes,
-    positives,
-    roles,
-    subpatterns,
-    walk,
-)
+from cepheid.pattern import EventClass, Pattern, Query, partition_attributes, positives, roles, subpatterns, walk
 
 Rule = Callable[[Query, Schema], Query]
 
 FALSE = Const(False)
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
-_WEIGHT: dict[type[Pattern], int] = {Disj: 1, Seq: 2, Conj: 3}
+_WEIGHT: dict[type[Pattern], int] = {pt.Disj: 1, pt.Seq: 2, pt.Conj: 3}
 _LARGEST_CLASS = 8
 """The number of equal attributes up to which all their pairs are spelt out."""
 
@@ -75,9 +63,9 @@ def _require_invariants(rule: Rule, before: Query, after: Query) -> None:
 
 def expense(pattern: Pattern) -> tuple[int, int]:
     """The number of operators, and how costly they are (§5.2.1)."""
-    operators = [node for node in walk(pattern) if isinstance(node, Seq | Conj | Disj)]
+    operators = [node for node in walk(pattern) if isinstance(node, pt.Seq | pt.Conj | pt.Disj)]
     joins = sum(len(node.items) - 1 for node in operators)
-    negations = sum(isinstance(node, Neg) for node in walk(pattern))
+    negations = sum(isinstance(node, pt.Neg) for node in walk(pattern))
     return joins + negations, sum(_WEIGHT[type(node)] * (len(node.items) - 1) for node in operators)
 
 
@@ -98,13 +86,13 @@ def flatten(query: Query, schema: Schema) -> Query:
 
 def _flattened(pattern: Pattern) -> Pattern:
     match pattern:
-        case Seq() | Conj() | Disj():
+        case pt.Seq() | pt.Conj() | pt.Disj():
             items: list[Pattern] = []
             for item in map(_flattened, pattern.items):
                 inner = isinstance(item, type(pattern)) and getattr(item, "window", None) is None
                 items.extend(subpatterns(item) if inner else [item])
             alone = len(items) == 1 and getattr(pattern, "window", None) is None
-            if alone and not isinstance(items[0], Neg):
+            if alone and not isinstance(items[0], pt.Neg):
                 return items[0]
             return replace(pattern, items=tuple(items)) if tuple(items) != pattern.items else pattern
         case _:
@@ -121,35 +109,35 @@ def merge_negations(query: Query, schema: Schema) -> Query:
     PATTERN A;!(B|C|D);E
     WITHIN 5 units
     """
-    if Disj not in query.dialect.operators:
+    if pt.Disj not in query.dialect.operators:
         return query
     return _with_pattern(query, _merged(query.pattern))
 
 
 def _merged(pattern: Pattern) -> Pattern:
     match pattern:
-        case Conj() if all(isinstance(item, Neg) for item in pattern.items):
-            return _neither([item for item in pattern.items if isinstance(item, Neg)])
-        case Seq():
+        case pt.Conj() if all(isinstance(item, pt.Neg) for item in pattern.items):
+            return _neither([item for item in pattern.items if isinstance(item, pt.Neg)])
+        case pt.Seq():
             items: list[Pattern] = []
-            for is_negated, group in itertools.groupby(map(_merged, pattern.items), lambda i: isinstance(i, Neg)):
+            for is_negated, group in itertools.groupby(map(_merged, pattern.items), lambda i: isinstance(i, pt.Neg)):
                 found = list(group)
-                negations = [item for item in found if isinstance(item, Neg)]
+                negations = [item for item in found if isinstance(item, pt.Neg)]
                 items.extend([_neither(negations)] if is_negated and len(found) > 1 else found)
             return replace(pattern, items=tuple(items)) if tuple(items) != pattern.items else pattern
-        case Conj() | Disj():
+        case pt.Conj() | pt.Disj():
             items = [_merged(item) for item in pattern.items]
             return replace(pattern, items=tuple(items)) if tuple(items) != pattern.items else pattern
         case _:
             return pattern
 
 
-def _neither(negations: Sequence[Neg]) -> Neg:
+def _neither(negations: Sequence[pt.Neg]) -> pt.Neg:
     classes: list[Pattern] = []
     for negation in negations:
         item = negation.item
-        classes.extend(item.items if isinstance(item, Disj) else [item])
-    return Neg(Disj(tuple(classes)), span=negations[0].span)
+        classes.extend(item.items if isinstance(item, pt.Disj) else [item])
+    return pt.Neg(pt.Disj(tuple(classes)), span=negations[0].span)
 
 
 # --- single predicates ------------------------------------------------------------------------------------------------
@@ -439,14 +427,14 @@ def _without(pattern: Pattern, names: Sequence[str]) -> Pattern:
 
     def remaining(item: Pattern) -> Pattern | None:
         match item:
-            case Neg(item=EventClass() as only):
+            case pt.Neg(item=EventClass() as only):
                 return None if only.var in names else item
-            case Neg(item=Disj() as several):
+            case pt.Neg(item=pt.Disj() as several):
                 left = [c for c in several.items if not (isinstance(c, EventClass) and c.var in names)]
                 if len(left) == len(several.items):
                     return item
-                return None if not left else replace(item, item=left[0] if len(left) == 1 else Disj(tuple(left)))
-            case Seq() | Conj() | Disj():
+                return None if not left else replace(item, item=left[0] if len(left) == 1 else pt.Disj(tuple(left)))
+            case pt.Seq() | pt.Conj() | pt.Disj():
                 kept = [part for inner in item.items if (part := remaining(inner)) is not None]
                 return replace(item, items=tuple(kept)) if kept else None
             case _:
@@ -509,7 +497,7 @@ def _always_bound(pattern: Pattern) -> Iterator[str]:
     match pattern:
         case EventClass():
             yield pattern.var
-        case Seq() | Conj():
+        case pt.Seq() | pt.Conj():
             for item in pattern.items:
                 yield from _always_bound(item)
 
