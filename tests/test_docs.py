@@ -52,6 +52,14 @@ def test_links_resolve(page: Path) -> None:
     assert [target for target in targets if "://" not in target and not (page.parent / target).exists()] == []
 
 
+def test_paths_of_the_architecture_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    paths = re.findall(r"`((?:\w+/)+(?:\w+\.py)?|\w+\.py)`", text)
+    assert len(paths) > 40
+    roots = (ROOT / "src" / "cepheid", ROOT)
+    assert [path for path in paths if not any((root / path).exists() for root in roots)] == []
+
+
 @pytest.mark.spark
 def test_the_code_on_the_spark_page_prints_its_output(spark: SparkSession) -> None:
     text = (ROOT / "docs" / "how-to" / "spark.md").read_text()
