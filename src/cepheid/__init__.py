@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from cepheid.optimize.adapt import Adaptive as Adaptive
     from cepheid.optimize.adapt import Switch as Switch
     from cepheid.optimize.stats import Stats as Stats
-    from cepheid.spark.events import CsvFiles as CsvFiles
     from cepheid.spark.session import session as session
+    from cepheid.spark.source import CsvFiles as CsvFiles
     from cepheid.spark.stream_api import stream as stream
     from cepheid.streaming.verify import Verification as Verification
     from cepheid.streaming.verify import verify as verify
@@ -47,7 +47,7 @@ _HOMES = {
     "explain": "cepheid.api",
     "statistics": "cepheid.api",
     "matches": "cepheid.api",
-    "CsvFiles": "cepheid.spark.events",
+    "CsvFiles": "cepheid.spark.source",
     "session": "cepheid.spark.session",
     "stream": "cepheid.spark.stream_api",
     "read_output": "cepheid.api",

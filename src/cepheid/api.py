@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from cepheid.engine.adaptation import ignore
 from cepheid.engine.prepare import Prepared, RunOptions, code_of, prepare
 from cepheid.engine.run import analyze, run, run_positions
-from cepheid.errors import CepheidError, InputProblem, listing, shown
+from cepheid.errors import CepheidError, InputProblem, NotAvailable, listing, shown
 from cepheid.explanation import explain as explain_query
 from cepheid.io import frames
 from cepheid.io.inputs import Columns
-from cepheid.io.source import Source
+from cepheid.io.source import SourceDescription
+from cepheid.kernels.registry import SEARCHING
 from cepheid.lang import parse
 from cepheid.optimize.adapt import Policy, Switch, policy_of
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import EventClass, Query, walk
+from cepheid.physical import Analysis
 from cepheid.streaming.sinks import read_rows
 from cepheid.streaming.storage import Directory, local_directory
+
+if TYPE_CHECKING:
+    from cepheid.spark.batch import SparkBatch
 
 OUTPUTS = ("events", "positions")
 LEVELS = ("query", "plan", "code", "analyze")
@@ -67,19 +73,22 @@ def match(
         raise InputProblem(f"there is no output `{shown(output)}`", expected=f"one of {listing(OUTPUTS)}")
     columns = Columns(type_column, time_column)
     run_options = RunOptions(params or {}, evaluator, options or {}, stats or NO_STATS, policy_of(adaptive), time_unit)
+    parsed = parse(query, dialect) if isinstance(query, str) else query
     if session is not None or is_spark(events):
         if adaptive is not False:
             raise InputProblem(
                 "a query over tables in Spark has the same plan all the time",
                 expected="`adaptive` for events outside Spark, or for `cepheid.stream`",
             )
-        from cepheid.spark import api as spark_api  # Spark, which takes seconds to load
-
-        job = spark_api.spark_job(
-            query, events, columns, run_options, dialect=dialect, session=session, partitions=partitions
-        )
-        return spark_api.match(job, output, rejects)
-    parsed = parse(query, dialect) if isinstance(query, str) else query
+        if output != "events":
+            raise NotAvailable(
+                "positions in a DataFrame: its rows have no numbers",
+                hint="add a column that numbers them, and RETURN it",
+            )
+        if partitions is not None and partitions < 1:
+            raise InputProblem(f"{partitions} partitions", expected="at least one")
+        batch = _spark_batch(query, parsed, events, columns, run_options, session, partitions)
+        return (batch.matches(), batch.rejects()) if rejects else batch.matches()
     opened = frames.opened(events, columns)
     if opened is None:
         return iter(())
@@ -120,13 +129,17 @@ def explain(
         raise InputProblem(f"there is no level `{shown(level)}`", expected=f"one of {listing(LEVELS)}")
     columns = Columns(type_column, time_column)
     run_options = RunOptions(params or {}, evaluator, options or {}, stats or NO_STATS, policy_of(adaptive), time_unit)
-    if is_spark(events):
-        from cepheid.spark import api as spark_api
-
-        return spark_api.explain(
-            spark_api.spark_job(query, events, columns, run_options, dialect=dialect), level, format
-        )
     parsed = parse(query, dialect) if isinstance(query, str) else query
+    if is_spark(events):
+        if level == "analyze":
+            raise NotAvailable(
+                "what a plan does in Spark is counted in its tasks, and not brought together",
+                hint="analyze a part of the events outside Spark: `explain(query, df.limit(100_000).toArrow(), ...)`",
+            )
+        batch = _spark_batch(query, parsed, events, columns, run_options)
+        text = _explained(batch.prepared, level, format)
+        notes = batch.notes() if level == "plan" and format == "text" else []
+        return text + "".join(["on spark:\n", *(f"  {note}\n" for note in notes)] if notes else [])
     if events is None:
         if level != "query":
             raise InputProblem(
@@ -137,9 +150,12 @@ def explain(
     if opened is None:
         raise InputProblem("the iterator of events is empty", expected="at least one batch, to know the columns")
     prepared = _prepared(query, parsed, opened.source, run_options)
+    return _explained(prepared, level, format, analyze(prepared, opened.source) if level == "analyze" else None)
+
+
+def _explained(prepared: Prepared, level: str, format: str, analysis: Analysis | None = None) -> str:
     if level == "code":
         return code_of(prepared)
-    analysis = analyze(prepared, opened.source) if level == "analyze" else None
     return explain_query(prepared.query, format, prepared.plan if level != "query" else None, analysis)
 
 
@@ -158,16 +174,33 @@ def statistics(
     parsed = parse(query, dialect) if isinstance(query, str) else query
     columns, options = Columns(type_column, time_column), RunOptions(params or {}, time_unit=time_unit)
     if is_spark(events):
-        from cepheid.spark import stats as spark_stats
+        from cepheid.spark.stats import statistics as spark_statistics
 
-        return spark_stats.statistics(parsed, events, columns, options)
+        batch = _spark_batch(query, parsed, events, columns, replace(options, evaluator=SEARCHING[0]))
+        return spark_statistics(batch.prepared, batch.source)
     opened = frames.opened(events, columns)
     if opened is None:
         raise InputProblem("the iterator of events is empty", expected="at least one batch")
     return _prepared(query, parsed, opened.source, options).stats
 
 
-def _prepared(written: str | Query, query: Query, source: Source, options: RunOptions) -> Prepared:
+def _spark_batch(
+    written: str | Query,
+    query: Query,
+    events: Any,
+    columns: Columns,
+    options: RunOptions,
+    session: Any = None,
+    partitions: int | None = None,
+) -> SparkBatch:
+    from cepheid.spark.batch import SparkBatch  # Spark, which takes seconds to load
+    from cepheid.spark.source import SparkSource
+
+    source = SparkSource.open(events, columns, session).for_query(query)
+    return SparkBatch(_prepared(written, query, source, options), source, partitions)
+
+
+def _prepared(written: str | Query, query: Query, source: SourceDescription, options: RunOptions) -> Prepared:
     """Errors show their position in the text of the query."""
     try:
         if source.attributes is None:

@@ -25,9 +25,11 @@ import cepheid
 from cepheid.app.cli import app
 from cepheid.app.demo import EXAMPLES
 from cepheid.binding import bind
+from cepheid.engine.prepare import prepare
 from cepheid.errors import CepheidError, InputProblem, NameProblem, NotAvailable
 from cepheid.evaluation import Env, holds
 from cepheid.events import NO_CLOCK, Event, complete, in_order, infer_schema, primitive
+from cepheid.io.inputs import Columns
 from cepheid.io.shares import may_matter
 from cepheid.kernels.registry import EVALUATORS
 from cepheid.lang import parse
@@ -35,9 +37,10 @@ from cepheid.optimize.distribution import Keyed, Sliced, Undivided
 from cepheid.optimize.lower import lower
 from cepheid.physical import Bit, Kind
 from cepheid.semantics import evaluate
-from cepheid.spark.api import spark_job
+from cepheid.spark.batch import SparkBatch
 from cepheid.spark.catalyst import EventColumns
-from cepheid.spark.schema import plain_schema
+from cepheid.spark.schema import spark_schema
+from cepheid.spark.source import SparkInput, SparkSource
 
 pytestmark = pytest.mark.spark
 
@@ -104,6 +107,12 @@ def numbers(found: DataFrame) -> list[Any]:
     return sorted(({var: number(value) for var, value in row.items()} for row in rows), key=repr)
 
 
+def batch(query: str, events: SparkInput, partitions: int | None = None) -> SparkBatch:
+    parsed = parse(query)
+    source = SparkSource.open(events, Columns()).for_query(parsed)
+    return SparkBatch(prepare(parsed, source), source, partitions)
+
+
 KEYED = [
     "EVENT SEQ(A x, B y, C z) WHERE [id] WITHIN 20",
     "EVENT SEQ(A x, !(B y), C z) WHERE [id] AND y.v > x.v WITHIN 15",
@@ -139,7 +148,7 @@ UNDIVIDED = [
 @pytest.mark.parametrize(("number", "query"), list(enumerate([*KEYED, *SLICED, *UNDIVIDED])))
 def test_every_distribution_gives_the_oracles_matches(spark: SparkSession, number: int, query: str) -> None:
     rows = stream(number)
-    job = spark_job(query, frame(spark, rows), partitions=4)
+    job = batch(query, frame(spark, rows), 4)
     wanted = Keyed if query in KEYED else Sliced if query in SLICED else Undivided
     assert isinstance(job.distribution, wanted) or job.prepared.plan.evaluator == "reference"
     expected = oracle(query, rows)
@@ -150,7 +159,7 @@ def test_every_distribution_gives_the_oracles_matches(spark: SparkSession, numbe
 def test_matches_across_the_edges_of_slices(spark: SparkSession) -> None:
     """One match for every pair of neighbours, so that one lies across every edge, and none is found twice."""
     rows = [{"type": "AB"[n % 2], "ts": n, "id": 0, "v": 1.0, "name": "p", "n": n} for n in range(60)]
-    job = spark_job("EVENT SEQ(A x, B y) WITHIN 2", frame(spark, rows), partitions=7)
+    job = batch("EVENT SEQ(A x, B y) WITHIN 2", frame(spark, rows), 7)
     assert isinstance(job.distribution, Sliced)
     found = job.matches()
     assert numbers(found) == sorted(({"x": n, "y": n + 1} for n in range(0, 60, 2)), key=repr)
@@ -168,7 +177,7 @@ def test_skewed_many_and_null_keys(spark: SparkSession, ids: tuple[Any, ...]) ->
         for t in "AB"
         if t == "A" or i % 2
     ]
-    found = numbers(spark_job(query, frame(spark, rows), partitions=5).matches())
+    found = numbers(batch(query, frame(spark, rows), 5).matches())
     assert found == oracle(query, rows[:400])
 
 
@@ -213,7 +222,7 @@ def test_a_million_keys(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("query", [KEYED[0], SLICED[0], UNDIVIDED[2]])
 def test_empty_input_gives_an_empty_answer_with_its_columns(spark: SparkSession, query: str) -> None:
-    found = spark_job(query, frame(spark, []), partitions=3).matches()
+    found = batch(query, frame(spark, []), 3).matches()
     assert found.columns[-2:] == ["match_start", "match_end"]
     assert found.count() == 0
 
@@ -222,7 +231,7 @@ def test_limit_takes_the_first_matches(spark: SparkSession) -> None:
     rows = stream(11)
     query = "PATTERN SEQ(A a, B b) WHERE skip_till_any_match(a, b) {[id]} WITHIN 20 LIMIT 7"
     for partitions in (1, 4):
-        assert numbers(spark_job(query, frame(spark, rows), partitions=partitions).matches()) == oracle(query, rows)
+        assert numbers(batch(query, frame(spark, rows), partitions).matches()) == oracle(query, rows)
 
 
 def test_a_row_about_all_matches(spark: SparkSession) -> None:
@@ -455,7 +464,7 @@ def test_workers_read_parquet(
 ) -> None:
     """Without a word about partitions, few rows are one task's."""
     path, rows = stored
-    job = spark_job(query, path, session=spark, partitions=partitions)
+    job = batch(query, path, partitions)
     plan = plan_of(job.matches())
     assert "FileScan" not in plan
     assert ("Exchange" in plan) == (partitions is not None)
@@ -486,7 +495,7 @@ def test_a_footer_says_the_schema_that_spark_would_find(spark: SparkSession, tmp
     pq.write_table(table, tmp_path / "arrow.parquet")
     spark.createDataFrame(table).write.parquet(str(tmp_path / "spark"))
     for path in (str(tmp_path / "arrow.parquet"), str(tmp_path / "spark")):
-        assert plain_schema(path) == spark.read.parquet(path).schema
+        assert spark_schema(path) == spark.read.parquet(path).schema
 
 
 def test_schemas_are_merged_where_the_session_says_so(spark: SparkSession, tmp_path: Path) -> None:
@@ -513,13 +522,13 @@ def test_where_spark_has_its_own_view_of_a_schema_it_is_asked(spark: SparkSessio
     }
     for name, values in others.items():
         pq.write_table(pa.table({name: values}), tmp_path / f"{name}.parquet")
-        assert plain_schema(str(tmp_path / f"{name}.parquet")) is None
-    assert plain_schema(str(tmp_path)) is None
+        assert spark_schema(str(tmp_path / f"{name}.parquet")) is None
+    assert spark_schema(str(tmp_path)) is None
     spark.range(2).selectExpr("id", "id AS part").write.partitionBy("part").parquet(str(tmp_path / "parts"))
-    assert plain_schema(str(tmp_path / "parts")) is None
+    assert spark_schema(str(tmp_path / "parts")) is None
     (tmp_path / "broken.parquet").write_text("no")
-    assert plain_schema(str(tmp_path / "broken.parquet")) is None
-    assert plain_schema(str(tmp_path / "absent.parquet")) is None
+    assert spark_schema(str(tmp_path / "broken.parquet")) is None
+    assert spark_schema(str(tmp_path / "absent.parquet")) is None
 
 
 def test_row_groups_that_cannot_matter_are_not_read(stored: tuple[str, list[Row]]) -> None:

@@ -62,9 +62,9 @@ class FileRun:
         """Writes the matches as they are found; returns their number."""
         as_text = format != "parquet"
         if self.backend == "spark":
-            from cepheid.spark.files import run_on_spark  # Spark, which takes seconds to start
+            from cepheid.spark.batch import run_files  # Spark, which takes seconds to start
 
-            result = run_on_spark(self.prepared, self.source, as_text=as_text, progress=progress)
+            result = run_files(self.prepared, self.source, as_text=as_text, progress=progress)
         else:
             on_switch = self.switches.append
             result = run(self.prepared, self.source, as_text=as_text, progress=progress, on_switch=on_switch)

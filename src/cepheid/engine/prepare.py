@@ -16,7 +16,7 @@ from cepheid.engine.sampling import sampled
 from cepheid.errors import NotAvailable
 from cepheid.events import Clock, Schema
 from cepheid.io.inputs import Columns
-from cepheid.io.source import Attributes, Source, clock_of, readable_schema, schema_of
+from cepheid.io.source import Attributes, SourceDescription, clock_of, readable_schema, schema_of
 from cepheid.io.times import unit_of
 from cepheid.kernels.registry import EVALUATORS, SEARCHING, kernel_for, require_known_options
 from cepheid.optimize.adapt import SWITCHABLE, Policy, why_fixed
@@ -95,7 +95,7 @@ class Prepared:
         return Binding.of(self.query.pattern)
 
 
-def prepare(query: Query, source: Source, options: RunOptions = DEFAULT_OPTIONS) -> Prepared:
+def prepare(query: Query, source: SourceDescription, options: RunOptions = DEFAULT_OPTIONS) -> Prepared:
     """Binds the query to the source's columns, samples the source where statistics decide between plans, and lowers
     the query to a plan with its kernel."""
     shape = InputShape(source.schema, source.columns, source.attributes, source.omits_nulls)

@@ -52,12 +52,21 @@ def run(
     """The matches as record batches: the events that each binds, or the columns that the query returns. With `as_text`
     they are made for text output, which shows events exactly as the input has them."""
     running = _Run(prepared, source, progress, on_switch)
-    objects = objects_of(prepared)
-    if oracle.makes_output(prepared.query) or ROW in source.schema.names:
-        schema = oracle.match_batch(prepared, [], as_text).schema
-        return Result(schema, running.made(as_text), objects)
-    gatherer = gatherer_for(prepared, as_text)
-    return Result(gatherer.schema, running.gathered(gatherer), objects)
+    made = _is_made(prepared)
+    batches = running.made(as_text) if made else running.gathered(gatherer_for(prepared, as_text))
+    return Result(output_schema(prepared, as_text), batches, objects_of(prepared))
+
+
+def output_schema(prepared: Prepared, as_text: bool = False) -> pa.Schema:
+    """The columns of the matches, known before anything runs."""
+    if _is_made(prepared):
+        return oracle.match_batch(prepared, [], as_text).schema
+    return gatherer_for(prepared, as_text).schema
+
+
+def _is_made(prepared: Prepared) -> bool:
+    """Whether matches are made from events one by one, instead of gathered from columns of the input."""
+    return oracle.makes_output(prepared.query) or ROW in prepared.input.schema.names
 
 
 def run_positions(prepared: Prepared, source: Source, on_switch: OnSwitch = ignore) -> Result:

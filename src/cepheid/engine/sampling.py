@@ -10,7 +10,7 @@ from cepheid.engine.observation import Observer
 from cepheid.errors import NotAvailable
 from cepheid.events import Clock, Schema
 from cepheid.io.rows import TIME, TYPE
-from cepheid.io.source import Source, columns_read, for_kernel
+from cepheid.io.source import SourceDescription, columns_read, for_kernel
 from cepheid.kernels.registry import EVALUATORS, SEARCHING
 from cepheid.optimize.lower import lower
 from cepheid.optimize.stats import NO_STATS, Stats
@@ -25,7 +25,7 @@ WORTHWHILE = 2_000
 """The number of events below which any plan is done before the best is found."""
 
 
-def sampled(bound: Query, kinds: Mapping[str, Kind], schema: Schema, clock: Clock, source: Source) -> Stats:
+def sampled(bound: Query, kinds: Mapping[str, Kind], schema: Schema, clock: Clock, source: SourceDescription) -> Stats:
     """The statistics of a source's first events, where they decide between plans. A source that can only be read once
     is not sampled."""
     if source.count is None or source.count < WORTHWHILE:
@@ -37,7 +37,7 @@ def sampled(bound: Query, kinds: Mapping[str, Kind], schema: Schema, clock: Cloc
     return NO_STATS if len(plan.steps) < 2 else _observed(plan, source)
 
 
-def _observed(plan: Plan, source: Source) -> Stats:
+def _observed(plan: Plan, source: SourceDescription) -> Stats:
     names = _columns(plan, source)
     size = min(SAMPLE, (source.count or 0) // SHARE)
     first = source.sample(names, size)
@@ -48,7 +48,7 @@ def _observed(plan: Plan, source: Source) -> Stats:
     return Observer(plan).observe(events, encoded, thoroughly=True)
 
 
-def _columns(plan: Plan, source: Source) -> list[str]:
+def _columns(plan: Plan, source: SourceDescription) -> list[str]:
     """The columns that a plan's masks and kernel read."""
     tests = [node for bit in plan.bits for test in bit.tests for node in ex.walk(test)]
     names = [node.name for node in tests if isinstance(node, ex.Attr)]

@@ -247,6 +247,7 @@ class FileSource:
     in_order: bool
     is_uniform: bool
     """Whether the events of a type have the same columns in every file."""
+    is_closed: bool = False
 
     @property
     def omits_nulls(self) -> bool:

@@ -49,8 +49,8 @@ BATCH = 1 << 17
 """Events in a batch: enough that the cost of a batch does not show, few enough to stay in the processor's cache."""
 
 
-class Source(Protocol):
-    """Events in time order, rows of equal time in the order in which they arrived."""
+class SourceDescription(Protocol):
+    """What `prepare` reads of a source."""
 
     @property
     def columns(self) -> Columns: ...
@@ -64,6 +64,11 @@ class Source(Protocol):
         ...
 
     @property
+    def is_closed(self) -> bool:
+        """Whether no other types than those of `attributes` can exist."""
+        ...
+
+    @property
     def count(self) -> int | None:
         """The number of events, where it is known."""
         ...
@@ -72,6 +77,15 @@ class Source(Protocol):
     def omits_nulls(self) -> bool:
         """Whether a null is an attribute that the row does not have."""
         ...
+
+    def sample(self, names: Sequence[str], size: int) -> pa.RecordBatch | None:
+        """The first events, as `batches` gives them. None where a sample would take reading all events, or would take
+        them away from `batches`."""
+        ...
+
+
+class Source(SourceDescription, Protocol):
+    """Events in time order, rows of equal time in the order in which they arrived."""
 
     @property
     def rejected(self) -> int:
@@ -84,28 +98,24 @@ class Source(Protocol):
         """The events with these columns, TYPE and TIME."""
         ...
 
-    def sample(self, names: Sequence[str], size: int) -> pa.RecordBatch | None:
-        """The first events, as `batches` gives them. None where a sample would take reading all events, or would take
-        them away from `batches`."""
-        ...
-
     def rows(self, names: Sequence[str]) -> Rows:
         """The store that rows of matches are fetched from, with these columns; of a stream, the rows added to it."""
         ...
 
 
-def clock_of(source: Source, unit: str | None) -> Clock:
+def clock_of(source: SourceDescription, unit: str | None) -> Clock:
     kind = source.schema.field(source.columns.time).type
     return TIMESTAMP_CLOCK if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else Clock(unit)
 
 
-def schema_of(source: Source, named: Iterable[str]) -> Schema:
+def schema_of(source: SourceDescription, named: Iterable[str]) -> Schema:
     """The attributes of each event type. Where types are known only as they come, those that the query names (`named`)
     are taken to exist, with all columns."""
     if source.attributes is None:
         attributes = attribute_types(source.schema)
         return Schema({name: attributes for name in (*named, UNTYPED)})
-    return Schema({name: attribute_types(pa.schema(list(of.items()))) for name, of in source.attributes.items()})
+    types = {name: attribute_types(pa.schema(list(of.items()))) for name, of in source.attributes.items()}
+    return Schema(types, open=not source.is_closed)
 
 
 def attribute_types(schema: pa.Schema) -> dict[str, Type]:
@@ -224,6 +234,7 @@ class TableSource:
     attributes: Attributes
     refused: Sequence[Reject] = ()
     omits_nulls: bool = False
+    is_closed: bool = False
 
     @classmethod
     def of(cls, table: pa.Table, columns: Columns) -> TableSource:
@@ -279,6 +290,7 @@ class BatchSource:
     count: None = None
     rejected: int = 0
     omits_nulls: bool = False
+    is_closed: bool = False
 
     def rejects(self) -> Iterator[Reject]:
         return iter(())

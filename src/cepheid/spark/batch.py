@@ -1,34 +1,36 @@
-"""A query over Spark DataFrames. What Spark can do is left to Spark (types, single-event tests, projections, shuffle);
-what it hands to Python is few columns of few events, once for each task."""
+"""A query over events in Spark, in batch. Spark evaluates what it can (types, single-event predicates, projections,
+shuffles) and hands few columns of few events to Python, once for each task."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import NullType, StructType
 
 from cepheid.checks import summarises
+from cepheid.engine.adaptation import ignore
 from cepheid.engine.gather import Gatherer
-from cepheid.engine.oracle import makes_output, sums_up
-from cepheid.engine.prepare import DEFAULT_OPTIONS, InputShape, Prepared, RunOptions, prepare_shape
+from cepheid.engine.oracle import makes_output
+from cepheid.engine.prepare import Prepared
+from cepheid.engine.run import Progress, Result, gatherer_for, objects_of, output_schema, shown_columns
 from cepheid.expr import Whole
 from cepheid.io.formats.csv import StoredCsv
+from cepheid.io.rows import ROW, TYPE
 from cepheid.io.shares import StoredFiles
-from cepheid.io.source import columns_read
-from cepheid.io.times import unit_of
+from cepheid.io.source import Source, columns_read
 from cepheid.optimize.distribution import Distribution, Keyed, Sliced, Undivided, distribution, may_drop
-from cepheid.pattern import Query
 from cepheid.physical import REFERENCE
 from cepheid.spark.catalyst import EventColumns, column, ticks
-from cepheid.spark.events import SparkEvents
-from cepheid.spark.reading import FIRST, LAST, LINE, PATH, CsvRejects, ReadAndMatch, ReadTask, ReadTimes
+from cepheid.spark.reading import FIRST, LAST, LINE, PATH, CsvRejects, ReadTask, ReadTimes
+from cepheid.spark.session import session
+from cepheid.spark.source import SparkSource, file_source
 from cepheid.spark.worker import (
     BUCKET,
     MASKS,
@@ -41,91 +43,92 @@ from cepheid.spark.worker import (
     KernelTask,
     Slices,
     WholeTask,
+    plain_schema,
 )
 
 REASON = "reject_reason"
-"""The column that says why a row is no event."""
+"""The column with the reason why a row is not an event."""
 
 _LARGEST_PARTITION = 128 << 20
-_WORTH_DIVIDING = 1 << 20
-"""Bytes of input below which one task is done before several have started."""
+_LEAST_DIVIDED = 1 << 20
+"""Bytes of input below which one task ends before several have started."""
 _FEW_ROWS = 2_000_000
-"""Rows of files that one task has read and matched before they would have been shuffled."""
+"""Rows of files that one task reads and matches in less time than a shuffle takes."""
 _LONGEST_RANGE = 1 << 62
-_WORTH_A_TASK = 8 << 20
-"""The bytes of input below which another task costs more than it saves."""
+_LEAST_PER_TASK = 8 << 20
+"""Bytes of input below which another task costs more than it saves."""
 _TASKS_PER_CORE = 2
 _SHARES_PER_CORE = 4
-"""Row groups are of unequal use: smaller shares even it out."""
+"""Row groups contain different numbers of relevant events; smaller shares balance them."""
+_SMALL_JOBS = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+"""For sources that were read row by row, which are small: the JVM's optimizing compiler costs more than it gains."""
+
+
+def run(prepared: Prepared, source: SparkSource, partitions: int | None = None, *, as_text: bool = False) -> DataFrame:
+    """The matches, one row each, in any order. Nothing runs before the DataFrame is asked for rows, except one
+    aggregate over the time column where time is divided into slices and the files have no statistics. `as_text` is as
+    in `engine.run`."""
+    return SparkBatch(prepared, source, partitions, as_text).matches()
+
+
+def run_files(prepared: Prepared, source: Source, *, as_text: bool, progress: Progress = ignore) -> Result:
+    """The matches in a source of files, collected, as `engine.run` returns them."""
+    prepared = replace(prepared, input=replace(prepared.input, schema=plain_schema(prepared.input.schema)))
+    schema = plain_schema(output_schema(prepared, as_text))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        spark = session(settings=_SMALL_JOBS if ROW in source.schema.names else {})
+        with file_source(source, spark) as events:
+            matches = run(prepared, events, as_text=as_text).toArrow()
+        progress(source.count or 0, matches.num_rows)
+        yield from matches.cast(schema).to_batches()
+
+    return Result(schema, batches(), objects_of(prepared))
 
 
 @dataclass(frozen=True, slots=True)
-class SparkJob:
-    """A query prepared for events in Spark. Nothing runs before its DataFrames are asked for rows, but for one small
-    aggregate over the time column where time is to be cut into slices."""
+class SparkBatch:
+    """A prepared query and its source, and how the work is divided among tasks."""
 
     prepared: Prepared
-    events: SparkEvents
-    distribution: Distribution
+    source: SparkSource
     partitions: int | None = None
-    """How many tasks share the work; None leaves it to the size of the input."""
-
-    @classmethod
-    def of(
-        cls,
-        query: Query,
-        events: SparkEvents,
-        options: RunOptions = DEFAULT_OPTIONS,
-        partitions: int | None = None,
-    ) -> SparkJob:
-        unit = None if options.time_unit is None else unit_of(options.time_unit)
-        shape = InputShape(events.schema, events.columns)
-        prepared = prepare_shape(query, shape, events.schema_for(query), events.clock(unit), options)
-        return cls(prepared, events, distribution(prepared.plan), partitions)
-
-    # --- what comes out -----------------------------------------------------------------------------------------------
-
-    def matches(self) -> DataFrame:
-        """One row for each match, in any order."""
-        if self._as_a_whole:
-            return self._whole_matches()
-        gatherer = self._gatherer()
-        frame = self._run(gatherer.needed(), gatherer)
-        limit = self.prepared.query.limit
-        return frame if limit is None else frame.orderBy(ORDER).limit(limit).drop(ORDER)
+    """The number of tasks; None leaves it to the size of the input."""
+    as_text: bool = False
 
     @property
-    def schema(self) -> pa.Schema:
-        """The columns of the matches, in Arrow."""
-        if self._as_a_whole:
-            return self._whole_task().schema
-        return self._gatherer().schema
+    def distribution(self) -> Distribution:
+        return distribution(self.prepared.plan)
 
-    def positions(self, position: Column) -> DataFrame:
-        """The value of `position` for each event of each match."""
-        return self._run([], None, position)
+    @property
+    def session(self) -> SparkSession:
+        return self.source.frame.sparkSession
+
+    def matches(self) -> DataFrame:
+        events, task = self._whole() if self.is_whole else self._divided()
+        matches = events.mapInArrow(task, self._declared(task))
+        limit = self.prepared.query.limit
+        if limit is None or isinstance(task, WholeTask):
+            return matches
+        return matches.orderBy(ORDER).limit(limit).drop(ORDER)
 
     def rejects(self) -> DataFrame:
-        """The rows that are not events, as they are, with the reason."""
-        time = self.events.columns.time
-        if isinstance(self.events.files, StoredCsv):
-            return self._rejected_lines(self.events.files)
-        broken = self.events.frame.filter(column(time).isNull())
-        return broken.withColumn(REASON, F.lit(f"no time: `{time}` is null"))
-
-    def _rejected_lines(self, files: StoredCsv) -> DataFrame:
-        """The lines from which a column that the query needs cannot be read; the reference evaluator needs all."""
-        names = self.events.schema.names if self._as_a_whole else self._names(self._gatherer().needed())
+        """The rows that are not events, with the reason. Of CSV files these are the lines from which a column that the
+        query reads cannot be parsed; the reference evaluator reads all columns."""
+        time, files = self.source.columns.time, self.source.files
+        if not isinstance(files, StoredCsv):
+            untimed = self.source.frame.filter(column(time).isNull())
+            return untimed.withColumn(REASON, F.lit(f"no time: `{time}` is null"))
+        names = self.source.schema.names if self.is_whole else self._names(self._gatherer())
         read = self._reading(files, names)
-        task = CsvRejects(files.reader, read.shares, tuple(read.needed), self.events.columns.time, REASON)
+        task = CsvRejects(files.reader, read.shares, tuple(read.needed), time, REASON)
         return self._by_shares(read).mapInArrow(task, f"{PATH} string, {LINE} string, {REASON} string")
 
     def notes(self) -> list[str]:
         """How the work is divided, and why not further."""
-        if self.events.files is not None and not self._as_a_whole and self._at_once(self.events.files):
-            return [
-                f"one task reads the files and evaluates them: {self.events.files.rows:,} rows are not worth dividing"
-            ]
+        files = self.source.files
+        if files is not None and not self.is_whole and self._is_small(files):
+            return [f"one task reads the files and evaluates them: {files.rows:,} rows are not worth dividing"]
         match self.distribution:
             case Keyed(attributes):
                 divided = f"shuffled by {', '.join(attributes)}; every task evaluates all keys of its partition at once"
@@ -135,115 +138,113 @@ class SparkJob:
             case Undivided(reason):
                 divided = f"one task sees all events: {reason}"
         dropped = "events that can play no part are dropped before that" if may_drop(self.prepared.plan) else None
-        oracle = "the reference evaluator runs inside that task" if self._runs_oracle else None
+        is_reference = self.prepared.plan.evaluator == REFERENCE
+        oracle = "the reference evaluator runs inside that task" if is_reference else None
         return [note for note in (divided, dropped, oracle) if note is not None]
 
-    # --- by kernels ---------------------------------------------------------------------------------------------------
-
-    def _run(self, shown: Sequence[str], gatherer: Gatherer | None, position: Column | None = None) -> DataFrame:
-        plan, time = self.prepared.plan, self.events.columns.time
-        types = ImpliedTypes.of(self.prepared, self.events.type_column) if self._types_are_in_column else None
-        names = [name for name in self._names(shown) if types is None or name != types.column]
-        if self.events.files is not None and position is None:
-            return self._read_and_run(self.events.files, names, gatherer, types)
-        carried = [*(column(name) for name in names), self._event_columns.mask(plan).alias(MASKS)]
-        if position is not None or self._goes_by_arrival:
-            carried.append((F.monotonically_increasing_id() if position is None else position).alias(POSITION))
-        frame, slices = self._divided(self._relevant().select(*carried))
-        task = KernelTask(self._shipped, time, gatherer, slices, types=types)
-        return frame.mapInArrow(task, self._declared(task))
-
-    @property
-    def _types_are_in_column(self) -> bool:
-        """Where files have a type as a whole, the column is like any other."""
-        files = self.events.files
-        return files is None or all(file.type is None for file in files.reader.files)
-
-    def _names(self, shown: Sequence[str]) -> list[str]:
-        """The columns that the kernel and the output need."""
-        plan = self.prepared.plan
-        return columns_read([*plan.columns, *plan.key, *shown, self.events.columns.time], self.events.schema)
-
-    @property
-    def _goes_by_arrival(self) -> bool:
-        """Whether it matters which of two events of the same time came first: where events of the same time can follow
-        one another, are counted, or decide which matches are the first."""
-        query, plan = self.prepared.query, self.prepared.plan
-        return query.dialect.ordered_by_position or plan.counts_events or query.limit is not None
-
-    def _read_and_run(
-        self, files: StoredFiles, names: Sequence[str], gatherer: Gatherer | None, types: ImpliedTypes | None
-    ) -> DataFrame:
-        """The same, with the files read by the workers; few of them by one, which finds the matches too."""
-        at_once = self._at_once(files)
-        count = 1 if at_once else self._partitions()
-        slices = None
-        if isinstance(self.distribution, Sliced) and count > 1:
-            times = files.times or self._times(self._reading(files, []))
-            slices = None if times is None else self._slices_of(*times, self.distribution, count)
-        count = slices.count if slices is not None else count if isinstance(self.distribution, Keyed) else 1
-        read = self._reading(files, names, count, slices)
-        task = KernelTask(self._shipped, self.events.columns.time, gatherer, slices, packed=True, types=types)
-        shown = self._declared(task)
-        if at_once:
-            return self._by_shares(read, 1).mapInArrow(ReadAndMatch(read, task), shown)
-        packed = self._by_shares(read).mapInArrow(read, PACKED)
-        return packed.repartitionById(count, column(BUCKET)).mapInArrow(task, shown)
-
-    def _declared(self, task: KernelTask) -> StructType:
-        """The columns as Spark is told of them. Where a field of an event is never null (its time, a type that the mask
-        tells, a key), Spark does not look for a null in every match."""
+    def _declared(self, task: KernelTask | WholeTask) -> StructType:
+        """The schema for Spark. Fields of an event that are never null (its time, a type that the mask implies, a key)
+        are declared so: Spark then does not test them in every match."""
         declared = from_arrow_schema(task.schema)
-        never = {self.events.columns.time, *([task.types.column] if task.types is not None else [])}
+        if isinstance(task, WholeTask):
+            return declared
+        never = {self.source.columns.time, *([task.types.column] if task.types is not None else [])}
         if isinstance(self.distribution, Keyed):
             never.update(self.distribution.attributes)
-        columns = task.gatherer.columns if task.gatherer is not None else ()
-        events = {c.name for c in columns if isinstance(c.shows, Whole) and c.shows.var in self.prepared.variables}
+        columns, variables = task.gatherer.columns, self.prepared.variables
+        events = {c.name for c in columns if isinstance(c.shows, Whole) and c.shows.var in variables}
         for field in declared:
             if field.name in events and isinstance(field.dataType, StructType):
                 for inner in field.dataType:
                     inner.nullable = inner.name not in never or isinstance(inner.dataType, NullType)
         return declared
 
-    def _reading(
-        self, files: StoredFiles, names: Sequence[str], partitions: int = 1, slices: Slices | None = None
-    ) -> ReadTask:
-        return ReadTask(
-            plan=self.prepared.plan,
-            columns=self.events.columns,
-            schema=self.events.schema,
-            names=tuple(names),
-            reader=files.reader,
-            shares=tuple(files.shares(self._tasks(files.size, _SHARES_PER_CORE))),
-            distribution=self.distribution,
-            partitions=partitions,
-            slices=slices,
-            numbered=self.prepared.query.limit is not None,
-            typed=self.events.typed,
-        )
+    # --- one task for all events --------------------------------------------------------------------------------------
 
-    def _by_shares(self, read: ReadTask, tasks: int | None = None) -> DataFrame:
-        """The numbers of the shares, for as many tasks."""
-        count = len(read.shares)
-        return self.events.frame.sparkSession.range(0, count, 1, max(count, 1) if tasks is None else tasks)
+    @property
+    def is_whole(self) -> bool:
+        """Whether one task runs the query over all events, as `engine.run` does: the oracle evaluates it, the output is
+        not made of rows of the input, or the rows do not tell which columns their events have."""
+        prepared = self.prepared
+        if makes_output(prepared.query) or prepared.plan.evaluator == REFERENCE or ROW in prepared.input.schema.names:
+            return True
+        return self.as_text and self._types_differ
+
+    @property
+    def _types_differ(self) -> bool:
+        """Whether the events of a variable have different columns by a type that no column holds."""
+        differ = any(TYPE in names for names in shown_columns(self.prepared, as_text=True).values())
+        return differ and not self._types_are_in_column
+
+    def _whole(self) -> tuple[DataFrame, WholeTask]:
+        task = WholeTask(self._shipped, self.source.local, self.as_text)
+        if self.source.local is not None:
+            return self.session.range(1, numPartitions=1), task
+        frame = self.source.frame.filter(column(self.source.columns.time).isNotNull())
+        frame = frame.withColumn(POSITION, F.monotonically_increasing_id())
+        if summarises(self.prepared.query):
+            frame = frame.unionByName(_no_event(frame))
+        return in_one_partition(frame, self._input_bytes()), task
+
+    @property
+    def _shipped(self) -> Prepared:
+        """For the workers, each of which makes the kernel itself."""
+        return replace(self.prepared, kernel=None)
+
+    # --- many tasks ---------------------------------------------------------------------------------------------------
+
+    def _divided(self) -> tuple[DataFrame, KernelTask]:
+        gatherer = self._gatherer()
+        types = ImpliedTypes.of(self.prepared, self.source.type_column) if self._types_are_in_column else None
+        names = [name for name in self._names(gatherer) if types is None or name != types.column]
+        task = KernelTask(self._shipped, gatherer, types)
+        if self.source.files is not None:
+            return self._from_files(self.source.files, names, task)
+        carried = [*(column(name) for name in names), self._event_columns.mask(self.prepared.plan).alias(MASKS)]
+        if self._arrival_matters:
+            carried.append(F.monotonically_increasing_id().alias(POSITION))
+        frame, slices = self._shuffled(self._relevant().select(*carried))
+        return frame, replace(task, slices=slices)
+
+    def _gatherer(self) -> Gatherer:
+        return gatherer_for(self._shipped)
+
+    def _names(self, gatherer: Gatherer) -> list[str]:
+        """The columns that the kernel and the output read."""
+        plan = self.prepared.plan
+        read = [*plan.columns, *plan.key, *gatherer.needed(), self.source.columns.time]
+        return columns_read(read, self.source.schema)
+
+    @property
+    def _types_are_in_column(self) -> bool:
+        """Whether no file has one type for all its rows."""
+        files = self.source.files
+        return files is None or all(file.type is None for file in files.reader.files)
+
+    @property
+    def _arrival_matters(self) -> bool:
+        """Whether the order of events of equal time matters: they can follow one another, they are counted, or they
+        decide which matches come first."""
+        query, plan = self.prepared.query, self.prepared.plan
+        return query.dialect.ordered_by_position or plan.counts_events or query.limit is not None
 
     def _relevant(self) -> DataFrame:
-        """The events that can be part of a match, as far as one event tells."""
+        """The events that can be part of a match, by tests of single events."""
         plan = self.prepared.plan
-        conditions = [column(self.events.columns.time).isNotNull()]
+        conditions = [column(self.source.columns.time).isNotNull()]
         matters = self._event_columns.matters(plan) if may_drop(plan) else None
         if matters is not None:
             conditions.append(matters)
         if isinstance(self.distribution, Keyed):
             conditions.extend(self._event_columns.is_there(name) for name in self.distribution.attributes)
-        return self.events.frame.filter(reduce(and_, conditions))
+        return self.source.frame.filter(reduce(and_, conditions))
 
     @property
     def _event_columns(self) -> EventColumns:
-        return EventColumns(self.events.frame.schema, self.events.type_column, self.prepared.plan.lacks)
+        return EventColumns(self.source.frame.schema, self.source.type_column, self.prepared.plan.lacks)
 
-    def _divided(self, frame: DataFrame) -> tuple[DataFrame, Slices | None]:
-        count = self._partitions()
+    def _shuffled(self, frame: DataFrame) -> tuple[DataFrame, Slices | None]:
+        count = self._task_count()
         match self.distribution:
             case Keyed(attributes) if count > 1:
                 return frame.repartition(count, *(self._event_columns.value(name) for name in attributes)), None
@@ -251,7 +252,53 @@ class SparkJob:
                 slices = self._slices(wanted, count)
                 if slices is not None:
                     return self._sliced(frame, slices), slices
-        return together(frame, self._input_bytes()), None
+        return in_one_partition(frame, self._input_bytes()), None
+
+    # --- files that workers read --------------------------------------------------------------------------------------
+
+    def _from_files(self, files: StoredFiles, names: Sequence[str], task: KernelTask) -> tuple[DataFrame, KernelTask]:
+        """Small files are read by the task that matches them; others by shares, and shuffled."""
+        is_small = self._is_small(files)
+        count = 1 if is_small else self._task_count()
+        slices = None
+        if isinstance(self.distribution, Sliced) and count > 1:
+            times = files.times or self._times(self._reading(files, []))
+            slices = None if times is None else self._slices_of(*times, self.distribution, count)
+        count = slices.count if slices is not None else count if isinstance(self.distribution, Keyed) else 1
+        read = self._reading(files, names, count, slices)
+        task = replace(task, slices=slices, packed=True)
+        if is_small:
+            return self._by_shares(read, 1), replace(task, read=read)
+        packed = self._by_shares(read).mapInArrow(read, PACKED)
+        return packed.repartitionById(count, column(BUCKET)), task
+
+    def _reading(
+        self, files: StoredFiles, names: Sequence[str], partitions: int = 1, slices: Slices | None = None
+    ) -> ReadTask:
+        return ReadTask(
+            plan=self.prepared.plan,
+            columns=self.source.columns,
+            schema=self.source.schema,
+            names=tuple(names),
+            reader=files.reader,
+            shares=tuple(files.shares(self._tasks(files.size, _SHARES_PER_CORE))),
+            distribution=self.distribution,
+            partitions=partitions,
+            slices=slices,
+            numbered=self.prepared.query.limit is not None,
+            typed=self.source.drops_untyped,
+        )
+
+    def _by_shares(self, read: ReadTask, tasks: int | None = None) -> DataFrame:
+        """The numbers of the shares, for as many tasks."""
+        count = len(read.shares)
+        return self.session.range(0, count, 1, max(count, 1) if tasks is None else tasks)
+
+    def _times(self, read: ReadTask) -> tuple[int, int] | None:
+        """The first and the last time in files without statistics."""
+        edges = self._by_shares(read).mapInArrow(ReadTimes(read), f"{FIRST} long, {LAST} long")
+        found = edges.agg(F.min(FIRST).alias(FIRST), F.max(LAST).alias(LAST)).first()
+        return None if found is None or found[FIRST] is None else (found[FIRST], found[LAST])
 
     # --- slices of time -----------------------------------------------------------------------------------------------
 
@@ -260,15 +307,9 @@ class SparkJob:
         assert edges is not None
         return None if edges["first"] is None else self._slices_of(edges["first"], edges["last"], wanted, count)
 
-    def _times(self, read: ReadTask) -> tuple[int, int] | None:
-        """The first and the last time in files that do not say."""
-        edges = self._by_shares(read).mapInArrow(ReadTimes(read), f"{FIRST} long, {LAST} long")
-        found = edges.agg(F.min(FIRST).alias(FIRST), F.max(LAST).alias(LAST)).first()
-        return None if found is None or found[FIRST] is None else (found[FIRST], found[LAST])
-
     def _slices_of(self, first: int, last: int, wanted: Sliced, most: int) -> Slices | None:
         """Slices of equal length, none shorter than the window; None where one is enough. LIMIT takes the first
-        matches, which one task finds without looking at the rest."""
+        matches, which one task finds without reading the rest."""
         length = max(-(-(last - first + 1) // most), wanted.after, 1)
         count = -(-(last - first + 1) // length)
         is_too_long = last - first + wanted.before + wanted.after >= _LONGEST_RANGE
@@ -278,10 +319,10 @@ class SparkJob:
 
     @property
     def _ticks(self) -> Column:
-        return ticks(column(self.events.columns.time), self.events.time_type)
+        return ticks(column(self.source.columns.time), self.source.time_type)
 
     def _sliced(self, frame: DataFrame, slices: Slices) -> DataFrame:
-        """Every event, once for each slice whose matches it can decide about."""
+        """Every event, once for each slice whose matches it can affect."""
         since = self._ticks - F.lit(slices.origin)
         lowest = F.greatest(_whole_part(since - F.lit(slices.after), slices.length), F.lit(0))
         highest = F.least(_whole_part(since + F.lit(slices.before), slices.length), F.lit(slices.count - 1))
@@ -289,74 +330,41 @@ class SparkJob:
         sliced = frame.withColumn(SLICE, F.explode(numbers))
         return sliced.repartitionById(slices.count, column(SLICE))
 
-    # --- how many tasks -----------------------------------------------------------------------------------------------
+    # --- the number of tasks ------------------------------------------------------------------------------------------
 
-    def _partitions(self) -> int:
+    def _task_count(self) -> int:
         if self.partitions is not None:
             return self.partitions
         size = self._input_bytes()
-        if size < _WORTH_DIVIDING:
+        if size < _LEAST_DIVIDED:
             return 1
-        session = self.events.frame.sparkSession
-        most = max(int(session.conf.get("spark.sql.shuffle.partitions") or 200), 1)
+        most = max(int(self.session.conf.get("spark.sql.shuffle.partitions") or 200), 1)
         return max(min(-(-size // _LARGEST_PARTITION), most), self._tasks(size, _TASKS_PER_CORE))
 
-    def _at_once(self, files: StoredFiles) -> bool:
+    def _is_small(self, files: StoredFiles) -> bool:
         return self.partitions is None and files.rows <= _FEW_ROWS and files.size <= _LARGEST_PARTITION
 
     def _tasks(self, size: int, most_per_core: int) -> int:
-        """All cores have something to do, and more than once where there is enough of it."""
-        cores = self.events.frame.sparkSession.sparkContext.defaultParallelism
-        return max(min(size // _WORTH_A_TASK, most_per_core * cores), cores)
+        """At least one for each core, and several where the input is large."""
+        cores = self.session.sparkContext.defaultParallelism
+        return max(min(size // _LEAST_PER_TASK, most_per_core * cores), cores)
 
     def _input_bytes(self) -> int:
-        """What Spark thinks the input holds, or what the files say."""
-        if self.events.files is not None:
-            return self.events.files.size
-        return int(str(self.events.frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
-
-    # --- in one task ------------------------------------------------------------------------------------------------
-
-    @property
-    def _runs_oracle(self) -> bool:
-        made = makes_output(self.prepared.query) and not sums_up(self.prepared)
-        return made or self.prepared.plan.evaluator == REFERENCE
-
-    @property
-    def _as_a_whole(self) -> bool:
-        return self._runs_oracle or makes_output(self.prepared.query)
-
-    def _whole_task(self) -> WholeTask:
-        gatherer = None if makes_output(self.prepared.query) else self._gatherer()
-        return WholeTask(self._shipped, self.events.columns, self.events.schema, gatherer)
-
-    def _whole_matches(self) -> DataFrame:
-        task = self._whole_task()
-        frame = self.events.frame.filter(column(self.events.columns.time).isNotNull())
-        frame = frame.withColumn(POSITION, F.monotonically_increasing_id())
-        if summarises(self.prepared.query):
-            frame = frame.unionByName(_no_event(frame))
-        return together(frame, self._input_bytes()).mapInArrow(task, from_arrow_schema(task.schema))
-
-    @property
-    def _shipped(self) -> Prepared:
-        """What goes to the workers, each of which makes the kernel for itself."""
-        return replace(self.prepared, kernel=None)
-
-    def _gatherer(self) -> Gatherer:
-        shown = {var: self.events.shown_by(role.event_class.types) for var, role in self.prepared.variables.items()}
-        return Gatherer.of(self._shipped, self.events.schema, self.events.columns.time, shown)
+        """The size of the files, or Spark's estimate."""
+        if self.source.files is not None:
+            return self.source.files.size
+        return int(str(self.source.frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
 
 
 def _no_event(frame: DataFrame) -> DataFrame:
-    """A row that is no event: there is one row about all matches even where Spark has no partition to make it in."""
+    """A row that is not an event: a summary of no matches needs a partition to be made in."""
     nulls = [F.lit(None).cast(field.dataType).alias(field.name) for field in frame.schema if field.name != POSITION]
     return frame.sparkSession.range(1).select(*nulls, F.lit(NO_EVENT).cast("long").alias(POSITION))
 
 
-def together(frame: DataFrame, size: int) -> DataFrame:
+def in_one_partition(frame: DataFrame, size: int) -> DataFrame:
     """All rows in one partition. A large input is still read by all cores."""
-    return frame.repartition(1) if size >= _WORTH_DIVIDING else frame.coalesce(1)
+    return frame.repartition(1) if size >= _LEAST_DIVIDED else frame.coalesce(1)
 
 
 def _whole_part(of: Column, by: int) -> Column:

@@ -26,7 +26,7 @@ from cepheid.io.source import columns_read, ticks_of, types_column
 from cepheid.optimize.distribution import Distribution, Keyed, may_drop
 from cepheid.physical import Kind, Plan
 from cepheid.runtime.kernel import Array
-from cepheid.spark.worker import BASE, BUCKET, EVENTS, MASKS, POSITION, KernelTask, Slices, narrowed, settle_memory
+from cepheid.spark.worker import BASE, BUCKET, EVENTS, MASKS, POSITION, Slices, narrowed, settle_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,17 +176,6 @@ class ReadTimes:
                 ticks = ticks_of(column.drop_null(), time)
                 if len(ticks):
                     yield pa.RecordBatch.from_pydict({FIRST: [int(ticks.min())], LAST: [int(ticks.max())]})
-
-
-@dataclass(frozen=True, slots=True)
-class ReadAndMatch:
-    """One task that reads all shares and finds the matches among their events."""
-
-    read: ReadTask
-    match: KernelTask
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return self.match(self.read(batches))
 
 
 # --- rejects ----------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ _PLAIN: dict[pa.DataType, T.DataType] = {
 and settings that change them."""
 
 
-def plain_schema(path: str) -> T.StructType | None:
+def spark_schema(path: str) -> T.StructType | None:
     """None where only Spark can say: other storage than local files, directories in directories (their names may be
     columns), or types that are not plain."""
     file = _a_file(Path(path))

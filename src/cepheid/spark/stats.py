@@ -13,18 +13,14 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from cepheid import expr as ex
-from cepheid.engine.prepare import RunOptions
+from cepheid.engine.prepare import Prepared
 from cepheid.evaluation import Env, holds
 from cepheid.events import Clock, primitive
 from cepheid.expr import At, Attr, Compare, Expr
-from cepheid.io.inputs import Columns
-from cepheid.kernels.registry import SEARCHING
 from cepheid.optimize.stats import NO_STATS, Stats, is_single
-from cepheid.pattern import Query
 from cepheid.physical import Kind, Plan
-from cepheid.spark.batch import SparkJob
 from cepheid.spark.catalyst import EventColumns, column, ticks
-from cepheid.spark.events import SparkEvents, SparkInput
+from cepheid.spark.source import SparkSource
 
 _QUANTILES = 64
 _ACCURACY = 1_000
@@ -33,16 +29,15 @@ _UNSEEN = 0.5
 """What counts for what was never seen: it is rare, but not impossible."""
 
 
-def statistics(query: Query, events: SparkInput, columns: Columns, options: RunOptions) -> Stats:
-    opened = SparkEvents.opened(events, columns)
-    prepared = SparkJob.of(query, opened, replace(options, evaluator=SEARCHING[0])).prepared
-    return _Counting(prepared.plan, opened, prepared.clock).stats()
+def statistics(prepared: Prepared, source: SparkSource) -> Stats:
+    """`prepared` has a plan of an evaluator that searches for the best plan by statistics."""
+    return _Counting(prepared.plan, source, prepared.clock).stats()
 
 
 @dataclass(frozen=True, slots=True)
 class _Counting:
     plan: Plan
-    events: SparkEvents
+    events: SparkSource
     clock: Clock
 
     def stats(self) -> Stats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +13,13 @@ from cepheid.engine.prepare import RunOptions
 from cepheid.errors import CepheidError, InputProblem
 from cepheid.events import UNTYPED, Schema
 from cepheid.io.inputs import Columns
-from cepheid.io.source import attribute_types
+from cepheid.io.source import attribute_types, clock_of, schema_of
 from cepheid.io.times import unit_of
 from cepheid.lang import parse
 from cepheid.optimize.adapt import Policy, policy_of
 from cepheid.pattern import EventClass, Query, walk
-from cepheid.spark.events import SparkEvents, types_named
 from cepheid.spark.hadoop import open_directory
+from cepheid.spark.source import SparkSource, types_named
 from cepheid.spark.stream import RunningStream, SparkStream, Trigger, Writer, buckets_of, tasks_of
 from cepheid.spark.writers import BatchDirectories
 from cepheid.streaming.checkpoint import Checkpoint
@@ -77,7 +77,7 @@ def stream(
     types of the input, for queries whose names may or may not be types. With `adaptive=True` (or an `Adaptive` with
     other thresholds) plans change between batches when the stream does; `metrics().switches` tells when and why."""
     queries = _parsed(query, dialect)
-    found = SparkEvents.of(events, Columns(type_column, time_column))
+    found = SparkSource.of(events, Columns(type_column, time_column))
     unit = None if time_unit is None else unit_of(time_unit)
     shape = shape_of(found, unit, types)
     wishes = RunOptions(params or {}, evaluator, options or {}, adaptive=policy_of(adaptive))
@@ -103,20 +103,26 @@ def stream(
     return planned.start(Trigger(available_now, interval), on_progress)
 
 
-def shape_of(events: SparkEvents, unit: str | None, types: Sequence[str] | None) -> Shape:
+def shape_of(events: SparkSource, unit: str | None, types: Sequence[str] | None) -> Shape:
     def attributes_for(query: Query) -> Schema:
-        if events.of_type is not None or events.type_column is None:
-            return events.schema_for(query)
+        if events.attributes is not None or events.type_column is None:
+            return schema_of(events.for_query(query), ())
         if types is None:
             require_settled_classes(query)
         named = types if types is not None else types_named(query)
         return Schema(dict.fromkeys([*named, UNTYPED], attribute_types(events.schema)))
 
+    def shown_by(kinds: Iterable[str]) -> tuple[str, ...]:
+        if events.attributes is None:
+            return tuple(events.schema.names)
+        wanted = {name for kind in kinds or events.attributes for name in events.attributes.get(kind, ())}
+        return tuple(name for name in events.schema.names if name in wanted)
+
     schema = events.schema
     if events.columns.type not in schema.names and events.type_column is not None:
         # The type of an event is the DataFrame that it comes from.
         schema = schema.append(pa.field(events.columns.type, pa.string()))
-    return Shape(RowReader(schema, events.columns), events.clock(unit), attributes_for, events.shown_by)
+    return Shape(RowReader(schema, events.columns), clock_of(events, unit), attributes_for, shown_by)
 
 
 def require_settled_classes(query: Query) -> None:

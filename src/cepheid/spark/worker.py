@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,14 +15,12 @@ import pyarrow.compute as pc
 from cepheid.codegen.columns import MASK
 from cepheid.engine.first_matches import first_matches
 from cepheid.engine.gather import Gatherer
-from cepheid.engine.oracle import match_batch, match_positions, matches, sums_up
 from cepheid.engine.positions import MatchPositions, first_and_last, position_columns
 from cepheid.engine.prepare import Prepared
-from cepheid.engine.run import run
+from cepheid.engine.run import output_schema, run
 from cepheid.engine.stepping import PIECE, Stepper
-from cepheid.io.inputs import Columns
 from cepheid.io.rows import TIME, WholeTable, one_batch
-from cepheid.io.source import BATCH, TableSource, columns_read, readable, ticks_of, types_column, with_type_and_time
+from cepheid.io.source import BATCH, Source, TableSource, columns_read, readable, ticks_of
 from cepheid.kernels.registry import kernel_for
 from cepheid.physical import REFERENCE
 from cepheid.runtime.kernel import Array, Positions
@@ -102,31 +100,26 @@ class ImpliedTypes:
 
 @dataclass(frozen=True, slots=True)
 class KernelTask:
-    """Finds the matches among the events of a partition, by a kernel, and shows them: their events and columns, or
-    (without a gatherer) the positions of their events."""
+    """Finds the matches among the events of a partition by a kernel."""
 
     prepared: Prepared
     """Without its kernel, which every worker makes for itself."""
-    time_column: str
-    gatherer: Gatherer | None
+    gatherer: Gatherer
+    types: ImpliedTypes | None = None
+    """The types of events, where their masks imply them."""
     slices: Slices | None = None
     packed: bool = False
     """Whether the events come packed, as `spark/reading.py` packs them."""
-    types: ImpliedTypes | None = None
-    """The types of events, where their masks tell them."""
+    read: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] | None = None
+    """Reads the shares of files whose numbers the task gets, where it also reads the events itself."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that come out."""
-        if self.gatherer is None:
-            many = self.prepared.many
-            kinds = {var: pa.list_(pa.int64()) if var in many else pa.int64() for var in self.prepared.variables}
-            return pa.schema(list(kinds.items()))
-        shown = self.gatherer.schema
         is_cut = self.prepared.query.limit is not None
-        return shown.append(pa.field(ORDER, pa.list_(pa.int64()))) if is_cut else shown
+        return self.gatherer.schema.append(pa.field(ORDER, pa.list_(pa.int64()))) if is_cut else self.gatherer.schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        batches = batches if self.read is None else self.read(batches)
         table = (unpacked if self.packed else together)(batches)
         if table is not None:
             table = table if self.types is None else self.types.restored(table)
@@ -136,8 +129,8 @@ class KernelTask:
         settle_memory()
 
     def _outputs(self, table: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        plan = self.prepared.plan
-        ticks = ticks_of(table.column(self.time_column), self.time_column)
+        plan, time = self.prepared.plan, self.prepared.input.columns.time
+        ticks = ticks_of(table.column(time), time)
         order = in_order(ticks, _numbers(table, POSITION) if POSITION in table.schema.names else None)
         times = ticks if order is None else ticks[order]
         rows = WholeTable(table, times, order)
@@ -165,57 +158,55 @@ class KernelTask:
                 yield MatchPositions(position_columns(positions, prepared.binding), start, end)
 
     def _shown(self, found: MatchPositions, rows: WholeTable) -> pa.RecordBatch:
-        if self.gatherer is None:
-            arrivals = rows.table.column(POSITION)
-            variables = [found.variables[var] for var in self.prepared.variables]
-            arrays = [_with_values(column, rows.input_rows(_flat(column)), arrivals) for column in variables]
-            return pa.RecordBatch.from_arrays(arrays, names=list(self.prepared.variables))
         shown = self.gatherer.table(found, rows)
         return shown if self.prepared.query.limit is None else shown.append_column(ORDER, _order_of(found, rows))
 
 
 @dataclass(frozen=True, slots=True)
 class WholeTask:
-    """Evaluates a query in the one task that has all events: by the oracle, or by a kernel that sums up all matches."""
+    """Runs the query in one task over all events: those of a source that the task reads itself, or its rows."""
 
     prepared: Prepared
-    columns: Columns
-    input: pa.Schema
-    gatherer: Gatherer | None
-    """None where the output is not made of rows of the input."""
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        table = together(batches)
-        if table is None:
-            return
-        table = table.filter(pc.not_equal(table.column(POSITION), NO_EVENT))
-        ticks = ticks_of(table.column(self.columns.time), self.columns.time)
-        order = in_order(ticks, _numbers(table, POSITION))
-        if order is not None:
-            table, ticks = table.take(pa.array(order)), ticks[order]
-        prepared = _with_kernel(self.prepared)
-        if sums_up(prepared):
-            source = TableSource.of(pa.Table.from_batches([table]), self.columns)
-            yield from run(prepared, source).batches
-            return
-        events = with_type_and_time(table, self.input.names, types_column(table, self.columns), ticks)
-        found = matches(prepared, [events])
-        if self.gatherer is not None:
-            yield self.gatherer.table(match_positions(prepared, found), WholeTable(table, ticks))
-        else:
-            yield match_batch(prepared, found)
+    """Without its kernel."""
+    source: Source | None
+    as_text: bool
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that come out, whatever is found."""
-        if self.gatherer is not None:
-            return self.gatherer.schema
-        return match_batch(self.prepared, []).schema
+        return plain_schema(output_schema(self.prepared, self.as_text))
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        source = self.source or self._source(batches)
+        if source is not None:
+            compiled = self.prepared.plan.evaluator != REFERENCE
+            prepared = replace(self.prepared, kernel=kernel_for(self.prepared.plan)) if compiled else self.prepared
+            for batch in run(prepared, source, as_text=self.as_text).batches:
+                yield from pa.Table.from_batches([batch]).cast(self.schema).to_batches(MOST_ROWS)
+
+    def _source(self, batches: Iterator[pa.RecordBatch]) -> TableSource | None:
+        """The rows of the task in order; None where Spark made an empty partition."""
+        table, columns = together(batches), self.prepared.input.columns
+        if table is None:
+            return None
+        table = table.filter(pc.not_equal(table.column(POSITION), NO_EVENT))
+        order = in_order(ticks_of(table.column(columns.time), columns.time), _numbers(table, POSITION))
+        ordered = table if order is None else table.take(pa.array(order))
+        return TableSource.of(pa.Table.from_batches([ordered]).drop_columns([POSITION]), columns)
 
 
-def _with_kernel(prepared: Prepared) -> Prepared:
-    is_compiled = prepared.plan.evaluator != REFERENCE
-    return replace(prepared, kernel=kernel_for(prepared.plan)) if is_compiled else prepared
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema in types that Spark has: no dictionaries, and no nanoseconds."""
+    return pa.schema([(field.name, _plain(field.type)) for field in schema])
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _plain(field.type)) for field in kind])
+    return pa.list_(_plain(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
 def _answers(stepper: Stepper, events: pa.RecordBatch, piece: int) -> Iterator[Positions]:
@@ -296,19 +287,6 @@ def in_order(ticks: Array, arrivals: Array | None) -> Array | None:
 
 def _numbers(table: pa.RecordBatch, name: str) -> Array:
     return np.asarray(table.column(name))
-
-
-def _flat(positions: pa.Array) -> pa.Array:
-    return positions.values if pa.types.is_list(positions.type) else positions
-
-
-def _with_values(positions: pa.Array, rows: pa.Array, values: pa.Array) -> pa.Array:
-    """The values at the rows that stand for the positions, in lists like theirs."""
-    taken = values.take(rows)
-    if not pa.types.is_list(positions.type):
-        return taken
-    mask = positions.is_null() if positions.null_count else None
-    return pa.ListArray.from_arrays(positions.offsets, taken, mask=mask)
 
 
 def _chosen(found: MatchPositions, which: Array) -> MatchPositions:

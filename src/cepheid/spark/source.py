@@ -1,0 +1,257 @@
+"""Sources of events in Spark: DataFrames, tables, and files that workers read."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import reduce
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from cepheid.errors import InputProblem, shown
+from cepheid.events import UNTYPED
+from cepheid.io.files import ColumnFile, EventFile, FileSource, TextFile
+from cepheid.io.formats import format_of
+from cepheid.io.formats.csv import StoredCsv
+from cepheid.io.inputs import Columns
+from cepheid.io.shares import MOST_FILES, StoredColumns, StoredFile, StoredFiles
+from cepheid.io.source import Attributes, Source, require_time_column
+from cepheid.io.storage import is_readable
+from cepheid.pattern import DerivedStream, EventClass, Query, SourceStream, walk
+from cepheid.spark.catalyst import column
+from cepheid.spark.schema import spark_schema
+from cepheid.spark.session import session as running_session
+from cepheid.spark.worker import plain_schema
+
+_USUAL: Mapping[str, str] = {
+    "spark.sql.parquet.mergeSchema": "false",
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
+}
+"""With these settings the footer of one file has the schema that Spark finds."""
+
+
+@dataclass(frozen=True, slots=True)
+class CsvFiles:
+    """CSV files whose columns are known: `path` is a file, a directory or a pattern, `schema` the names and types of
+    the columns as Spark writes them (`"type string, ts long"`). With `header` the first line of each file is skipped. A
+    value may be quoted, and may not contain a line break."""
+
+    path: str
+    schema: str
+    header: bool = False
+
+
+SparkInput = DataFrame | Mapping[str, DataFrame] | str | os.PathLike[str] | CsvFiles
+"""A DataFrame, one for each event type, the path or table of Parquet files, or CSV files with known columns."""
+TYPES = "__cepheid_type"
+"""The column with the type of events, where each type has a DataFrame of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSource:
+    """Events in Spark, for `prepare` (see `io.source.Source`) and `spark.batch.run`.
+
+    `schema` has the columns that users see. Where each type has a DataFrame of its own, `attributes` has the columns of
+    each: a type lacks those that only others have (ruling 13)."""
+
+    frame: DataFrame
+    columns: Columns
+    schema: pa.Schema
+    attributes: Attributes | None = None
+    is_closed: bool = False
+    files: StoredFiles | None = None
+    """The files of the frame, where workers can read them without Spark's readers."""
+    drops_untyped: bool = False
+    """Whether a row of the files without a type is not an event."""
+    local: Source | None = None
+    """The source that one task reads by itself, instead of the frame, where the work cannot be divided."""
+    omits_nulls: bool = False
+    count: None = None
+
+    @classmethod
+    def open(cls, events: SparkInput, columns: Columns, session: SparkSession | None = None) -> SparkSource:
+        """Files are opened in the given session, or else in the running one, or else in a new one."""
+        if isinstance(events, CsvFiles):
+            return cls._csv(events, session or running_session(), columns)
+        if isinstance(events, str | os.PathLike):
+            return cls._stored(os.fspath(events), session or running_session(), columns)
+        return cls.of(events, columns)
+
+    @classmethod
+    def of(cls, events: DataFrame | Mapping[str, DataFrame], columns: Columns) -> SparkSource:
+        if isinstance(events, DataFrame):
+            source = cls(events, columns, _arrow_schema(events))
+        else:
+            source = _united(events, columns)
+        require_time_column(source.schema, columns)
+        return source
+
+    @classmethod
+    def _stored(cls, name: str, session: SparkSession, columns: Columns) -> SparkSource:
+        """Parquet files at a path, or a table of them."""
+        is_path = "/" in name or name.lower().endswith(".parquet")
+        source = cls.of(_read(name, session) if is_path else session.table(name), columns)
+        return replace(source, files=_stored_parquet(source.frame, columns.time))
+
+    @classmethod
+    def _csv(cls, files: CsvFiles, session: SparkSession, columns: Columns) -> SparkSource:
+        """Where Spark reads the files itself, it drops the lines that workers would reject."""
+        reader = session.read.schema(files.schema).options(header=files.header, mode="DROPMALFORMED")
+        source = cls.of(reader.csv(files.path), columns)
+        return replace(source, files=StoredCsv.of(sorted(source.frame.inputFiles()), source.schema, files.header))
+
+    def for_query(self, query: Query) -> SparkSource:
+        """With the attributes of the types that the query names. Only a query whose names may or may not be types
+        (ruling 8) needs the types of the events, which takes a Spark job."""
+        if self.attributes is not None:
+            return self
+        columns = {field.name: field.type for field in self.schema}
+        if self.type_column is None:
+            return replace(self, attributes={UNTYPED: columns})
+        named = self._distinct_types() if _asks_for_types(query) else [*types_named(query), UNTYPED]
+        return replace(self, attributes=dict.fromkeys(named, columns))
+
+    def sample(self, names: Sequence[str], size: int) -> None:
+        """A sample would take a Spark job; `cepheid.statistics` counts all events in one."""
+
+    @property
+    def type_column(self) -> str | None:
+        return self.columns.type if self.columns.type in self.frame.columns else None
+
+    @property
+    def time_type(self) -> T.DataType:
+        return self.frame.schema[self.columns.time].dataType
+
+    def _distinct_types(self) -> list[str]:
+        kinds = self.frame.select(column(self.columns.type).cast("string").alias("type")).distinct().collect()
+        return sorted({UNTYPED if row.type is None else row.type for row in kinds})
+
+
+# --- files of the command line ----------------------------------------------------------------------------------------
+
+_ROW_GROUP = 1 << 18
+"""Rows in a row group: few enough that every core reads some."""
+
+
+@contextmanager
+def file_source(source: Source, session: SparkSession) -> Iterator[SparkSource]:
+    """A source of files for Spark. Workers read files of columns by shares, while this context is open. A source that
+    was read row by row goes to one task as it is."""
+    schema = plain_schema(source.schema)
+    frame = (
+        session.createDataFrame([], from_arrow_schema(schema)) if isinstance(source, FileSource) else session.range(0)
+    )
+    spark = SparkSource(frame, source.columns, schema, source.attributes, omits_nulls=source.omits_nulls, local=source)
+    if not isinstance(source, FileSource):
+        yield spark
+        return
+    with tempfile.TemporaryDirectory(prefix="cepheid-") as directory:
+        # Workers have a working directory of their own.
+        absolute = [_absolute(file) for file in source.files]
+        stored = [_stored_file(file, Path(directory) / f"{number}.parquet") for number, file in enumerate(absolute)]
+        files = StoredColumns.of(stored, source.columns.time)
+        yield replace(spark, files=files, drops_untyped=True, local=replace(source, files=tuple(absolute)))
+
+
+def _absolute(file: EventFile) -> EventFile:
+    assert isinstance(file, ColumnFile | TextFile)
+    return replace(file, path=os.path.abspath(file.path))
+
+
+def _stored_file(file: EventFile, temporary: Path) -> StoredFile:
+    """A text file was parsed to find the types of its columns; its table is written for the workers."""
+    path = Path(file.path)
+    if isinstance(file, TextFile):
+        path = temporary
+        pq.write_table(file.table, path, compression="none", row_group_size=_ROW_GROUP)
+    return StoredFile(str(path), file.type, format_of(path))
+
+
+# --- DataFrames -------------------------------------------------------------------------------------------------------
+
+
+def _read(path: str, session: SparkSession) -> DataFrame:
+    """The files as a DataFrame. To find their schema Spark runs a job, which costs more than a small query; where Arrow
+    finds the same schema, Spark is given it."""
+    as_usual = all(session.conf.get(name) == value for name, value in _USUAL.items())
+    schema = spark_schema(path) if as_usual else None
+    return session.read.parquet(path) if schema is None else session.read.schema(schema).parquet(path)
+
+
+def _stored_parquet(frame: DataFrame, time_column: str) -> StoredColumns | None:
+    """None where only Spark knows how to read the files: another storage, columns that are not in every file (they may
+    be named after directories, or differ in case), or too many files to open them all."""
+    paths = sorted(frame.inputFiles())
+    if not paths or len(paths) > MOST_FILES or not all(is_readable(path) for path in paths):
+        return None
+    return StoredColumns.of([StoredFile(path) for path in paths], time_column, frame.columns)
+
+
+def _arrow_schema(frame: DataFrame) -> pa.Schema:
+    twice = [name for name in frame.columns if frame.columns.count(name) > 1]
+    if twice:
+        raise InputProblem(f"the DataFrame has two columns `{shown(twice[0])}`", hint="rename one of them")
+    zone = frame.sparkSession.conf.get("spark.sql.session.timeZone")
+    return to_arrow_schema(frame.schema, timezone=zone)
+
+
+def _united(events: Mapping[str, DataFrame], columns: Columns) -> SparkSource:
+    """The DataFrames of several types as one. Where a column has two types, no predicate could be right."""
+    if not events:
+        raise InputProblem("there are no DataFrames", expected="at least one: {'Shelf': df}")
+    kinds: dict[str, tuple[str, T.DataType]] = {}
+    for kind, frame in events.items():
+        if not isinstance(frame, DataFrame):
+            raise InputProblem(f"the events of `{shown(kind)}` are a {type(frame).__name__}", expected="a DataFrame")
+        require_time_column(_arrow_schema(frame), columns)
+        for field in frame.schema:
+            other, found = kinds.setdefault(field.name, (kind, field.dataType))
+            if found != field.dataType:
+                raise InputProblem(
+                    f"the column `{shown(field.name)}` is {found.simpleString()} in the events of `{shown(other)}` "
+                    f"and {field.dataType.simpleString()} in those of `{shown(kind)}`",
+                    hint="cast one of them",
+                )
+    typed = [frame.withColumn(TYPES, F.lit(kind)) for kind, frame in events.items()]
+    whole = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), typed)
+    schema = _arrow_schema(whole.drop(TYPES))
+    attributes = {kind: {name: schema.field(name).type for name in frame.columns} for kind, frame in events.items()}
+    return SparkSource(whole, replace(columns, type=TYPES), schema, attributes, is_closed=True)
+
+
+# --- the types that a query names -------------------------------------------------------------------------------------
+
+
+def _asks_for_types(query: Query) -> bool:
+    return any(isinstance(node, EventClass) and node.by_name for q in _queries(query) for node in walk(q.pattern))
+
+
+def _queries(query: Query) -> Iterator[Query]:
+    yield query
+    for item in query.inputs:
+        if isinstance(item, Query):
+            yield from _queries(item)
+
+
+def types_named(query: Query) -> list[str]:
+    """Every event type that a query, or a query that it is made of, names."""
+    names: dict[str, None] = {}
+    for part in _queries(query):
+        for node in walk(part.pattern):
+            if isinstance(node, EventClass):
+                names.update(dict.fromkeys(node.types))
+        for item in part.inputs:
+            if isinstance(item, DerivedStream):
+                names[item.source] = None
+            elif isinstance(item, SourceStream):
+                names[item.name] = None
+    return list(names)
