@@ -78,7 +78,7 @@ def _parquet_classes() -> str:
     reader = _HOME / f"{module}-{version}.jar"
     if not reader.exists():
         print(f"bringing {':'.join(_PARQUET)} to {_HOME}", file=sys.stderr)
-        ivy = [spark / "bin" / "spark-class", "org.apache.ivy.Main", "-warn", "-cache", _HOME / "ivy"]
+        ivy = [f"{spark}/bin/spark-class", "org.apache.ivy.Main", "-warn", "-cache", f"{_HOME}/ivy"]
         wanted = ["-dependency", *_PARQUET, "-confs", "master", "-retrieve", f"{_HOME}/[artifact]-[revision].[ext]"]
         subprocess.run([*ivy, *wanted], stdout=sys.stderr, check=True)
     return os.pathsep.join(map(str, [reader.absolute(), *(spark / "jars").glob("hadoop-client-*.jar")]))

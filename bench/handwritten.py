@@ -6,6 +6,8 @@ and this loop has not: hash the key (here it is an index), go on after a batch, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 
@@ -21,9 +23,8 @@ def three_of_a_key(table: pa.Table, domain: int, window: int, matches: int) -> F
     types = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
     names = {name: code for code, name in enumerate(types.dictionary.to_pylist())}
     codes = [names[f"E{i}"] for i in (1, 2, 3)]
-    found = machine_code(_three_of_a_key)(
-        types.indices.to_numpy(), *codes, table["attr1"].to_numpy(), domain, window, matches
-    )
+    compiled: Callable[..., Array] = machine_code(_three_of_a_key)
+    found = compiled(types.indices.to_numpy(), *codes, table["attr1"].to_numpy(), domain, window, matches)
     return Found(len(found) // 3, len(found))
 
 

@@ -8,8 +8,8 @@ from functools import partial
 from bench.measure import Found, Sample, measure
 from bench.report import Benchmark, Column, Report
 from cepheid.lang import parse
+from cepheid.logic import expanded
 from cepheid.optimize.search import Situation, tree_plan
-from cepheid.semantics.common import expanded
 
 _TESTS = {"inequalities of neighbours": "{}.x < {}.x", "equalities of neighbours": "{}.x = {}.x"}
 _WINDOW = 9

@@ -59,7 +59,7 @@ QUERY = "EVENT SEQ(E1 a, E2 b, E3 c) WHERE [attr1] WITHIN {window}"
 @contextmanager
 def running(master: str) -> Iterator[SparkSession]:
     """A session of its own. Workers do not have this package on their path: what they need of it goes to them whole."""
-    cloudpickle.register_pickle_by_value(this_module)
+    cloudpickle.register_pickle_by_value(this_module)  # type: ignore[no-untyped-call]
     session = cepheid.session(master)
     try:
         yield session

@@ -227,8 +227,8 @@ def state(quick: bool) -> Report:
         tuple(samples),
         "the target is at most twice the time when the state grows from 1 to 10 MB per partition.",
         columns=(
-            Column("state, MB per partition", lambda s: f"{live[s.point] / _CORES / 1e6:.2f}"),
-            Column("stored", lambda s: f"{stored[s.point] / _CORES / 1e6:.2f}"),
+            Column("state, MB per partition", lambda s: f"{live[int(str(s.point))] / _CORES / 1e6:.2f}"),
+            Column("stored", lambda s: f"{stored[int(str(s.point))] / _CORES / 1e6:.2f}"),
             Column("ms per batch", lambda s: f"{1000 * s.wall:.0f}"),
             Column("x the first", lambda s: f"{s.wall / samples[0].wall:.2f}"),
         ),

@@ -97,7 +97,7 @@ class Measured:
     sample: Sample
     plan: str
     expected: float | None
-    state_bytes: int
+    state_bytes: float
 
 
 def _prepared(query: str, table: pa.Table, choice: Choice) -> Prepared:
@@ -211,7 +211,7 @@ def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
     middle = (len(first) + 1) / 2
     shared = sum((a - middle) * (b - middle) for a, b in zip(first, second, strict=True))
     spread = [sum((a - middle) ** 2 for a in side) for side in (first, second)]
-    return round(shared / (spread[0] * spread[1]) ** 0.5, 9)
+    return float(round(shared / (spread[0] * spread[1]) ** 0.5, 9))
 
 
 # --- W3 ---------------------------------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def _write_input(root: Path, format: str) -> None:
         }
         for number in range(_EVENTS)
     ]
-    rows.sort(key=lambda row: row["ts"] + 5000 * rng.random())
+    rows.sort(key=lambda row: int(str(row["ts"])) + 5000 * rng.random())
     for name in ("input", "later", "queries"):
         (root / name).mkdir()
     for name, text in QUERIES.items():

@@ -162,7 +162,7 @@ def _strings(others: Sequence[str]) -> list[str]:
 
 @st.composite
 def _equivalences(draw: Draw) -> list[str]:
-    return draw(st.sampled_from(([], [], [], ["[id]"], ["[id]"], ["[id]"], ["[id, v]"], ["[id = 1]"])))
+    return list(draw(st.sampled_from(([], [], [], ["[id]"], ["[id]"], ["[id]"], ["[id, v]"], ["[id = 1]"]))))
 
 
 @st.composite

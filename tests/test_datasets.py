@@ -32,7 +32,7 @@ every_generator = pytest.mark.parametrize("generate", SCHEMAS, ids=lambda genera
 
 
 def column(table: pa.Table, name: str) -> np.ndarray:
-    return table[name].to_numpy()
+    return np.asarray(table[name])
 
 
 def shares(table: pa.Table, name: str = "type") -> dict[str, float]:

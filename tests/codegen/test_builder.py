@@ -11,7 +11,7 @@ from cepheid.codegen.scalar import Term, condition
 from cepheid.codegen.writer import Writer
 from cepheid.lang import parse
 from cepheid.physical import Kind, Plan, Step
-from cepheid.runtime.kernel import COUNTERS, FREE, Batch, StateArray, counters
+from cepheid.runtime.kernel import COUNTERS, FREE, Batch, Kernel, StateArray, counters
 
 PLAN = Plan(
     query=parse("EVENT SEQ(A a, B b) WITHIN 5"),
@@ -49,7 +49,7 @@ def test_a_kernel_keeps_its_registers_counters_and_arrays_between_batches() -> N
         seen.grow(body, "events")
         body(f"{seen.at('events - 1')} = time[e] - limit")
     builder.keep_from(finish, "first")
-    kernel = builder.kernel(builder.source(body, finish, setup=["written = 0"]), ["a", "b"], has_bounds=False)
+    kernel: Kernel = builder.kernel(builder.source(body, finish, setup=["written = 0"]), ["a", "b"], has_bounds=False)
     state = kernel.initial()
     for times in ([1, 2], [3]):
         state, _ = kernel.step(state, _batch(times))
@@ -87,7 +87,7 @@ def test_strings_are_remembered_for_when_time_passes_without_events() -> None:
     builder.remember_strings()
     body = Writer()
     body(f"{total} += texts[0]")
-    kernel = builder.kernel(builder.source(body, Writer(), setup=["written = 0"]), ["a"], has_bounds=False)
+    kernel: Kernel = builder.kernel(builder.source(body, Writer(), setup=["written = 0"]), ["a"], has_bounds=False)
     state, _ = kernel.step(kernel.initial(), _batch([1]))
     state, _ = kernel.advance(state, 100)
     assert state[0][total.number] == 14

@@ -44,11 +44,11 @@ from cepheid.optimize.adapt import (
     Decision,
     Policy,
     Switch,
-    plan_cost,
     plan_text,
     replanned,
     why_fixed,
 )
+from cepheid.optimize.search import plan_cost
 from cepheid.optimize.stats import NO_STATS, RunningStats, Stats, drift
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import Kernel, counters

@@ -190,7 +190,7 @@ def test_a_type_that_is_given_leaves_the_type_column_a_column(tmp_path: Path) ->
     assert column_types(tmp_path / "e.csv", "type,ts\n1,1\n,2\n", "T") == {"type": "int64", "ts": "int64"}
 
 
-REFUSED = {
+REFUSED: dict[str, str | bytes] = {
     "no rows": "type,ts,x\n",
     "no file content": "",
     "no header": "\ntype,ts,x\nA,1,2\n",

@@ -22,7 +22,6 @@ from cepheid.kernels.any_runs.compact_store import (
     MARK,
     NODE_VALUES,
     NODES,
-    OLDEST,
     RANK,
     REGISTERS,
     RIGHT,
@@ -31,7 +30,6 @@ from cepheid.kernels.any_runs.compact_store import (
     START,
     STEP,
     TIME,
-    VALUES,
     WORDS,
     enumerate_some,
     first_linked,
@@ -50,6 +48,7 @@ from cepheid.kernels.any_runs.compact_store import (
 from cepheid.kernels.any_runs.match_order import matches_in_order
 from cepheid.runtime.arrays import EMPTY, heap_pop, heap_push
 from cepheid.runtime.jit import machine_code
+from cepheid.runtime.kernel import OLDEST, VALUES
 
 Array = np.ndarray
 Events = tuple[int, ...]
@@ -90,7 +89,8 @@ class Store:
         before = EMPTY if source is None else int(self.groups[source * GROUP + SET])
         item = self.item(row, before)
         self.nodes = put(self.nodes, self.groups, self.registers, GROUP, group, item, floor, row)
-        longer = [(row,)] if source is None else [(*events, row) for events in self.alive(source, floor)]
+        before_it = [()] if source is None else self.alive(source, floor)
+        longer = [(*events, row) for events in before_it]
         self.sequences[group] = self.alive(group, floor) + longer
 
     def alive(self, group: int, floor: int) -> list[Events]:

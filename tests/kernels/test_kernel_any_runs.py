@@ -40,7 +40,7 @@ from cepheid.semantics import evaluate
 
 # --- held to the oracle -----------------------------------------------------------------------------------------------
 
-events = st.fixed_dictionaries(
+events: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "type": st.sampled_from("AABBC"),
         "gap": st.sampled_from([0, 1, 1, 2]),

@@ -25,7 +25,7 @@ OPTIONS: list[dict[str, str | bool]] = [
     {"algorithm": "basic", "window": "late"},
 ]
 
-events = st.fixed_dictionaries(
+events: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "type": st.sampled_from("ABC"),
         "gap": st.sampled_from([0, 1, 1, 2, 5]),

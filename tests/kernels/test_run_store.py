@@ -99,7 +99,8 @@ def test_the_table_of_meetings_grows_with_the_runs() -> None:
 def runs_in_lists(*lists: list[int]) -> tuple[Array, Array]:
     """An index of one slot without a key, with a list of runs for each head: the index and the runs, which begin where
     they are told and whose node is their number."""
-    index, runs = [sum(map(len, lists))], []
+    index: list[int] = [sum(map(len, lists))]
+    runs: list[dict[int, int]] = []
     for starts in lists:
         index.append(len(runs) * RUN_SIZE if starts else EMPTY)
         for i, start in enumerate(starts):

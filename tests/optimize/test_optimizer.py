@@ -40,7 +40,7 @@ QUERY_6 = (
 
 def situation(text: str, stats: Stats = NO_STATS) -> Situation:
     query = parse(text)
-    window = None if query.window is None else float(query.window.amount)  # type: ignore[arg-type]
+    window = None if query.window is None else float(query.window.amount)
     return Situation(query, expanded(query), {}, window, stats)
 
 
@@ -53,8 +53,8 @@ def rates(**each: float) -> Stats:
     return Stats(rates=each)
 
 
-def chosen(text: str, stats: Stats = NO_STATS, **wishes: str) -> str:
-    return " or ".join(tree_text(tree) for tree in tree_plan(situation(text, stats), **wishes).trees)
+def chosen(text: str, stats: Stats = NO_STATS, **options: Any) -> str:
+    return " or ".join(tree_text(tree) for tree in tree_plan(situation(text, stats), **options).trees)
 
 
 # --- formulas ---------------------------------------------------------------------------------------------------------

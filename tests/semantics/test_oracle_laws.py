@@ -253,6 +253,12 @@ def test_non_overlapping_matches_are_some_of_all_and_do_not_overlap(text: str, s
     assert all(one[-1] < other[0] for one, other in itertools.pairwise(spans))
 
 
+def _group(match: Match, var: str) -> tuple[Event, ...]:
+    group = match.bindings[var] or ()
+    assert isinstance(group, tuple)
+    return group
+
+
 def _positions(match: Match) -> list[int]:
     events: list[Event] = []
     for binding in match.bindings.values():
@@ -352,8 +358,8 @@ def test_closures_are_made_of_sequences(stream: Stream, window: int, extra: str)
     pairs: dict[Any, set[Any]] = {}
     for match in single:
         pairs.setdefault(_pair(match), set()).add(match.bindings["x1"])
-    assert {_pair(match): set(match.bindings["x1"] or ()) for match in groups} == pairs
-    flat = [replace(m, bindings={**m.bindings, "x1": m.bindings["x1"][0]}) for m in ones]
+    assert {_pair(match): set(_group(match, "x1")) for match in groups} == pairs
+    flat = [replace(m, bindings={**m.bindings, "x1": _group(m, "x1")[0]}) for m in ones]
     assert multiset(flat) == multiset(single)
 
 

@@ -288,7 +288,7 @@ def test_transform_and_match_agree(spark: SparkSession) -> None:
 @pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.date32(), pa.int32()], ids=str)
 def test_times_of_every_type(spark: SparkSession, kind: pa.DataType) -> None:
     day = datetime.datetime(2024, 2, 28, tzinfo=datetime.UTC)
-    rows = [{"type": "AB"[i % 2], "ts": i, "n": i} for i in range(12)]
+    rows: list[Row] = [{"type": "AB"[i % 2], "ts": i, "n": i} for i in range(12)]
 
     def time(number: int) -> Any:
         if pa.types.is_integer(kind):
@@ -307,7 +307,11 @@ def test_times_of_every_type(spark: SparkSession, kind: pa.DataType) -> None:
 
 
 def test_rows_without_a_time_are_rejected_not_lost(spark: SparkSession) -> None:
-    rows = [{"type": "A", "ts": 1, "n": 0}, {"type": "B", "ts": None, "n": 1}, {"type": "B", "ts": 2, "n": 2}]
+    rows: list[Row] = [
+        {"type": "A", "ts": 1, "n": 0},
+        {"type": "B", "ts": None, "n": 1},
+        {"type": "B", "ts": 2, "n": 2},
+    ]
     matches, rejects = cepheid.match("EVENT SEQ(A x, B y) WITHIN 9", frame(spark, rows), rejects=True)
     assert numbers(matches) == [{"x": 0, "y": 2}]
     assert [(row.n, row.reject_reason) for row in rejects.collect()] == [(1, "no time: `ts` is null")]

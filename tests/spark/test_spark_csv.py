@@ -64,9 +64,8 @@ def test_every_line_is_read_once_however_a_file_is_cut(
                 assert len(found.lines.splitlines()) == found.rows.num_rows
             else:
                 unfit.append(found.line.decode().strip("\r\n"))
-    expected, refused = [], []
-    for line in lines:
-        (expected if line in _ROWS else refused).append(line)
+    expected = [line for line in lines if line in _ROWS]
+    refused = [line for line in lines if line not in _ROWS]
     assert rows == [_ROWS[line] for line in expected]
     assert unfit == [line for line in refused if line]
 

@@ -60,7 +60,7 @@ def places(tmp_path: Path) -> Places:
     return Places(tmp_path)
 
 
-def run(query: Any, source: DataFrame, places: Places, **more: Any) -> RunningStream:
+def run(query: Any, source: DataFrame | dict[str, DataFrame], places: Places, **more: Any) -> RunningStream:
     """All that is there, to the end."""
     running = cepheid.stream(query, source, watermark=DISORDER, available_now=True, **places.options(), **more)
     running.wait()
