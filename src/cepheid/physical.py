@@ -21,18 +21,7 @@ from cepheid.checks import summarises
 from cepheid.dialect import COMBINATIONS, RUNS
 from cepheid.events import Schema
 from cepheid.expr import Attr, Expr
-from cepheid.pattern import (
-    Disj,
-    EventClass,
-    Kleene,
-    Neg,
-    Pattern,
-    Query,
-    Role,
-    Seq,
-    partition_attributes,
-    walk,
-)
+from cepheid.pattern import Disj, EventClass, Kleene, Neg, Pattern, Query, Role, Seq, partition_attributes, walk
 
 REFERENCE = "reference"
 """The evaluator that is the oracle itself, for what no compiled evaluator can do."""
@@ -101,21 +90,27 @@ class LeafBuffer(TreeNode):
 
 
 @dataclass(frozen=True, slots=True)
-class SeqNode(TreeNode):
+class _BinaryNode(TreeNode):
     left: TreeNode
     right: TreeNode
 
 
-@dataclass(frozen=True, slots=True)
-class ConNode(TreeNode):
-    left: TreeNode
-    right: TreeNode
+class SeqNode(_BinaryNode):
+    """Records on the left that end before one on the right starts (Algorithm 1)."""
+
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DisNode(TreeNode):
-    left: TreeNode
-    right: TreeNode
+class ConNode(_BinaryNode):
+    """Records of both sides in any order (Algorithm 3)."""
+
+    __slots__ = ()
+
+
+class DisNode(_BinaryNode):
+    """The records of both sides."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +145,9 @@ class GroupNode(TreeNode):
 
     item: TreeNode
     closures: tuple[str, ...]
+
+
+TREE_NODES = (LeafBuffer, SeqNode, ConNode, DisNode, NseqNode, KseqNode, NegNode, GroupNode)
 
 
 def tree_operands(node: TreeNode) -> tuple[TreeNode, ...]:

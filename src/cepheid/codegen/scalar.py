@@ -9,8 +9,9 @@ false. They differ only where something the predicate names can be missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 from cepheid import expr as ex
 from cepheid.errors import NotAvailable
@@ -32,6 +33,13 @@ def is_known(source: str, kind: Kind) -> str:
     return f"{source} == {source}" if kind is Kind.FLOAT else f"{source} != {NULL[kind]}"
 
 
+def key_part(source: str, kind: Kind, as_float: bool = False) -> str:
+    """A value as part of a key, `float_key(column0[e])`; as floats, integers equal floats."""
+    if kind is Kind.FLOAT:
+        return f"float_key({source})"
+    return f"float_key(null_to_nan({source}))" if as_float else source
+
+
 @dataclass(frozen=True, slots=True)
 class Term:
     """A value in the generated source. `missing` is a condition under which it is not there at all."""
@@ -39,6 +47,13 @@ class Term:
     source: str
     kind: Kind
     missing: str | None = None
+
+
+def key_of(parts: Sequence[tuple[Term, bool]]) -> tuple[str, str]:
+    """The key of values, `mixed_key(column0[e], column1[e])`, each as a float or not, and the condition that none of
+    them is null, `column0[e] != NULL_INT and column1[e] != NULL_CODE`."""
+    key = reduce(lambda one, other: f"mixed_key({one}, {other})", (key_part(t.source, t.kind, f) for t, f in parts))
+    return key, " and ".join(is_known(term.source, term.kind) for term, _ in parts)
 
 
 Reader = Callable[[ex.Attr | ex.Aggregate], Term]

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
-from cepheid import physical as ph
 from cepheid.errors import InputProblem
 from cepheid.optimize.search import (
     expected_of_stacks,
@@ -28,7 +27,7 @@ from cepheid.optimize.search import (
 )
 from cepheid.optimize.stats import Drift, Stats, drift
 from cepheid.pattern import Kleene, walk
-from cepheid.physical import Plan, TreeNode, TreePlan, tree_text
+from cepheid.physical import TREE_NODES, Plan, TreeNode, TreePlan, tree_text
 
 SWITCHABLE = ("stacks", "tree")
 """The evaluators that can take over from one another."""
@@ -175,10 +174,7 @@ def plan_text(plan: Plan) -> str:
     return plan.evaluator if plan.tree is None else " | ".join(map(tree_text, plan.tree.trees))
 
 
-_NODES: Mapping[str, type[TreeNode]] = {
-    node.__name__: node
-    for node in (ph.LeafBuffer, ph.SeqNode, ph.ConNode, ph.DisNode, ph.NseqNode, ph.KseqNode, ph.NegNode, ph.GroupNode)
-}
+_NODES: Mapping[str, type[TreeNode]] = {node.__name__: node for node in TREE_NODES}
 
 
 def trees_to_data(plan: Plan) -> list[dict[str, Any]]:

@@ -43,7 +43,7 @@ def runs_cost(steps: Sequence[Step], situation: Situation) -> float:
     model = situation.model(alternatives(situation.query.pattern)[0])
     components = _Components(steps, model)
     waiting = components.cardinality(0)
-    cost = reading_cost(model) + RUN * waiting
+    cost = reading_cost(model) + RUN * (waiting + components.negated)
     for i in range(1, len(components.positive)):
         fitting = components.cardinality(i) * components.equal(i) * components.others(i)
         visited = components.cardinality(i) * waiting * nothing_between(fitting) * components.equal(i)
@@ -62,7 +62,7 @@ def any_runs_cost(steps: Sequence[Step], situation: Situation) -> float:
     components = _Components(steps, model)
     first = components.cardinality(0)
     matches = Operand(first, 1, first)
-    cost = reading_cost(model) + GROUP * first
+    cost = reading_cost(model) + GROUP * (first + components.negated)
     for i in range(1, len(components.positive)):
         here = components.cardinality(i)
         cost += (GROUP + HASH) * here * (2 if components.positive[i].kleene else 1)
@@ -81,6 +81,8 @@ class _Components:
     def __init__(self, steps: Sequence[Step], model: Model) -> None:
         self.model = model
         self.positive = [step for step in steps if not step.negated]
+        self.negated = sum(model.cardinality(step.var) for step in steps if step.negated)
+        """The negated events while a window passes: each is looked up and kept."""
         names = [step.var for step in self.positive]
         self._ready: list[list[Expr]] = [[] for _ in names]
         for predicate in model.predicates:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from cepheid import physical as ph
 from cepheid.errors import InputProblem, listing
 from cepheid.expr import Expr
 from cepheid.optimize.alternatives import Absence, Alternative, Group, alternatives
@@ -42,22 +43,7 @@ from cepheid.optimize.shapes import SHAPES, parse_shape, shaped
 from cepheid.optimize.stack_cost import stacks_cost
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Conj, Disj, EventClass, Pattern, Query, Seq, roles
-from cepheid.physical import (
-    ConNode,
-    DisNode,
-    GroupNode,
-    KseqNode,
-    LeafBuffer,
-    NegNode,
-    NseqNode,
-    Options,
-    Plan,
-    SeqNode,
-    TreeNode,
-    TreePlan,
-    tree_operands,
-    tree_text,
-)
+from cepheid.physical import Options, Plan, TreeNode, TreePlan, tree_operands, tree_text
 
 TREE_OPTIONS: Options = {"shape": (), "negation": ("pushed", "top")}
 _FEW = 6
@@ -94,8 +80,10 @@ class Situation:
 
 
 def situation_of(plan: Plan, stats: Stats) -> Situation:
+    """What a plan was chosen for, by other statistics. The window is as the query writes it: that of a plan is the
+    longest whole number within it."""
     single = {step.var: plan.bits[step.begin].tests for step in plan.steps}
-    window = None if plan.window is None else float(plan.window)
+    window = None if plan.window is None else plan.window + (not plan.query.dialect.window_includes_bound)
     return Situation(plan.query, plan.predicates, single, window, stats)
 
 
@@ -243,22 +231,22 @@ class Search:
         core = self._narrowed(tree)
         pushed = {var for absence, _ in self.absences for var in absence.variables}
         if self.alternative.groups:
-            core = GroupNode(core, tuple(group.var for group in self.alternative.groups))
+            core = ph.GroupNode(core, tuple(group.var for group in self.alternative.groups))
         on_top = tuple(v for a in self.alternative.absences for v in a.variables if v not in pushed)
-        return NegNode(core, on_top) if on_top else core
+        return ph.NegNode(core, on_top) if on_top else core
 
     def _narrowed(self, node: TreeNode) -> TreeNode:
         """NSEQ around the operand after a pushed negation, and KSEQ where a closure lies in the gap."""
         match node:
-            case SeqNode():
+            case ph.SeqNode():
                 left, right = self._narrowed(node.left), self._narrowed(node.right)
                 first, last = _edge_names(node.right, first=True), _edge_names(node.left, first=False)
                 for group, gap in self.closures:
                     items = gap.sequence.items
                     if class_names(items[gap.index]) == first and class_names(items[gap.index - 1]) == last:
-                        return KseqNode(left, group.var, self._negated(right, first))
-                return SeqNode(left, self._negated(right, first))
-            case ConNode() | DisNode():
+                        return ph.KseqNode(left, group.var, self._negated(right, first))
+                return ph.SeqNode(left, self._negated(right, first))
+            case ph.ConNode() | ph.DisNode():
                 return replace(node, left=self._narrowed(node.left), right=self._narrowed(node.right))
             case _:
                 return node
@@ -276,7 +264,7 @@ class Search:
         match pattern:
             case EventClass():
                 events = self.model.cardinality(pattern.var)
-                return Solved(LeafBuffer(pattern.var), Operand(events, 1, events), 0.0)
+                return Solved(ph.LeafBuffer(pattern.var), Operand(events, 1, events), 0.0)
             case Seq():
                 return self._sequence(pattern).best()
             case Conj():
@@ -300,14 +288,14 @@ class Search:
                 items[index] = replace(items[index], cost=items[index].cost + nseq)
             kept = math.prod(map(self.model.survival, absences)) * math.prod(map(self.model.enough_between, closures))
             steps.append(_Step(order, kept, looks=1 + len(closures)))
-        return _Stretches(items, steps, _crossing(self.model, names), SeqNode)
+        return _Stretches(items, steps, _crossing(self.model, names), ph.SeqNode)
 
     def _conjunction(self, pattern: Conj) -> Solved:
         items = [self._solve(item) for item in pattern.items]
         names = [class_names(item) for item in pattern.items]
         if len(items) > _FEW:
             steps = [_Step(1.0)] * len(items)
-            return _Stretches(items, steps, _crossing(self.model, names), ConNode).best()
+            return _Stretches(items, steps, _crossing(self.model, names), ph.ConNode).best()
         return self._parted(items, names)
 
     def _parted(self, items: Sequence[Solved], names: Sequence[frozenset[str]]) -> Solved:
@@ -327,7 +315,7 @@ class Search:
                 made, cost = tested_join(pairs, records, records, [(t.selectivity, t.equality) for t in between])
                 cost += one.cost + other.cost
                 if chosen not in best or cost < best[chosen].cost:
-                    best[chosen] = Solved(ConNode(one.tree, other.tree), _joined(one, other, made), cost)
+                    best[chosen] = Solved(ph.ConNode(one.tree, other.tree), _joined(one, other, made), cost)
                 part = (part - 1) & chosen
         return best[(1 << len(items)) - 1]
 
@@ -337,7 +325,7 @@ class Search:
             made = disjunction_tried(first.operand.cardinality, item.operand.cardinality)
             cost = first.cost + item.cost + operator_cost(made, 0, made)
             starts = first.operand.starts + item.operand.starts
-            first = Solved(DisNode(first.tree, item.tree), Operand(made, 1, starts), cost)
+            first = Solved(ph.DisNode(first.tree, item.tree), Operand(made, 1, starts), cost)
         return first
 
 
@@ -428,7 +416,7 @@ class _Stretches:
         items: Sequence[Solved],
         steps: Sequence[_Step],
         tests: Sequence[_Crossing],
-        node: type[SeqNode] | type[ConNode],
+        node: type[ph.SeqNode] | type[ph.ConNode],
     ) -> None:
         n = len(items)
         self.items = items
@@ -456,7 +444,7 @@ class _Stretches:
         left, right = self.cardinality[i, r], self.cardinality[r, j]
         one, other = self.classes[r] - self.classes[i], self.classes[j] - self.classes[r]
         looked: Any
-        if self.node is SeqNode:
+        if self.node is ph.SeqNode:
             fit = self.fit[one - 1, other - 1]
             pairs = pairs_in_order(left, right, other, self.order[r], fit, self.in_vain[i]).scaled(self.kept[r])
             looked, linked = right * self.looks[r], left
@@ -476,7 +464,7 @@ class _Stretches:
 
     @property
     def _whole(self) -> Operand:
-        starts = self.items[0].operand.starts if self.node is SeqNode else float(self.starts[-1])
+        starts = self.items[0].operand.starts if self.node is ph.SeqNode else float(self.starts[-1])
         return Operand(float(self.cardinality[0, -1]), int(self.classes[-1]), starts)
 
     def best(self) -> Solved:
@@ -494,12 +482,12 @@ class _Stretches:
 
 def _edge_names(node: TreeNode, *, first: bool) -> frozenset[str]:
     """The variables of the first (or last) operand of a subtree."""
-    while isinstance(node, SeqNode):
+    while isinstance(node, ph.SeqNode):
         node = node.left if first else node.right
-    return frozenset(n.var for n in _operators(node) if isinstance(n, LeafBuffer))
+    return frozenset(n.var for n in _operators(node) if isinstance(n, ph.LeafBuffer))
 
 
 def _wrap_first(node: TreeNode, negated: tuple[str, ...]) -> TreeNode:
-    if isinstance(node, SeqNode | KseqNode):
+    if isinstance(node, ph.SeqNode | ph.KseqNode):
         return replace(node, left=_wrap_first(node.left, negated))
-    return NseqNode(negated, node)
+    return ph.NseqNode(negated, node)

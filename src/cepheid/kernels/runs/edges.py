@@ -10,10 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 
 from cepheid.codegen.builder import KernelBuilder
-from cepheid.codegen.scalar import is_null
+from cepheid.codegen.scalar import is_null, key_part
 from cepheid.codegen.writer import Writer
 from cepheid.kernels.runs.absences import Absences
-from cepheid.kernels.runs.run_index import key_part
 from cepheid.kernels.runs.run_vector import RunVector, field, of_new
 from cepheid.kernels.state_vector import NOWHERE, Source, Value
 from cepheid.pattern import Strategy, partition_attributes

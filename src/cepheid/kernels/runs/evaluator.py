@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from cepheid.codegen.scalar import is_null
+from cepheid.codegen.scalar import is_null, key_part
 from cepheid.codegen.writer import Writer
 from cepheid.kernels import instance_stack
 from cepheid.kernels.runs import run_store
 from cepheid.kernels.runs.backtrack import Backtrack
 from cepheid.kernels.runs.edges import OWN_COUNTERS, RunEdges
-from cepheid.kernels.runs.run_index import Awaited, RunIndex, awaited_by, key_part
+from cepheid.kernels.runs.run_index import Awaited, RunIndex, awaited_by
 from cepheid.kernels.runs.run_vector import field, of_new
 from cepheid.kernels.state_vector import NOWHERE, Source, Value
 from cepheid.physical import Options, Plan

@@ -156,10 +156,3 @@ def _if_possible(run: RunVector, event: Attr, other: Attr, state: int, target: i
     if target == state and c == state and which == "last" and not run.components[state].takes:
         return []
     return [Awaited(value, event.name, len(kinds) > 1)]
-
-
-def key_part(source: str, kind: Kind, as_float: bool = False) -> str:
-    """A value as part of a key, `float_key(column0[e])`; as floats, integers equal floats."""
-    if kind is Kind.FLOAT:
-        return f"float_key({source})"
-    return f"float_key(null_to_nan({source}))" if as_float else source

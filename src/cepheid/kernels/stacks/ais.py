@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from cepheid.codegen.scalar import key_of
 from cepheid.codegen.writer import Writer
 from cepheid.expr import variables
 from cepheid.kernels.instance_stack import Stack
-from cepheid.kernels.stacks.chains import CHAIN, key_of, previous
+from cepheid.kernels.stacks.chains import CHAIN, previous
 from cepheid.kernels.stacks.construction import Construction
 from cepheid.kernels.stacks.layout import AT_HAND, Instance, Places
 from cepheid.kernels.stacks.scan import StackScan
@@ -83,7 +84,7 @@ class ActiveInstanceStacks(StackScan):
 
     def _look_up(self, w: Writer) -> None:
         """The place of the event's key in the table that all stacks share."""
-        key, valid = key_of([(link, self.layout.term(AT_HAND, link.here)) for link in self.layout.key])
+        key, valid = key_of([(self.layout.term(AT_HAND, link.here), link.as_float) for link in self.layout.key])
         plays_a_part = [f"bits & np.uint64({self._wanted_bits()})"] if self.decides_late else []
         with w.block(f"if not ({' and '.join([*plays_a_part, valid])}):"):
             w("continue")
@@ -99,7 +100,9 @@ class ActiveInstanceStacks(StackScan):
             wanted = f"mask[e + {distance}] & np.uint64({self._wanted_bits()})"
             with w.block(f"if e + {distance} < far and {wanted}:"):
                 for table in self.chain_tables:
-                    links = [(link, self.layout.later_term(link.here, distance)) for link in table.stacks[0].links]
+                    links = [
+                        (self.layout.later_term(link.here, distance), link.as_float) for link in table.stacks[0].links
+                    ]
                     place = table.first(key_of(links)[0])
                     if distance == prefetch.AHEAD:
                         w(f"prefetch({table.name}, {place})")

@@ -3,14 +3,11 @@ SASE §4.2.1), only those of one key."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from cepheid.codegen.builder import Register
-from cepheid.codegen.scalar import Term
+from cepheid.codegen.scalar import key_of
 from cepheid.codegen.writer import Writer
-from cepheid.kernels.instance_stack import Link, Stack
+from cepheid.kernels.instance_stack import Stack
 from cepheid.kernels.stacks.layout import AT_HAND, StackLayout
-from cepheid.physical import Kind
 
 CHAIN = "chain"
 """Generated code calls so the place of the event's key in a table."""
@@ -42,7 +39,7 @@ class Chains:
             w(f"{target} = {stack.table.head(stack, CHAIN)}")
         elif stack.links:
             w(f"{target} = EMPTY")
-            key, valid = key_of([(link, self.layout.term(AT_HAND, link.there)) for link in stack.links])
+            key, valid = key_of([(self.layout.term(AT_HAND, link.there), link.as_float) for link in stack.links])
             with w.block(f"if {valid}:"):
                 w(f"{target} = {stack.latest(key)}")
         else:
@@ -62,20 +59,3 @@ class Chains:
 
 def previous(stack: Stack, number: str, place: str) -> str:
     return stack.at("prev", place) if stack.links else f"{number} - 1"
-
-
-def key_of(parts: Sequence[tuple[Link, Term]]) -> tuple[str, str]:
-    """Source of a chain's key, and of the condition that none of its parts is null."""
-    keys: list[str] = []
-    valid: list[str] = []
-    for link, term in parts:
-        if term.kind is Kind.FLOAT:
-            keys.append(f"float_key({term.source})")
-            valid.append(f"{term.source} == {term.source}")
-        else:
-            keys.append(f"float_key(float({term.source}))" if link.as_float else term.source)
-            valid.append(f"{term.source} != {'NULL_CODE' if term.kind is Kind.CODE else 'NULL_INT'}")
-    key = keys[0]
-    for further in keys[1:]:
-        key = f"mixed_key({key}, {further})"
-    return key, " and ".join(valid)

@@ -11,9 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from cepheid.codegen.builder import KernelBuilder
+from cepheid.codegen.scalar import key_of
 from cepheid.codegen.writer import Writer
 from cepheid.kernels.instance_stack import IMPORTS, ChainTable, Ring, Stack
-from cepheid.kernels.stacks.chains import CHAIN, Chains, key_of
+from cepheid.kernels.stacks.chains import CHAIN, Chains
 from cepheid.kernels.stacks.layout import AT_HAND, StackLayout
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import Kernel, OperatorRegisters, StateArray
@@ -143,7 +144,7 @@ class StackScan(ABC):
             self._store(w, stack, pointers)
             self._chain(w, stack)
         else:
-            key, valid = key_of([(link, self.layout.term(AT_HAND, link.here)) for link in stack.links])
+            key, valid = key_of([(self.layout.term(AT_HAND, link.here), link.as_float) for link in stack.links])
             with w.block(f"if {valid}:"):
                 self._store(w, stack, pointers)
                 w(f"key = {key}", f"{CHAIN} = {stack.table.find('key')}")

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from cepheid.codegen.scalar import key_of
 from cepheid.codegen.writer import Writer
-from cepheid.kernels.stacks.chains import Chains, key_of, previous
+from cepheid.kernels.stacks.chains import Chains, previous
 from cepheid.kernels.stacks.layout import Absence, Instance, Places, StackLayout
 from cepheid.physical import Kind
 from cepheid.runtime.kernel import StateArray
@@ -78,7 +79,7 @@ class Trailing:
         stack, last = absence.stack, _Pending(self.layout.last)
         base = self.chains.base(stack)
         if stack.links:
-            key, _ = key_of([(link, self.layout.term(last, link.there)) for link in stack.links])
+            key, _ = key_of([(self.layout.term(last, link.there), link.as_float) for link in stack.links])
             w(f"q = {stack.latest(key)}")
         else:
             w(f"q = {self.chains.following(stack)} - 1")

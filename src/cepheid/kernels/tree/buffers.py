@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from cepheid import expr as ex
 from cepheid.codegen.builder import KernelBuilder, Register
-from cepheid.codegen.scalar import Term
+from cepheid.codegen.scalar import Term, key_of
 from cepheid.codegen.writer import Writer
 from cepheid.expr import At, Attr, Compare, Expr
 from cepheid.physical import Kind, Step
@@ -284,21 +284,9 @@ class Buffers:
 
     def key(self, chain: Chain, places: Mapping[str, Place], *, other: bool) -> tuple[str, str]:
         """Source of a chain's key (from the records in it, or from the other side) and of the test for nulls."""
-        keys: list[str] = []
-        valid: list[str] = []
-        for e in chain.equalities:
-            attr = Attr(e.other, e.other_name) if other else Attr(e.var, e.name)
-            term = self.term(attr, places[attr.var])
-            if term.kind is Kind.FLOAT:
-                keys.append(f"float_key({term.source})")
-                valid.append(f"{term.source} == {term.source}")
-            else:
-                keys.append(f"float_key(float({term.source}))" if e.as_float else term.source)
-                valid.append(f"{term.source} != {'NULL_CODE' if term.kind is Kind.CODE else 'NULL_INT'}")
-        key = keys[0]
-        for further in keys[1:]:
-            key = f"mixed_key({key}, {further})"
-        return key, " and ".join(valid)
+        attributes = [Attr(e.other, e.other_name) if other else Attr(e.var, e.name) for e in chain.equalities]
+        terms = [self.term(attribute, places[attribute.var]) for attribute in attributes]
+        return key_of([(term, e.as_float) for term, e in zip(terms, chain.equalities, strict=True)])
 
     def chain_room(self, w: Writer, chain: Chain, room: str) -> None:
         name, used = chain.name, f"{chain.name}_used"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from cepheid import expr as ex
+from cepheid import physical as ph
 from cepheid.codegen.builder import Register
 from cepheid.codegen.scalar import condition
 from cepheid.codegen.writer import Writer
@@ -16,18 +17,7 @@ from cepheid.kernels.tree.output import Output
 from cepheid.kernels.tree.top import Top
 from cepheid.optimize.alternatives import Alternative, Group
 from cepheid.optimize.placement import first_nodes, join_tests, lean, names_of, nodes, placed
-from cepheid.physical import (
-    ConNode,
-    DisNode,
-    GroupNode,
-    KseqNode,
-    LeafBuffer,
-    NegNode,
-    NseqNode,
-    SeqNode,
-    TreeNode,
-    tree_text,
-)
+from cepheid.physical import TreeNode, tree_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +51,13 @@ class Branch:
         self.text = tree_text(tree)
         self.operators: list[Join] = []
         core = tree
-        while isinstance(core, NegNode | GroupNode):
+        while isinstance(core, ph.NegNode | ph.GroupNode):
             core = core.item
-        pushed = {var for node in nodes(core) if isinstance(node, NseqNode) for var in node.negated}
+        pushed = {var for node in nodes(core) if isinstance(node, ph.NseqNode) for var in node.negated}
         on_top = [a for a in alternative.absences if not pushed.issuperset(a.variables)]
         about_nothing = any(ex.variables(p).intersection(alternative.empty) for p in buffers.plan.predicates)
         # A disjunction has no output of its own: it only comes first where closures beside it are empty.
-        needs_top = bool(alternative.groups or on_top or about_nothing or isinstance(core, DisNode))
+        needs_top = bool(alternative.groups or on_top or about_nothing or isinstance(core, ph.DisNode))
         negated = [step.var for step in buffers.plan.steps if step.negated]
         joinable, self.at_root = join_tests(alternative, buffers.plan.predicates, negated)
         root = self._build(core, joinable, is_root=True, emits=not needs_top)
@@ -80,11 +70,11 @@ class Branch:
         """The buffer of a node; its operators are appended, operands first. A root that emits has no buffer, so that
         of its left operand is given instead."""
         match node:
-            case LeafBuffer():
+            case ph.LeafBuffer():
                 return self.buffers.leaves[node.var]
-            case NseqNode():
+            case ph.NseqNode():
                 return self._build(node.right, tests, is_root=is_root, emits=emits)
-            case SeqNode() | KseqNode() | ConNode() | DisNode():
+            case ph.SeqNode() | ph.KseqNode() | ph.ConNode() | ph.DisNode():
                 pass
             case _:
                 raise NotAvailable(f"a tree plan has no {type(node).__name__} inside")
@@ -95,7 +85,7 @@ class Branch:
         own += self.at_root if is_root else []
         out = None
         if not emits:
-            bound = () if isinstance(node, DisNode) else sure
+            bound = () if isinstance(node, ph.DisNode) else sure
             out = self.buffers.node((*left.variables, *right.variables), bound)
         self.operators.append(self._operator(node, left, right, out, own))
         return left if out is None else out
@@ -103,21 +93,21 @@ class Branch:
     def _operator(self, node: TreeNode, left: Buffer, right: Buffer, out: Buffer | None, tests: list[Expr]) -> Join:
         b = self.buffers
         equal = b.equalities(tests, left.sure, right.sure)
-        chain = b.chain(left, equal, shared=not isinstance(node, ConNode)) if equal else None
+        chain = b.chain(left, equal, shared=not isinstance(node, ph.ConNode)) if equal else None
         rest = tuple(chain.unsettled(tests) if chain is not None else tests)
         number = f"a{self.number}_{len(self.operators)}"
         made = b.register(f"{number}_made") if out is None else out.following
         named = tree_text(node), b.register(f"{number}_tried"), made
         match node:
-            case ConNode():
+            case ph.ConNode():
                 other = b.chain(right, b.equalities(tests, right.sure, left.sure), shared=False) if equal else None
                 return Join("CON", *named, left, right, out, rest, chain, other)
-            case SeqNode() | KseqNode():
+            case ph.SeqNode() | ph.KseqNode():
                 absent = tuple(
                     (var, self._absence_chain(var, right)) for n in first_nodes(node.right) for var in n.negated
                 )
                 closure = None
-                if isinstance(node, KseqNode):
+                if isinstance(node, ph.KseqNode):
                     (closure,) = (group for group in self.alternative.groups if group.var == node.closure)
                 return Join("SEQ", *named, left, right, out, rest, chain, None, absent, closure)
             case _:
