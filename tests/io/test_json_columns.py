@@ -27,7 +27,7 @@ def require_same(found: TextTable, loaded: Loaded | None, given_type: str | None
     assert loaded is not None and loaded.rejects == [] and loaded.rows == len(loaded.events) == table.num_rows
     has_types = given_type is None and "type" in table.column_names and not pa.types.is_null(table["type"].type)
     is_timestamp = pa.types.is_timestamp(table["ts"].type)
-    assert loaded.clock.is_timestamp == is_timestamp
+    assert loaded.is_timestamp == is_timestamp
     rows: list[dict[str, Any]] = sorted(table.to_pylist(), key=lambda row: row["ts"])
     for row, event in zip(rows, loaded.events, strict=True):
         assert event.type == (given_type or (row["type"] if has_types else ""))

@@ -12,7 +12,6 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -25,8 +24,7 @@ from cepheid.io.formats.columnar import ColumnFormat, is_null
 from cepheid.io.formats.text import TextFormat
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.rejects import Reject
-from cepheid.io.row_reader import read_events
-from cepheid.io.row_table import row_source
+from cepheid.io.row_reader import read_events, row_source
 from cepheid.io.rows import TIME, RecentRows, plain
 from cepheid.io.source import (
     BATCH,
@@ -48,7 +46,7 @@ def open_files(inputs: Sequence[Input], columns: Columns, declared: Schema = EMP
     written; else row by row. `declared` holds the types that the query declares."""
     source = column_source(inputs, columns, declared)
     if source is None:
-        return row_source(read_events(inputs, columns.type, columns.time, declared=declared), columns)
+        return row_source(read_events(inputs, columns, declared), columns)
     return source
 
 
@@ -97,17 +95,16 @@ def _text_file(path: Path, name: str, item: Input, columns: Columns) -> TextFile
     """None where it has to be read row by row."""
     format = format_named(name)
     assert isinstance(format, TextFormat)
-    found = format.columns(path, columns, item.type)
-    if found is None:
+    text = format.columns(path, columns, item.type)
+    if text is None:
         return None
-    has_types = columns.type in found.rows.column_names
-    has_types = has_types and not pa.types.is_null(found.rows.schema.field(columns.type).type)
+    has_types = columns.type in text.rows.column_names and text.rows.column(columns.type).type != pa.null()
     kind = UNTYPED if item.type is None and not has_types else item.type
-    return TextFile(str(path), kind, found.rows, found.omits_nulls)
+    return TextFile(str(path), kind, text.rows, text.omits_nulls)
 
 
 def _is_columnar(path: Path, name: str, item: Input, columns: Columns) -> bool:
-    """Whether times and types are what they should be, so that no row has to be looked at by itself."""
+    """Whether times and types are what they should be, so that no row has to be checked by itself."""
     schema = column_format(name).schema(str(path))
     if columns.time not in schema.names:
         return False
@@ -150,42 +147,13 @@ def _cast(file: TextFile, schema: pa.Schema) -> TextFile:
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-class EventFile(Protocol):
-    """A file, and the type of its events: given, or in the type column (None), or none at all (UNTYPED)."""
-
-    @property
-    def path(self) -> str: ...
-
-    @property
-    def type(self) -> str | None: ...
-
-    @property
-    def schema(self) -> pa.Schema: ...
-
-    @property
-    def count(self) -> int:
-        """How many rows it has."""
-        ...
-
-    @property
-    def sparse(self) -> list[str]:
-        """The columns that may have nulls."""
-        ...
-
-    @property
-    def omits_nulls(self) -> bool:
-        """Whether a null is an attribute that the row does not have."""
-        ...
-
-    def read(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class ColumnFile:
     """A file that is read as columns, batch by batch."""
 
     path: str
     type: str | None
+    """The type of its events; None where the type column holds it, and UNTYPED where there is none."""
     format: str
     schema: pa.Schema
     omits_nulls: bool = False
@@ -201,6 +169,7 @@ class ColumnFile:
 
     @property
     def sparse(self) -> list[str]:
+        """The columns that may have nulls."""
         with self.reader.opened(self.path) as file:
             filled = file.filled()
         return [name for name in self.schema.names if name not in filled]
@@ -211,12 +180,13 @@ class ColumnFile:
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """A CSV file, or one of JSON Lines. Every row is an event: a file with any other is read row by row."""
+    """A file of text in memory. Every row is an event: a file with any other row is read row by row."""
 
     path: str
     type: str | None
     table: pa.Table
     omits_nulls: bool = False
+    """Whether a null is an attribute that the row does not have."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -234,9 +204,12 @@ class TextFile:
         yield from self.table.select(list(names)).to_batches(BATCH)
 
 
+EventFile = ColumnFile | TextFile
+
+
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """Several files as one stream. `attributes` are the columns that the events of each type have."""
+    """Several files as one source."""
 
     files: tuple[EventFile, ...]
     schema: pa.Schema
@@ -270,7 +243,7 @@ class FileSource:
         return RecentRows(names)
 
     def whole(self) -> pa.Table:
-        """The rows as they are in the files."""
+        """All rows, in the order of the files."""
         return pa.Table.from_batches(batch.select(self.schema.names) for batch in self._accepted(self.schema.names))
 
     def rejects(self) -> Iterator[Reject]:
@@ -338,71 +311,67 @@ def _reason(time: object, columns: Columns) -> str:
     return f"no event type: the column `{shown(columns.type)}` is missing or null"
 
 
-# --- the first look ---------------------------------------------------------------------------------------------------
+# --- types and order --------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class _Look:
-    """What is found out about the files before the events are read."""
+class _Scan:
+    """The types and the order of events, from the columns that have to be read for them."""
 
+    columns: Columns
     count: int = 0
     rejected: int = 0
     last: int | None = None
     in_order: bool = True
     filled: dict[str, set[str]] = field(default_factory=dict)
-    """Of each type, the columns that have a value in some event."""
+    """The columns of each type that have a value in some event."""
 
-    def see(self, file: EventFile, columns: Columns, sparse: Sequence[str]) -> set[str]:
-        """Reads the times, the types and the columns that have nulls; gives the types."""
-        seen: set[str] = set()
+    def add(self, file: EventFile, sparse: Sequence[str]) -> set[str]:
+        """Reads the times, the types and the columns that may have nulls; gives the types."""
+        types: set[str] = set()
         rows = 0
-        for batch in _events_in(file, columns, sparse):
-            self._see_times(ticks_of(batch.column(columns.time), columns.time))
-            types = _types(batch, file, columns)
-            found = pc.unique(types.indices).to_pylist()
-            names = types.dictionary.to_pylist()
-            for code in found:
-                chosen = batch if len(found) == 1 or not sparse else batch.filter(pc.equal(types.indices, code))
+        for batch in _events_in(file, self.columns, sparse):
+            self._add_times(ticks_of(batch.column(self.columns.time), self.columns.time))
+            encoded = _types(batch, file, self.columns)
+            codes, names = pc.unique(encoded.indices).to_pylist(), encoded.dictionary.to_pylist()
+            for code in codes:
+                chosen = batch if len(codes) == 1 or not sparse else batch.filter(pc.equal(encoded.indices, code))
                 has = {n for n in sparse if chosen.column(n).null_count < chosen.num_rows}
                 self.filled.setdefault(names[code], set()).update(has)
-                seen.add(names[code])
+                types.add(names[code])
             rows += batch.num_rows
         self.count += rows
         self.rejected += file.count - rows
-        return seen
+        return types
 
-    def _see_times(self, ticks: Array) -> None:
-        if not len(ticks):
-            return
-        backwards = (self.last is not None and ticks[0] < self.last) or bool(np.any(ticks[:-1] > ticks[1:]))
-        self.in_order = self.in_order and not backwards
-        self.last = int(ticks[-1])
+    def _add_times(self, ticks: Array) -> None:
+        if len(ticks):
+            backwards = (self.last is not None and ticks[0] < self.last) or bool(np.any(ticks[:-1] > ticks[1:]))
+            self.in_order = self.in_order and not backwards
+            self.last = int(ticks[-1])
 
 
 def scan(inputs: Sequence[Sequence[EventFile]], columns: Columns) -> FileSource:
-    """The files of each input as one source: in the order of time, rows of equal time as they arrive."""
-    look = _Look()
+    """The files of each input as one source, in time order, rows of equal time as they arrive."""
+    read = _Scan(columns)
     files = [file for group in inputs for file in group]
     _require_one_kind_of_time(files, columns)
     attributes: dict[str, dict[str, None]] = {}
-    differing: set[str] = set()
+    is_uniform = True
     for group in inputs:
         sparse = dict.fromkeys(name for file in group for name in file.sparse)
-        look.filled = {}
-        seen = [look.see(file, columns, [n for n in sparse if n in file.schema.names]) for file in group]
-        used = set().union(*look.filled.values())
-        for name in sorted(look.filled):
-            lacking = {n for n in sparse if n in used and n not in look.filled[name]}
-            for file in (file for file, types in zip(group, seen, strict=True) if name in types):
+        read.filled = {}
+        types = [read.add(file, [n for n in sparse if n in file.schema.names]) for file in group]
+        used = set().union(*read.filled.values())
+        for name in sorted(read.filled):
+            lacking = {n for n in sparse if n in used and n not in read.filled[name]}
+            for file in (file for file, of_file in zip(group, types, strict=True) if name in of_file):
                 has = dict.fromkeys(n for n in file.schema.names if n not in lacking)
-                if attributes.setdefault(name, has).keys() != has.keys():
-                    differing.add(name)
-                attributes[name] = {**attributes[name], **has}
+                is_uniform = is_uniform and attributes.setdefault(name, has).keys() == has.keys()
+                attributes[name] = {**attributes.get(name, {}), **has}
     schema = unified(files)
     of_types = {name: {n: schema.field(n).type for n in schema.names if n in has} for name, has in attributes.items()}
-    return FileSource(
-        tuple(files), schema, columns, of_types, look.count, look.rejected, look.in_order, is_uniform=not differing
-    )
+    return FileSource(tuple(files), schema, columns, of_types, read.count, read.rejected, read.in_order, is_uniform)
 
 
 def unified(files: Sequence[EventFile]) -> pa.Schema:

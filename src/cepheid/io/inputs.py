@@ -1,4 +1,4 @@
-"""What a user says about the events: the files, and the columns with the type and the time. Loads no library."""
+"""Inputs as a user names them: files, and the columns with the type and the time. Loads no library."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ class Columns:
     time: str = "ts"
 
 
+DEFAULT_COLUMNS = Columns()
+
+
 @dataclass(frozen=True, slots=True)
 class Input:
     """Files to read, and the event type of their rows where it is not in a column."""
@@ -26,7 +29,7 @@ class Input:
 
     @classmethod
     def parse(cls, text: str) -> Input:
-        """`PATH` or `TYPE=PATH`. A path that exists is a path, whatever signs it holds (`day=1/events.csv`)."""
+        """`PATH` or `TYPE=PATH`. A path that exists is a path, whatever characters it has (`day=1/events.csv`)."""
         name, equals, path = text.partition("=")
         if not equals or not re.fullmatch(r"[\w.\-]+", name) or exists(text):
             return cls(text)

@@ -1,6 +1,7 @@
-"""Reading event files: Parquet, CSV and JSON Lines become one stream of events in order.
+"""The row reader: events from rows that are read one by one, and those rows as a source.
 
-A malformed row never stops the run and never vanishes: it becomes a Reject that says where, why, and what the row was.
+It defines what a row of any format means. A malformed row never stops the run and never vanishes: it becomes a Reject
+with the file, the line, the reason and the row itself.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from cepheid.errors import InputProblem, listing, shown
 from cepheid.events import (
     EMPTY_SCHEMA,
-    TIMESTAMP_CLOCK,
     UNTYPED,
-    Clock,
     Event,
     Schema,
     Type,
@@ -29,29 +32,31 @@ from cepheid.events import (
     type_of,
 )
 from cepheid.io.formats import BrokenRow, Format, expand, format_named
-from cepheid.io.inputs import Columns, Input
+from cepheid.io.inputs import DEFAULT_COLUMNS, Columns, Input
 from cepheid.io.rejects import Malformed, Reject, shown_value
-from cepheid.io.times import TimeKind, event_time, unit_of
+from cepheid.io.rows import ROW, TIME, TYPE
+from cepheid.io.source import JSON, TableSource
+from cepheid.io.times import TimeKind, event_time
 
 DEEPEST = 32
-"""How deep a value may nest: far beyond real data, far within what can be walked and printed without care."""
+"""How deep a value may nest: far beyond real data, far within what recursion can walk and print."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What was read: the stream in order with every attribute of its types, and the rows that are not events."""
+    """The events in time order, with every attribute of their types, and the rows that are not events."""
 
     events: list[Event]
     schema: Schema
-    clock: Clock
+    is_timestamp: bool
+    """Whether times are timestamps rather than integers."""
     rejects: list[Reject] = field(default_factory=list)
     rows: int = 0
-    time_column: str = "ts"
 
 
 @contextmanager
 def _without_collecting() -> Iterator[None]:
-    """Nothing that is read is thrown away, and looking for garbage in it takes a third of the time."""
+    """Rows are retained until all are read, so a search for garbage is wasted: it would take a third of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -62,23 +67,15 @@ def _without_collecting() -> Iterator[None]:
 
 
 @_without_collecting()
-def read_events(
-    inputs: Sequence[Input],
-    type_column: str = "type",
-    time_column: str = "ts",
-    time_unit: str | None = None,
-    declared: Schema = EMPTY_SCHEMA,
-) -> Loaded:
-    """The stream of all inputs together: by time, then by arrival, which is the order of the inputs and their rows.
-
-    `time_unit` is the unit of an integer time column. `declared` holds the types that the query itself declares."""
-    unit = None if time_unit is None else unit_of(time_unit)
+def read_events(inputs: Sequence[Input], columns: Columns = DEFAULT_COLUMNS, declared: Schema = EMPTY_SCHEMA) -> Loaded:
+    """The events of all inputs, by time, then by arrival, which is the order of the inputs and their rows. `declared`
+    holds the types that the query declares."""
     rows: list[_Row] = []
     rejects: list[tuple[int, Reject]] = []
     kinds: dict[TimeKind, Input] = {}
     arrived = 0
     for item in inputs:
-        read = _InputReader(item, type_column, time_column, arrived)
+        read = _InputReader(item, columns, arrived)
         rows.extend(read.rows())
         rejects.extend(read.rejects)
         arrived = read.arrived
@@ -87,11 +84,10 @@ def read_events(
     if len(kinds) > 1:
         sides = " but ".join(f"in `{shown(item.path)}` it is {kind.value}" for kind, item in kinds.items())
         raise InputProblem(
-            f"the time column `{shown(time_column)}` is not of one kind: {sides}",
+            f"the time column `{shown(columns.time)}` is not of one kind: {sides}",
             expected="integers in every input, or timestamps in every input",
         )
-    clock = TIMESTAMP_CLOCK if TimeKind.TIMESTAMP in kinds else Clock(unit)
-    fitting = _with_fitting_values(rows, rejects, time_column, declared)
+    fitting = _with_fitting_values(rows, rejects, columns.time, declared)
     ordered = sorted(fitting, key=lambda row: (row.time, row.arrival))
     events = [
         Event(r.type, r.time, r.time, position, r.attributes, r.values, (r.time, r.time))
@@ -99,7 +95,8 @@ def read_events(
     ]
     schema = infer_schema(events)
     rejects.sort(key=lambda numbered: numbered[0])
-    return Loaded(complete(events, schema), schema, clock, [r for _, r in rejects], arrived, time_column)
+    is_timestamp = TimeKind.TIMESTAMP in kinds
+    return Loaded(complete(events, schema), schema, is_timestamp, [r for _, r in rejects], arrived)
 
 
 # --- one input --------------------------------------------------------------------------------------------------------
@@ -125,10 +122,10 @@ class _Row:
 
 
 class _InputReader:
-    """Reads the files of one input; what is no event goes to `rejects`, numbered by arrival."""
+    """Reads the files of one input. Rows that are not events go to `rejects`, numbered by arrival."""
 
-    def __init__(self, item: Input, type_column: str, time_column: str, arrived: int) -> None:
-        self.item, self.type_column, self.time_column = item, type_column, time_column
+    def __init__(self, item: Input, columns: Columns, arrived: int) -> None:
+        self.item, self.columns = item, columns
         self.arrived = arrived
         self.kind: TimeKind | None = None
         self.rejects: list[tuple[int, Reject]] = []
@@ -148,14 +145,14 @@ class _InputReader:
 
     def _file_rows(self, file: Path, format: Format) -> Iterator[_Row]:
         source = str(file)
-        for row in format.rows(file, Columns(self.type_column, self.time_column), self.item.type):
+        for row in format.rows(file, self.columns, self.item.type):
             self.arrived += 1
             if isinstance(row, BrokenRow):
                 self.rejects.append((self.arrived, Reject(source, row.line, row.reason, row.raw)))
                 continue
-            if format.is_tabular and self.time_column not in row.values:
+            if format.is_tabular and self.columns.time not in row.values:
                 raise InputProblem(
-                    f"`{shown(source, 200)}` has no column `{shown(self.time_column)}`",
+                    f"`{shown(source, 200)}` has no column `{shown(self.columns.time)}`",
                     expected=f"the time column; the file has {listing(row.values)}",
                     hint="name it with --time-column",
                 )
@@ -166,7 +163,7 @@ class _InputReader:
         parsed: list[tuple[_Row, TimeKind]] = []
         for row in rows:
             try:
-                kind, row.time = event_time(row.values, self.time_column)
+                kind, row.time = event_time(row.values, self.columns.time)
             except Malformed as problem:
                 self.rejects.append(row.rejected(str(problem)))
             else:
@@ -176,7 +173,7 @@ class _InputReader:
         self.kind = Counter(kind for _, kind in parsed).most_common(1)[0][0]
         for row, kind in parsed:
             if kind is not self.kind:
-                reason = f"the time `{shown(str(row.values[self.time_column]))}` is not like the others, "
+                reason = f"the time `{shown(str(row.values[self.columns.time]))}` is not like the others, "
                 self.rejects.append(row.rejected(f"{reason}which are {self.kind.value}"))
         return [row for row, kind in parsed if kind is self.kind]
 
@@ -185,18 +182,18 @@ class _InputReader:
             for row in rows:
                 row.type = self.item.type
             return rows
-        if all(row.values.get(self.type_column) is None for row in rows):
+        if all(row.values.get(self.columns.type) is None for row in rows):
             return rows
         typed = []
         for row in rows:
-            found = row.values.get(self.type_column)
-            if isinstance(found, str) and found:
-                row.type = found
+            kind = row.values.get(self.columns.type)
+            if isinstance(kind, str) and kind:
+                row.type = kind
                 typed.append(row)
-            elif found is None or found == "":
-                self.rejects.append(row.rejected(f"no event type: the column `{self.type_column}` is missing or null"))
+            elif kind is None or kind == "":
+                self.rejects.append(row.rejected(f"no event type: the column `{self.columns.type}` is missing or null"))
             else:
-                self.rejects.append(row.rejected(f"the event type {shown_value(found)} is not a string"))
+                self.rejects.append(row.rejected(f"the event type {shown_value(kind)} is not a string"))
         return typed
 
     def _flattened(self, rows: list[_Row]) -> Iterator[_Row]:
@@ -206,7 +203,7 @@ class _InputReader:
             except Malformed as problem:
                 self.rejects.append(row.rejected(str(problem)))
             else:
-                row.attributes[self.time_column] = row.time
+                row.attributes[self.columns.time] = row.time
                 yield row
 
 
@@ -277,7 +274,7 @@ def flatten(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]
         _require_plain(name, name, depth)
         _require_plain(name, value, depth)
         if name in flat:
-            raise Malformed(f"the attribute `{shown(name)}` is given twice")
+            raise Malformed(f"the attribute `{shown(name)}` appears twice")
         flat[name] = value
 
     for key, value in values.items():
@@ -299,3 +296,75 @@ def _require_plain(name: str, value: Any, depth: int) -> None:
             raise Malformed(f"the attribute `{shown(name)}` is nested more than {DEEPEST} deep")
         for item in value.values() if isinstance(value, dict) else value:
             _require_plain(name, item, depth + 1)
+
+
+# --- rows as a source -------------------------------------------------------------------------------------------------
+
+
+def row_source(loaded: Loaded, columns: Columns) -> TableSource:
+    """Rows as a table with a column for each attribute, and the rows themselves (see `source`)."""
+    events = loaded.events
+    types = [event.type for event in events]
+    attributes: dict[str, dict[str, pa.DataType]] = {
+        name: dict.fromkeys(of, pa.null()) for name, of in loaded.schema.types.items()
+    }
+    arrays: dict[str, pa.Array] = {}
+    for name in dict.fromkeys([*(name for of in attributes.values() for name in of), columns.time]):
+        values = [event.attributes.get(name) for event in events]
+        if name == columns.time:
+            ticks = pa.array(values, pa.int64())
+            arrays[name] = ticks.cast(pa.timestamp("us", "UTC")) if loaded.is_timestamp else ticks
+        elif name not in (TYPE, TIME, ROW):
+            arrays[name] = _column(values)
+        for of_type, kind in _kinds_by_type(types, values).items():
+            if name in attributes[of_type]:
+                attributes[of_type][name] = arrays[name].type if name == columns.time else kind
+    arrays[ROW] = pa.array([json.dumps(event.row, ensure_ascii=False) for event in events], pa.string())
+    times = np.array([event.start for event in events], np.int64)
+    encoded = pa.array(types, pa.string()).dictionary_encode()
+    table = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+    return TableSource(table, columns, encoded, times, None, attributes, loaded.rejects)
+
+
+_ARROW: Mapping[type, pa.DataType] = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
+_EXACT = 2**53
+"""Integers up to here are floats as well."""
+
+
+def _column(values: Sequence[Any]) -> pa.Array:
+    """The values in a type that holds them all, or as JSON text."""
+    kinds = {type(value) for value in values if value is not None}
+    if not kinds:
+        return pa.nulls(len(values))
+    if kinds == {int, float} and all(abs(v) <= _EXACT for v in values if isinstance(v, int)):
+        return pa.array([None if v is None else float(v) for v in values], pa.float64())
+    is_wide = kinds == {int} and not all(-(2**63) < v < 2**63 for v in values if v is not None)
+    if len(kinds) == 1 and kinds <= _ARROW.keys() and not is_wide:
+        return pa.array(values, _ARROW[kinds.pop()])
+    return pa.array([None if v is None else json.dumps(v, ensure_ascii=False).encode() for v in values], JSON)
+
+
+def _kinds_by_type(types: Sequence[str], values: Sequence[Any]) -> dict[str, pa.DataType]:
+    """The Arrow type that the values of an attribute have in events of each type."""
+    kinds: dict[str, set[type]] = defaultdict(set)
+    for of_type, kind in {(of_type, type(value)) for of_type, value in zip(types, values, strict=True)}:
+        kinds[of_type].add(kind)
+    return {
+        of_type: _narrowest(found - {NoneType}, (v for t, v in zip(types, values, strict=True) if t == of_type))
+        for of_type, found in kinds.items()
+    }
+
+
+def _narrowest(kinds: set[type], values: Iterator[Any]) -> pa.DataType:
+    """`values` are read only where their Python types do not tell."""
+    if not kinds:
+        return pa.null()
+    if kinds == {int}:
+        return pa.int64() if all(v is None or -(2**63) <= v < 2**63 for v in values) else pa.float64()
+    if kinds == {int, float}:
+        return pa.float64()
+    if kinds == {list}:
+        items = (item for v in values if v is not None for item in v)
+        is_numeric = all(isinstance(item, int | float) and not isinstance(item, bool) for item in items)
+        return pa.list_(pa.float64() if is_numeric else JSON)
+    return _ARROW[kinds.pop()] if len(kinds) == 1 else JSON

@@ -164,7 +164,7 @@ def require_time_column(schema: pa.Schema, columns: Columns) -> None:
 
 
 def ticks_of(column: pa.Array, name: str) -> Array:
-    """The times of a column without nulls: whole numbers as they are, timestamps in microseconds (finer ones cut)."""
+    """The times of a column without nulls: integers, or timestamps truncated to microseconds."""
     if column.null_count:
         row = int(np.flatnonzero(np.asarray(column.is_null()))[0])
         raise InputProblem(
@@ -317,10 +317,6 @@ class BatchSource:
 def columns_read(names: Iterable[str], schema: pa.Schema) -> list[str]:
     """The columns that hold these attributes."""
     return list(dict.fromkeys(column for name in names for column in owner(name, schema)))
-
-
-def lacking_nothing(schema: pa.Schema, variables: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
-    return {var: tuple(schema.names) for var in variables}
 
 
 def flat_fields(schema: pa.Schema) -> Iterator[tuple[str, pa.DataType]]:

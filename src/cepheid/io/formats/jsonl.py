@@ -86,11 +86,11 @@ def decode_object(text: str) -> dict[str, Any]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """JSON leaves open what a key given twice means; a row that says two things of one attribute says neither."""
+    """JSON does not define what a key that appears twice means, so such a row is rejected."""
     value = dict(pairs)
     if len(value) < len(pairs):
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
-        raise Malformed(f"the key `{shown(twice)}` is given twice")
+        raise Malformed(f"the key `{shown(twice)}` appears twice")
     return value
 
 
