@@ -1,6 +1,6 @@
-"""The invariants of a Query: what can be found wrong without looking at data.
+"""The invariants of a Query, which need no data.
 
-Each check raises the first problem it meets, with the place in the text, what was expected, and what to write instead.
+Each check raises the first problem with its position in the text, what was expected, and what to write instead.
 """
 
 from __future__ import annotations
@@ -181,8 +181,8 @@ def _check_negation(pattern: Pattern, query: Query, parent: Pattern | None) -> N
 
 
 def _check_closures(pattern: Pattern, in_conjunction: bool) -> None:
-    """A ZStream closure is a group between two neighbours, so it needs a place in a sequence, and neighbours that are
-    not closures themselves."""
+    """A ZStream closure is a group between two neighbours, so it stands in a sequence, between neighbours that are
+    not closures."""
     if isinstance(pattern, pt.Kleene) and in_conjunction:
         raise PatternProblem(
             "a closure cannot be an operand of `&`", span=pattern.span, expected="a closure in a sequence, `A;B+;C`"
@@ -290,7 +290,7 @@ def _check_predicate(predicate: Expr, found: Mapping[str, Role], query: Query) -
     for node in ex.walk(predicate):
         if isinstance(node, Aggregate) and node.over is Over.MATCHES:
             raise PatternProblem(
-                f"`{ex.to_text(node)}` counts matches, so it has no place in WHERE", span=node.span, hint="use RETURN"
+                f"`{ex.to_text(node)}` counts matches, so it cannot stand in WHERE", span=node.span, hint="use RETURN"
             )
     if query.dialect.conditions_belong_to_operators:
         return
@@ -344,7 +344,7 @@ def _check_predicate(predicate: Expr, found: Mapping[str, Role], query: Query) -
 
 
 def _is_member(node: Attr, query: Query) -> bool:
-    """Whether the attribute is read from each member of a closure in turn."""
+    """Whether the attribute is read from every member of a closure."""
     return node.at in _MEMBER_POSITIONS or (node.at is At.EVENT and query.dialect.closure is Closure.GROUP)
 
 
@@ -356,7 +356,7 @@ def _check_split(predicate: Expr, absent: set[str]) -> None:
             raise PatternProblem(
                 f"`{ex.to_text(node)}` mixes positive and negated variables under OR",
                 span=node.span or predicate.span,
-                expected=f"every alternative to speak of the negated {listing(absent)}, or none",
+                expected=f"the negated {listing(absent)} in every alternative, or in none",
                 hint="join the two conditions with AND, or split the query",
             )
 

@@ -43,7 +43,7 @@ class _Vacuous(Exception):
 
 
 class _ForAll(Exception):
-    """The predicate speaks of every event of a variable (EQL's ALL), so it has to be tried for each of them."""
+    """The predicate reads every event of a variable (EQL's ALL), so it is tested for each of them."""
 
     def __init__(self, var: str) -> None:
         self.var = var
@@ -182,7 +182,7 @@ def value(expr: Expr, env: Env) -> Any:
 
 
 def value_or_null(expr: Expr, env: Env) -> Any:
-    """The value of an output column: null where it speaks of something the match does not have."""
+    """The value of an output column: null where it reads an event that the match does not have."""
     try:
         return value(expr, env)
     except _Vacuous:

@@ -47,7 +47,7 @@ def explain(query: Query, format: str = "text", plan: Plan | None = None, analys
     return render(describe(query, plan, analysis))
 
 
-# --- what is said of a query ------------------------------------------------------------------------------------------
+# --- queries ----------------------------------------------------------------------------------------------------------
 
 _STRATEGIES: Mapping[Strategy, str] = {
     Strategy.STRICT: "strict contiguity: the events of a match follow one another with nothing between",
@@ -202,7 +202,7 @@ def _repetition(kleene: Kleene) -> str:
 def _predicate_node(predicate: Expr, query: Query) -> Node:
     found = roles(query.pattern)
     return Node(
-        to_text(predicate), (Node(f"speaks of {_subject(predicate, found)}"), Node(_tested_at(predicate, query, found)))
+        to_text(predicate), (Node(f"reads {_subject(predicate, found)}"), Node(_tested_at(predicate, query, found)))
     )
 
 
@@ -382,8 +382,8 @@ def automaton_node(title: str, automaton: Automaton) -> Node:
 
 
 def plain(label: str) -> str:
-    """A label on one line, without signs that would move the cursor."""
-    return "".join(sign if sign.isprintable() else " " for sign in label)
+    """A label on one line, without control characters."""
+    return "".join(c if c.isprintable() else " " for c in label)
 
 
 def render_mermaid(explanation: Explanation) -> str:
@@ -393,7 +393,7 @@ def render_mermaid(explanation: Explanation) -> str:
         if parent is not None:
             lines.append(f"  n{parent} --> n{number}")
     for number, (title, automaton) in enumerate(explanation.automata):
-        names = {state: f"a{number}s{place}" for place, state in enumerate(automaton.states)}
+        names = {state: f"a{number}s{index}" for index, state in enumerate(automaton.states)}
         lines += [f'  subgraph a{number} ["{_mermaid(title)}"]', "    direction LR"]
         for state, name in names.items():
             final = state == automaton.states[-1]
@@ -408,8 +408,8 @@ def render_mermaid(explanation: Explanation) -> str:
 
 
 def _mermaid(label: str) -> str:
-    """Mermaid has no escape sign inside quotes; it takes entities, written with # for &."""
-    return "".join(f"#{ord(sign)};" if sign in '"#;<>&`|{}\\' else sign for sign in plain(label))
+    """Mermaid has no escape character inside quotes. It reads entities, with # for &."""
+    return "".join(f"#{ord(c)};" if c in '"#;<>&`|{}\\' else c for c in plain(label))
 
 
 def render_dot(explanation: Explanation) -> str:
@@ -419,7 +419,7 @@ def render_dot(explanation: Explanation) -> str:
         if parent is not None:
             lines.append(f"  n{parent} -> n{number} [arrowhead=none];")
     for number, (title, automaton) in enumerate(explanation.automata):
-        names = {state: f"a{number}s{place}" for place, state in enumerate(automaton.states)}
+        names = {state: f"a{number}s{index}" for index, state in enumerate(automaton.states)}
         lines += [f"  subgraph cluster_{number} {{", f"    label={_quoted(title)};"]
         for state, name in names.items():
             shape = "doublecircle" if state == automaton.states[-1] else "circle"
@@ -494,12 +494,12 @@ def _html_table(automaton: Automaton) -> str:
 def _svg(automaton: Automaton) -> str:
     """The states in a row: solid begin and take edges, dashed ignore edges, thick proceed edges, as in Figure 2."""
     step, middle, radius = 150, 90, 26
-    place = {state: 60 + step * number for number, state in enumerate(automaton.states)}
-    looks = {"ignore": 'stroke-dasharray="4 3"', "proceed": 'stroke-width="3"'}
+    x_of = {state: 60 + step * number for number, state in enumerate(automaton.states)}
+    styles = {"ignore": 'stroke-dasharray="4 3"', "proceed": 'stroke-width="3"'}
     drawn = []
     for edge in automaton.edges:
-        look = looks.get(edge.kind, "")
-        here, there = place[edge.source], place[edge.target]
+        style = styles.get(edge.kind, "")
+        here, there = x_of[edge.source], x_of[edge.target]
         if here == there:
             side = 1 if edge.kind == "ignore" else -1
             near, far = middle + side * (radius - 4), middle + side * 70
@@ -509,14 +509,14 @@ def _svg(automaton: Automaton) -> str:
             bend = 0 if there - here == step else 30
             path = f"M{here + radius} {middle} Q{(here + there) // 2} {middle - bend} {there - radius - 4} {middle}"
             spot = ((here + there) // 2, middle - 8 - bend // 2)
-        drawn.append(f'<path d="{path}" fill="none" stroke="#30475e" {look} marker-end="url(#tip)"/>')
+        drawn.append(f'<path d="{path}" fill="none" stroke="#30475e" {style} marker-end="url(#tip)"/>')
         drawn.append(f'<text x="{spot[0]}" y="{spot[1]}">{edge.kind}</text>')
-    for state, x in place.items():
+    for state, x in x_of.items():
         if state == automaton.states[-1]:
             drawn.append(f'<circle cx="{x}" cy="{middle}" r="{radius + 4}" fill="none" stroke="#30475e"/>')
         drawn.append(f'<circle cx="{x}" cy="{middle}" r="{radius}" fill="#eef3f8" stroke="#30475e"/>')
         drawn.append(f'<text x="{x}" y="{middle + 5}">{_html(shown(state, 8))}</text>')
-    width = 120 + step * (len(place) - 1)
+    width = 120 + step * (len(x_of) - 1)
     tip = '<marker id="tip" markerWidth="8" markerHeight="8" refX="6" refY="3" orient="auto"'
     tip += ' markerUnits="userSpaceOnUse"><path d="M0 0 L7 3 L0 6 z" fill="#30475e"/></marker>'
     return f'<svg viewBox="0 0 {width} 180" role="img"><defs>{tip}</defs>{"".join(drawn)}</svg>'

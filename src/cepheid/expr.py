@@ -51,7 +51,7 @@ class Const(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Param(Expr):
-    """A value given when the query is run (`x` in ZStream's query 2)."""
+    """A value that is set when the query runs (`x` in ZStream's query 2)."""
 
     name: str
 
@@ -249,7 +249,7 @@ def transform(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
 
 
 def variables(expr: Expr) -> frozenset[str]:
-    """The pattern variables that an expression names (an equivalence test names none: it speaks of all)."""
+    """The pattern variables that an expression names (an equivalence test applies to all and names none)."""
     names: set[str] = set()
     for node in walk(expr):
         if isinstance(node, Attr | Whole) or (isinstance(node, Aggregate) and node.over is not Over.MATCHES):
@@ -264,7 +264,7 @@ def parameters(expr: Expr) -> frozenset[str]:
 
 
 def substitute(expr: Expr, values: Mapping[str, Any]) -> Expr:
-    """The expression with parameters replaced by the values given for them."""
+    """The expression with its parameters replaced by values."""
 
     def change(node: Expr) -> Expr:
         return Const(values[node.name], span=node.span) if isinstance(node, Param) and node.name in values else node

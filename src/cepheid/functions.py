@@ -16,7 +16,7 @@ from cepheid.events import Type
 
 
 def _distance(*args: Any) -> float | None:
-    """Euclidean distance of two points, given as two lists or as two halves of one argument list."""
+    """Euclidean distance of two points: two lists, or the two halves of the argument list."""
     if len(args) == 2 and not isinstance(args[0], list | tuple):
         args = ([args[0]], [args[1]])
     elif len(args) != 2:

@@ -100,9 +100,7 @@ def _infer_call(expr: Call, attribute_type: AttributeType) -> Type:
         raise _unknown_function(expr)
     if not function.least <= len(expr.args) <= function.most:
         wanted = str(function.least) if function.least == function.most else f"{function.least} to {function.most}"
-        raise TypeProblem(
-            f"`{expr.fn}` was given {len(expr.args)} arguments", span=expr.span, expected=f"{wanted} arguments"
-        )
+        raise TypeProblem(f"`{expr.fn}` has {len(expr.args)} arguments", span=expr.span, expected=f"{wanted} arguments")
     for arg in expr.args:
         if function.takes is Type.UNKNOWN:
             infer(arg, attribute_type)

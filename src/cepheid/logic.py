@@ -70,7 +70,7 @@ def _expand_same(test: Same, query: Query) -> list[Expr]:
         return read(var, At.FIRST if found_roles[var].binds_many else At.EVENT)
 
     def each(var: str) -> list[Attr]:
-        """Every event of the component, as its language speaks of them."""
+        """Every event of the component, as its language reads them."""
         if not found_roles[var].binds_many:
             return [read(var, At.EVENT)]
         if query.dialect.closure is Closure.RUN:
@@ -102,8 +102,8 @@ def _expand_same(test: Same, query: Query) -> list[Expr]:
 
 
 def last_instantiated(predicate: Expr, order: Mapping[str, int]) -> tuple[int, str]:
-    """The component and the edge where a conjunct can be tested. One that speaks of `a[i]` and of the whole group can
-    only be tested at the take, over the group so far: once it proceeds, there is no current event any more."""
+    """The component and the edge where a conjunct can be tested. One that reads `a[i]` and the
+    whole group is tested at the take, over the group so far: once the run proceeds, there is no current event."""
     instantiated = [(order[n.var], _edge(n)) for n in ex.walk(predicate) if isinstance(n, Attr | Aggregate)]
     last = max((index for index, _ in instantiated), default=0)
     edges = {edge for index, edge in instantiated if index == last}

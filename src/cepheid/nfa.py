@@ -112,9 +112,9 @@ def _type_test(event_class: EventClass) -> str:
 def _all(formulas: list[str]) -> str:
     if "FALSE" in formulas:
         return "FALSE"
-    kept = [formula for formula in formulas if formula != "TRUE"]
+    tests = [formula for formula in formulas if formula != "TRUE"]
     return (
-        " AND ".join(f"({formula})" if " OR " in formula and len(kept) > 1 else formula for formula in kept) or "TRUE"
+        " AND ".join(f"({formula})" if " OR " in formula and len(tests) > 1 else formula for formula in tests) or "TRUE"
     )
 
 
@@ -125,5 +125,5 @@ def _notes(query: Query, found: Mapping[str, Role]) -> tuple[str, ...]:
         if role.negated:
             about = (p for p in expanded(query) if var in variables(p))
             formula = _all([_type_test(role.event_class), *(to_text(p) for p in about)])
-            notes.append(f"a match is removed if a {var} occurs in its place: {formula}")
+            notes.append(f"a match is removed if a {var} occurs there: {formula}")
     return tuple(notes)

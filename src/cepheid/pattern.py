@@ -28,7 +28,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class EventClass(Pattern):
-    """The events a variable may bind: those of the given types (SASE's ANY if several), or all where none is given.
+    """The events that a variable may bind: those of the types (SASE's ANY if several), or all if there are none.
 
     `by_name` is ZStream's way of naming: the class is the type of the variable's name if the input has such a type, and
     the whole stream otherwise (ruling 8); `bind` settles which."""
@@ -135,7 +135,7 @@ class Strategy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of the output; `name` is its text where the query gives it no other."""
+    """One column of the output; `name` is its text unless the query names it."""
 
     name: str
     expr: Expr

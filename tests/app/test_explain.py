@@ -43,17 +43,17 @@ def said(text: str) -> str:
         ("PATTERN A&B WITHIN 9 units", "conjunction, all of them in any order"),
         ("PATTERN A;B+;C WITHIN 9 units", "one or more times (+)"),
         ("PATTERN A;B^5;C WITHIN 9 units", "5 times"),
-        ("EVENT SEQ(A a, B b) WHERE [id]", "speaks of every component (equivalence)"),
+        ("EVENT SEQ(A a, B b) WHERE [id]", "reads every component (equivalence)"),
         ("EVENT SEQ(A a, B b) WHERE [id]", "partitioned by: id"),
-        ("EVENT SEQ(A a, B b) WHERE a.x > 1", "speaks of a single event, a"),
-        ("EVENT SEQ(A a, B b) WHERE a.x > b.x", "speaks of several events, a and b"),
+        ("EVENT SEQ(A a, B b) WHERE a.x > 1", "reads a single event, a"),
+        ("EVENT SEQ(A a, B b) WHERE a.x > b.x", "reads several events, a and b"),
         ("EVENT SEQ(A a, B b) WHERE a.x > b.x", "tested at b"),
-        ("EVENT SEQ(A a, !(B b), C c) WHERE a.x > b.x", "speaks of a negated event, b, against a"),
-        ("PATTERN A;B+;C WHERE sum(B.x) > 3 WITHIN 9 units", "speaks of an aggregate of B"),
+        ("EVENT SEQ(A a, !(B b), C c) WHERE a.x > b.x", "reads a negated event, b, against a"),
+        ("PATTERN A;B+;C WHERE sum(B.x) > 3 WITHIN 9 units", "reads an aggregate of B"),
         ("PATTERN A;B+;C WHERE sum(B.x) > 3 WITHIN 9 units", "tested on the whole group of B"),
         ("PATTERN A;B+;C WHERE B.x > 3 WITHIN 9 units", "tested on each member of B"),
         ("SELECT * FROM t A; t B WHERE FILTER(A.x = B.x)", "skip unless (φ): A.x = B.x"),
-        ("SELECT * FROM t A; t B WHERE (A, B) OCCURS WITHIN 1 min", "speaks of the time from A to B"),
+        ("SELECT * FROM t A; t B WHERE (A, B) OCCURS WITHIN 1 min", "reads the time from A to B"),
         ("SELECT * FROM t A+; t B", "iteration: one or more successors of one another"),
         ("PATTERN A;B WITHIN 9 units RETURN A.x AS first, B", "first = A.x"),
     ],
@@ -137,7 +137,7 @@ def test_negated_components_are_no_states() -> None:
         parse("PATTERN SEQ(A a, ~(N n), B b) WHERE skip_till_any_match(a, b) { n.x = a.x } WITHIN 5 units")
     )
     assert automaton.states == ("a", "b", "F")
-    assert automaton.notes == ("a match is removed if a n occurs in its place: type is N AND n.x = a.x",)
+    assert automaton.notes == ("a match is removed if a n occurs there: type is N AND n.x = a.x",)
 
 
 # --- formats ----------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ AUTO = "auto"
 MAX_QUERIES = 100
 _BYTE_ORDER_MARK = "\ufeff"
 
-# SASE+ comes before ZStream: both begin with PATTERN, and only SASE+ can be told by what follows.
+# SASE+ comes before ZStream: both begin with PATTERN, and what follows identifies only SASE+.
 _MODULES: dict[Dialect, ModuleType] = {module.DIALECT: module for module in (sase, sase_plus, zstream, eql, ced)}
 DIALECTS: tuple[Dialect, ...] = tuple(_MODULES)
 _LABEL = re.compile(

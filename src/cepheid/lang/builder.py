@@ -1,4 +1,4 @@
-"""The Python builder: the same Query values as text gives, with Python's operators for expressions.
+"""The Python builder makes the same Query values as the parsers, with Python's operators for expressions.
 
     x, y, z = var("x"), var("y"), var("z")
     query = (
@@ -148,7 +148,7 @@ def derived(name: str, of: str, alias: str, **columns: object) -> DerivedStream:
 
 @dataclass(frozen=True)
 class QueryBuilder:
-    """A query under construction; every method gives a new one."""
+    """A query under construction. Every method returns a new one."""
 
     dialect: Dialect
     part: Part | None = None

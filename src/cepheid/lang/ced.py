@@ -61,7 +61,7 @@ DIALECT = Dialect(
 )  # fmt: skip
 
 MAX_SCHEMA = 10_000
-"""How many operators an attribute may have once the attributes it names are put in its place."""
+"""The most operators that an attribute may have once the attributes that it names are substituted."""
 
 _RESERVED = ("SOURCE", "PRIMITIVE", "COMPLEX", "ON", "SCHEMA", "EVENT", "AS", "WHERE")
 
@@ -349,7 +349,7 @@ def _columns(stream: str, schema: Sequence[_Attribute], events: Collection[str])
 
 
 class _Schema:
-    """The attributes of one declaration, each with the others it names put in their place."""
+    """The attributes of one declaration, with the attributes that it names substituted."""
 
     def __init__(self, stream: str, attributes: Sequence[_Attribute], events: Collection[str]) -> None:
         self._stream = stream

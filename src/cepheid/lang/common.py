@@ -20,7 +20,7 @@ from cepheid.expr import Expr, Or, Param, Whole, conjuncts, quote
 from cepheid.expr import to_text as expr_text
 from cepheid.lang.expressions import HYPHEN, ExpressionBuilder, Group, ParsedColumn, resolve
 from cepheid.lang.text import check_text
-from cepheid.pattern import Column
+from cepheid.pattern import Column, Query
 
 _VALUE = "a value"
 _WORDS: Mapping[str, str] = {
@@ -56,8 +56,8 @@ _LAST_WORD = re.compile(r"([^\W\d]\w*)\W*\Z")
 
 
 class LanguageParser:
-    """A grammar and its builder. `words` says in human terms what the language's own terminals are; a terminal it does
-    not name is taken for a keyword. `prepare` may change the text before it is parsed, each character in its place."""
+    """A grammar and its builder. `words` describes the language's own terminals; others are keywords.
+    `prepare` may change characters of the text before it is parsed, but not their offsets."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class LanguageParser:
         )
 
     def _expected(self, terminals: Collection[str]) -> str | None:
-        """In human words. A sign before an operand, and the NOT of `NOT IN` after one, would only distract."""
+        """In words. A sign before an operand, and the NOT of `NOT IN` after one, are left out: they would distract."""
         hidden = {"NAME"} if "STRING" in terminals else set()
         hidden |= {"_NOT"} if "COMPARE" in terminals else set() if "PLUS" in terminals else {"MINUS"}
         described = {self._words.get(name, f"`{self._keyword(name)}`") for name in terminals if name not in hidden}
@@ -134,7 +134,7 @@ def _acceptable(error: UnexpectedInput) -> set[str]:
 
 
 def _found(error: UnexpectedInput, text: str) -> tuple[Span, str]:
-    """Where the text stopped making sense, and the word or sign that stands there (nothing at the end)."""
+    """Where parsing stopped, and the token that stands there (none at the end)."""
     if isinstance(error, UnexpectedToken) and error.token.type == "$END":
         end = len(text.rstrip())
         return Span(end, end), ""
@@ -194,3 +194,18 @@ def conditions_text(conditions: Iterable[Expr], text_of: Callable[[Expr], str] =
     if len(items) > 1:
         texts = [f"({text})" if isinstance(item, Or) else text for item, text in zip(items, texts, strict=True)]
     return " AND ".join(texts)
+
+
+def where_text(query: Query) -> list[str]:
+    return [f"WHERE {conditions_text(query.where)}"] if query.where else []
+
+
+def clauses_text(query: Query) -> list[str]:
+    """The clauses after WHERE, a line for each that the query has."""
+    clauses = {
+        "WITHIN": query.window,
+        "RETURN": None if query.output is None else columns_text(query.output),
+        "OUTPUT": "NON-OVERLAPPING" if query.non_overlapping else None,
+        "LIMIT": query.limit,
+    }
+    return [f"{keyword} {value}" for keyword, value in clauses.items() if value is not None]

@@ -1,6 +1,6 @@
 """The components of a SASE or SASE+ pattern: grammar, builder, and printer.
 
-A component without a variable is called by its type (or ANY), so that predicates can still speak of it; of two
+A component without a variable is called by its type (or ANY), so that predicates can name it; of two
 components that would have the same name, the second is called `Name_2`. It prints without a variable again.
 """
 
@@ -60,8 +60,8 @@ class ComponentBuilder(ExpressionBuilder):
 def with_names(components: Sequence[Pattern]) -> list[Pattern]:
     """The components with a variable for each that was written without one (which has the empty name)."""
     classes = [_class_of(component) for component in components]
-    given = assigned([event_class if event_class.var else None for event_class in classes], classes)
-    return [_renamed(component, name) for component, name in zip(components, given, strict=True)]
+    names = assigned([event_class if event_class.var else None for event_class in classes], classes)
+    return [_renamed(component, name) for component, name in zip(components, names, strict=True)]
 
 
 def assigned(explicit: Sequence[EventClass | None], classes: Sequence[EventClass]) -> list[str]:
@@ -106,7 +106,7 @@ def _renamed(component: Pattern, name: str) -> Pattern:
 
 def mark_hyphens(text: str) -> str:
     """The text with a stand-in for the hyphen wherever a clause names a type of the pattern that has one, which would
-    read as a subtraction otherwise. Every character keeps its place."""
+    read as a subtraction otherwise. Offsets stay the same."""
     code = skeleton(text)
     clause = _CLAUSE.search(code)
     if clause is None:

@@ -3,7 +3,7 @@ r"""The expressions that all five languages share: a Lark grammar fragment, and 
 A language's grammar is its own rules plus `expression_grammar(...)`; its builder inherits from `ExpressionBuilder`. The
 rules it uses are `condition` (an expression whose depth is checked), `duration`, `columns` and `row_limit`; the
 terminals NAME (a word that is not reserved), WORD (any word), TYPE (a word that may hold hyphens), NUMBER and STRING.
-What the builder gives is raw: a language passes every expression through `resolve` once it knows its pattern.
+The builder returns raw expressions: a language passes each through `resolve` once it knows its pattern.
 """
 
 from __future__ import annotations
@@ -249,8 +249,8 @@ def check_depth(tree: Node, children_of: Callable[[Node], Iterable[Node]], what:
 
 def _pairs(chain: EqualChain, negated: Collection[str]) -> Expr:
     pairs = list(combinations(chain.items, 2))
-    kept = [pair for pair in pairs if not all(_is_negated(side, negated) for side in pair)]
-    return flat(And, [Compare("=", left, right, span=chain.span) for left, right in kept or pairs], chain.span)
+    joined = [pair for pair in pairs if not all(_is_negated(side, negated) for side in pair)]
+    return flat(And, [Compare("=", left, right, span=chain.span) for left, right in joined or pairs], chain.span)
 
 
 def _is_negated(expr: Expr, negated: Collection[str]) -> bool:
@@ -303,10 +303,10 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
 
     def compared(self, meta: Meta, items: list[Any]) -> Expr:
         operands = items[::2]
-        signs = [_SAME_AS.get(sign.lower(), str(sign)) for sign in items[1::2]]
+        operators = [_SAME_AS.get(sign.lower(), str(sign)) for sign in items[1::2]]
         if len(operands) == 2:
-            return Compare(signs[0], operands[0], operands[1], span=span_of(meta))
-        wrong = next((token for token, sign in zip(items[1::2], signs, strict=True) if sign != "="), None)
+            return Compare(operators[0], operands[0], operands[1], span=span_of(meta))
+        wrong = next((token for token, sign in zip(items[1::2], operators, strict=True) if sign != "="), None)
         if wrong is not None:
             raise SyntaxProblem(
                 f"`{wrong}` in a chain of comparisons",

@@ -12,7 +12,7 @@ from lark.tree import Meta
 from cepheid.dialect import COMBINATIONS, Closure, Dialect, Order, Windows
 from cepheid.expr import Attr, Expr, Param, Same
 from cepheid.lang import components
-from cepheid.lang.common import LanguageParser, columns_text, conditions_text, output_columns, where_clause
+from cepheid.lang.common import LanguageParser, clauses_text, output_columns, where_clause, where_text
 from cepheid.lang.components import ComponentBuilder, mark_hyphens, pattern_text
 from cepheid.lang.expressions import expression_grammar, keywords
 from cepheid.lang.text import skeleton
@@ -45,16 +45,20 @@ positive: _types [NAME]
 class _Builder(ComponentBuilder):
     def start(self, meta: Meta, items: list[Any]) -> Query:
         pattern, condition, window, returned, limit = items
-        negated = negatives(pattern)
-        bare_name = attribute_of(pattern)
-        return Query(
-            pattern,
-            DIALECT,
-            where=where_clause([] if condition is None else [condition], negated, bare_name),
-            window=window,
-            output=None if returned is None else output_columns(returned, roles(pattern), negated, bare_name),
-            limit=limit,
-        )
+        return query_of(DIALECT, pattern, condition, returned, window=window, limit=limit)
+
+
+def query_of(dialect: Dialect, pattern: Pattern, condition: Expr | None, returned: Any, **clauses: Any) -> Query:
+    """A query over components: `returned` are the parsed columns, `clauses` the rest of it."""
+    negated = negatives(pattern)
+    bare_name = attribute_of(pattern)
+    return Query(
+        pattern,
+        dialect,
+        where=where_clause([] if condition is None else [condition], negated, bare_name),
+        output=None if returned is None else output_columns(returned, roles(pattern), negated, bare_name),
+        **clauses,
+    )
 
 
 def attribute_of(pattern: Pattern) -> Callable[[Param], Expr] | None:
@@ -79,13 +83,4 @@ def parse(text: str) -> Query:
 
 
 def to_text(query: Query) -> str:
-    lines = [f"EVENT {pattern_text(query.pattern)}"]
-    if query.where:
-        lines.append(f"WHERE {conditions_text(query.where)}")
-    if query.window is not None:
-        lines.append(f"WITHIN {query.window}")
-    if query.output is not None:
-        lines.append(f"RETURN {columns_text(query.output)}")
-    if query.limit is not None:
-        lines.append(f"LIMIT {query.limit}")
-    return "\n".join(lines)
+    return "\n".join([f"EVENT {pattern_text(query.pattern)}", *where_text(query), *clauses_text(query)])

@@ -14,12 +14,12 @@ from cepheid.dialect import RUNS, Closure, Dialect, Order, Windows
 from cepheid.errors import NameProblem, Span, SyntaxProblem, did_you_mean, listing
 from cepheid.expr import Expr, Same
 from cepheid.lang import components
-from cepheid.lang.common import LanguageParser, columns_text, conditions_text, output_columns, where_clause
+from cepheid.lang.common import LanguageParser, clauses_text, conditions_text
 from cepheid.lang.components import ComponentBuilder, bounds, mark_hyphens, pattern_text
 from cepheid.lang.expressions import expression_grammar, keywords, name_of, span_of
-from cepheid.lang.sase import attribute_of
+from cepheid.lang.sase import query_of
 from cepheid.lang.text import skeleton
-from cepheid.pattern import EventClass, Kleene, Neg, Pattern, Query, Seq, Strategy, negatives, roles
+from cepheid.pattern import EventClass, Kleene, Neg, Pattern, Query, Seq, Strategy, roles
 
 DIALECT = Dialect(
     name="sase+", title="SASE+", other_names=("saseplus", "sase-plus", "sase_plus"),
@@ -73,9 +73,7 @@ class Clause:
 class _Builder(ComponentBuilder):
     def start(self, meta: Meta, items: list[Any]) -> Query:
         pattern, qualification, *clauses = items
-        given = _by_keyword(clauses)
-        window, returned = given.get("WITHIN"), given.get("RETURN")
-        output, limit = given.get("OUTPUT"), given.get("LIMIT")
+        values = _by_keyword(clauses)
         strategy, listed, condition = qualification or (Strategy.ANY_MATCH, (), None)
         known = roles(pattern)
         for name in listed:
@@ -86,17 +84,15 @@ class _Builder(ComponentBuilder):
                     expected=f"variables of the pattern: {listing(known)}",
                     hint=did_you_mean(name_of(name), known),
                 )
-        negated = negatives(pattern)
-        bare_name = attribute_of(pattern)
-        return Query(
-            pattern,
+        return query_of(
             DIALECT,
-            where=where_clause([] if condition is None else [condition], negated, bare_name),
-            window=window,
+            pattern,
+            condition,
+            values.get("RETURN"),
+            window=values.get("WITHIN"),
             strategy=strategy,
-            output=None if returned is None else output_columns(returned, known, negated, bare_name),
-            non_overlapping=output is not None and output.lower() != "all",
-            limit=limit,
+            non_overlapping=values.get("OUTPUT", "all").lower() != "all",
+            limit=values.get("LIMIT"),
         )
 
     def positive(self, meta: Meta, items: list[Any]) -> Pattern:
@@ -139,19 +135,19 @@ class _Builder(ComponentBuilder):
 
 def _by_keyword(clauses: list[Clause]) -> dict[str, Any]:
     """The clauses after WHERE, which may come in any order, each once."""
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for clause in clauses:
-        if clause.keyword in given:
-            raise SyntaxProblem(f"{clause.keyword} is given twice", span=clause.span, expected="each clause once")
-        given[clause.keyword] = clause.value
-    return given
+        if clause.keyword in values:
+            raise SyntaxProblem(f"{clause.keyword} stands twice", span=clause.span, expected="each clause once")
+        values[clause.keyword] = clause.value
+    return values
 
 
 _PARSER = LanguageParser(_GRAMMAR, _Builder(), _WORDS, prepare=mark_hyphens)
 _AFTER_WHERE = re.compile(r"\bwhere\s+([\w-]+)", re.IGNORECASE)
 _START = re.compile(r"\s*PATTERN\b", re.IGNORECASE)
 _SEQUENCE = re.compile(r"\s*(?:SEQ\s*\(|\((?:[^;&|,(){}]|\{[^{}]*+\}|\((?:[^()]|\([^()]*+\))*+\))*+,)", re.IGNORECASE)
-"""Components with a comma between them; a comma inside ANY(...) or {2,} is no sign, because ZStream has those too."""
+"""Components with a comma between them; a comma inside ANY(...) or {2,} does not count: ZStream has those too."""
 _LIST_OR_STRATEGY = re.compile(
     r"\[(?:\s|\\ )*\]|\b(?:skip[_-]till[_-]|strict[_-]contiguity|partition[_-]contiguity)", re.IGNORECASE
 )
@@ -189,12 +185,4 @@ def to_text(query: Query) -> str:
     lines = [f"PATTERN {pattern_text(query.pattern)}"]
     conditions = f" {conditions_text(query.where)} " if query.where else ""
     lines.append(f"WHERE {query.strategy.value}({listed}) {{{conditions}}}")
-    if query.window is not None:
-        lines.append(f"WITHIN {query.window}")
-    if query.output is not None:
-        lines.append(f"RETURN {columns_text(query.output)}")
-    if query.non_overlapping:
-        lines.append("OUTPUT NON-OVERLAPPING")
-    if query.limit is not None:
-        lines.append(f"LIMIT {query.limit}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *clauses_text(query)])

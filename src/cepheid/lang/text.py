@@ -76,11 +76,11 @@ def check_text(text: str) -> None:
         )
     tokens = sum(1 for _ in _TOKEN.finditer(skeleton(text)))
     if tokens > MAX_TOKENS:
-        raise SyntaxProblem(f"the query has {tokens:,} words and signs", expected=f"at most {MAX_TOKENS:,}")
+        raise SyntaxProblem(f"the query has {tokens:,} tokens", expected=f"at most {MAX_TOKENS:,}")
 
 
 def skeleton(text: str) -> str:
-    """The text with comments, and what strings hold, blanked out; every other character keeps its place."""
+    """The text with comments and the content of strings replaced by blanks, so that offsets stay the same."""
     parts: list[str] = []
     at = 0
     for piece in _pieces(text):

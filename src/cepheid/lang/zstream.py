@@ -19,7 +19,7 @@ from cepheid.dialect import COMBINATIONS, Closure, Dialect, Order, Windows
 from cepheid.errors import PatternProblem, Span, SyntaxProblem, listing
 from cepheid.events import Duration
 from cepheid.expr import Expr, Param, Same, bracketed, variables
-from cepheid.lang.common import LanguageParser, columns_text, conditions_text, output_columns, where_clause
+from cepheid.lang.common import LanguageParser, clauses_text, output_columns, where_clause, where_text
 from cepheid.lang.components import mark_hyphens
 from cepheid.lang.expressions import ExpressionBuilder, ParsedColumn, expression_grammar, keywords, number, span_of
 from cepheid.lang.text import skeleton
@@ -274,16 +274,7 @@ _SEQ, _DISJ, _CONJ, _NEG, _CLOSURE = range(5)
 
 def to_text(query: Query) -> str:
     """The query as this language writes it, without its inputs."""
-    lines = [f"PATTERN {_print(query.pattern)[0]}"]
-    if query.where:
-        lines.append(f"WHERE {conditions_text(query.where)}")
-    if query.window is not None:
-        lines.append(f"WITHIN {query.window}")
-    if query.output is not None:
-        lines.append(f"RETURN {columns_text(query.output)}")
-    if query.limit is not None:
-        lines.append(f"LIMIT {query.limit}")
-    return "\n".join(lines)
+    return "\n".join([f"PATTERN {_print(query.pattern)[0]}", *where_text(query), *clauses_text(query)])
 
 
 def _print(pattern: Pattern) -> tuple[str, int]:

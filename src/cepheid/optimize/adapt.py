@@ -32,11 +32,11 @@ from cepheid.physical import TREE_NODES, Plan, TreeNode, TreePlan, tree_text
 SWITCHABLE = ("stacks", "tree")
 """The evaluators that can take over from one another."""
 OBSERVED_EVERY = 1 << 12
-"""The events between two looks at a stream."""
+"""The number of events between two observations of a stream."""
 SECONDS_BETWEEN = 0.015
-"""The seconds of work between two looks: a look takes some tenths of a millisecond, a search a millisecond more."""
+"""The seconds of work between two observations: one takes some tenths of a millisecond, a search a millisecond more."""
 OBSERVATIONS = 4
-"""Over how many looks statistics are averaged."""
+"""The number of observations over which statistics are averaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +84,18 @@ class Policy(Protocol):
 
     @property
     def observed_every(self) -> int:
-        """The number of events from one look to the next, at least, and so between two decisions."""
+        """The least number of events between two observations, and so between two decisions."""
         ...
 
     @property
     def seconds_between(self) -> float:
-        """The seconds that a kernel works from one look to the next, at least, so that looking costs little: more, if
-        looks take long. Zero: every look that the number of events allows."""
+        """The least seconds of kernel work between two observations, so that observing costs little; more if they take
+        long. Zero: only the number of events counts."""
         ...
 
     @property
     def observations(self) -> int:
-        """Over how many looks statistics are averaged."""
+        """The number of observations over which statistics are averaged."""
         ...
 
     def decide(self, plan: Plan, planned_with: Stats, now: Stats, bases: Sequence[Plan]) -> Decision:
@@ -110,8 +110,8 @@ _LEAST = {"drift": 0.0, "gain": 0.0, "observed_every": 1, "seconds_between": 0.0
 @dataclass(frozen=True, slots=True)
 class Adaptive:
     """The paper's policy: `drift` is t, the relative change of a statistic at which the search runs again; `gain` is c,
-    the share by which the plan at hand must cost more than the best one to be given up. The stream is looked at every
-    so many events, but not again before so many seconds of work."""
+    the share by which the plan at hand must cost more than the best one to be replaced. The stream is observed every
+    `observed_every` events, but not before `seconds_between` seconds of work."""
 
     drift: float = 0.5
     gain: float = 0.2
@@ -189,8 +189,8 @@ def with_trees(plan: Plan, data: Sequence[Mapping[str, Any]]) -> Plan:
 
 def _node_to_data(node: TreeNode) -> dict[str, Any]:
     parts = {field.name: getattr(node, field.name) for field in fields(node) if not field.kw_only}
-    told = {name: _node_to_data(part) if isinstance(part, TreeNode) else part for name, part in parts.items()}
-    return {"node": type(node).__name__, **told}
+    data = {name: _node_to_data(part) if isinstance(part, TreeNode) else part for name, part in parts.items()}
+    return {"node": type(node).__name__, **data}
 
 
 def _node_of_data(data: Mapping[str, Any]) -> TreeNode:
@@ -211,7 +211,7 @@ def why_fixed(plan: Plan) -> str | None:
     if plan.evaluator not in SWITCHABLE:
         return f"the evaluator {plan.evaluator} has one plan only"
     if plan.window is None:
-        return "without WITHIN all events would have to be kept to start another plan from"
+        return "without WITHIN another plan could start only from all events, so all would have to be retained"
     if plan.counts_events and plan.key:
         return "the window counts the events of each partition, so any event may still be in it"
     return None

@@ -79,7 +79,7 @@ class Alternative:
         return _mentions(group.sides.before, self.plain)
 
     def waits(self, absence: Absence) -> bool:
-        """Whether a match can only be told once its window has passed."""
+        """Whether a match is complete only once its window has passed."""
         after = (var for level in absence.sides.after for part in level for var in part)
         return not absence.in_sequence or not set(self.joined).intersection(after)
 

@@ -44,7 +44,7 @@ def join_tests(
 
 
 def only_members(predicate: Expr, closure: str) -> bool:
-    """Whether the predicate speaks of the closure's members alone, and neither of its first or last nor of all."""
+    """Whether the predicate reads the closure's members one by one, not its first, its last or all of them."""
     return all(
         isinstance(node, Attr) and node.at is At.EVENT
         for node in ex.walk(predicate)
@@ -201,7 +201,7 @@ def placed(
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The place in a sequence of operands where a negation or closure stands: before the operand `index`."""
+    """The position of a negation or closure in a sequence of operands: before the operand `index`."""
 
     sequence: Seq
     index: int

@@ -1,7 +1,7 @@
 """Logical rewrites (ZStream §5.2.1): pure functions from query to query, in one ordered tuple.
 
-Each rule states its law, gives an example, and says when it refuses (then it gives the query back). A rule is only ever
-taken towards fewer operators, or as many cheaper ones (C_DIS < C_SEQ < C_CON), so rewriting ends. After each rule the
+Each rule states its law, has an example, and says when it refuses (then it returns the query unchanged). A rule always
+leads to fewer operators, or to as many cheaper ones (C_DIS < C_SEQ < C_CON), so rewriting ends. After each rule the
 query must still pass its checks, bind the same variables and partition the stream in the same way.
 
 Truth has three values (see `expr`): a predicate that names what is not there does not apply. Laws of logic that hold
@@ -509,7 +509,7 @@ def _with_where(query: Query, where: Iterable[Expr]) -> Query:
 
 def _with_parts(query: Query, parts_of: Callable[[Expr], Iterable[Expr]]) -> Query:
     """The query with every conjunct replaced by its parts. One that names a negated variable, or a closure's, says when
-    such an event counts: none of its parts may speak of the match alone."""
+    such an event counts: none of its parts may be about the match alone."""
     special = {var for var, role in roles(query.pattern).items() if role.negated or role.binds_many}
     where: list[Expr] = []
     for predicate in query.where:

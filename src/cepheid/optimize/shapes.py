@@ -1,4 +1,4 @@
-"""Tree plans of a given shape: left-deep, right-deep, bushy, or written out as in ZStream §6.2; and all there are."""
+"""Tree plans by shape: left-deep, right-deep, bushy, or written out as in ZStream §6.2; and the list of all plans."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _PAIRS = 1_000
 _LEAST = 1e-6
 """No selectivity is taken to be lower: a sample that shows none says little."""
 _TELLABLE = 0.02
-"""Selectivities much lower than this all look alike in samples of some hundred combinations."""
+"""Samples of some hundred combinations cannot distinguish selectivities much lower than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class _Sample:
         return event.position if self.by_position else event.start
 
     def _near(self, event: Event, var: str) -> Event | None:
-        """An event of a class that could be in one match with the given one."""
+        """An event of a class that could be in one match with `event`."""
         others = self.classes[var]
         place = self._measure(event)
         low = bisect.bisect_left(others, place - self.window, key=self._measure)
@@ -225,7 +225,7 @@ class _Sample:
 
 
 def is_single(predicate: Expr) -> bool:
-    """Whether a predicate speaks of one event for each of its variables, and not of groups."""
+    """Whether a predicate reads one event for each of its variables, and no groups."""
     nodes = [node for node in ex.walk(predicate) if isinstance(node, Attr | ex.Aggregate)]
     return all(isinstance(node, Attr) and node.at is At.EVENT for node in nodes)
 

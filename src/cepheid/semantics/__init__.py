@@ -55,7 +55,7 @@ class Arrivals:
         return event
 
     def in_order(self, events: Iterable[Event]) -> list[Event]:
-        """By time, then by arrival, then as given; positions are numbered anew."""
+        """By time, then by arrival, then in input order; positions are renumbered."""
         ordered = sorted(events, key=lambda event: (event.end, self.of(event)))
         return [self.put(replace(event, position=i), self.of(event)) for i, event in enumerate(ordered)]
 
@@ -63,7 +63,7 @@ class Arrivals:
 def _found(
     query: Query, events: Sequence[Event], clock: Clock, arrivals: Arrivals, derived: frozenset[str]
 ) -> list[Found]:
-    """What a query finds. It sees the input, and of the types that other queries derive only those that it names."""
+    """The matches of a query. It sees the input, and of the types that other queries derive those that it names."""
     stream = list(events)
     for item in query.inputs:
         if not isinstance(item, SourceStream):
