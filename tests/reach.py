@@ -71,7 +71,7 @@ def early_ends(source: str) -> list[str]:
 
 def _problems(function: ast.FunctionDef) -> Iterator[str]:
     statements = list(_own(function.body))
-    asserts = [s.lineno for s in statements if isinstance(s, ast.Assert)]
+    asserts = [s.lineno for s in statements if isinstance(s, ast.stmt) and _asserts(s)]
     if not asserts and not function.name.startswith("test_"):
         return
     first = min(asserts, default=math.inf)
@@ -80,6 +80,11 @@ def _problems(function: ast.FunctionDef) -> Iterator[str]:
         yield "returns or continues before it asserts: use `assume`, or parametrize with the cases it can use"
     if asserts and not _surely_asserts(function.body) and function.name.startswith("test_"):
         yield "asserts under a condition only"
+
+
+def _asserts(statement: ast.stmt) -> bool:
+    raises = isinstance(statement, ast.With) and "pytest.raises" in ast.unparse(statement.items[0].context_expr)
+    return raises or isinstance(statement, ast.Assert)
 
 
 def _own(parts: Iterable[ast.AST]) -> Iterator[ast.AST]:
@@ -94,7 +99,7 @@ def _surely_asserts(body: Iterable[ast.stmt]) -> bool:
     """In every branch; a loop counts as one that runs."""
     for statement in body:
         match statement:
-            case ast.Assert():
+            case _ if _asserts(statement):
                 return True
             case ast.If() if _surely_asserts(statement.body) and _surely_asserts(statement.orelse):
                 return True

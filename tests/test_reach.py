@@ -64,6 +64,7 @@ CONDITION = "asserts under a condition only"
         ("for y in x:\n  assert y", None),
         ("def f():\n  return\n assert x", None),
         ("if x:\n  assert y\n else:\n  assert z", None),
+        ("with pytest.raises(E):\n  f()\n if x:\n  return\n assert x", None),
         ("with x:\n  assert x", None),
     ],
 )
