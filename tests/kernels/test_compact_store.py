@@ -18,6 +18,7 @@ from cepheid.kernels.any_runs.compact_store import (
     GROUPS,
     LATEST,
     LEFT,
+    LOWEST,
     MADE,
     MARK,
     NODE_VALUES,
@@ -189,16 +190,23 @@ def tidy(store: Store, floor: int, limit: int, *, jit: bool = False) -> list[int
 
 
 def kept_what_is_alive(rng: Random, *, jit: bool = False) -> None:
+    """In the window of the last event or, where windows count a partition's events, each group in that of its own."""
     store, floor = random_store(rng)
     before = int(store.registers[NODES])
-    moved = tidy(store, floor, -1, jit=jit)
-    alive = {group: store.alive(group, floor) for group in store.sequences}
+    floors = dict.fromkeys(store.sequences, floor)
+    if rng.random() < 0.5:
+        limit = rng.choice([1, 2, 3])  # no longer than any window of `random_store`
+        floors = {group: int(store.groups[group * GROUP + LATEST]) - limit for group in store.sequences}
+        moved = tidy(store, LOWEST, limit, jit=jit)
+    else:
+        moved = tidy(store, floor, -1, jit=jit)
+    alive = {group: store.alive(group, floors[group]) for group in store.sequences}
     assert [number != EMPTY for number in moved] == [bool(alive[group]) for group in sorted(alive)]
     assert store.registers[GROUPS] == sum(map(bool, alive.values()))
     assert store.registers[NODES] <= before
     for group, number in enumerate(moved):
         if number != EMPTY:
-            roots = np.array([store.root(number), floor], np.int64)
+            roots = np.array([store.root(number), floors[group]], np.int64)
             assert sorted(enumerated(store.nodes, roots, 3, jit=jit)) == sorted(alive[group])
     rows = [row for sequences in alive.values() for events in sequences for row in events]
     assert store.registers[FIRST_ROW] == min(rows, default=-1)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from cepheid.codegen.compile import compiled
 from cepheid.kernels.runs.run_store import (
+    ALT,
     ALWAYS,
     BEFORE,
     BEGAN,
@@ -23,6 +24,8 @@ from cepheid.kernels.runs.run_store import (
     NODE_SIZE,
     PREV,
     RUN_SIZE,
+    STEP,
+    UNION,
     UNREACHED,
     add_node,
     add_union,
@@ -244,6 +247,8 @@ def reclaimed(rng: Random, shrink: Callable[[Array, Array], int]) -> None:
     assert kept <= buffer.top
     for n, floor in roots.items():
         assert written(buffer.node, int(marks[n // NODE_SIZE]), floor, write_matches) == expected[n]
+    for n in range(0, kept, NODE_SIZE):
+        assert buffer.node[n + STEP] != UNION or buffer.node[n + ALT] != EMPTY  # a union has two sides
     needed = {event for matches in expected.values() for events in matches for event in events}
     assert {int(row) for row in buffer.node[1:kept:NODE_SIZE]} == needed
 
