@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from cepheid.expr import AGGREGATES as DEFINED
+from cepheid.expr import Aggregate, Gives
+from cepheid.kernels.aggregates import AGGREGATES
 from cepheid.kernels.any_runs.evaluator import OPTIONS, kernel
 from cepheid.kernels.requirements import why_not
 from cepheid.optimize.run_cost import any_runs_cost
 from cepheid.optimize.search import situation_of
 from cepheid.optimize.stats import Stats
 from cepheid.pattern import EventClass, Kleene, Neg, Strategy
-from cepheid.physical import Lowered, Plan, not_made_for
+from cepheid.physical import Kind, Lowered, Plan, not_made_for
 
 __all__ = ["NAME", "OPTIONS", "SEARCHES", "able", "cost", "kernel", "plan"]
 
@@ -22,7 +27,15 @@ def able(lowered: Lowered) -> str | None:
     selects_all = lowered.has_strategy and lowered.query.strategy is Strategy.ANY_MATCH
     if not (selects_all and is_sequence):
         return not_made_for(lowered.query)
-    return why_not(lowered, summarises=True)
+    return why_not(lowered, *_cannot_summarise(lowered), summarises=True)
+
+
+def _cannot_summarise(lowered: Lowered) -> Iterator[str]:
+    for column in lowered.summary:
+        if isinstance(column, Aggregate) and column.name is not None:
+            adds_strings = lowered.kinds.get(column.name) is Kind.CODE and DEFINED[column.fn].gives is Gives.NUMBER
+            if adds_strings or not AGGREGATES[column.fn].merges:
+                yield f"`{column.fn}` over all matches is not computed without enumerating them"
 
 
 def plan(lowered: Lowered, stats: Stats) -> Plan:

@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 
 from cepheid.checks import summarises
-from cepheid.errors import NotAvailable, listing
-from cepheid.expr import AGGREGATES as DEFINED
-from cepheid.expr import Aggregate, Gives
+from cepheid.expr import Aggregate
 from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATES, Merge
 from cepheid.kernels.any_runs.compact_store import BEFORE, LEFT, LOWEST, NODE_VALUES, RIGHT, STEP, TIME, is_alive
 from cepheid.pattern import Column
@@ -102,12 +100,6 @@ class Summary:
                 asked.append((column, None))
                 continue
             kind = Kind.INT if aggregate.name is None else plan.columns[aggregate.name]
-            adds_strings = kind is Kind.CODE and DEFINED[aggregate.fn].gives is Gives.NUMBER
-            if not AGGREGATES[aggregate.fn].merges or adds_strings:
-                raise NotAvailable(
-                    f"`{aggregate.fn}` over all matches is not computed without enumerating them",
-                    expected=f"one of {listing([fn for fn, row in AGGREGATES.items() if row.merges])}",
-                )
             if aggregate.name is not None and aggregate.name not in names:
                 names.append(aggregate.name)
             number = None if aggregate.name is None else names.index(aggregate.name)
