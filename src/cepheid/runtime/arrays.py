@@ -1,7 +1,7 @@
-"""What generated kernels share: arrays that grow, rings of instances, hash tables of chain heads, and heaps.
+"""Helpers that generated kernels call: arrays that grow, rings of instances, hash tables of chain heads, and heaps.
 
-A *ring* holds instances numbered from 0 in order of arrival; those still alive are `base` to `next - 1`, and instance j
-lies at `j & (capacity - 1)`. So dropping what has left the window is one addition, and numbers stay valid for ever.
+A *ring* holds instances numbered from 0 in order of arrival. Those still alive are `base` to `next - 1`, and instance j
+has the index `j & (capacity - 1)`. Dropping the oldest is one addition, and numbers stay valid.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 from cepheid.runtime.jit import njit
 
 NULL_INT = np.iinfo(np.int64).min
-"""How a null stands in an integer column (in a float column it is NaN, in a column of codes -1)."""
+"""Null in an integer column. (In a float column it is NaN, in a column of codes -1.)"""
 NULL_CODE = -1
 EMPTY = -1
 """An unused slot of a table, and the end of a chain."""
@@ -45,7 +45,7 @@ def ring_capacity(ring: np.ndarray, needed: int) -> int:
 
 @njit
 def unrolled(ring: np.ndarray, base: int, following: int, capacity: int) -> np.ndarray:
-    """A ring of a larger capacity with the live instances at their new places."""
+    """A ring of a larger capacity with the live instances at their new indexes."""
     larger = np.empty(capacity, ring.dtype)
     for j in range(base, following):
         larger[j & (capacity - 1)] = ring[j & (ring.shape[0] - 1)]
@@ -70,7 +70,7 @@ def count_bit(mask: np.ndarray, start: int, stop: int, bit: np.uint64) -> int:
     """How many events from `start` to `stop` have a bit of their mask set, or one of several."""
     count = 0
     for e in range(start, stop):
-        if mask[np.uint64(e)] & bit:  # a place that cannot be negative: so several are read at a time
+        if mask[np.uint64(e)] & bit:  # unsigned, so that no index wraps around and the loop is vectorised
             count += 1
     return count
 

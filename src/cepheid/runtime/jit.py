@@ -1,7 +1,7 @@
-"""Numba, or not. A helper of kernels is machine code where compiled code calls it and plain Python where Python does.
+"""Numba, or not. A helper of kernels is compiled where compiled code calls it, and plain Python where Python does.
 
-So a kernel that is only interpreted (over little data, or with CEPHEID_JIT=0, which is how kernels are debugged) never
-waits for a compiler, nor for Numba to load.
+A kernel that is interpreted (over little data, or with CEPHEID_JIT=0 for debugging) therefore never waits for the
+compiler, nor for Numba to load.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ JIT_OFF = "0"
 OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 _helpers: list[Callable[..., Any]] = []
-_lessons: list[Callable[[], None]] = []
+_instructions: list[Callable[[], None]] = []
 _called_from_python: set[Callable[..., Any]] = set()
 _dispatchers: dict[Callable[..., Any], Any] = {}
 
@@ -26,7 +26,7 @@ def jit_enabled() -> bool:
 
 
 def njit(function: F) -> F:
-    """A helper that compiled code can call. What Python calls compiled as well is to be an `entry`."""
+    """A helper that compiled code calls. Declare it as an `entry` if Python calls its machine code, too."""
     _helpers.append(function)
     return function
 
@@ -38,17 +38,17 @@ def entry(function: F) -> F:
 
 
 def instruction(result: str, emit: Callable[[Any, Any], Any]) -> Callable[[F], F]:
-    """A function of an array and a place in it that is one instruction of the machine where compiled code calls it:
-    `emit` makes it with LLVM's builder, of the address of the place. `result` is Numba's name of its type."""
+    """A function of an array and an index that compiled code turns into one machine instruction: `emit` makes it with
+    LLVM's builder, from the address of the element. `result` is the name of its type in Numba."""
 
-    def taught(function: F) -> F:
-        _lessons.append(lambda: _teach(function, result, emit))
+    def declared(function: F) -> F:
+        _instructions.append(lambda: _register_instruction(function, result, emit))
         return function
 
-    return taught
+    return declared
 
 
-def _teach(function: Callable[..., Any], result: str, emit: Callable[[Any, Any], Any]) -> None:
+def _register_instruction(function: Callable[..., Any], result: str, emit: Callable[[Any, Any], Any]) -> None:
     from numba import types
     from numba.extending import intrinsic, overload
 
@@ -70,12 +70,12 @@ def _teach(function: Callable[..., Any], result: str, emit: Callable[[Any, Any],
 
 
 def prepare_helpers() -> None:
-    """Tell Numba how the helpers are called; to be done before anything that calls them is compiled."""
+    """Register the helpers with Numba, before anything that calls them is compiled."""
     import numba
     from numba import types
 
-    while _lessons:
-        _lessons.pop()()
+    while _instructions:
+        _instructions.pop()()
     while _helpers:
         function = _helpers.pop()
         # The code that takes arguments out of Python objects takes longer to compile than most helpers.

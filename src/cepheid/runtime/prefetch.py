@@ -1,7 +1,7 @@
-"""Memory that will be wanted soon: kernels with many keys wait for little else.
+"""Prefetching: kernels with many keys mostly wait for memory.
 
-A kernel knows the keys of the events to come, so it asks for their chains a few events ahead, and for the latest
-instances of these chains a little later. Asking changes nothing and may be wrong.
+A kernel knows the keys of the events to come, so it prefetches their chains some events ahead, and the latest instances
+of these chains a little later. A prefetch changes nothing, and may be in vain.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 from cepheid.runtime.jit import instruction
 
 AHEAD = 16
-"""How many events before its own turn the chain of an event's key is asked for: it takes about that long to come."""
+"""How many events ahead the chain of an event's key is prefetched: loading it takes about that long."""
 SOON = 6
-"""How many events before its turn what the chain leads to is asked for."""
+"""How many events ahead the instances at the head of the chain are prefetched."""
 
 FAR = 1 << 15
-"""How many numbers a table has to hold to be worth it: smaller ones stay in the nearest caches by themselves."""
+"""The size from which a table is prefetched: smaller ones stay in the nearest caches."""
 FAR_CHAINS = 1 << 18
-"""The same for tables of chains: one look at them is all that an event needs."""
+"""The same for tables of chains, which an event reads once."""
 
 
 def _ask(builder: Any, address: Any) -> None:
@@ -36,4 +36,4 @@ def _ask(builder: Any, address: Any) -> None:
 
 @instruction("void", _ask)
 def prefetch(array: np.ndarray, at: int) -> None:
-    """Ask for the memory at a place of an array, without waiting for it. Python does nothing of the kind."""
+    """Load an element into the caches without waiting for it. In Python this does nothing."""

@@ -83,7 +83,11 @@ class ActiveInstanceStacks(StackScan):
                 self.push(w, absence.stack, {})
 
     def _look_up(self, w: Writer) -> None:
-        """The place of the event's key in the table that all stacks share."""
+        """Look up the event's key in the table that all stacks share:
+
+        key = column0[here]
+        chain = chain_of(chains, 8, key)
+        """
         key, valid = key_of([(self.layout.term(AT_HAND, link.here), link.as_float) for link in self.layout.key])
         plays_a_part = [f"bits & np.uint64({self._wanted_bits()})"] if self.decides_late else []
         with w.block(f"if not ({' and '.join([*plays_a_part, valid])}):"):
@@ -92,7 +96,11 @@ class ActiveInstanceStacks(StackScan):
         w(f"key = {key}", f"{CHAIN} = {table.find('key')}")
 
     def _look_ahead(self, w: Writer) -> None:
-        """Ask for the memory that events further on will look at: their chains, then the heads of these."""
+        """Prefetch what later events read: their chains, then the heads of these:
+
+        if e + 16 < far and mask[e + 16] & np.uint64(7):
+            prefetch(chains, first_link(chains, 8, column0[e + 16]))
+        """
         if not self.chain_tables:
             return
         w("# ask for what later events will look at, so that it is there in time")
@@ -150,7 +158,8 @@ class ActiveInstanceStacks(StackScan):
                 self.push(w, stack, pointers)
 
     def _cross_filter(self, w: Writer, i: int) -> None:
-        """Multi-PAIS (§4.2.2): some instance of the previous stack must agree on every equivalence attribute."""
+        """Multi-PAIS (§4.2.2): some instance of the previous stack must agree on every equivalence attribute. A
+        loop like that of `Construction._search` sets `found`."""
         stack, var = self.layout.stacks[i - 1], self.layout.positive[i].var
         pair = {stack.step.var, var}
         tests = [p for p in self.layout.tests if variables(p) == pair and p not in self.layout.equalities.exact]

@@ -31,7 +31,13 @@ class Chains:
         return self.following(stack) if stack.ring.stacks == [stack] else self.register(f"{stack.name}_pushed")
 
     def find_head(self, w: Writer, stack: Stack, target: str) -> None:
-        """The most recent instance of a chain before the event at hand; at equal times events are not in sequence."""
+        """`target` becomes the most recent instance of a chain before the event at hand. Events of one time are not in
+        sequence:
+
+            j0 = s0_next - 1
+            while j0 >= s0_base and s0[3 * (j0 & s0_last) + S0_TIME] >= t:
+                j0 = j0 - 1
+        """
         base, following = self.base(stack), self.following(stack)
         of_key = ", of its key" if stack.links else ""
         w(f"# {target}: the latest instance in {stack.name} before this event{of_key}")

@@ -25,7 +25,14 @@ class Construction:
         self.found = found
 
     def construct(self, w: Writer) -> None:
-        """All sequences that end with the event at hand."""
+        """All sequences that end with the event at hand, as one loop inside the other:
+
+        while j1 >= s1_base:
+            i1 = 4 * (j1 & s1_last)
+            j0 = s1[i1 + S1_RIP]
+            while j0 >= s0_base: ...
+            j1 = j1 - 1
+        """
         last = self.layout.last
         for absence in self.layout.inner:
             if absence.at == last:
@@ -104,7 +111,8 @@ class Construction:
     # --- negation -----------------------------------------------------------------------------------------------------
 
     def _look_for(self, w: Writer, absence: Absence, places: Places) -> None:
-        """Whether a negated event spoils the sequence: from the latest one before the next component, backwards."""
+        """Set `spoiled` if a negated event is between the neighbours: from the latest one before the next component,
+        backwards (`while q >= n1_base: ... q = q - 1`)."""
         stack, negated = absence.stack, Instance(absence.stack, "k")
         w("spoiled = False", f"q = {self._latest(absence)}")
         with w.block(f"while q >= {self.chains.base(stack)}:"):

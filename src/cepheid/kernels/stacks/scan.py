@@ -130,13 +130,18 @@ class StackScan(ABC):
             self.older_on(w, ring)
 
     def read(self, w: Writer) -> None:
-        """The event at hand."""
+        """`t = time[here]`, `m = measure[here]`, `bits = mask[here]`: the event at hand."""
         w("here = np.uint64(e)", "t = time[here]", "m = measure[here]", "bits = mask[here]", "events += 1")
 
     # --- stacks -------------------------------------------------------------------------------------------------------
 
     def push(self, w: Writer, stack: Stack, pointers: Mapping[str, str]) -> None:
-        """The event at hand becomes an instance, unless a part of its key is null."""
+        """The event at hand becomes an instance, unless a part of its key is null:
+
+        i = 3 * (s0_next & s0_last)
+        s0[i + S0_ROW] = first + e
+        s0[i + S0_TIME] = t
+        """
         if not stack.links:
             self._store(w, stack, pointers)
             self._count_push(w, stack)
@@ -151,7 +156,11 @@ class StackScan(ABC):
                 self._chain(w, stack)
 
     def _chain(self, w: Writer, stack: Stack) -> None:
-        """Onto the chain of the event's `key`."""
+        """Put the instance at the head of the chain of the event's `key`:
+
+        s0[i + S0_PREV] = s0_chains[chain + 1]
+        s0_chains[chain + 1] = s0_next
+        """
         w(stack.put("prev", "i", stack.table.head(stack, CHAIN)))
         stack.table.put(w, stack, CHAIN, "key", self.chains.following(stack))
         self._count_push(w, stack)
@@ -174,8 +183,11 @@ class StackScan(ABC):
             w(stack.put(f"c{column}", "i", AT_HAND.field(f"c{column}")))
 
     def drop_expired(self, w: Writer) -> None:
-        """Drop the instances that have left the window of the event at hand. There is seldom more than one for each
-        event, and which event has one cannot be foretold: the first goes without a jump."""
+        """Drop the instances that have left the window of the event at hand. Mostly it is none or one, which a branch
+        would mispredict, so the first is dropped without one:
+
+            s0_base += np.int64((s0_base < s0_next) & (m - s0[3 * (s0_base & s0_last) + S0_TIME] > limit))
+        """
         for ring in self.rings:
             base, following = self.register(ring.base), self.register(ring.following)
             expired = f"m - {ring.stacks[0].at('measure', ring.place(base))} > limit"
@@ -184,7 +196,7 @@ class StackScan(ABC):
                 w(f"{base} += 1")
 
     def older_on(self, w: Writer, ring: Ring) -> None:
-        """Lower `oldest` to the first event that is still in a ring."""
+        """`oldest = min(oldest, s0[... + S0_ROW])`: the first event that is still in a ring."""
         base, following = self.register(ring.base), self.register(ring.following)
         with w.block(f"if {base} < {following}:"):
             w(f"oldest = min(oldest, {ring.stacks[0].at('row', ring.place(base))})")
@@ -192,17 +204,17 @@ class StackScan(ABC):
     # --- matches ------------------------------------------------------------------------------------------------------
 
     def emit(self, w: Writer, rows: Sequence[str]) -> None:
-        """A match, if there is room for it; if not, it is counted."""
+        """`values[written + 0] = ...` for each event of a match, if there is room; `written` counts it in any case."""
         with w.block(f"if written + {len(rows)} <= values.shape[0]:"):
             for offset, row in enumerate(rows):
                 w(f"values[written + {offset}] = {row}")
         w(f"written += {len(rows)}")
 
     def note_output(self, w: Writer) -> None:
-        """Before an event's matches: what is to be as it was if they have to be made again."""
+        """Remember the counters, in case the event's matches have to be made again."""
         w("before, tested = written, predicates")
 
     def repeat_if_full(self, w: Writer) -> None:
-        """Construction changes nothing but the output, so where that is too small, it is done again with enough."""
+        """Process the event again with a larger output. Construction changes nothing else."""
         with w.block("if written > values.shape[0]:"):
             w("wanted, written, predicates = written, before, tested", "events -= 1", "stop = e", "break")

@@ -44,7 +44,11 @@ class Trailing:
         return arrays
 
     def postpone(self, w: Writer, places: Places) -> None:
-        """The sequence at hand begins to wait."""
+        """Store the sequence at hand until its window has passed:
+
+        pending_0_row[p] = s0[i0 + S0_ROW]
+        heap_push(pending_heap, pending_item, pending_size, pending_measure[p], p)
+        """
         register = self.chains.register
         size, made, free = register("pending_size"), register("pending_made"), register("pending_freed")
         with w.block(f"if {free} > 0:"):
@@ -61,7 +65,13 @@ class Trailing:
         w(f"heap_push(pending_heap, pending_item, {size}, pending_measure[p], p)", f"{size} += 1")
 
     def decide(self, w: Writer, emit: Callable[[Writer, Sequence[str]], None]) -> None:
-        """Those whose window has passed are matches now, or never."""
+        """Decide the sequences whose window has passed:
+
+        while pending_size > 0 and m - pending_heap[0] > limit:
+            p = heap_pop(pending_heap, pending_item, pending_size)
+            ...
+            if not spoiled: ...
+        """
         size, free = self.chains.register("pending_size"), self.chains.register("pending_freed")
         with w.block(f"while {size} > 0 and m - pending_heap[0] > limit:"):
             w(f"p = heap_pop(pending_heap, pending_item, {size})", f"{size} -= 1")

@@ -163,7 +163,7 @@ class Buffers:
         return self.first_place(buffer, index) if buffer.is_leaf else buffer.field("top", index)
 
     def note_top(self, w: Writer, buffer: Buffer, index: str) -> None:
-        """For a record that was just written."""
+        """For a record that was just written: `x0_top[k] = x0_top_so_far`."""
         if self.expires:
             top, place = self.register(f"{buffer.name}_top_so_far"), self.first_place(buffer, index)
             w(f"{top} = {place} if {buffer.following} == 0 else max({top}, {place})")
@@ -226,7 +226,12 @@ class Buffers:
         return "int64"
 
     def make_room(self, w: Writer, buffer: Buffer, room: str) -> None:
-        """Let the ring grow; to be written where arrays may be assigned, outside of the loops over records."""
+        """Let the ring grow, outside of the loops over records (an array that is assigned in a loop is slow):
+
+        if l0_next - l0_base + room > l0_time.shape[0]:
+            capacity = ring_capacity(l0_row, 2 * (l0_next - l0_base + room))
+            l0_row = unrolled(l0_row, l0_base, l0_next, capacity)
+        """
         with w.block(f"if {buffer.live} + {room} > {buffer.size}:"):
             first = self.array_names(buffer)[0]
             w(f"capacity = ring_capacity({buffer.array(first)}, 2 * ({buffer.live} + {room}))")
@@ -235,7 +240,11 @@ class Buffers:
                 w(f"{name} = unrolled({name}, {buffer.base}, {buffer.following}, capacity)")
 
     def expire(self, w: Writer, oldest: str) -> None:
-        """Drop from the front of every buffer what starts before the earliest allowed time."""
+        """Drop from the front of every buffer the records that start before the earliest allowed time:
+
+        while l0_base < l0_next and l0_time[l0_base & (l0_time.shape[0] - 1)] < eat:
+            l0_base += 1
+        """
         for buffer in self.all:
             place = self.first_place(buffer, buffer.index(buffer.base))
             with w.block(f"while {buffer.base} < {buffer.following} and {place} < {oldest}:"):
@@ -295,7 +304,12 @@ class Buffers:
             w(f"{used} = used_slots({name}_head)")
 
     def link(self, w: Writer, chain: Chain, number: str, index: str) -> None:
-        """Put a record at the head of its chain."""
+        """Put a record at the head of its chain:
+
+        slot = slot_of(h0_key, h0_head, key)
+        l0_h0[i] = h0_head[slot]
+        h0_head[slot] = j
+        """
         name = chain.name
         key, valid = self.key(chain, self.places(chain.buffer, number, index), other=False)
         with w.block(f"if {valid}:"):
@@ -305,7 +319,7 @@ class Buffers:
             w(f"{chain.buffer.field(name, index)} = {name}_head[slot]", f"{name}_head[slot] = {number}")
 
     def link_new(self, w: Writer, chain: Chain) -> None:
-        """Put every record that came since the last time into its chain."""
+        """`for j in range(h0_done, l0_next): ...`: put the records since the last time into their chains."""
         buffer, done = chain.buffer, f"{chain.name}_done"
         w(f"{done} = max({done}, {buffer.base})")
         self.chain_room(w, chain, f"{buffer.following} - {done}")
@@ -315,7 +329,7 @@ class Buffers:
         w(f"{done} = {buffer.following}")
 
     def head(self, w: Writer, chain: Chain, places: Mapping[str, Place], target: str) -> None:
-        """The latest record of the chain whose key the other side has."""
+        """`j = h0_head[slot_of(h0_key, h0_head, key)]`: the latest record with the key of the other side."""
         key, valid = self.key(chain, places, other=True)
         w(f"{target} = EMPTY")
         with w.block(f"if {valid}:"):

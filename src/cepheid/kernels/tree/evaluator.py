@@ -11,7 +11,7 @@ NSEQ  narrows the search of a SEQ: what is on the left must not end before the l
 KSEQ  narrows it too: between left and right there must be enough members of the closure
 
 Equalities are looked up in chains of equal keys. Groups of closures, and absences that cannot be pushed down, are
-settled for complete records (`tree_top`), and so are the matches that must wait for their window to pass.
+settled for complete records (`top`), and so are the matches that must wait for their window to pass.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ class _Generator:
         return any(branch.top.waiting for branch in self.branches)
 
     def _write_totals(self, w: Writer, sign: str) -> None:
-        """The counters of the whole plan grow by what its joins have counted between two calls of this."""
+        """`partial_matches -= x0_next` before the events and `+=` after them: the counters of the plan grow by what its
+        joins have counted."""
         joins = [operator for branch in self.branches for operator in branch.operators]
         for operator in joins:
             if operator.out is not None:
@@ -130,7 +131,13 @@ class _Generator:
         return "" if windows == 1 else f"{windows} * "
 
     def _take_in(self, w: Writer) -> None:
-        """Steps 1 and 2 of §4.3: events into leaf buffers, and whether one of them can end a match."""
+        """Steps 1 and 2 of §4.3: events into leaf buffers, and the first that can end a match:
+
+        if final < 0 and bits & np.uint64(2):
+            final = e
+        if bits & np.uint64(1):
+            l0_row[l0_next & (l0_time.shape[0] - 1)] = first + e
+        """
         buffers = self.buffers
         for var, leaf in buffers.leaves.items():
             bit = 1 << buffers.steps[var].begin

@@ -147,7 +147,12 @@ class Branch:
         return [condition(t, self.buffers.reader(places), self.buffers.builder.constants) for t in tests]
 
     def _rows(self, w: Writer, operator: Join, following: str, room: str, body: Callable[[], None]) -> None:
-        """The body for as long as `following` says, letting the output grow between turns."""
+        """The body while `following` holds. The output grows between turns, outside of the inner loop:
+
+        while a0_0r < l1_next:
+            values = grown(values, ...)
+            while (a0_0r < l1_next) and written + ... <= values.shape[0]: ...
+        """
         out = operator.out
         with w.block(f"while {following}:"):
             if out is None:
@@ -167,7 +172,12 @@ class Branch:
         return cursor
 
     def _seq(self, w: Writer, operator: Join) -> None:
-        """Algorithm 1, with the search on the left bounded from both sides."""
+        """Algorithm 1, with the search on the left bounded from both sides:
+
+        r = a0_0r & (l1_time.shape[0] - 1)
+        upto = l1_time[r]
+        while j >= l0_base: ...
+        """
         b, left, right = self.buffers, operator.left, operator.right
         chain, tests = operator.left_chain, operator.tests
         for made in (chain, *(c for _, c in operator.absent)):
@@ -229,7 +239,8 @@ class Branch:
             w(f"{searched} = max({searched}, {buffer.base})")
 
     def _last_before(self, w: Writer, target: str, operator: Join, buffer: Buffer, time: str) -> None:
-        """The last record that ends before a time."""
+        """`j = last_before(x0_end, x0_base, x0_next, upto)`: the last record that ends before a time. Where times only
+        grow, a register follows them."""
         if not self._goes_forward(operator):
             w(f"{target} = last_before({buffer.end_array}, {buffer.base}, {buffer.following}, {time})")
             return

@@ -18,7 +18,7 @@ class Output:
         self.aggregates: list[str] = []
 
     def make_room(self, w: Writer, matches: str, further: str = "0") -> None:
-        """Room for some matches, with `further` events besides one for each variable."""
+        """`values = grown(values, ...)`, for some matches with `further` events besides one for each variable."""
         needed = f"written + ({matches}) * {len(self.variables)} + {further}"
         with w.block(f"if {needed} > values.shape[0]:"):
             w(f"values = grown(values, {needed})")
@@ -32,7 +32,13 @@ class Output:
         return f"{test} and ends + ({matches}) * {width} < bounds.shape[0]" if self.bounded else test
 
     def emit(self, w: Writer, places: Mapping[str, Place], groups: Mapping[str, str] | None = None) -> None:
-        """One match. `groups` gives for closures the suffix of their scratch array and size."""
+        """One match. `groups` gives the suffix of the array and size of a closure's group:
+
+        values[written] = l0_row[p0 & (l0_time.shape[0] - 1)]
+        written += 1
+        ends += 1
+        bounds[ends] = written
+        """
         for offset, var in enumerate(self.variables):
             if not self.bounded:
                 w(f"values[written + {offset}] = {self.buffers.row(var, places[var])}")

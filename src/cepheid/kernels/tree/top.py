@@ -297,7 +297,12 @@ class Top:
         return [p for p in self.members if group.var in ex.variables(p)]
 
     def _fill(self, w: Writer, group: Group, known: Sequence[str]) -> None:
-        """The members from the last back, so that `g` holds them in reverse."""
+        """The members from the last back, so that `g` holds them in reverse:
+
+        while c >= l1_base:
+            g1[s1] = c
+            s1 += 1
+        """
         b, n, leaf = self.buffers, self._n(group.var), self.buffers.leaves[group.var]
         w(f"# the group of the closure in {leaf.name}")
         anchored = self._edge(w, "since", group.sides.before, known, after=False)
@@ -348,7 +353,7 @@ class Top:
                 w("continue")
 
     def _fresh(self, w: Writer, index: str, var: str, known: Sequence[str]) -> None:
-        """Whether an event is bound to nothing else."""
+        """`fresh = l1_row[m] != l0_row[...]`: whether an event is bound to nothing else."""
         b = self.buffers
         row = b.row(var, Place(index))
         tests = []
