@@ -229,11 +229,20 @@ def children(expr: Expr) -> Iterator[Expr]:
             yield from (item for item in value if isinstance(item, Expr))
 
 
-def walk(expr: Expr) -> Iterator[Expr]:
+def walk(expr: Expr) -> list[Expr]:
     """The node and everything under it, top down."""
-    yield expr
-    for child in children(expr):
-        yield from walk(child)
+    found: list[Expr] = []
+    waiting: list[Expr] = [expr]
+    while waiting:
+        node = waiting.pop()
+        found.append(node)
+        for spec in reversed(fields(node)):
+            value = getattr(node, spec.name)
+            if isinstance(value, Expr):
+                waiting.append(value)
+            elif isinstance(value, tuple):
+                waiting.extend(item for item in reversed(value) if isinstance(item, Expr))
+    return found
 
 
 def transform(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:

@@ -6,7 +6,7 @@ and finds attributes that do not exist and types that do not fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -196,10 +196,16 @@ def subpatterns(pattern: Pattern) -> tuple[Pattern, ...]:
             return ()
 
 
-def walk(pattern: Pattern) -> Iterator[Pattern]:
-    yield pattern
-    for part in subpatterns(pattern):
-        yield from walk(part)
+def walk(pattern: Pattern) -> list[Pattern]:
+    """The pattern and everything under it, top down."""
+    found: list[Pattern] = []
+    waiting = [pattern]
+    while waiting:
+        node = waiting.pop()
+        found.append(node)
+        if not isinstance(node, EventClass):
+            waiting.extend(reversed(subpatterns(node)))
+    return found
 
 
 def map_classes(pattern: Pattern, change: Callable[[EventClass], Pattern]) -> Pattern:
@@ -240,25 +246,22 @@ class Role:
 def roles(pattern: Pattern) -> dict[str, Role]:
     """The role of every variable, in the order of the text."""
     found: dict[str, Role] = {}
-
-    def visit(node: Pattern, negated: bool, iterated: bool) -> None:
+    waiting = [(pattern, False, False)]
+    while waiting:
+        node, negated, iterated = waiting.pop()
         match node:
             case EventClass():
                 found[node.var] = Role(node, negated, None, iterated)
             case Kleene():
                 found[node.item.var] = Role(node.item, negated, node, iterated)
             case Neg():
-                visit(node.item, True, iterated)
+                waiting.append((node.item, True, iterated))
             case Unless():
-                visit(node.item, negated, iterated)
-                visit(node.cancel, True, iterated)
+                waiting += [(node.cancel, True, iterated), (node.item, negated, iterated)]
             case Iteration():
-                visit(node.item, negated, True)
+                waiting.append((node.item, negated, True))
             case _:
-                for part in subpatterns(node):
-                    visit(part, negated, iterated)
-
-    visit(pattern, False, False)
+                waiting.extend((part, negated, iterated) for part in reversed(subpatterns(node)))
     return found
 
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from cepheid.checks import summarises
 from cepheid.codegen.columns import types_of
-from cepheid.engine.layout import END, INTERVAL, START, Layout, match_schema
+from cepheid.engine.layout import END, INTERVAL, START, Layout, column_names, match_schema
 from cepheid.engine.positions import MatchPositions
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.stepping import Stepper
@@ -162,24 +162,22 @@ def _position(binding: Binding) -> int | list[int] | None:
 
 
 def match_batch(prepared: Prepared, matches: Sequence[Match], as_text: bool = False) -> pa.RecordBatch:
-    """One row for each match, in a layout that does not depend on the matches; with `as_text` also its JSON text, which
-    shows every event exactly as the input has it."""
+    """One row for each match, in a layout that does not depend on the matches. With `as_text` only the column TEXT is
+    filled: the match as JSON text, which shows every event exactly as the input has it."""
     query, clock = prepared.query, prepared.clock
-    schema = match_schema(query, prepared.schema, clock, layout_of(prepared))
     show = Presenter.of(query, prepared.input.columns.time, clock)
     columns: list[pa.Array] = []
+    if as_text:
+        names = column_names(query)
+        lines = pa.array([dumps(show.object(match)) for match in matches], pa.string())
+        return pa.RecordBatch.from_arrays([*([pa.nulls(len(matches))] * len(names)), lines], names=[*names, TEXT])
+    schema = match_schema(query, prepared.schema, clock, layout_of(prepared))
     for field in schema:
         if field.name in (START, END):
             values: list[Any] = [match.start if field.name == START else match.end for match in matches]
         else:
             values = [(match.bindings if match.columns is None else match.columns).get(field.name) for match in matches]
-        if as_text:
-            columns.append(pa.nulls(len(matches), field.type))
-        else:
-            columns.append(pa.array([arrow_value(value, field.type, show) for value in values], field.type))
-    if as_text:
-        schema = schema.append(pa.field(TEXT, pa.string()))
-        columns.append(pa.array([dumps(show.object(match)) for match in matches], pa.string()))
+        columns.append(pa.array([arrow_value(value, field.type, show) for value in values], field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
