@@ -12,13 +12,13 @@ from cepheid.binding import bind
 from cepheid.codegen.columns import schema_kinds
 from cepheid.codegen.legend import with_legend
 from cepheid.engine.positions import Binding
-from cepheid.engine.sampling import sampled
+from cepheid.engine.sampling import Sampler, worth_sampling
 from cepheid.errors import NotAvailable
 from cepheid.events import Clock, Schema
 from cepheid.io.inputs import Columns
 from cepheid.io.source import Attributes, SourceDescription, clock_of, readable_schema, schema_of
 from cepheid.io.times import unit_of
-from cepheid.kernels.registry import EVALUATORS, SEARCHING, kernel_for, require_known_options
+from cepheid.kernels.registry import EVALUATORS, kernel_for, require_known_options
 from cepheid.optimize.adapt import SWITCHABLE, Policy, why_fixed
 from cepheid.optimize.lower import lower
 from cepheid.optimize.stats import NO_STATS, Stats
@@ -103,11 +103,7 @@ def prepare(query: Query, source: SourceDescription, options: RunOptions = DEFAU
         source, sorted({name for role in roles(query.pattern).values() for name in role.event_class.types})
     )
     clock = clock_of(source, None if options.time_unit is None else unit_of(options.time_unit))
-    bound = bind(query, schema, options.params)
-    kinds = schema_kinds(readable_schema(source.schema))
-    if options.stats == NO_STATS and options.evaluator in (None, *SEARCHING):
-        options = replace(options, stats=sampled(bound, kinds, schema, clock, source))
-    return _planned(bound, shape, schema, clock, options)
+    return _planned(bind(query, schema, options.params), shape, schema, clock, options, source)
 
 
 def prepare_shape(
@@ -117,10 +113,23 @@ def prepare_shape(
     return _planned(bind(query, schema, options.params), shape, schema, clock, options)
 
 
-def _planned(bound: Query, shape: InputShape, schema: Schema, clock: Clock, options: RunOptions) -> Prepared:
+def _planned(
+    bound: Query,
+    shape: InputShape,
+    schema: Schema,
+    clock: Clock,
+    options: RunOptions,
+    source: SourceDescription | None = None,
+) -> Prepared:
+    """Without a source nothing is sampled."""
     kinds = schema_kinds(readable_schema(shape.schema))
+    sampler = Sampler(source) if source is not None and worth_sampling(source) else None
+
+    def stats() -> Stats:
+        return sampler.stats if sampler is not None and options.stats == NO_STATS else options.stats
 
     def plan_by(evaluator: str | None) -> Plan:
+        """The first plan decides whether the source is sampled; the others are lowered with the same statistics."""
         return lower(
             bound,
             kinds,
@@ -129,7 +138,8 @@ def _planned(bound: Query, shape: InputShape, schema: Schema, clock: Clock, opti
             EVALUATORS,
             evaluator=evaluator,
             options=options.options,
-            stats=options.stats,
+            stats=stats(),
+            sample=sampler,
         )
 
     plan = plan_by(options.evaluator)
@@ -137,7 +147,7 @@ def _planned(bound: Query, shape: InputShape, schema: Schema, clock: Clock, opti
         require_known_options(plan)
         return Prepared(bound, schema, clock, plan, None, input=shape)
     try:
-        prepared = Prepared(bound, schema, clock, plan, kernel_for(plan), options.stats, input=shape)
+        prepared = Prepared(bound, schema, clock, plan, kernel_for(plan), stats(), input=shape)
     except NotAvailable as problem:
         if options.evaluator is not None:
             raise

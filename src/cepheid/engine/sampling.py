@@ -1,45 +1,46 @@
-"""What the first events of a source say about all of them, so that a plan can be chosen before the run begins."""
+"""Statistics from a sample of the source's first events, so that a plan can be chosen before the run begins."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 
 from cepheid import expr as ex
 from cepheid.codegen.columns import Encoder
 from cepheid.engine.observation import Observer
-from cepheid.errors import NotAvailable
-from cepheid.events import Clock, Schema
 from cepheid.io.rows import TIME, TYPE
 from cepheid.io.source import SourceDescription, columns_read, for_kernel
-from cepheid.kernels.registry import EVALUATORS, SEARCHING
-from cepheid.optimize.lower import lower
 from cepheid.optimize.stats import NO_STATS, Stats
-from cepheid.pattern import Query
-from cepheid.physical import Kind, Plan
+from cepheid.physical import Plan
 
 SAMPLE = 1 << 13
-"""How many events are looked at, at most: enough for the rates of rare classes, in less than a millisecond."""
+"""The most events in a sample: enough for the rates of rare classes, in less than a millisecond."""
 SHARE = 8
-"""Of fewer events one in so many is looked at, so that looking costs little of the run."""
+"""Of fewer events, one in so many is sampled, so that sampling costs little of the run."""
 WORTHWHILE = 2_000
 """The number of events below which any plan is done before the best is found."""
 
 
-def sampled(bound: Query, kinds: Mapping[str, Kind], schema: Schema, clock: Clock, source: SourceDescription) -> Stats:
-    """The statistics of a source's first events, where they decide between plans. A source that can only be read once
-    is not sampled."""
-    if source.count is None or source.count < WORTHWHILE:
-        return NO_STATS
-    try:
-        plan = lower(bound, kinds, schema, clock, EVALUATORS, evaluator=SEARCHING[0])
-    except NotAvailable:
-        return NO_STATS  # there are no trees to choose between
-    return NO_STATS if len(plan.steps) < 2 else _observed(plan, source)
+@dataclass(slots=True)
+class Sampler:
+    """Samples a source when `lower` asks for statistics."""
+
+    source: SourceDescription
+    stats: Stats = NO_STATS
+    """The statistics, once they were asked for."""
+
+    def __call__(self, plan: Plan) -> Stats:
+        size = min(SAMPLE, (self.source.count or 0) // SHARE)
+        self.stats = NO_STATS if len(plan.steps) < 2 else _observed(plan, self.source, size)
+        return self.stats
 
 
-def _observed(plan: Plan, source: SourceDescription) -> Stats:
+def worth_sampling(source: SourceDescription) -> bool:
+    """A source that can be read only once, or has few events, is not sampled."""
+    return source.count is not None and source.count >= WORTHWHILE
+
+
+def _observed(plan: Plan, source: SourceDescription, size: int) -> Stats:
     names = _columns(plan, source)
-    size = min(SAMPLE, (source.count or 0) // SHARE)
     first = source.sample(names, size)
     if first is None or not first.num_rows:
         return NO_STATS

@@ -218,6 +218,9 @@ def _drop_columns_of_other_types(rows: list[_Row]) -> None:
         row.values = {n: v for n, v in row.values.items() if n in filled[row.type] or n not in used}
 
 
+_TYPES = {int: Type.NUMBER, float: Type.NUMBER, str: Type.STRING, bool: Type.BOOLEAN}
+
+
 def _with_fitting_values(
     rows: list[_Row], rejects: list[tuple[int, Reject]], time_column: str, declared: Schema
 ) -> Iterator[_Row]:
@@ -233,8 +236,11 @@ def _with_fitting_values(
             yield name, Type.RECORD, row.values.get(name)
 
     for row in rows:
-        for name, kind, _ in values_of(row):
-            votes[row.type, name][kind] += 1
+        for name, value in row.attributes.items():
+            if value is not None and name != time_column:
+                votes[row.type, name][_TYPES.get(type(value)) or type_of(value)] += 1
+        for name in row.records:
+            votes[row.type, name][Type.RECORD] += 1
     wanted = {key: counted.most_common(1)[0][0] for key, counted in votes.items()}
     for type_name, name in votes:
         kind = declared.types.get(type_name, {}).get(name, Type.UNKNOWN)
@@ -262,23 +268,23 @@ def flatten(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]
     """The attributes, nested objects by dotted names, and the names of those objects."""
     flat: dict[str, Any] = {}
     records: list[str] = []
-
-    def visit(name: str, value: Any, depth: int) -> None:
+    waiting = [(name, value, 0) for name, value in reversed(list(values.items()))]
+    while waiting:
+        name, value, depth = waiting.pop()
         if depth > DEEPEST:
             raise Malformed(f"the attribute `{shown(name)}` is nested more than {DEEPEST} deep")
         if isinstance(value, dict):
             records.append(name)
-            for key, inner in value.items():
-                visit(f"{name}.{key}", inner, depth + 1)
-            return
-        _require_plain(name, name, depth)
-        _require_plain(name, value, depth)
+            waiting.extend((f"{name}.{key}", inner, depth + 1) for key, inner in reversed(value.items()))
+            continue
+        kind = type(value)
+        is_plain = kind in (int, bool, NoneType) or (kind is str and value.isascii())
+        if not (is_plain and name.isascii()):
+            _require_plain(name, name, depth)
+            _require_plain(name, value, depth)
         if name in flat:
             raise Malformed(f"the attribute `{shown(name)}` appears twice")
         flat[name] = value
-
-    for key, value in values.items():
-        visit(key, value, 0)
     return flat, tuple(records)
 
 

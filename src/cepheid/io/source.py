@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -122,6 +123,7 @@ def attribute_types(schema: pa.Schema) -> dict[str, Type]:
     return {name: _type_of(kind) for name, kind in flat_fields(schema)}
 
 
+@cache
 def _type_of(kind: pa.DataType) -> Type:
     if pa.types.is_dictionary(kind):
         return _type_of(kind.value_type)
@@ -203,7 +205,12 @@ def readable(column: pa.Array) -> pa.Array:
 
 
 def readable_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([(field.name, readable(pa.array([], field.type)).type) for field in schema])
+    return pa.schema(
+        [
+            (f.name, pa.timestamp("us", f.type.tz) if pa.types.is_timestamp(f.type) and f.type.unit == "ns" else f.type)
+            for f in schema
+        ]
+    )
 
 
 def for_kernel(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
@@ -319,15 +326,17 @@ def columns_read(names: Iterable[str], schema: pa.Schema) -> list[str]:
     return list(dict.fromkeys(column for name in names for column in owner(name, schema)))
 
 
-def flat_fields(schema: pa.Schema) -> Iterator[tuple[str, pa.DataType]]:
+def flat_fields(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
     """The attributes that a schema's columns are: structs by dotted names."""
+    fields: list[tuple[str, pa.DataType]] = []
     stack = [(field.name, field.type) for field in reversed(list(schema))]
     while stack:
         name, kind = stack.pop()
         if pa.types.is_struct(kind):
             stack.extend((f"{name}.{inner.name}", inner.type) for inner in reversed(list(kind)))
         else:
-            yield name, kind
+            fields.append((name, kind))
+    return fields
 
 
 def owner(attribute_name: str, schema: pa.Schema) -> list[str]:

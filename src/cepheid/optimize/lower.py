@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cepheid import expr as ex
@@ -39,9 +39,11 @@ def lower(
     evaluator: str | None = None,
     options: Mapping[str, str | bool] = _NO_OPTIONS,
     stats: Stats = NO_STATS,
+    sample: Callable[[Plan], Stats] | None = None,
 ) -> Plan:
     """The plan of a bound query over an input with these columns, by the cheapest of the evaluators that are able, or
-    by the one that is asked for (`evaluator`). `stats` is what is known about the stream."""
+    by the one that is asked for (`evaluator`). `stats` is what is known about the stream; without it, `sample` is
+    called where statistics decide between plans, with a plan that has the classes and predicates to observe."""
     if str(options.get("rewrite", True)) not in ("False", "off"):
         query = rewrite(query, schema)
     lowered = _lowered(query, kinds, schema, clock, options)
@@ -51,6 +53,9 @@ def lower(
         raise _cannot_evaluate(str(evaluator), query, reasons)
     if evaluator == REFERENCE or not able:
         return _reference_plan(query, options, () if able else _obstacles(query, reasons))
+    searching = [e for e in able if e.SEARCHES and evaluator in (None, e.NAME)]
+    if stats == NO_STATS and searching and sample is not None:
+        stats = sample(searching[0].plan(lowered, NO_STATS))
     wanted = _with_most_options(able, options) if evaluator is None else [e for e in able if evaluator == e.NAME]
     plans = {e.NAME: e.plan(lowered, stats) for e in (wanted[:1] if stats == NO_STATS else able)}
     costs = {e.NAME: e.cost(plans[e.NAME], stats) for e in able if stats != NO_STATS}
