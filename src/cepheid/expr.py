@@ -25,6 +25,23 @@ class Expr:
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
+@dataclass(frozen=True, slots=True)
+class OfOne(Expr):
+    item: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class OfTwo(Expr):
+    op: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class OfMany(Expr):
+    items: tuple[Expr, ...]
+
+
 class At(Enum):
     """Which of a variable's events an attribute is read from."""
 
@@ -80,21 +97,22 @@ class Aggregate(Expr):
     over: Over = Over.GROUP
 
 
-@dataclass(frozen=True, slots=True)
-class Arithmetic(Expr):
-    op: str
-    left: Expr
-    right: Expr
+class Arithmetic(OfTwo):
+    """`+`, `-`, `*`, `/` or `%`."""
+
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Negative(Expr):
-    item: Expr
+class Negative(OfOne):
+    """`-item`."""
+
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Vector(Expr):
-    items: tuple[Expr, ...]
+class Vector(OfMany):
+    """A list of values, such as a point."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +121,10 @@ class Call(Expr):
     args: tuple[Expr, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Compare(Expr):
-    op: str
-    left: Expr
-    right: Expr
+class Compare(OfTwo):
+    """One of COMPARISONS."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,24 +147,28 @@ class In(Expr):
     values: tuple[Expr, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class IsNull(Expr):
-    item: Expr
+class IsNull(OfOne):
+    """`item IS NULL`."""
+
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class And(Expr):
-    items: tuple[Expr, ...]
+class And(OfMany):
+    """All of them hold."""
+
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Or(Expr):
-    items: tuple[Expr, ...]
+class Or(OfMany):
+    """One of them holds."""
+
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Not(Expr):
-    item: Expr
+class Not(OfOne):
+    """It does not hold."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +188,10 @@ class OccursWithin(Expr):
     duration: Duration
 
 
-@dataclass(frozen=True, slots=True)
-class Filter(Expr):
-    """EQL's `FILTER(p)`, the skip predicate φ: an event that fails it is passed over, not a reason to give up."""
+class Filter(OfOne):
+    """EQL's `FILTER(p)`, the skip predicate φ: an event that fails it is skipped and does not end the instance."""
 
-    item: Expr
+    __slots__ = ()
 
 
 TRUE = Const(True)

@@ -54,11 +54,8 @@ def check_text(text: str) -> None:
             code -= piece.end - piece.start
             aside += 1
             if aside > MAX_TOKENS:
-                raise SyntaxProblem(
-                    f"the query has more than {MAX_TOKENS:,} strings and comments",
-                    span=Span(piece.start, piece.end),
-                    expected=f"at most {MAX_TOKENS:,}",
-                )
+                what = f"the query has more than {MAX_TOKENS:,} strings and comments"
+                raise SyntaxProblem(what, span=Span(piece.start, piece.end), expected=f"at most {MAX_TOKENS:,}")
         elif text[piece.start] in _OPENING:
             depth += 1
             if depth > MAX_NESTING:

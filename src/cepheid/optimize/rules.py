@@ -23,6 +23,7 @@ from cepheid.errors import CepheidError, PatternProblem
 from cepheid.evaluation import arithmetic, compare
 from cepheid.events import EMPTY_SCHEMA, Schema
 from cepheid.expr import At, Attr, Compare, Const, Expr
+from cepheid.logic import always_bound
 from cepheid.optimize.bounds import Bounds
 from cepheid.pattern import EventClass, Pattern, Query, partition_attributes, positives, roles, subpatterns, walk
 
@@ -469,7 +470,7 @@ class _SureAttributes:
         self.query = query
         self.schema = schema
         self.roles = roles(query.pattern)
-        self.bound = frozenset(_always_bound(query.pattern))
+        self.bound = frozenset(var for var in always_bound(query.pattern) if not self.roles[var].binds_many)
 
     def has(self, attr: Attr) -> bool:
         """Whether every event of the variable's class has the attribute."""
@@ -491,15 +492,6 @@ class _SureAttributes:
                     merged = list(dict.fromkeys(itertools.chain(*touched, pair)))
                     groups = [group for group in groups if group not in touched] + [merged]
         return groups
-
-
-def _always_bound(pattern: Pattern) -> Iterator[str]:
-    match pattern:
-        case EventClass():
-            yield pattern.var
-        case pt.Seq() | pt.Conj():
-            for item in pattern.items:
-                yield from _always_bound(item)
 
 
 def _with_where(query: Query, where: Iterable[Expr]) -> Query:
