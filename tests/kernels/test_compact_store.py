@@ -33,8 +33,8 @@ from cepheid.kernels.any_runs.compact_store import (
     TIME,
     WORDS,
     enumerate_some,
+    find_group,
     first_linked,
-    found_group,
     group_of,
     is_alive,
     next_linked,
@@ -43,8 +43,8 @@ from cepheid.kernels.any_runs.compact_store import (
     reachable,
     still_pending,
     tidied,
-    told,
     with_item,
+    with_match,
 )
 from cepheid.kernels.any_runs.match_order import matches_in_order
 from cepheid.runtime.arrays import EMPTY, heap_pop, heap_push
@@ -173,7 +173,7 @@ def test_groups_are_found_by_all_their_words_and_by_the_first(words: list[tuple[
     padded = np.zeros(GROUP, np.int64)
     for key in [*numbers, (9, 9, 9)]:
         padded[:3] = key
-        assert found_group(store.groups, store.heads, padded, 3) == numbers.get(key, EMPTY)
+        assert find_group(store.groups, store.heads, padded, 3) == numbers.get(key, EMPTY)
         linked, group = [], first_linked(store.groups, store.heads, padded, 2)
         while group != EMPTY:
             linked.append(group)
@@ -261,7 +261,7 @@ def test_matches_come_in_order(rng: Random) -> None:
     for group in [g for g in store.sequences if store.alive(g, floor)]:
         roots, registers = np.empty(1, np.int64), store.registers.copy()
         registers[VALUES] = 0
-        nodes, roots = told(store.nodes, registers, roots, store.item(last, store.root(group)), floor)
+        nodes, roots = with_match(store.nodes, registers, roots, store.item(last, store.root(group)), floor)
         found = list(matches_in_order(nodes[: registers[NODES] * STRIDE], STRIDE, int(roots[0]), floor, 1))
         assert [rows for rows, _ in found] == sorted((*events, last) for events in store.alive(group, floor))
         assert all(counts == (len(rows),) for rows, counts in found)

@@ -100,23 +100,11 @@ class StateVector:
 
     def as_held(self, value: Value, source: str) -> str:
         """A value as one of the integers of a table: `float_key(x)`."""
-        match self.dtype(value):
-            case "float64":
-                return f"float_key({source})"
-            case "uint64":
-                return f"np.int64({source})"
-            case _:
-                return source
+        return {"float64": f"float_key({source})", "uint64": f"np.int64({source})"}.get(self.dtype(value), source)
 
     def as_read(self, value: Value, held: str) -> str:
         """A value that is held as an integer: `as_float(run[r + SUM0_1])`."""
-        match self.dtype(value):
-            case "float64":
-                return f"as_float({held})"
-            case "uint64":
-                return f"np.uint64({held})"
-            case _:
-                return held
+        return {"float64": f"as_float({held})", "uint64": f"np.uint64({held})"}.get(self.dtype(value), held)
 
     # --- how values change --------------------------------------------------------------------------------------------
 

@@ -121,7 +121,7 @@ def agrees(groups: Array, at: int, words: Array, count: int) -> bool:
 
 
 @njit
-def found_group(groups: Array, heads: Array, words: Array, width: int) -> int:
+def find_group(groups: Array, heads: Array, words: Array, width: int) -> int:
     """The group with these words, or EMPTY. The array of words is as long as a group is."""
     stride = words.shape[0]
     group: int = heads[hashed(words, 0, width) & (heads.shape[0] // 2 - 1)]
@@ -161,7 +161,7 @@ def group_of(
 ) -> tuple[Array, Array, int]:
     """The group with these words, made if there is none."""
     stride = words.shape[0]
-    group = found_group(groups, heads, words, width)
+    group = find_group(groups, heads, words, width)
     if group != EMPTY:
         return groups, heads, group
     group = registers[GROUPS]
@@ -218,8 +218,8 @@ def put(
 
 
 @njit
-def told(nodes: Array, registers: Array, roots: Array, item: Array, floor: int) -> tuple[Array, Array]:
-    """Write down that the sequences of an item are matches."""
+def with_match(nodes: Array, registers: Array, roots: Array, item: Array, floor: int) -> tuple[Array, Array]:
+    """Add the sequences of an item to the matches."""
     nodes, root = with_item(nodes, registers, item, int(EMPTY), floor)
     return nodes, with_root(registers, roots, root, floor)
 
@@ -242,7 +242,7 @@ def tidied(
     nodes: Array, groups: Array, registers: Array, stride: int, group_stride: int, floor: int, limit: int
 ) -> tuple[Array, Array, Array, Array]:
     """Nodes and groups without what has left the window, the heads of the groups' chains, and each group's new number.
-    Where the measure is the place in a partition (`limit` >= 0), each group has a window of its own, up to the last
+    Where the measure is the position in a partition (`limit` >= 0), each group has a window of its own, up to the last
     event put into it."""
     count = registers[GROUPS]
     moved = np.full(count, EMPTY, np.int64)
@@ -338,7 +338,7 @@ def still_pending(times: Array, items: Array, size: int, moved: Array) -> int:
 
 
 def note_oldest(registers: Array, following: int) -> None:
-    """Say which events a later match may still contain; `following` is the position of the next event."""
+    """Store the oldest event that a later match may still contain; `following` is the position of the next event."""
     registers[OLDEST] = registers[FIRST_ROW] if registers[FIRST_ROW] >= 0 else max(following, int(registers[OLDEST]))
 
 
@@ -360,10 +360,10 @@ def enumerate_some(
     values: Array,
     bounds: Array,
 ) -> tuple[Array, Array, Array, int, int]:
-    """Write matches until there is no room for another, and say how many, and how many events they have.
+    """Write matches until there is no room for another; how many there are, and how many events they have.
 
     A depth-first walk back from the last event of each match. The stack holds what is still to visit, each node with
-    its place from the end and the floor of its window; `path` the nodes chosen so far."""
+    its position from the end and the floor of its window; `path` the nodes chosen so far."""
     matches = written = 0
     room = (bounds.shape[0] - 1) // steps
     while matches < room:
@@ -376,27 +376,27 @@ def enumerate_some(
             cursor[CURSOR_STACK] = 3
             cursor[CURSOR_ROOT] += 1
         top = cursor[CURSOR_STACK] - 3
-        node, place, floor = stack[top], stack[top + 1], stack[top + 2]
+        node, depth, floor = stack[top], stack[top + 1], stack[top + 2]
         at = node * stride
         before = nodes[at + BEFORE]
-        if before == EMPTY and written + place + 1 > values.shape[0] and matches > 0:
+        if before == EMPTY and written + depth + 1 > values.shape[0] and matches > 0:
             break
         cursor[CURSOR_VISITED] += 1
         stack = grown(stack, top + 9)
         for field in (LEFT, RIGHT):
             if is_alive(nodes, stride, nodes[at + field], floor):
-                stack[top], stack[top + 1], stack[top + 2] = nodes[at + field], place, floor
+                stack[top], stack[top + 1], stack[top + 2] = nodes[at + field], depth, floor
                 top += 3
-        path = grown(path, place + 1)
-        path[place] = node
+        path = grown(path, depth + 1)
+        path[depth] = node
         if before != EMPTY:
-            stack[top], stack[top + 1], stack[top + 2] = before, place + 1, floor
+            stack[top], stack[top + 1], stack[top + 2] = before, depth + 1, floor
             top += 3
         else:
-            if written + place + 1 > values.shape[0]:
-                values = np.empty(place + 1, np.int64)  # the first match of a chunk, and it alone is too long for it
+            if written + depth + 1 > values.shape[0]:
+                values = np.empty(depth + 1, np.int64)  # the first match of a chunk, and it alone is too long for it
             step = 0
-            for i in range(place, -1, -1):
+            for i in range(depth, -1, -1):
                 while step < nodes[path[i] * stride + STEP]:
                     step += 1
                     bounds[matches * steps + step] = written

@@ -10,8 +10,8 @@ one group in each table, so its cost does not grow with the number of partial ma
 An event is dealt with in three phases. *Reading*: along every edge that its mask allows, the groups that it extends are
 found and what they become is queued. *Negation*: groups whose next gap the event spoils are emptied. *Writing*: what
 was queued is put into the tables of the edges that leave the component reached (those whose proceed condition, which
-speaks of the past alone, holds), and complete matches are told as *roots* in the store, from which they are enumerated
-or summarised only when somebody asks.
+speaks of the past alone, holds), and complete matches are reported as *roots* in the store, from which they are
+enumerated or summarised on request.
 
 A negation between two events is decided when the negative event occurs, if its predicates speak of earlier components,
 and otherwise when the match is complete; a leading one when the match is complete; a trailing one by keeping complete
@@ -38,7 +38,7 @@ from cepheid.runtime.kernel import COUNTERS, END_OF_TIME, FREE
 
 IMPORTS = """from cepheid.kernels.any_runs.compact_store import (
     BEFORE, GROUPS, LATEST, LOWEST, MARK, NEGATIVES, NEVER, NODES, PENDING, ROW, SET, START, STEP, TIME,
-    first_linked, found_group, group_of, is_alive, next_linked, put, told, with_root,
+    first_linked, find_group, group_of, is_alive, next_linked, put, with_match, with_root,
 )"""
 
 
@@ -156,7 +156,7 @@ class _Generator:
     def _event(self, w: Writer) -> None:
         w("m = measure[e]", "bits = mask[e]", f"floor = {'LOWEST' if self.plan.window is None else 'm - limit'}")
         if self.waiting and self.plan.window is not None:
-            self._tell_due(w, "pending_times[0] < floor")
+            self._report_due(w, "pending_times[0] < floor")
         with w.block(f"if bits & np.uint64({self.builder.bits_of(self.plan.steps)}) == 0:"):
             w("dropped_by_mask += 1", "continue")
         if self.keys:
@@ -201,9 +201,14 @@ class _Generator:
         _guarded(w, tests, go)
 
     def _find_lead(self, w: Writer, negation: Negation) -> None:
+        """The measure of the latest event of a leading negation, if it is in the window:
+
+        lead0 = NEVER
+        g = find_group(groups, heads, words, words1)
+        """
         lead = f"lead{negation.number}"
         self._fill_words(w, self._lead_number(negation), [self._event_word(name) for name in self.keys])
-        w(f"{lead} = NEVER", f"g = found_group(groups, heads, words, {self._width(len(self.keys))})")
+        w(f"{lead} = NEVER", f"g = find_group(groups, heads, words, {self._width(len(self.keys))})")
         with w.block(f"if g != EMPTY and groups[g * {self.group_stride} + LATEST] >= floor:"):
             w(f"{lead} = groups[g * {self.group_stride} + LATEST]")
 
@@ -211,7 +216,12 @@ class _Generator:
         return len(self.tables) + negation.number
 
     def _extend(self, w: Writer, route: Route, number: int) -> None:
-        """Queue what the groups of an edge's table become with the event."""
+        """Queue what the groups of an edge's table become with the event. Where one group at most fits it:
+
+        words[0] = 0; words[1] = column0[e]
+        g = find_group(groups, heads, words, words2)
+        if g != EMPTY:
+        """
         table = self.tables[number]
         stride = self.group_stride
         equal = dict(self.automaton.equalities(route))
@@ -238,7 +248,7 @@ class _Generator:
                     visit()
                     w(f"g = next_linked(groups, g, words, {width})")
             else:
-                w(f"g = found_group(groups, heads, words, {width})")
+                w(f"g = find_group(groups, heads, words, {width})")
                 with w.block("if g != EMPTY:"):
                     visit()
 
@@ -252,9 +262,16 @@ class _Generator:
         _guarded(w, known, go)
 
     def _fill_words(self, w: Writer, number: int, values: Sequence[str]) -> None:
+        """`words[0] = 2; words[1] = column0[e]`: the number of a table, and values."""
         w("; ".join([f"words[0] = {number}", *(f"words[{i}] = {value}" for i, value in enumerate(values, 1))]))
 
     def _enqueue(self, w: Writer, edge: Edge, before: str, old: Source) -> None:
+        """Queue what a group becomes along an edge: the component reached, the set before the event, and the words:
+
+        q = queued * 4
+        queue[q] = 1
+        queue[q + 1] = groups[at + SET]
+        """
         stride = self.queue_stride
         w(f"queue = grown(queue, (queued + 1) * {stride})", f"q = queued * {stride}")
         w(f"queue[q] = {edge.target}", f"queue[q + 1] = {before}", "queued += 1")
@@ -284,7 +301,11 @@ class _Generator:
             ) if not tables and negation not in self.automaton.leading and negation not in self.automaton.late else None
 
     def _spoil(self, w: Writer, negation: Negation, number: int) -> None:
-        """Empty the groups whose next gap the event is in."""
+        """Empty the groups whose next gap the event is in:
+
+        if groups[at + 6] == 0 and (groups[at + 8] < column1[e]):
+            groups[at + SET] = EMPTY
+        """
         table = self.tables[number]
         stride = self.group_stride
         keyed = len(table.indexed) == len(self.keys) > 0
@@ -306,7 +327,7 @@ class _Generator:
 
         if keyed:
             self._fill_words(w, number, [self.vector.event_word(value.column) for value in table.indexed])
-            find = "first_linked" if table.others else "found_group"
+            find = "first_linked" if table.others else "find_group"
             w(f"g = {find}(groups, heads, words, {self._width(len(table.indexed))})")
             with w.block("while g != EMPTY:" if table.others else "if g != EMPTY:"):
                 w(f"at = g * {stride}")
@@ -319,7 +340,11 @@ class _Generator:
                 _guarded(w, conditions, empty)
 
     def _look_for(self, w: Writer, negation: Negation, at: int, words: Source) -> None:
-        """Whether a negative event spoils a complete match: from the latest one backwards."""
+        """Whether a negative event spoils a complete match, from the latest one backwards:
+
+        while not spoiled and k >= 0 and ... and negatives[k + 1] > queue[q + 2]:
+            spoiled = negatives[k] == 0 and negatives[k + 1] < queue[q + 3]
+        """
         columns = self.ring[negation.number]
 
         def term(name: str) -> Term:
@@ -346,10 +371,14 @@ class _Generator:
             w(f"k -= {self.negative_stride}")
 
     def _time_passed(self, w: Writer) -> None:
-        """Complete matches whose window has passed before the batch are told; at the end of time, all of them."""
+        """Report complete matches whose window has passed before the batch; at the end of time, all of them:
+
+        if now == 4611686018427387904:
+            while reg[PENDING] > 0 and True:
+        """
         with w.block(f"if now == {END_OF_TIME}:"):
             if self.plan.window is not None:
-                self._tell_due(w, "True")
+                self._report_due(w, "True")
             else:
                 with w.block("for g in range(reg[GROUPS]):"):
                     w(f"at = g * {self.group_stride}")
@@ -357,12 +386,18 @@ class _Generator:
                         w("roots = with_root(reg, roots, groups[at + SET], LOWEST)", "groups[at + SET] = EMPTY")
         if self.plan.window is not None and not self.plan.counts_events:
             with w.block("elif now > LOWEST:"):
-                self._tell_due(w, "pending_times[0] < now - limit")
+                self._report_due(w, "pending_times[0] < now - limit")
 
     def _is_waiting_table(self) -> str:
         return " or ".join(f"groups[at + {WORDS}] == {number}" for number in self.waiting)
 
-    def _tell_due(self, w: Writer, due: str) -> None:
+    def _report_due(self, w: Writer, due: str) -> None:
+        """Report the matches whose window has passed, unless an event has spoiled them:
+
+        at = heap_pop(pending_times, pending_items, reg[PENDING]) * 9
+        if groups[at + SET] >= 0:
+            roots = with_root(reg, roots, groups[at + SET], LOWEST)
+        """
         with w.block(f"while reg[PENDING] > 0 and {due}:"):
             w("at = heap_pop(pending_times, pending_items, reg[PENDING])" + f" * {self.group_stride}")
             w("reg[PENDING] -= 1")
@@ -372,6 +407,12 @@ class _Generator:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def _write(self, w: Writer) -> None:
+        """Put what was queued into tables, as an item of the store:
+
+        for q in range(0, queued * 4, 4):
+            before = queue[q + 1]
+            item[BEFORE] = before
+        """
         with w.block("if queued == 0:"):
             w("continue")
         w("partial_matches += queued", "item[ROW] = row", "item[TIME] = time[e]")
@@ -412,6 +453,11 @@ class _Generator:
         accepts() if table.waits else self._put_into(w, number, table, words)
 
     def _put_into(self, w: Writer, number: int, table: Table, words: Source) -> None:
+        """Put the item into its group of a table:
+
+        groups, heads, g = group_of(groups, heads, reg, words, words3, words2)
+        nodes = put(nodes, groups, reg, words.shape[0], g, item, floor, m)
+        """
         width = self._width(len(table.values))
         indexed = self._width(len(table.indexed)) if table.others else "unlinked"
         self._fill_words(w, number, [words(value) for value in table.values])
@@ -428,7 +474,7 @@ class _Generator:
 
     def _accept(self, w: Writer, at: int, words: Source) -> None:
         def tell() -> None:
-            w("nodes, roots = told(nodes, reg, roots, item, floor)")
+            w("nodes, roots = with_match(nodes, reg, roots, item, floor)")
 
         conditions = self._entry_conditions(self.automaton.leaving(at, self.automaton.end), at, words)
         _guarded(w, conditions, self._late_conditions(at, words, tell, w))

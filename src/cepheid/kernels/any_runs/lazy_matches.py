@@ -1,7 +1,7 @@
-"""A kernel whose matches stay in the compact store until somebody asks for them.
+"""A kernel whose matches stay in the compact store until they are requested.
 
 A step only finds the *roots* of the matches that became certain. They can be enumerated in chunks of bounded size, be
-counted without being enumerated, or be given away as they are, compressed.
+counted without being enumerated, or be returned compressed.
 """
 
 from __future__ import annotations
@@ -99,33 +99,32 @@ class LazyKernel(Kernel):
         return state, self._joined(chunks)
 
     def step_lazily(self, state: State, batch: Batch, chunk: int = CHUNK) -> tuple[State, Iterator[Positions]]:
-        """The state after a batch, and its matches, which are enumerated as they are asked for. The state counts those
-        that were."""
+        """The state after a batch, and its matches, which are enumerated on request. The state counts them then."""
         parts = []
         for start in range(0, max(1, len(batch)), SLICE):
             piece = batch.cut(start, min(start + SLICE, len(batch)))
-            state, found = self._found(state, piece, int(piece.time[0]) if len(piece) else -END_OF_TIME)
+            state, found = self._stepped(state, piece, int(piece.time[0]) if len(piece) else -END_OF_TIME)
             parts.append(found)
         return state, self._chunks(parts, state[0], chunk)
 
     def advance_lazily(self, state: State, time: int, chunk: int = CHUNK) -> tuple[State, Iterator[Positions]]:
-        state, found = self._found(state, self.no_events(0), min(time + 1, END_OF_TIME))
+        state, found = self._stepped(state, self.no_events(0), min(time + 1, END_OF_TIME))
         return state, self._chunks([found], state[0], chunk)
 
     def step_compressed(self, state: State, batch: Batch) -> tuple[State, Compressed]:
-        """The state after a batch, and its matches as they lie in the store."""
-        state, (nodes, roots) = self._found(state, batch, int(batch.time[0]) if len(batch) else -END_OF_TIME)
+        """The state after a batch, and its matches in the form of the store."""
+        state, (nodes, roots) = self._stepped(state, batch, int(batch.time[0]) if len(batch) else -END_OF_TIME)
         kept, kept_roots = _fast(reachable, len(nodes) // self.node_stride)(nodes, self.node_stride, roots)
         table = kept.reshape(-1, self.node_stride)
         return state, Compressed(self.steps, table, kept_roots.reshape(-1, 2), self.has_bounds)
 
     def summary_row(self, state: State) -> SummaryRow:
-        """What the query returns about all matches so far."""
+        """The summary of all matches so far."""
         return self.summary.row(state[_TOTALS_ARRAY])
 
     # --- roots --------------------------------------------------------------------------------------------------------
 
-    def _found(self, state: State, batch: Batch, now: int) -> tuple[State, tuple[Array, Array]]:
+    def _stepped(self, state: State, batch: Batch, now: int) -> tuple[State, tuple[Array, Array]]:
         """The state after a batch, and the nodes and roots of its matches. They stay as they are: the store only ever
         adds nodes, or moves to new arrays."""
         registers = state[0]

@@ -105,20 +105,20 @@ class _Forward:
         at most once."""
         waiting = [(self.next_row[node], node, 0, 0)] if node in self.next_row else []
         while waiting:
-            _, at, place, parent = heapq.heappop(waiting)
+            _, at, position, parent = heapq.heappop(waiting)
             after, above = self.after[at], self.above[at]
-            here = self.row[after[place]] if place < len(after) else None
+            here = self.row[after[position]] if position < len(after) else None
             there = self.next_row[above[parent]] if parent < len(above) else None
             if here is not None and (there is None or here <= there):
-                yield here, after[place], counts
-                place += 1
+                yield here, after[position], counts
+                position += 1
             elif there is not None:
                 heapq.heappush(waiting, (there, above[parent], 0, 0))
                 parent += 1
-            ahead = [self.row[n] for n in after[place : place + 1]]
+            ahead = [self.row[n] for n in after[position : position + 1]]
             ahead += [self.next_row[n] for n in above[parent : parent + 1]]
             if ahead:
-                heapq.heappush(waiting, (min(ahead), at, place, parent))
+                heapq.heappush(waiting, (min(ahead), at, position, parent))
 
     def _by_row(self, found: Iterator[tuple[int, int, frozenset[Counts]]]) -> Iterator[tuple[int, Frontier]]:
         row = EMPTY

@@ -46,7 +46,7 @@ class Quantity:
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
     """The one row of the output, and the times at which the first match starts and the last one ends. A string (the
-    `min` or `max` of some) is given as its code."""
+    `min` or `max` of some) is its code."""
 
     values: Mapping[str, Any]
     start: int
@@ -210,7 +210,7 @@ class _Weights:
     there: Array
     amounts: Array
     places: Array
-    """The place of each value in the order of all values of its quantity."""
+    """The rank of each value among all values of its quantity."""
     ordered: list[Array]
     """The words of the values, in that order."""
     fits: float
@@ -320,7 +320,7 @@ def _is_known(values: Array, kind: Kind) -> Array:
 
 
 def _ranked(codes: Array, ranks: Array) -> Array:
-    """The place of each string in the order of strings; a boolean's code is its own."""
+    """The rank of each string in the order of strings; a boolean's code is its own."""
     return ranks[codes] if len(ranks) > int(codes.max(initial=0)) else codes
 
 

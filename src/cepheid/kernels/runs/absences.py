@@ -279,7 +279,13 @@ class Absences:
         return bool(tested)
 
     def _search(self, w: Writer, absence: Absence, since: str, read: Callable[[Attr | Aggregate], Term]) -> None:
-        """From event `q` of the stack backwards, as far as the events count."""
+        """From event `q` of the stack backwards, as far as the events count:
+
+        while not spoiled and q >= absent1_base:
+            k = 2 * (q & absent1_last)
+            if absent1[k + ABSENT1_ROW] <= since:
+                break
+        """
         stack = absence.stack
         with w.block(f"while not spoiled and q >= {self.register(f'{stack.name}_base')}:"):
             w(f"k = {stack.place('q')}")
@@ -342,7 +348,11 @@ class Absences:
         return run_store.FOUND_SIZE + len(self.waiting_values)
 
     def postpone(self, w: Writer, at: int, before: str, began: str, source: Source) -> None:
-        """Let a complete run wait for what must not follow it."""
+        """Let a complete run wait for what must not follow it:
+
+        waiting[item + BEFORE] = run[r + NODE]
+        heap_push(due, due_item, waits - 1, run[r + BEGAN], item)
+        """
         w("waits += 1", "item = due_item[waits - 1] if waits <= waited else (waits - 1) * WAITING_SIZE")
         w("waited = max(waited, waits)")
         w(f"waiting[item + BEFORE] = {before}", "waiting[item + LAST_ROW] = row", f"waiting[item + LAST_STEP] = {at}")
@@ -358,7 +368,11 @@ class Absences:
         return self.run.names[value.column]
 
     def decide(self, w: Writer) -> None:
-        """Decide the matches whose window has passed: those that nothing spoils are found."""
+        """Decide the matches whose window has passed; those that nothing spoils are matches:
+
+        while waits > 0 and (now == 4611686018427387904 or moment - due[0] > limit):
+            item = heap_pop(due, due_item, waits)
+        """
         self.register("waits")
         self.register("waited")
         passed = f"now == {END_OF_TIME}"

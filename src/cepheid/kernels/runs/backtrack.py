@@ -226,6 +226,11 @@ class Backtrack(RunEdges):
             w("above = q")
 
     def _push(self, w: Writer, state: int) -> None:
+        """A new run `q` on top of its partition's stack:
+
+        run[q + NEXT] = index[at + 1 + TOP]
+        index[at + 1 + TOP] = q
+        """
         with w.block("if live < top:"):
             w("q = free", "free = run[q + NEXT]")
         with w.block("else:"):

@@ -125,7 +125,12 @@ class RunEdges(ABC):
                 self._take(w, s)
 
     def _decide(self, w: Writer, name: str, at: int, event: int) -> None:
-        """Whether the edge from `at` to `event` holds: a take if they are the same, else a begin."""
+        """Whether the edge from `at` to `event` holds: a take if they are the same, else a begin:
+
+        takes = bits & np.uint64(2) != 0
+        if takes:
+            takes = (column0[e] > run[r + LAST0_0])
+        """
         component = self.run.components[event]
         tests = component.take if event == at else component.begin
         bit = component.step.take if event == at else component.step.begin
@@ -198,7 +203,10 @@ class RunEdges(ABC):
             w(f"key{number} = {key_part(*part)}")
 
     def start(self, w: Writer) -> None:
-        """Every event may begin a run, at the first component or after some that may be empty."""
+        """Every event may begin a run, at the first component or after some that may be empty:
+
+        if bits & np.uint64(1):  # may begin a run at component 0
+        """
         for j, conditions in self.reachable(NOWHERE):
             component = self.run.components[j]
             tests = [*conditions]
@@ -251,7 +259,7 @@ class RunEdges(ABC):
             record()
 
     def _take(self, w: Writer, s: int) -> None:
-        """The run `r` takes the event."""
+        """The run `r` takes the event: `new_last0_0 = column0[e]`, and so on for each value that changes."""
         changed: dict[Value, str] = {}
         for value in self.run.live(s):
             if value.component == s and (new := self.run.taken(value, self.run.of_run)) is not None:
@@ -272,7 +280,7 @@ class RunEdges(ABC):
             self.change(w, s, list(changed), source)
 
     def store(self, w: Writer, run: str, value: Value) -> None:
-        """Put a new value into a run."""
+        """Put a new value into a run: `run[q + SUM0_1] = float_key(new_sum0_1)`."""
         w(f"run[{run} + {field(value)}] = {self.run.as_held(value, of_new(value))}")
 
     def fields(self, first: int) -> list[str]:

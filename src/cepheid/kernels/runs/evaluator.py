@@ -3,7 +3,7 @@
 A run is at one component, in the list of its partition and component. An event looks only at the lists of its own
 partition whose edges it can satisfy by itself (its mask); so runs that wait for a rare event cost nothing until it
 comes, and under contiguity a whole list ends at once. A run carries the values that its further edges ask for
-(`run_values`) and a pointer into the shared match buffer (`run_store`).
+(`run_vector`) and a pointer into the shared match buffer (`run_store`).
 
 Runs that an event brings into the same state with the same values are merged (§5.2.2). Those that an event left alone
 need no look: equal runs act alike, so if they ever act again they meet then.
@@ -118,8 +118,13 @@ class _Basic(RunEdges):
     # --- between events -----------------------------------------------------------------------------------------------
 
     def _make_room(self, w: Writer) -> None:
-        """Everything that assigns arrays is here, outside the loop over events: an array that is assigned in a loop
-        makes Numba count references at every turn. `work` bounds the runs that the next event can look at."""
+        """Write the matches, reclaim what no run needs, and let arrays grow:
+
+        values, bounds, written, ends = write_matches(found, founds, 2, node, values, bounds, written, ends)
+        node = grown(node, 3 * nodes + 4 * work * NODE_SIZE)
+
+        Everything that assigns arrays is here, outside the loop over events: an array that is assigned in a loop makes
+        Numba count references at every turn. `work` bounds the runs that the next event can look at."""
         for register in ("nodes", "free", "live", "top"):
             self.register(register)
         w("# write what was found, reclaim what no run needs, and make room for the next events")
@@ -209,8 +214,11 @@ class _Basic(RunEdges):
         self.absences.push(w)
 
     def _look_ahead(self, w: Writer) -> None:
-        """Ask for the memory that events further on will look at: the slots of their partitions, then the first runs
-        of these."""
+        """Prefetch what later events will read: the slots of their partitions, then the first runs of these:
+
+        if e + 8 < far:
+            prefetch(index, first_slot(column0[e + 8], slots) * 4)
+        """
         index = self.indexes[0]
         if index.key:
             w("# ask for what later events will look at, so that it is there in time")
@@ -253,6 +261,13 @@ class _Basic(RunEdges):
     # --- the runs of one component ------------------------------------------------------------------------------------
 
     def _state(self, w: Writer, s: int) -> None:
+        """What the event does with the runs at a component; those that do not go on leave their list:
+
+        while r != EMPTY:
+            following = run[r + NEXT]
+            ...
+            r = following
+        """
         component = self.run.components[s]
         reachable = self.reachable(s)
         bits = sum({1 << self.run.components[j].step.begin for j, _ in reachable})
@@ -282,6 +297,7 @@ class _Basic(RunEdges):
                 self._release(w, s)
 
     def _release(self, w: Writer, s: int) -> None:
+        """End all runs at a component: `free, released = release(index, at + 2, run, free)`."""
         index = self._index_of(s)
         w(f"free, released = release({index.name}, {index.head(s)}, run, free)")
         w("live -= released * RUN_SIZE", f"{index.count()} -= released")
@@ -369,7 +385,12 @@ class _Basic(RunEdges):
             then()
 
     def _add(self, w: Writer, at: int, to: int) -> None:
-        """A new run `q` at component `to`, with the values just computed."""
+        """A new run `q` at component `to`, with the values just computed:
+
+        run[q + BEGAN] = run[r + BEGAN]
+        run[q + NODE] = nodes
+        add_node(node, nodes, row, 1, run[r + NODE], run[r + BEGAN])
+        """
         index = self._index_of(to)
         began, before = self._origin(at)
         with w.block("if live < top:"):
@@ -418,7 +439,10 @@ class _Basic(RunEdges):
             self._add(w, at, to)
 
     def _unite(self, w: Writer, at: int, to: int) -> None:
-        """The run `q` stands for the new one as well."""
+        """Merge the new run into the run `q`:
+
+        add_union(node, nodes, row, 1, run[r + NODE], run[r + BEGAN], run[q + NODE], run[q + BEGAN])
+        """
         began, before = self._origin(at)
         w(f"add_union(node, nodes, row, {to}, {before}, {began}, run[q + NODE], run[q + BEGAN])")
         self._lead_to_last_node(w)
@@ -465,7 +489,12 @@ class _Basic(RunEdges):
 
     def _look_for_equal(self, w: Writer, state: int, source: Source) -> None:
         """A run that the event has already brought into the state with the same values: `q`, if there is one; `place`
-        is where it is remembered, or will be."""
+        is where it is remembered, or will be:
+
+        while q == EMPTY and meet[place] == stamp:
+            if run[meet[place + 1] + FIRST0_1] == new_first0_1:
+                q = meet[place + 1]
+        """
         differing = self._differing(state)
         parts = [self.run.as_held(value, source(value)) for value in differing]
         hashed = parts[0]

@@ -343,27 +343,9 @@ def write_matches(
     return values, bounds, written, ends
 
 
-_CONSTANTS = "ALWAYS, BEFORE, BEGAN, FLOOR, FOUND_SIZE, LAST_ROW, LAST_STEP, NEXT, NODE, NODE_SIZE, ROW, UNREACHED"
-_HELPERS = (
-    add_node,
-    add_union,
-    compact,
-    first_slot,
-    forward_runs,
-    forward_waiting,
-    join,
-    mark_waiting,
-    met_before,
-    precedes,
-    rehashed_index,
-    release,
-    slot_in,
-    sweep,
-    write_matches,
-)
 IMPORTS = f"""from {__name__} import (
-    {_CONSTANTS},
-    {", ".join(helper.__name__ for helper in _HELPERS[:8])},
-    {", ".join(helper.__name__ for helper in _HELPERS[8:])},
+    ALWAYS, BEFORE, BEGAN, FLOOR, FOUND_SIZE, LAST_ROW, LAST_STEP, NEXT, NODE, NODE_SIZE, ROW, UNREACHED,
+    add_node, add_union, compact, first_slot, forward_runs, forward_waiting, join, mark_waiting,
+    met_before, precedes, rehashed_index, release, slot_in, sweep, write_matches,
 )"""
-"""What generated code says to have these."""
+"""The import of generated modules."""
