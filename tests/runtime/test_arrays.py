@@ -175,3 +175,5 @@ def test_a_heap_agrees_with_the_standard_library_while_it_grows_and_shrinks() ->
         else:
             assert heap_pop(times, items, size) == heapq.heappop(expected)[1]
             size -= 1
+    left = [heap_pop(times, items, rest) for rest in range(size, 0, -1)]
+    assert left == [item for _, item in sorted(expected)]
