@@ -147,6 +147,7 @@ class GroupNode(TreeNode):
     closures: tuple[str, ...]
 
 
+_INFIX: Mapping[type[TreeNode], str] = {SeqNode: "; ", ConNode: " & ", DisNode: " | "}
 TREE_NODES = (LeafBuffer, SeqNode, ConNode, DisNode, NseqNode, KseqNode, NegNode, GroupNode)
 
 
@@ -172,14 +173,10 @@ def tree_text(node: TreeNode) -> str:
     match node:
         case LeafBuffer():
             return node.var
-        case SeqNode():
-            return f"[{'; '.join(operands)}]"
+        case SeqNode() | ConNode() | DisNode():
+            return f"[{_INFIX[type(node)].join(operands)}]"
         case KseqNode():
             return f"KSEQ({operands[0]}, {node.closure}, {operands[1]})"
-        case ConNode():
-            return f"[{' & '.join(operands)}]"
-        case DisNode():
-            return f"[{' | '.join(operands)}]"
         case NseqNode():
             return f"NSEQ({', '.join(f'!{var}' for var in node.negated)}, {operands[0]})"
         case NegNode():
@@ -193,11 +190,12 @@ def tree_text(node: TreeNode) -> str:
 @dataclass(frozen=True, slots=True)
 class TreePlan:
     """One tree for each alternative of the pattern, in the order of `optimize.alternatives`; their union is the root's
-    disjunction. `runners_up` are the best other plans, with the reason why each lost."""
+    disjunction."""
 
     trees: tuple[TreeNode, ...]
     cost: float = math.nan
     runners_up: tuple[tuple[tuple[TreeNode, ...], float, str], ...] = ()
+    """The best other plans, with the reason why each lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,13 +81,9 @@ class Record:
     name: str = ""
 
     @property
-    def width(self) -> int:
-        return len(self.fields)
-
-    @property
     def offsets(self) -> str:
         """`S0_ROW, S0_TIME = 0, 1`"""
-        return f"{', '.join(map(self.offset, self.fields))} = {', '.join(map(str, range(self.width)))}"
+        return f"{', '.join(map(self.offset, self.fields))} = {', '.join(map(str, range(len(self.fields))))}"
 
     def offset(self, field: str) -> str:
         """`S0_ROW`"""

@@ -38,20 +38,13 @@ class Ring:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.base, self.following = f"{name}_base", f"{name}_next"
         self.stacks: list[Stack] = []
 
     @property
     def width(self) -> int:
         """How many numbers make a record."""
         return max(len(stack.fields) for stack in self.stacks)
-
-    @property
-    def base(self) -> str:
-        return f"{self.name}_base"
-
-    @property
-    def following(self) -> str:
-        return f"{self.name}_next"
 
     def array(self) -> StateArray:
         return StateArray(self.name, "int64", 16 * self.width, width=self.width)
@@ -76,6 +69,8 @@ class ChainTable:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.used = f"{name}_used"
+        """The register of how many keys there are."""
         self.stacks: list[Stack] = []
 
     @property
@@ -86,11 +81,6 @@ class ChainTable:
     def width(self) -> int:
         """A power of two, so that a hash is cut to a place by its bits."""
         return 1 << (len(self.stacks) + 1).bit_length() if self.is_shared else 2
-
-    @property
-    def used(self) -> str:
-        """The register of how many keys there are."""
-        return f"{self.name}_used"
 
     def array(self) -> StateArray:
         return StateArray(self.name, "int64", 16 * self.width, fill=EMPTY, width=self.width)

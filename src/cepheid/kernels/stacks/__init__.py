@@ -1,18 +1,41 @@
-"""Sequences by active instance stacks (SASE)."""
+"""SASE's sequence scan and construction (SASE §3.2-§4): active instance stacks, for sequences of single events.
+
+Each positive component but the last has a stack of the events that may be it (`ais`); an instance remembers the
+most recent instance of the previous stack (its RIP). An event that may be the last component starts the construction: a
+depth-first search back through the stacks (`construction`).
+
+Stacks are partitioned by the equalities between neighbouring components (PAIS): instances of one value form a chain,
+found through a hash table, so only instances that agree are ever visited (`chains`). Events that may be a negated
+component lie in chains of their own; an instance remembers the latest of them before it, so most absences are decided
+by one look. A trailing negation is decided when the window has passed (`trailing`).
+
+Options, for the comparisons of SASE §5 (the defaults are what the optimiser would choose):
+`algorithm` ais | basic      basic searches the runtime stack of all events (§3.2, `basic`)
+`equalities` hashed | first | none    all equalities of neighbours in the chains' key, or one, or none (plain stacks)
+`others` early | late | multi         further predicates in the search, after it (selection), or Multi-PAIS
+`window` early | late        window in scan and construction, or only on complete sequences
+"""
 
 from __future__ import annotations
 
 from cepheid.kernels.requirements import why_not
-from cepheid.kernels.stacks.evaluator import OPTIONS, kernel
+from cepheid.kernels.stacks.ais import ActiveInstanceStacks
+from cepheid.kernels.stacks.basic import RuntimeStack
+from cepheid.kernels.stacks.scan import StackScan
 from cepheid.optimize.search import plan_cost
 from cepheid.optimize.stats import Stats
 from cepheid.pattern import EventClass, Neg, Strategy
-from cepheid.physical import Lowered, Plan, not_made_for
-
-__all__ = ["NAME", "OPTIONS", "SEARCHES", "able", "cost", "kernel", "plan"]
+from cepheid.physical import Lowered, Options, Plan, not_made_for
+from cepheid.runtime.kernel import Kernel
 
 NAME = "stacks"
 SEARCHES = False
+OPTIONS: Options = {
+    "algorithm": ("ais", "basic"),
+    "equalities": ("hashed", "first", "none"),
+    "others": ("early", "late", "multi"),
+    "window": ("early", "late"),
+}
 
 
 def able(lowered: Lowered) -> str | None:
@@ -31,3 +54,9 @@ def plan(lowered: Lowered, stats: Stats) -> Plan:
 
 def cost(plan: Plan, stats: Stats) -> float:
     return plan_cost(plan, stats)
+
+
+def kernel(plan: Plan) -> Kernel:
+    options = plan.forced(OPTIONS)
+    algorithm: type[StackScan] = RuntimeStack if options["algorithm"] == "basic" else ActiveInstanceStacks
+    return algorithm(plan, options).kernel()

@@ -99,6 +99,7 @@ class Chain:
     """The records of a buffer linked by key, the latest first."""
 
     name: str
+    """Begins the names of the arrays of its table."""
     buffer: Buffer
     equalities: tuple[Equality, ...]
 
