@@ -120,11 +120,12 @@ class KernelBuilder:
 
     def array(self, name: str, dtype: str = "int64", length: int = 16, *, fill: int = 0, width: int = 1) -> Array:
         """Declare an array of the state. The order of declarations is the order in a saved state."""
-        return self.declare(StateArray(name, dtype, length, fill, width))[0]
+        made = Array(StateArray(name, dtype, length, fill, width))
+        self.declare(made.state)
+        return made
 
-    def declare(self, *arrays: StateArray) -> list[Array]:
+    def declare(self, *arrays: StateArray) -> None:
         self._arrays += arrays
-        return [Array(array) for array in arrays]
 
     def remember_strings(self) -> None:
         """Keep `texts` and `ranks` in the state, for source that runs when time passes without events:

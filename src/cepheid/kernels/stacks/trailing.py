@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from cepheid.codegen.builder import Array
 from cepheid.codegen.scalar import key_of
 from cepheid.codegen.writer import Writer
 from cepheid.kernels.stacks.chains import Chains, previous
@@ -30,11 +31,14 @@ class Trailing:
     def __init__(self, layout: StackLayout, chains: Chains) -> None:
         self.layout = layout
         self.chains = chains
+        names = ("pending_heap", "pending_item", "pending_time", "pending_measure", "pending_free")
+        self.heap, self.item, self.time, self.measure, self.free = (
+            Array(StateArray(name, "int64", 16)) for name in names
+        )
 
     def tables(self) -> list[StateArray]:
         """A sequence that waits: its events, the end of the last, the start of its window."""
-        names = ["pending_heap", "pending_item", "pending_time", "pending_measure", "pending_free"]
-        arrays = [StateArray(name, "int64", 16) for name in names]
+        arrays = [self.heap.state, self.item.state, self.time.state, self.measure.state, self.free.state]
         kinds = list(self.layout.plan.columns.values())
         for i, step in enumerate(self.layout.positive):
             arrays.append(StateArray(f"pending_{i}_row", "int64", 16))
@@ -52,17 +56,17 @@ class Trailing:
         register = self.chains.register
         size, made, free = register("pending_size"), register("pending_made"), register("pending_freed")
         with w.block(f"if {free} > 0:"):
-            w(f"{free} -= 1", f"p = pending_free[{free}]")
+            w(f"{free} -= 1", f"p = {self.free.at(free)}")
         with w.block("else:"):
             w(f"p = {made}", f"{made} += 1")
-            with w.block(f"if {made} > pending_time.shape[0]:"):
+            with w.block(f"if {made} > {self.time.size}:"):
                 for array in self.tables():
-                    w(f"{array.name} = grown({array.name}, {made})")
-        w("pending_time[p] = t", f"pending_measure[p] = {self.layout.field_of(places, 0, 'measure')}")
+                    Array(array).grow(w, made)
+        w(f"{self.time.at('p')} = t", f"{self.measure.at('p')} = {self.layout.field_of(places, 0, 'measure')}")
         for i, step in enumerate(self.layout.positive):
             for name in ("row", *(f"c{column}" for column in self.layout.columns(step.var))):
                 w(f"{_Pending(i).field(name)} = {self.layout.field_of(places, i, name)}")
-        w(f"heap_push(pending_heap, pending_item, {size}, pending_measure[p], p)", f"{size} += 1")
+        w(f"heap_push({self.heap}, {self.item}, {size}, {self.measure.at('p')}, p)", f"{size} += 1")
 
     def decide(self, w: Writer, emit: Callable[[Writer, Sequence[str]], None]) -> None:
         """Decide the sequences whose window has passed:
@@ -73,9 +77,9 @@ class Trailing:
             if not spoiled: ...
         """
         size, free = self.chains.register("pending_size"), self.chains.register("pending_freed")
-        with w.block(f"while {size} > 0 and m - pending_heap[0] > limit:"):
-            w(f"p = heap_pop(pending_heap, pending_item, {size})", f"{size} -= 1")
-            w(f"pending_free[{free}] = p", f"{free} += 1", "spoiled = False")
+        with w.block(f"while {size} > 0 and m - {self.heap.at('0')} > limit:"):
+            w(f"p = heap_pop({self.heap}, {self.item}, {size})", f"{size} -= 1")
+            w(f"{self.free.at(free)} = p", f"{free} += 1", "spoiled = False")
             for absence in self.layout.trailing:
                 self._look_for(w, absence)
             with w.block("if not spoiled:"):
@@ -96,10 +100,10 @@ class Trailing:
         with w.block(f"while not spoiled and q >= {base}:"):
             w(f"k = {stack.place('q')}")
             negated = Instance(stack, "k")
-            order, end = ("row", last.field("row")) if self.layout.by_position else ("time", "pending_time[p]")
+            order, end = ("row", last.field("row")) if self.layout.by_position else ("time", self.time.at("p"))
             with w.block(f"if {negated.field(order)} <= {end}:"):
                 w("break")
-            with w.block(f"if {negated.field('measure')} - pending_measure[p] <= limit:"):
+            with w.block(f"if {negated.field('measure')} - {self.measure.at('p')} <= limit:"):
                 places = {step.var: _Pending(i) for i, step in enumerate(self.layout.positive)}
                 with self.layout.if_all(w, self.layout.tests_of(absence), {**places, stack.step.var: negated}):
                     w("spoiled = True", "break")
@@ -107,4 +111,4 @@ class Trailing:
 
     def older(self, w: Writer) -> None:
         with w.block(f"for p in range({self.chains.register('pending_size')}):"):
-            w("oldest = min(oldest, pending_0_row[pending_item[p]])")
+            w(f"oldest = min(oldest, pending_0_row[{self.item.at('p')}])")
