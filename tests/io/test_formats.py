@@ -22,7 +22,7 @@ from cepheid.io.formats import FORMATS, RawRow, format_named
 from cepheid.io.formats.columnar import ColumnFormat
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.rows import TIME, TYPE
-from cepheid.io.shares import StoredColumns, StoredFile
+from cepheid.io.shares import ColumnPart, StoredFile, stored_columns
 from cepheid.io.stream_files import StreamFiles
 from cepheid.io.stream_rows import FILE, NUMBER
 from cepheid.lang import parse
@@ -110,10 +110,10 @@ def test_python_reads_it(tmp_path: Path, suffix: str) -> None:
 def test_chunks_are_read_one_by_one(tmp_path: Path, suffix: str) -> None:
     """What a worker does: it reads the chunks of its share, and only the columns that are needed."""
     file = StoredFile(str(written(tmp_path, suffix)), format=FORMATS[f".{suffix}"])
-    stored = StoredColumns.of([file], "ts")
+    stored = stored_columns([file], "ts")
     assert stored is not None and stored.rows == ROWS and stored.size > 0
     assert (stored.times is not None) == (suffix == "parquet")
-    parts = [part for share in stored.shares(3) for part in share]
+    parts = [part for share in stored.shares(3) for part in share if isinstance(part, ColumnPart)]
     assert [part.first for part in parts] == [sum(p.rows for p in parts[:at]) for at in range(len(parts))]
     tables = []
     for part in parts:

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 import cepheid
 from cepheid.errors import InputProblem, NotAvailable
 from cepheid.io.formats import csv
-from cepheid.io.formats.csv import CsvReader, Fitting, StoredCsv
+from cepheid.io.formats.csv import CsvReader, ParsedLines, stored_csv
 from cepheid.io.shares import Part, StoredFile
 from cepheid.spark.source import CsvFiles
 
@@ -59,7 +59,7 @@ def test_every_line_is_read_once_however_a_file_is_cut(
     unfit: list[str] = []
     for at in range(0, size, range_size):
         for found in reader.read(Part(0, at, min(range_size, size - at)), LAYOUT.names):
-            if isinstance(found, Fitting):
+            if isinstance(found, ParsedLines):
                 rows += map(tuple, (row.values() for row in found.rows.to_pylist()))
                 assert len(found.lines.splitlines()) == found.rows.num_rows
             else:
@@ -81,15 +81,15 @@ _ROWS = {
 
 
 def test_only_columns_that_are_needed_must_fit() -> None:
-    columns = csv._Columns(LAYOUT, ("type", "ts"))
-    (found,) = csv._read(b"A,1,not a number,2\n", columns)
-    assert isinstance(found, Fitting) and found.rows.to_pylist() == [{"type": "A", "ts": 1}]
+    parser = csv._Parser(LAYOUT, ("type", "ts"))
+    (found,) = csv._read(b"A,1,not a number,2\n", parser)
+    assert isinstance(found, ParsedLines) and found.rows.to_pylist() == [{"type": "A", "ts": 1}]
 
 
 def test_a_range_is_as_long_as_it_is_worth(tmp_path: Path) -> None:
     file = tmp_path / "events.csv"
     file.write_bytes(b"A,1,2,3\n" * (csv._RANGE // 4))
-    stored = StoredCsv.of([str(file)], LAYOUT, header=False)
+    stored = stored_csv([str(file)], LAYOUT, header=False)
     assert [(part.first, part.size) for part in stored.parts] == [(0, csv._RANGE), (csv._RANGE, csv._RANGE)]
     assert stored.size == 2 * csv._RANGE
     assert stored.rows == csv._RANGE // 4
@@ -155,10 +155,10 @@ def test_lines_that_are_no_events_are_told_about(spark: SparkSession, tmp_path: 
 def test_columns_that_only_spark_can_read_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     file = tmp_path / "events.csv"
     file.write_text("A,1\n", encoding="utf-8")
-    with pytest.raises(InputProblem, match=r"the column `ts` of a CSV file is to be timestamp"):
+    with pytest.raises(InputProblem, match=r"the column `ts` of a CSV file is declared as timestamp"):
         cepheid.match("EVENT A x", CsvFiles(str(file), "type string, ts timestamp"), session=spark)
     with pytest.raises(InputProblem, match="workers cannot read `abfs://"):
-        StoredCsv.of(["abfs://far/away.csv"], LAYOUT, header=False)
+        stored_csv(["abfs://far/away.csv"], LAYOUT, header=False)
     with pytest.raises(InputProblem, match="no column `ts`"):
         cepheid.match("EVENT A x", CsvFiles(str(file), "type string, at long"), session=spark)
 

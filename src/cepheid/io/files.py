@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from cepheid.errors import InputProblem, shown
 from cepheid.events import EMPTY_SCHEMA, UNTYPED, Schema
 from cepheid.io.formats import expand, format_named
-from cepheid.io.formats.columnar import ColumnFormat, is_null
+from cepheid.io.formats.columnar import ColumnFormat, column_format, is_null
 from cepheid.io.formats.text import TextFormat
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.rejects import Reject
@@ -73,12 +73,6 @@ def column_source(inputs: Sequence[Input], columns: Columns, declared: Schema = 
     alike = _with_one_schema(opened)
     source = None if alike is None else scan(alike, columns)
     return source if source is not None and (source.omits_nulls or source.is_uniform) else None
-
-
-def column_format(name: str) -> ColumnFormat:
-    format = format_named(name)
-    assert isinstance(format, ColumnFormat)
-    return format
 
 
 def column_file(path: Path, name: str, item: Input, columns: Columns) -> ColumnFile:

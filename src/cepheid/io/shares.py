@@ -8,15 +8,14 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import reduce
-from typing import Any, Protocol, TypeVar
+from functools import partial, reduce
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from cepheid import expr as ex
-from cepheid.io.formats import format_named
-from cepheid.io.formats.columnar import ColumnFormat, OpenedColumns
+from cepheid.io.formats.columnar import column_format
 from cepheid.optimize.distribution import may_drop
 from cepheid.physical import Plan
 
@@ -50,21 +49,13 @@ class Part:
         return (self.file << _FILE_BITS) + self.first
 
 
-_AnyPart = TypeVar("_AnyPart", bound=Part)
+@dataclass(frozen=True, slots=True)
+class OpenedPart:
+    """A part while it is read: its columns are `names`, and `read` reads some of them."""
 
-
-class OpenedPart(Protocol):
-    """A part while it is read, column by column."""
-
-    @property
-    def rows(self) -> int: ...
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The columns that it has."""
-        ...
-
-    def read(self, names: Sequence[str]) -> pa.Table: ...
+    rows: int
+    names: Sequence[str]
+    read: Callable[[Sequence[str]], pa.Table]
 
 
 class ShareReader(Protocol):
@@ -82,35 +73,30 @@ class ShareReader(Protocol):
         ...
 
 
-class StoredFiles(Protocol):
+@dataclass(frozen=True, slots=True)
+class StoredFiles:
     """Files that workers read, and what is known of them before they are read."""
 
-    @property
-    def reader(self) -> ShareReader: ...
+    reader: ShareReader
+    parts: tuple[Part, ...]
+    rows: int
+    """The number of rows, which may be an estimate."""
+    times: tuple[int, int] | None = None
+    """The first and the last time, where the files know them."""
 
     @property
-    def times(self) -> tuple[int, int] | None:
-        """The first and the last time, where the files know them."""
-        ...
+    def size(self) -> int:
+        return sum(part.size for part in self.parts)
 
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def rows(self) -> int: ...
-
-    def shares(self, count: int) -> Sequence[tuple[Part, ...]]: ...
-
-
-def shared(parts: Sequence[_AnyPart], count: int) -> list[tuple[_AnyPart, ...]]:
-    """The parts in as many runs of about the same size."""
-    size = max(sum(part.size for part in parts), 1)
-    shares: list[list[_AnyPart]] = [[] for _ in range(max(count, 1))]
-    before = 0
-    for part in parts:
-        shares[min((before + part.size // 2) * len(shares) // size, len(shares) - 1)].append(part)
-        before += part.size
-    return [tuple(share) for share in shares if share]
+    def shares(self, count: int) -> list[tuple[Part, ...]]:
+        """The parts in as many runs of about the same size."""
+        size = max(self.size, 1)
+        shares: list[list[Part]] = [[] for _ in range(max(count, 1))]
+        before = 0
+        for part in self.parts:
+            shares[min((before + part.size // 2) * len(shares) // size, len(shares) - 1)].append(part)
+            before += part.size
+        return [tuple(share) for share in shares if share]
 
 
 # --- files of columns -------------------------------------------------------------------------------------------------
@@ -124,100 +110,52 @@ class ColumnPart(Part):
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoredColumns:
-    """Files of columns, and the chunks that they consist of."""
-
-    files: tuple[StoredFile, ...]
-    parts: tuple[ColumnPart, ...]
-    times: tuple[int, int] | None
-
-    @classmethod
-    def of(cls, files: Sequence[StoredFile], time_column: str, expected: Sequence[str] = ()) -> StoredColumns | None:
-        """These files, in this order; None where one lacks a column that is expected of it."""
-        parts: list[ColumnPart] = []
-        times: list[tuple[int, int] | None] = []
-        for number, file in enumerate(files):
-            with _format(file).opened(file.path) as opened:
-                if not set(expected) <= set(opened.schema.names):
-                    return None
-                first = 0
-                for at, chunk in enumerate(opened.chunks(time_column)):
-                    parts.append(ColumnPart(number, first, chunk.size, at, chunk.rows))
-                    times.append(chunk.times)
-                    first += chunk.rows
-        known = [edges for edges in times if edges is not None]
-        is_known = bool(known) and len(known) == len(times)
-        whole = (min(first for first, _ in known), max(last for _, last in known)) if is_known else None
-        return cls(tuple(files), tuple(parts), whole)
-
-    @property
-    def size(self) -> int:
-        return sum(part.size for part in self.parts)
-
-    @property
-    def rows(self) -> int:
-        return sum(part.rows for part in self.parts)
-
-    @property
-    def reader(self) -> ColumnReader:
-        return ColumnReader(self.files)
-
-    def shares(self, count: int) -> list[tuple[ColumnPart, ...]]:
-        return shared(self.parts, count)
+def stored_columns(files: Sequence[StoredFile], time_column: str, expected: Sequence[str] = ()) -> StoredFiles | None:
+    """These files, in this order; None where one lacks a column that is expected of it."""
+    parts: list[ColumnPart] = []
+    times: list[tuple[int, int] | None] = []
+    for number, file in enumerate(files):
+        with column_format(file.format).opened(file.path) as opened:
+            if not set(expected) <= set(opened.schema.names):
+                return None
+            first = 0
+            for at, chunk in enumerate(opened.chunks(time_column)):
+                parts.append(ColumnPart(number, first, chunk.size, at, chunk.rows))
+                times.append(chunk.times)
+                first += chunk.rows
+    known = [edges for edges in times if edges is not None]
+    is_known = bool(known) and len(known) == len(times)
+    whole = (min(first for first, _ in known), max(last for _, last in known)) if is_known else None
+    return StoredFiles(ColumnReader(tuple(files)), tuple(parts), sum(part.rows for part in parts), whole)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnReader:
     files: tuple[StoredFile, ...]
 
-    def surviving(self, share: Sequence[Part], plan: Plan, schema: pa.Schema, type_column: str) -> Iterator[ColumnPart]:
+    def surviving(self, share: Sequence[Part], plan: Plan, schema: pa.Schema, type_column: str) -> Iterator[Part]:
         for number, run in itertools.groupby(share, key=lambda part: part.file):
             parts, file = [_as_chunk(part) for part in run], self.files[number]
 
-            def condition(found: pa.Schema, type: str | None = file.type) -> ds.Expression | None:
-                present = pa.schema([field for field in schema if field.name in found.names])
+            def condition(own: pa.Schema, type: str | None = file.type) -> ds.Expression | None:
+                present = pa.schema([field for field in schema if field.name in own.names])
                 return may_matter(plan, present, type_column, type)
 
             numbers: Sequence[int] = [part.number for part in parts]
             if may_drop(plan):
-                numbers = _format(file).surviving(file.path, numbers, condition)
+                numbers = column_format(file.format).surviving(file.path, numbers, condition)
             yield from (part for part in parts if part.number in numbers)
 
     @contextmanager
-    def opened(self, part: Part, names: Sequence[str], texts: Sequence[str]) -> Iterator[_OpenedChunk]:
-        file = self.files[part.file]
-        with _format(file).opened(file.path, texts) as opened:
-            yield _OpenedChunk(opened, _as_chunk(part))
-
-
-def _format(file: StoredFile) -> ColumnFormat:
-    format = format_named(file.format)
-    assert isinstance(format, ColumnFormat)
-    return format
+    def opened(self, part: Part, names: Sequence[str], texts: Sequence[str]) -> Iterator[OpenedPart]:
+        file, chunk = self.files[part.file], _as_chunk(part)
+        with column_format(file.format).opened(file.path, texts) as opened:
+            yield OpenedPart(chunk.rows, opened.schema.names, partial(opened.read, chunk.number))
 
 
 def _as_chunk(part: Part) -> ColumnPart:
     assert isinstance(part, ColumnPart)
     return part
-
-
-@dataclass(frozen=True, slots=True)
-class _OpenedChunk:
-    file: OpenedColumns
-    part: ColumnPart
-
-    @property
-    def rows(self) -> int:
-        return self.part.rows
-
-    @property
-    def names(self) -> Sequence[str]:
-        names: Sequence[str] = self.file.schema.names
-        return names
-
-    def read(self, names: Sequence[str]) -> pa.Table:
-        return self.file.read(self.part.number, names)
 
 
 # --- statistics -------------------------------------------------------------------------------------------------------

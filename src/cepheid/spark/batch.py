@@ -21,7 +21,7 @@ from cepheid.engine.oracle import makes_output
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.run import Progress, Result, gatherer_for, objects_of, output_schema, shown_columns
 from cepheid.expr import Whole
-from cepheid.io.formats.csv import StoredCsv
+from cepheid.io.formats.csv import CsvReader
 from cepheid.io.rows import ROW, TYPE
 from cepheid.io.shares import StoredFiles
 from cepheid.io.source import Source, columns_read
@@ -116,7 +116,7 @@ class SparkBatch:
         """The rows that are not events, with the reason. Of CSV files these are the lines from which a column that the
         query reads cannot be parsed; the reference evaluator reads all columns."""
         time, files = self.source.columns.time, self.source.files
-        if not isinstance(files, StoredCsv):
+        if files is None or not isinstance(files.reader, CsvReader):
             untimed = self.source.frame.filter(column(time).isNull())
             return untimed.withColumn(REASON, F.lit(f"no time: `{time}` is null"))
         names = self.source.schema.names if self.is_whole else self._names(self._gatherer())

@@ -18,7 +18,7 @@ from cepheid import expr as ex
 from cepheid.codegen.columns import attribute, kind_of, number_array
 from cepheid.codegen.masks import masks
 from cepheid.events import UNTYPED
-from cepheid.io.formats.csv import CsvReader, Unfit
+from cepheid.io.formats.csv import CsvReader, RejectedLine
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import TYPE
 from cepheid.io.shares import OpenedPart, Part, ShareReader
@@ -181,7 +181,7 @@ class ReadTimes:
 # --- rejects ----------------------------------------------------------------------------------------------------------
 
 PATH, LINE = "path", "line"
-"""What is told of a line besides the reason."""
+"""The columns of rejected lines besides the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class CsvRejects:
     def _rejects(self, part: Part) -> Iterator[pa.RecordBatch]:
         refused: list[tuple[bytes, str]] = []
         for found in self.reader.read(part, self.names):
-            if isinstance(found, Unfit):
+            if isinstance(found, RejectedLine):
                 refused.append((found.line, found.reason))
             else:
                 timeless = np.flatnonzero(found.rows.column(self.time_column).is_null(nan_is_null=True))

@@ -21,9 +21,9 @@ from cepheid.errors import InputProblem, shown
 from cepheid.events import UNTYPED
 from cepheid.io.files import ColumnFile, EventFile, FileSource, TextFile
 from cepheid.io.formats import format_of
-from cepheid.io.formats.csv import StoredCsv
+from cepheid.io.formats.csv import stored_csv
 from cepheid.io.inputs import Columns
-from cepheid.io.shares import MOST_FILES, StoredColumns, StoredFile, StoredFiles
+from cepheid.io.shares import MOST_FILES, StoredFile, StoredFiles, stored_columns
 from cepheid.io.source import Attributes, Source, require_time_column
 from cepheid.io.storage import is_readable
 from cepheid.pattern import DerivedStream, EventClass, Query, SourceStream, walk
@@ -107,7 +107,7 @@ class SparkSource:
         """Where Spark reads the files itself, it drops the lines that workers would reject."""
         reader = session.read.schema(files.schema).options(header=files.header, mode="DROPMALFORMED")
         source = cls.of(reader.csv(files.path), columns)
-        return replace(source, files=StoredCsv.of(sorted(source.frame.inputFiles()), source.schema, files.header))
+        return replace(source, files=stored_csv(sorted(source.frame.inputFiles()), source.schema, files.header))
 
     def for_query(self, query: Query) -> SparkSource:
         """With the attributes of the types that the query names. Only a query whose names may or may not be types
@@ -158,7 +158,7 @@ def file_source(source: Source, session: SparkSession) -> Iterator[SparkSource]:
         # Workers have a working directory of their own.
         absolute = [_absolute(file) for file in source.files]
         stored = [_stored_file(file, Path(directory) / f"{number}.parquet") for number, file in enumerate(absolute)]
-        files = StoredColumns.of(stored, source.columns.time)
+        files = stored_columns(stored, source.columns.time)
         yield replace(spark, files=files, drops_untyped=True, local=replace(source, files=tuple(absolute)))
 
 
@@ -187,13 +187,13 @@ def _read(path: str, session: SparkSession) -> DataFrame:
     return session.read.parquet(path) if schema is None else session.read.schema(schema).parquet(path)
 
 
-def _stored_parquet(frame: DataFrame, time_column: str) -> StoredColumns | None:
+def _stored_parquet(frame: DataFrame, time_column: str) -> StoredFiles | None:
     """None where only Spark knows how to read the files: another storage, columns that are not in every file (they may
     be named after directories, or differ in case), or too many files to open them all."""
     paths = sorted(frame.inputFiles())
     if not paths or len(paths) > MOST_FILES or not all(is_readable(path) for path in paths):
         return None
-    return StoredColumns.of([StoredFile(path) for path in paths], time_column, frame.columns)
+    return stored_columns([StoredFile(path) for path in paths], time_column, frame.columns)
 
 
 def _arrow_schema(frame: DataFrame) -> pa.Schema:

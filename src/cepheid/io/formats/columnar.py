@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from cepheid.errors import InputProblem, shown
-from cepheid.io.formats import RawRow
+from cepheid.io.formats import RawRow, format_named
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import one_batch, plain
 from cepheid.io.source import BATCH
@@ -131,6 +131,12 @@ class ColumnFormat(ABC):
                 else:
                     arrays.append(pa.nulls(table.num_rows, field.type))
             return pa.table(arrays, schema=schema)
+
+
+def column_format(name: str) -> ColumnFormat:
+    format = format_named(name)
+    assert isinstance(format, ColumnFormat)
+    return format
 
 
 def is_null(path: str, name: str, format: ColumnFormat) -> bool:

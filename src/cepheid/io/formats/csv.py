@@ -22,7 +22,7 @@ from cepheid.errors import InputProblem, NotAvailable, listing, shown
 from cepheid.io.formats import BrokenRow, RawRow
 from cepheid.io.formats.text import BLOCK, EXACT, TextFormat, TextTable, all_true, content_of, fits, timestamps
 from cepheid.io.inputs import Columns
-from cepheid.io.shares import MOST_FILES, Part, StoredFile, shared
+from cepheid.io.shares import MOST_FILES, OpenedPart, Part, StoredFile, StoredFiles
 from cepheid.io.storage import is_readable, open_file
 from cepheid.io.stream_rows import Read, StreamLayout
 from cepheid.physical import Plan
@@ -31,7 +31,7 @@ from cepheid.runtime.kernel import Array
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 MOST = 0.75
-"""The part of a column's filled cells that must look like numbers for the column to be one of numbers."""
+"""The share of a column's filled cells that must be numbers for the column to be numeric."""
 
 NUMBER = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
@@ -80,7 +80,7 @@ def _header(file: Path, cells: list[str] | str) -> list[str]:
 
 def _csv_records(lines: Sequence[str]) -> Iterator[tuple[int, str, list[str] | str]]:
     """Line, text, and cells of each record (or why it has none). A quote that is never closed would swallow the rest of
-    the file: only its own line is given up, and reading goes on with the next."""
+    the file: only its own line is rejected, and parsing goes on with the next."""
     at = 0
     while at < len(lines):
         reader = csv.reader(lines[at:], strict=True)
@@ -137,10 +137,10 @@ def _boolean(cell: str) -> bool | None:
 _BOOLEAN = "[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee]"
 
 
-def csv_columns(file: Path, columns: Columns, given_type: str | None) -> TextTable | None:
+def csv_columns(file: Path, columns: Columns, type: str | None) -> TextTable | None:
     """The rows of a file, all of them events; None where it takes the row reader to tell what they are."""
     cells = _cells(file)
-    type_column = columns.type if given_type is None else None
+    type_column = columns.type if type is None else None
     if cells is None or not cells.num_rows or columns.time not in cells.column_names or columns.time == type_column:
         return None
     types = _types(cells, type_column)
@@ -194,12 +194,12 @@ def _is_plain(content: bytes) -> bool:
     """Whether quotes enclose whole cells and lines end in one of two ways; elsewhere each reader has its own rules."""
     if b"\0" in content or content.count(b"\r") != content.count(b"\r\n"):
         return False
-    signs = np.frombuffer(b"\n" + content.removeprefix(b"\xef\xbb\xbf") + b"\n", np.uint8)
-    quotes = np.flatnonzero(signs == ord('"'))
+    characters = np.frombuffer(b"\n" + content.removeprefix(b"\xef\xbb\xbf") + b"\n", np.uint8)
+    quotes = np.flatnonzero(characters == ord('"'))
     if len(quotes) % 2:
         return False
     # A quote inside a cell is written twice: one that closes the cell, and one that opens it again.
-    before, after = signs[quotes[::2] - 1], signs[quotes[1::2] + 1]
+    before, after = characters[quotes[::2] - 1], characters[quotes[1::2] + 1]
     return bool(np.isin(before, list(b',\n"')).all() and np.isin(after, list(b',\r\n"')).all())
 
 
@@ -273,55 +273,31 @@ FORMAT = TextFormat("CSV", True, csv_rows, csv_columns, _no_stream)
 
 _RANGE = 4 << 20
 """Bytes that are read at once: few enough that all cores get some of a small file."""
-_LOOK = 1 << 16
-"""Bytes that tell how long lines are, or where one ends."""
+_SAMPLE = 1 << 16
+"""Bytes that are read to estimate the length of lines, or to find the end of one."""
 _NEWLINE = b"\n"
 _TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredCsv:
-    """CSV files that all have the columns of `layout`, in this order."""
-
-    files: tuple[StoredFile, ...]
-    layout: pa.Schema
-    header: bool
-    parts: tuple[Part, ...]
-    rows: int
-    """About so many."""
-    times: tuple[int, int] | None = None
-
-    @classmethod
-    def of(cls, paths: Sequence[str], layout: pa.Schema, header: bool) -> StoredCsv:
-        """Raises an error where workers cannot read them."""
-        _require_readable_columns(layout)
-        elsewhere = [path for path in paths if not is_readable(path)]
-        if elsewhere or len(paths) > MOST_FILES:
-            what = f"`{shown(elsewhere[0], 200)}`" if elsewhere else f"{len(paths):,} files"
-            raise InputProblem(
-                f"workers cannot read {what} by themselves",
-                hint="have Spark read them: `spark.read.csv(...)` gives a DataFrame",
-            )
-        parts: list[Part] = []
-        rows = 0
-        for number, path in enumerate(paths):
-            with open_file(path) as opened:
-                size = opened.size()
-                parts += (Part(number, at, min(_RANGE, size - at)) for at in range(0, size, _RANGE))
-                look = opened.read_at(min(_LOOK, size), 0)
-                rows += size * look.count(_NEWLINE) // max(len(look), 1)
-        return cls(tuple(map(StoredFile, paths)), layout, header, tuple(parts), rows)
-
-    @property
-    def size(self) -> int:
-        return sum(part.size for part in self.parts)
-
-    @property
-    def reader(self) -> CsvReader:
-        return CsvReader(self.files, self.layout, self.header)
-
-    def shares(self, count: int) -> list[tuple[Part, ...]]:
-        return shared(self.parts, count)
+def stored_csv(paths: Sequence[str], schema: pa.Schema, header: bool) -> StoredFiles:
+    """CSV files that all have the columns of the schema, in this order; refused where workers cannot read them."""
+    _require_readable_columns(schema)
+    elsewhere = [path for path in paths if not is_readable(path)]
+    if elsewhere or len(paths) > MOST_FILES:
+        what = f"`{shown(elsewhere[0], 200)}`" if elsewhere else f"{len(paths):,} files"
+        raise InputProblem(
+            f"workers cannot read {what} by themselves",
+            hint="have Spark read them: `spark.read.csv(...)` gives a DataFrame",
+        )
+    parts: list[Part] = []
+    rows = 0
+    for number, path in enumerate(paths):
+        with open_file(path) as file:
+            size = file.size()
+            parts += (Part(number, at, min(_RANGE, size - at)) for at in range(0, size, _RANGE))
+            sample = file.read_at(min(_SAMPLE, size), 0)
+            rows += size * sample.count(_NEWLINE) // max(len(sample), 1)
+    return StoredFiles(CsvReader(tuple(map(StoredFile, paths)), schema, header), tuple(parts), rows)
 
 
 _READABLE = (
@@ -334,11 +310,11 @@ _READABLE = (
 )
 
 
-def _require_readable_columns(layout: pa.Schema) -> None:
-    for field in layout:
+def _require_readable_columns(schema: pa.Schema) -> None:
+    for field in schema:
         if not any(test(field.type) for test in _READABLE):
             raise InputProblem(
-                f"the column `{shown(field.name)}` of a CSV file is to be {field.type}",
+                f"the column `{shown(field.name)}` of a CSV file is declared as {field.type}",
                 expected=listing(["string", "boolean", "int", "long", "float", "double", "date", "timestamp_ntz"]),
                 hint="have Spark read it: `spark.read.csv(...)` gives a DataFrame",
             )
@@ -348,16 +324,16 @@ def _require_readable_columns(layout: pa.Schema) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitting:
-    """Lines that have all the columns that they should have: a row for each."""
+class ParsedLines:
+    """Lines that have the columns of the schema: a row for each."""
 
     lines: bytes
     rows: pa.Table
 
 
 @dataclass(frozen=True, slots=True)
-class Unfit:
-    """A line that is no row."""
+class RejectedLine:
+    """A line that cannot be parsed."""
 
     line: bytes
     reason: str
@@ -366,20 +342,21 @@ class Unfit:
 @dataclass(frozen=True, slots=True)
 class CsvReader:
     files: tuple[StoredFile, ...]
-    layout: pa.Schema
+    schema: pa.Schema
     header: bool
 
     def surviving(self, share: Sequence[Part], plan: Plan, schema: pa.Schema, type_column: str) -> Iterator[Part]:
-        """All: nothing is known of a text before it is read."""
+        """All of them: text has no statistics."""
         yield from share
 
     @contextmanager
-    def opened(self, part: Part, names: Sequence[str], texts: Sequence[str]) -> Iterator[_OpenedLines]:
-        empty = pa.schema([self.layout.field(name) for name in names]).empty_table()
-        read = [found.rows for found in self.read(part, names) if isinstance(found, Fitting)]
-        yield _OpenedLines(pa.concat_tables([empty, *read]).combine_chunks())
+    def opened(self, part: Part, names: Sequence[str], texts: Sequence[str]) -> Iterator[OpenedPart]:
+        empty = pa.schema([self.schema.field(name) for name in names]).empty_table()
+        read = [lines.rows for lines in self.read(part, names) if isinstance(lines, ParsedLines)]
+        table = pa.concat_tables([empty, *read]).combine_chunks()
+        yield OpenedPart(table.num_rows, table.column_names, lambda names: table.select(list(names)))
 
-    def read(self, part: Part, names: Sequence[str]) -> Iterator[Fitting | Unfit]:
+    def read(self, part: Part, names: Sequence[str]) -> Iterator[ParsedLines | RejectedLine]:
         """The lines that begin in a range of bytes."""
         with open_file(self.files[part.file].path) as file:
             size, end = file.size(), part.first + part.size
@@ -388,51 +365,34 @@ class CsvReader:
                 begin = _next_line(file, 0)
             stop = size if end >= size else _next_line(file, end - 1)
             lines = file.read_at(max(stop - begin, 0), begin)
-        yield from _read(lines, _Columns(self.layout, tuple(names)))
+        yield from _read(lines, _Parser(self.schema, tuple(names)))
 
 
 def _next_line(file: pa.NativeFile, at: int) -> int:
-    """Where the line after the one at this byte begins."""
-    while some := file.read_at(_LOOK, at):
-        found = some.find(_NEWLINE)
-        if found >= 0:
-            return at + int(found) + 1
+    """The offset of the line after the one at this byte."""
+    while some := file.read_at(_SAMPLE, at):
+        end = some.find(_NEWLINE)
+        if end >= 0:
+            return at + int(end) + 1
         at += len(some)
     return at
 
 
 @dataclass(frozen=True, slots=True)
-class _OpenedLines:
-    table: pa.Table
+class _Parser:
+    """Parses some columns of lines that have all columns of the schema."""
 
-    @property
-    def rows(self) -> int:
-        return int(self.table.num_rows)
+    schema: pa.Schema
+    names: tuple[str, ...]
 
-    @property
-    def names(self) -> Sequence[str]:
-        found: Sequence[str] = self.table.schema.names
-        return found
-
-    def read(self, names: Sequence[str]) -> pa.Table:
-        return self.table.select(list(names))
-
-
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """All columns of a file, and the names of those that are wanted."""
-
-    layout: pa.Schema
-    wanted: tuple[str, ...]
-
-    def of(self, lines: bytes) -> pa.Table:
+    def parse(self, lines: bytes) -> pa.Table:
         return pcsv.read_csv(
             pa.BufferReader(lines),
-            pcsv.ReadOptions(use_threads=False, block_size=len(lines) + 1, column_names=self.layout.names),
+            pcsv.ReadOptions(use_threads=False, block_size=len(lines) + 1, column_names=self.schema.names),
             pcsv.ParseOptions(),
             pcsv.ConvertOptions(
-                column_types=self.layout,
-                include_columns=list(self.wanted),
+                column_types=self.schema,
+                include_columns=list(self.names),
                 null_values=[""],
                 true_values=_TRUE,
                 false_values=_FALSE,
@@ -441,30 +401,30 @@ class _Columns:
         )
 
 
-def _read(lines: bytes, columns: _Columns) -> Iterator[Fitting | Unfit]:
-    """Where Arrow refuses many lines for the sake of some, they are halved until it is clear which."""
+def _read(lines: bytes, parser: _Parser) -> Iterator[ParsedLines | RejectedLine]:
+    """Where Arrow refuses lines because of some of them, they are halved until those are found."""
     if not lines.strip():
         return
     try:
-        rows = columns.of(lines)
-        problem = None if _stand_alone(lines, rows, columns) else "a quote is not closed in its line"
+        rows = parser.parse(lines)
+        problem = None if _stand_alone(lines, rows, parser) else "a quote is not closed in its line"
     except pa.ArrowInvalid as refused:
-        problem = shown(str(refused).replace("Row #1: ", ""), 200)  # of the one line that is left in the end
+        problem = shown(str(refused).replace("Row #1: ", ""), 200)  # the message is of one line in the end
     if problem is None:
-        yield Fitting(lines, rows)
+        yield ParsedLines(lines, rows)
         return
     middle = lines.rfind(_NEWLINE, 0, max(len(lines) // 2, 1)) + 1 or lines.find(_NEWLINE) + 1
     if 0 < middle < len(lines):
-        yield from _read(lines[:middle], columns)
-        yield from _read(lines[middle:], columns)
+        yield from _read(lines[:middle], parser)
+        yield from _read(lines[middle:], parser)
     else:
-        yield Unfit(lines, problem)
+        yield RejectedLine(lines, problem)
 
 
-def _stand_alone(lines: bytes, rows: pa.Table, columns: _Columns) -> bool:
-    """Whether each line is a row of its own. What comes after a quote that is not closed becomes part of its cell, and
-    after the last line nothing comes: that is read twice in a row, to see."""
+def _stand_alone(lines: bytes, rows: pa.Table, parser: _Parser) -> bool:
+    """Whether each line is a row of its own. The text after a quote that is not closed becomes part of its cell. No
+    text follows the last line, so it is parsed twice in a row."""
     if rows.num_rows != lines.count(_NEWLINE) + (not lines.endswith(_NEWLINE)):
         return False
     last = lines[lines.rstrip(b"\r\n").rfind(_NEWLINE) + 1 :].rstrip(b"\r\n")
-    return b'"' not in last or columns.of(last + _NEWLINE + last).num_rows == 2
+    return b'"' not in last or parser.parse(last + _NEWLINE + last).num_rows == 2

@@ -63,7 +63,7 @@ def _lines(content: bytes) -> Iterator[RawRow | BrokenRow]:
 
 
 def _array(content: bytes) -> list[Any] | None:
-    """The items of a file that is one JSON array; None where it is not, so that its lines are looked at one by one."""
+    """The items of a file that is one JSON array; None where it is not, and is parsed line by line."""
     try:
         whole = json.loads(content, object_pairs_hook=_object, parse_constant=_no_constant)
     except (ValueError, RecursionError, Malformed):
@@ -107,7 +107,7 @@ _NULL = re.compile(rb":\s*null\b")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 
 
-def json_columns(file: Path, columns: Columns, given_type: str | None) -> TextTable | None:
+def json_columns(file: Path, columns: Columns, type: str | None) -> TextTable | None:
     """The lines of a file, all of them events; None where it takes the row reader to tell what they are."""
     try:
         content = file.read_bytes().removeprefix(b"\xef\xbb\xbf")
@@ -118,7 +118,7 @@ def json_columns(file: Path, columns: Columns, given_type: str | None) -> TextTa
     table = _read(content)
     if table is None or table.num_rows != content.rstrip(b"\r\n").count(b"\n") + 1:
         return None
-    type_column = columns.type if given_type is None else None
+    type_column = columns.type if type is None else None
     if columns.time not in table.column_names or columns.time == type_column or not _has_types(table, type_column):
         return None
     times = _times(table.column(columns.time))
@@ -144,11 +144,11 @@ def _is_utf8(content: bytes) -> bool:
 
 def _has_an_object_in_each_line(content: bytes) -> bool:
     """No value goes on in a line that begins with a brace where the one before it ends with one."""
-    signs = np.frombuffer(b"\n" + content.rstrip(b"\r\n") + b"\n", np.uint8)
-    ends = np.flatnonzero(signs == ord("\n"))
-    before = signs[ends[1:] - 1]
-    before = np.where(before == ord("\r"), signs[ends[1:] - 2], before)
-    return bool((signs[ends[:-1] + 1] == ord("{")).all() and (before == ord("}")).all())
+    characters = np.frombuffer(b"\n" + content.rstrip(b"\r\n") + b"\n", np.uint8)
+    ends = np.flatnonzero(characters == ord("\n"))
+    before = characters[ends[1:] - 1]
+    before = np.where(before == ord("\r"), characters[ends[1:] - 2], before)
+    return bool((characters[ends[:-1] + 1] == ord("{")).all() and (before == ord("}")).all())
 
 
 def _read(content: bytes) -> pa.Table | None:
