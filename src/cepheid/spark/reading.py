@@ -31,7 +31,7 @@ from cepheid.spark.worker import BASE, BUCKET, EVENTS, MASKS, POSITION, Slices, 
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """Reads one share of the files and packs what can play a part."""
+    """Reads one share of the files and packs the events that can take part in a match."""
 
     plan: Plan
     columns: Columns
@@ -45,9 +45,9 @@ class ReadTask:
     partitions: int
     slices: Slices | None
     numbered: bool
-    """Whether every event brings its position, rather than only coming in order."""
+    """Whether every event has its position in a column, rather than only coming in order."""
     typed: bool = False
-    """Whether a row without a type is no event, in files that have a column of types."""
+    """Whether a row without a type is not an event, in files that have a type column."""
 
     @property
     def _deciding(self) -> list[str]:
@@ -81,17 +81,17 @@ class ReadTask:
     def _relevant(self, part: Part) -> pa.RecordBatch | None:
         """The events of a part that matter; the columns that decide it are read first, the others only where some
         event does."""
-        given = self.reader.files[part.file].type
-        kinds = [name for name in [self.columns.type] if name in self.schema.names and given is None]
+        type = self.reader.files[part.file].type
+        kinds = [name for name in [self.columns.type] if name in self.schema.names and type is None]
         first = [*kinds, *(name for name in self._deciding if name not in kinds)]
         others = [name for name in self.names if name not in first]
         with self.reader.opened(part, [*first, *others], kinds) as opened:
-            known = self._read(opened, first, given)
+            known = self._read(opened, first, type)
             mask = masks(self.plan, known, TYPE)
-            kept = self._kept(known, mask, needs_type=self.typed and given is None)
+            kept = self._kept(known, mask, needs_type=self.typed and type is None)
             if kept is not None and not len(kept):
                 return None
-            rest = self._read(opened, others, given) if others else known
+            rest = self._read(opened, others, type) if others else known
         arrays = [(known if name in first else rest).column(name) for name in self.names]
         arrays.append(pa.array(_narrow(mask, len(self.plan.bits))))
         names = [*self.names, MASKS]
@@ -101,7 +101,7 @@ class ReadTask:
         whole = pa.RecordBatch.from_arrays(arrays, names=names)
         return whole if kept is None else whole.take(pa.array(kept))
 
-    def _read(self, opened: OpenedPart, names: Sequence[str], given: str | None) -> pa.RecordBatch:
+    def _read(self, opened: OpenedPart, names: Sequence[str], type: str | None) -> pa.RecordBatch:
         """Columns as Spark types them, null where the file has none, and the types of the events."""
         present = [name for name in names if name in opened.names]
         table = opened.read(present).combine_chunks()
@@ -110,8 +110,8 @@ class ReadTask:
             kind = self.schema.field(name).type
             arrays.append(_as(table.column(name), kind) if name in present else pa.nulls(opened.rows, kind))
         read = pa.RecordBatch.from_arrays(arrays, names=list(names))
-        if given is not None:
-            kinds = pa.DictionaryArray.from_arrays(np.zeros(opened.rows, np.int32), pa.array([given]))
+        if type is not None:
+            kinds = pa.DictionaryArray.from_arrays(np.zeros(opened.rows, np.int32), pa.array([type]))
         elif self.columns.type in present:
             column = table.column(self.columns.type)
             only = pa.RecordBatch.from_arrays([column.chunk(0)], names=[self.columns.type])
@@ -163,7 +163,7 @@ FIRST, LAST = "first", "last"
 
 @dataclass(frozen=True, slots=True)
 class ReadTimes:
-    """The first and the last time of each part, where nothing but reading it tells."""
+    """The first and the last time of each part, of files without statistics."""
 
     read: ReadTask
 
@@ -186,12 +186,12 @@ PATH, LINE = "path", "line"
 
 @dataclass(frozen=True, slots=True)
 class CsvRejects:
-    """The lines of some shares that are no events for a query, with the reason."""
+    """The lines of some shares that are not events for a query, with the reason."""
 
     reader: CsvReader
     shares: tuple[tuple[Part, ...], ...]
     names: tuple[str, ...]
-    """The columns that the query needs: what the others hold does not matter."""
+    """The columns that the query reads: the others are not parsed."""
     time_column: str
     reason: str
 
@@ -203,12 +203,12 @@ class CsvRejects:
 
     def _rejects(self, part: Part) -> Iterator[pa.RecordBatch]:
         refused: list[tuple[bytes, str]] = []
-        for found in self.reader.read(part, self.names):
-            if isinstance(found, RejectedLine):
-                refused.append((found.line, found.reason))
+        for read in self.reader.read(part, self.names):
+            if isinstance(read, RejectedLine):
+                refused.append((read.line, read.reason))
             else:
-                timeless = np.flatnonzero(found.rows.column(self.time_column).is_null(nan_is_null=True))
-                lines = found.lines.split(b"\n") if len(timeless) else []
+                timeless = np.flatnonzero(read.rows.column(self.time_column).is_null(nan_is_null=True))
+                lines = read.lines.split(b"\n") if len(timeless) else []
                 refused += ((lines[at], f"no time: `{self.time_column}` is null") for at in timeless.tolist())
         if refused:
             texts = [line.rstrip(b"\r\n").decode(errors="backslashreplace") for line, _ in refused]

@@ -37,10 +37,10 @@ class Reader(ABC):
 
     @abstractmethod
     def selected(self) -> Sequence[str]:
-        """The columns that it wants from Spark, by SQL expressions."""
+        """The columns that it reads from Spark, as SQL expressions."""
 
     @abstractmethod
-    def read(self, given: pa.RecordBatch, earliest: int, latest: int) -> Read:
+    def read(self, rows: pa.RecordBatch, earliest: int, latest: int) -> Read:
         """The events of some rows; times outside of the bounds are ones that a stream cannot hold."""
 
     # --- the oracle ---------------------------------------------------------------------------------------------------
@@ -75,8 +75,8 @@ class RowReader(Reader):
     def selected(self) -> Sequence[str]:
         return [quoted(name) for name in self.schema.names]
 
-    def read(self, given: pa.RecordBatch, earliest: int, latest: int) -> Read:
-        return accepted(given, self.columns, False, earliest, latest)
+    def read(self, rows: pa.RecordBatch, earliest: int, latest: int) -> Read:
+        return accepted(rows, self.columns, False, earliest, latest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,8 @@ class FileReader(Reader):
     def selected(self) -> Sequence[str]:
         return [SLIP]
 
-    def read(self, given: pa.RecordBatch, earliest: int, latest: int) -> Read:
-        slips = given.column(SLIP).to_pylist()
+    def read(self, rows: pa.RecordBatch, earliest: int, latest: int) -> Read:
+        slips = rows.column(SLIP).to_pylist()
         return self.files.read(sorted(path_on(slip) for slip in slips if slip.strip()), earliest, latest)
 
 

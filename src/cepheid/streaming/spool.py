@@ -1,9 +1,9 @@
-"""Files that appear in a directory, handed to Spark one by one in a settled order.
+"""Files that appear in a directory, passed to Spark one by one in a fixed order.
 
-Spark takes the files of a directory by the millisecond in which they were written, and those of one millisecond in any
-order, which would make events late that are not. So every file gets a *slip* that names it, in a directory of slips
-that Spark reads instead; slips are numbered, and their times are made to follow the numbers. The order of files is that
-in which they were seen; of those seen at once, by the time they were written, then by name, numbers as numbers.
+Spark orders the files of a directory by their modification time in milliseconds, and files of the same millisecond in
+any order, which would make events late. So every file gets a *slip* with its path, in a directory that Spark reads
+instead. Slips are numbered, and their modification times follow the numbers. Files are ordered as they are seen; files
+seen at once by modification time, then by name, with digits compared as numbers.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from cepheid.errors import InputProblem, shown
 from cepheid.io.formats import FORMATS
 
 PAUSE = 0.2
-"""Seconds between two looks at the directory."""
+"""Seconds between two listings of the directory."""
 _SLIP = ".slip"
 
 
 @dataclass(slots=True)
 class Spool:
-    """The slips of the files of one directory. They stay, and tell after a restart which files were handed over."""
+    """The slips of the files of one directory. After a restart they show which files Spark already has."""
 
     input: Path
     slips: Path
@@ -38,10 +38,10 @@ class Spool:
     """The time of the last slip, in milliseconds."""
 
     def open(self) -> None:
-        """Learns from the slips that are there."""
+        """Restores the state from the slips in the checkpoint."""
         try:
             self.slips.mkdir(parents=True, exist_ok=True)
-            # A hidden one was never handed over: the process ended while it wrote.
+            # A hidden slip was never visible to Spark: the process ended while it was written.
             for slip in self.slips.glob(f"[!.]*{_SLIP}"):
                 self.known.add(self._path(slip))
                 self.last = max(self.last, int(slip.name.removesuffix(_SLIP)))
@@ -60,7 +60,7 @@ class Spool:
             ) from problem
 
     def take_in(self) -> int:
-        """Writes a slip for every file that has none yet; gives their number."""
+        """Writes a slip for every file that has none yet; gives the number of new slips."""
         new = sorted(self._new(), key=_arrival)
         for path in new:
             self._write(path)
@@ -88,15 +88,15 @@ class Spool:
 
 
 class Watch:
-    """Looks for new files as long as it is entered."""
+    """Polls the directory for new files in a thread, while it is entered."""
 
     def __init__(self, spool: Spool) -> None:
         self.spool = spool
         self.ended = threading.Event()
         self.failure: InputProblem | None = None
-        self.thread = threading.Thread(target=self._look, name="cepheid-spool", daemon=True)
+        self.thread = threading.Thread(target=self._poll, name="cepheid-spool", daemon=True)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         try:
             while not self.ended.wait(PAUSE):
                 self.spool.take_in()
@@ -104,7 +104,7 @@ class Watch:
             self.failure = problem
 
     def require(self) -> None:
-        """Raises what made it stop looking."""
+        """Raises the error that ended the thread, if any."""
         if self.failure is not None:
             raise self.failure
 

@@ -138,7 +138,7 @@ _BOOLEAN = "[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee]"
 
 
 def csv_columns(file: Path, columns: Columns, type: str | None) -> TextTable | None:
-    """The rows of a file, all of them events; None where it takes the row reader to tell what they are."""
+    """The rows of a file, all of which are events; None where the row reader has to read it."""
     cells = _cells(file)
     type_column = columns.type if type is None else None
     if cells is None or not cells.num_rows or columns.time not in cells.column_names or columns.time == type_column:

@@ -108,7 +108,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 
 
 def json_columns(file: Path, columns: Columns, type: str | None) -> TextTable | None:
-    """The lines of a file, all of them events; None where it takes the row reader to tell what they are."""
+    """The lines of a file, all of which are events; None where the row reader has to read it."""
     try:
         content = file.read_bytes().removeprefix(b"\xef\xbb\xbf")
     except OSError:
@@ -143,7 +143,7 @@ def _is_utf8(content: bytes) -> bool:
 
 
 def _has_an_object_in_each_line(content: bytes) -> bool:
-    """No value goes on in a line that begins with a brace where the one before it ends with one."""
+    """No value continues in a line that begins with a brace, where the line before ends with one."""
     characters = np.frombuffer(b"\n" + content.rstrip(b"\r\n") + b"\n", np.uint8)
     ends = np.flatnonzero(characters == ord("\n"))
     before = characters[ends[1:] - 1]
@@ -152,18 +152,18 @@ def _has_an_object_in_each_line(content: bytes) -> bool:
 
 
 def _read(content: bytes) -> pa.Table | None:
-    """Text that looks like a time is text."""
+    """Arrow parses text that looks like a time; here it stays text."""
     try:
-        found = _columns(content, pa.schema([]))
-        texts = [field.with_type(pa.string()) for field in found.schema if pa.types.is_timestamp(field.type)]
-        # What is known beforehand comes first in the answer, wherever it stands in the lines.
-        return _columns(content, pa.schema(texts)).select(found.column_names) if texts else found
+        table = _columns(content, pa.schema([]))
+        texts = [field.with_type(pa.string()) for field in table.schema if pa.types.is_timestamp(field.type)]
+        # Columns of the explicit schema come first in the result, wherever they stand in the lines.
+        return _columns(content, pa.schema(texts)).select(table.column_names) if texts else table
     except pa.ArrowException:
         return None
 
 
-def _columns(content: bytes, known: pa.Schema) -> pa.Table:
-    return read_json(pa.BufferReader(content), ReadOptions(block_size=BLOCK), ParseOptions(explicit_schema=known))
+def _columns(content: bytes, explicit: pa.Schema) -> pa.Table:
+    return read_json(pa.BufferReader(content), ReadOptions(block_size=BLOCK), ParseOptions(explicit_schema=explicit))
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
@@ -273,27 +273,27 @@ def _event(values: dict[str, Any], layout: StreamLayout, earliest: int, latest: 
 
 
 def _type(values: Mapping[str, Any], layout: StreamLayout) -> str:
-    found = values.get(layout.columns.type)
-    if isinstance(found, str) and found:
-        return found
-    if not layout.has_types and found is None:
+    kind = values.get(layout.columns.type)
+    if isinstance(kind, str) and kind:
+        return kind
+    if not layout.has_types and kind is None:
         return UNTYPED
-    if found is None or found == "":
+    if kind is None or kind == "":
         raise Malformed(f"no event type: the column `{layout.columns.type}` is missing or null")
-    raise Malformed(f"the event type {shown_value(found)} is not a string")
+    raise Malformed(f"the event type {shown_value(kind)} is not a string")
 
 
 def _require_fitting(
     kind: str, attributes: Mapping[str, Any], records: Sequence[str], values: Mapping[str, Any], layout: StreamLayout
 ) -> None:
     known = layout.types.types.get(kind, {})
-    given = [(name, type_of(value), value) for name, value in attributes.items() if value is not None]
-    given += [(name, Type.RECORD, values.get(name)) for name in records]
+    typed = [(name, type_of(value), value) for name, value in attributes.items() if value is not None]
+    typed += [(name, Type.RECORD, values.get(name)) for name in records]
     of = f" of `{shown(kind)}`" if kind else ""
-    for name, found, value in given:
+    for name, own, value in typed:
         if name == layout.columns.time:
             continue
-        if not known.get(name, Type.UNKNOWN).fits(found):
+        if not known.get(name, Type.UNKNOWN).fits(own):
             wanted = f"is a {known[name].value}"
             raise Malformed(f"the attribute `{shown(name)}`{of} {wanted}, not {shown_value(value)}")
         if name in layout.schema.names and not _holds(layout.schema.field(name).type, value):

@@ -17,9 +17,9 @@ from cepheid.io.stream_rows import Read, StreamLayout
 BLOCK = 1 << 22
 """Bytes that Arrow reads at once: some batches of events, and more than any row should have."""
 EXACT = 2**53
-"""The whole numbers below are floats as well; a float of this size may be a larger number, rounded."""
+"""Every integer below is a float as well; a float of this size may be a rounded larger integer."""
 _TIMESTAMP = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{6})?Z"
-"""The form in which timestamps are shown: any other would have to be kept as it was written."""
+"""The form in which timestamps are shown. The row reader retains the text of any other form."""
 _OTHER_TIMESTAMP = r"^0000|\.000000Z$"
 """There is no year 0, and no fraction is shown where it is zero."""
 
@@ -54,7 +54,7 @@ def content_of(file: Path) -> bytes:
 
 
 def timestamps(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """The times that the texts are; None where one of them is no time, or is shown in another way."""
+    """The texts as timestamps; None where one of them is not a timestamp, or has another form."""
     if not all_true(fits(texts, _TIMESTAMP)) or pc.any(pc.match_substring_regex(texts, _OTHER_TIMESTAMP)).as_py():
         return None
     try:
@@ -64,7 +64,7 @@ def timestamps(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 
 def fits(texts: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
-    """Whether each text as a whole is of the pattern."""
+    """Whether each text as a whole matches the pattern."""
     return pc.match_substring_regex(texts, f"^(?:{pattern})$")
 
 
