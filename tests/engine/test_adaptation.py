@@ -37,7 +37,7 @@ from cepheid.events import Clock, Schema
 from cepheid.io import frames
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import TIME, TYPE
-from cepheid.io.source import TableSource, attribute_types
+from cepheid.io.source import TableSource
 from cepheid.lang import parse
 from cepheid.optimize.adapt import (
     Adaptive,
@@ -53,7 +53,7 @@ from cepheid.optimize.stats import NO_STATS, RunningStats, Stats, drift
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import Kernel, counters
 from cepheid.streaming.adaptation import Adapted
-from cepheid.streaming.plan import Shape, StreamPlan, plan_stream
+from cepheid.streaming.plan import StreamPlan, StreamSource, plan_stream
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulation
 
@@ -372,15 +372,9 @@ def streamed(
     order: Sequence[str] = ("n",),
     evaluator: str | None = "tree",
 ) -> StreamPlan:
-    attributes = attribute_types(schema)
-    shape = Shape(
-        RowReader(schema, Columns()),
-        Clock("ms"),
-        lambda query: Schema({kind: attributes for kind in types}),
-        lambda types: tuple(schema.names),
-    )
-    wishes = RunOptions(evaluator=evaluator, adaptive=policy)
-    return plan_stream({"q": parse(text)}, shape, watermark, wishes=wishes, order=order, buckets=2)
+    source = StreamSource(RowReader(schema, Columns()), {kind: {f.name: f.type for f in schema} for kind in types})
+    options = RunOptions(evaluator=evaluator, adaptive=policy, time_unit="ms")
+    return plan_stream({"q": parse(text)}, source, watermark, options, order=order, buckets=2)
 
 
 def shapes_of(text: str) -> list[Plan]:

@@ -27,7 +27,6 @@ from cepheid.engine.query_text import QueryText, declared_types
 from cepheid.errors import CepheidError, InputProblem, NotAvailable
 from cepheid.events import TIMESTAMP_CLOCK, Clock, Schema
 from cepheid.io.inputs import Columns, Input
-from cepheid.io.source import attribute_types
 from cepheid.io.stream_files import StreamFiles
 from cepheid.lang import parse
 from cepheid.runtime.kernel import END_OF_TIME
@@ -37,7 +36,7 @@ from cepheid.streaming import state as stream_state
 from cepheid.streaming.bucket import Bucket, Workshop
 from cepheid.streaming.checkpoint import Checkpoint
 from cepheid.streaming.pack import bucket_numbers, packets
-from cepheid.streaming.plan import STATE_FORMAT, Shape, StreamPlan, file_shape, plan_stream
+from cepheid.streaming.plan import STATE_FORMAT, StreamPlan, StreamSource, plan_stream
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulated, Simulation
 from cepheid.streaming.sinks import FileSink, as_json_lines
@@ -56,14 +55,9 @@ def planned(
     buckets: int = 4,
 ) -> StreamPlan:
     named = {"q": queries} if isinstance(queries, str) else queries
-    attributes = attribute_types(schema)
-    shape = Shape(
-        RowReader(schema, Columns()),
-        clock,
-        lambda query: Schema({kind: attributes for kind in TYPES}),
-        lambda types: tuple(schema.names),
-    )
-    return plan_stream({k: parse(v) for k, v in named.items()}, shape, watermark, order=order, buckets=buckets)
+    source = StreamSource(RowReader(schema, Columns()), {kind: {f.name: f.type for f in schema} for kind in TYPES})
+    parsed = {name: parse(text) for name, text in named.items()}
+    return plan_stream(parsed, source, watermark, RunOptions(time_unit=clock.unit), order=order, buckets=buckets)
 
 
 # --- parity -----------------------------------------------------------------------------------------------------------
@@ -100,8 +94,8 @@ def test_golden_cases_as_files_of_a_stream(language: str, tmp_path: Path) -> Non
         files = golden_files(case, directory, rng)
         query = parse(case.query)
         found = StreamFiles.first(str(directory), Columns(), case.headers.get("unit"), declared_types(query), True)
-        wishes = RunOptions(case.params)
-        plan = plan_stream({"q": query}, file_shape(found), 0, wishes=wishes, order=found.order, buckets=4)
+        options, source = RunOptions(case.params, time_unit=case.headers.get("unit")), StreamSource.of_files(found)
+        plan = plan_stream({"q": query}, source, 0, options, order=found.order, buckets=4)
         slips = [pa.RecordBatch.from_pylist([{"value": json.dumps(str(file))}]) for file in files]
         simulated = Simulation(plan).run(slips)
         lines = [as_json_lines(pa.Table.from_batches([rows])).decode() for rows in simulated.matches["q"]]

@@ -106,24 +106,11 @@ def prepare(query: Query, source: SourceDescription, options: RunOptions = DEFAU
     return _planned(bind(query, schema, options.params), shape, schema, clock, options, source)
 
 
-def prepare_shape(
-    query: Query, shape: InputShape, schema: Schema, clock: Clock, options: RunOptions = DEFAULT_OPTIONS
-) -> Prepared:
-    """The same for an input of which only the shape is known."""
-    return _planned(bind(query, schema, options.params), shape, schema, clock, options)
-
-
 def _planned(
-    bound: Query,
-    shape: InputShape,
-    schema: Schema,
-    clock: Clock,
-    options: RunOptions,
-    source: SourceDescription | None = None,
+    bound: Query, shape: InputShape, schema: Schema, clock: Clock, options: RunOptions, source: SourceDescription
 ) -> Prepared:
-    """Without a source nothing is sampled."""
     kinds = schema_kinds(readable_schema(shape.schema))
-    sampler = Sampler(source) if source is not None and worth_sampling(source) else None
+    sampler = Sampler(source) if worth_sampling(source) else None
 
     def stats() -> Stats:
         return sampler.stats if sampler is not None and options.stats == NO_STATS else options.stats

@@ -6,7 +6,7 @@ The files that are there when the stream first starts settle its schema, which t
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +21,17 @@ from cepheid.io.formats.jsonl import FORMAT as JSON_LINES
 from cepheid.io.formats.jsonl import stream_schema
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.rows import ROW
-from cepheid.io.source import Source, clock_of, require_time_column, schema_of
+from cepheid.io.source import JSON, Attributes, Source, clock_of, require_time_column, schema_of
 from cepheid.io.stream_rows import FILE, NUMBER, Read, StreamLayout
 from cepheid.io.times import unit_of
 
 _HIDDEN = (ROW, FILE, NUMBER)
+_ARROW = {
+    Type.NUMBER: pa.float64(),
+    Type.STRING: pa.string(),
+    Type.BOOLEAN: pa.bool_(),
+    Type.VECTOR: pa.list_(pa.float64()),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +95,18 @@ class StreamFiles:
         format = format_named(self.format)
         return format.stream(paths, self.layout, earliest, latest)
 
-    def shown_by(self, types: Iterable[str]) -> tuple[str, ...]:
-        """The columns that an event of these types shows."""
-        if self.raw:
-            return (ROW,)
-        known = self.layout.types.types
-        chosen = [known.get(kind, {}) for kind in (types or known)]
-        wanted = {name for own in chosen for name in own} | {n.partition(".")[0] for own in chosen for n in own}
-        return tuple(name for name in self.layout.schema.names if name in wanted and name not in _HIDDEN)
+    @property
+    def attributes(self) -> Attributes:
+        """The columns of each event type. A column of JSON Lines may mix the values of several event types; the types
+        in the checkpoint decide."""
+        schema, known = self.layout.schema, self.layout.types.types
+        if ROW in schema.names:
+            return {kind: {name: _ARROW.get(of, JSON) for name, of in own.items()} for kind, own in known.items()}
+        columns = {kind: {name.partition(".")[0] for name in own} | set(own) for kind, own in known.items()}
+        fields = [field for field in schema if field.name not in _HIDDEN]
+        return {
+            kind: {field.name: field.type for field in fields if field.name in own} for kind, own in columns.items()
+        }
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

@@ -11,12 +11,11 @@ from pyspark.sql import DataFrame
 
 from cepheid.engine.prepare import RunOptions
 from cepheid.errors import CepheidError, InputProblem
-from cepheid.events import UNTYPED, Schema
+from cepheid.events import UNTYPED
 from cepheid.io.inputs import Columns
-from cepheid.io.source import attribute_types, clock_of, schema_of
-from cepheid.io.times import unit_of
 from cepheid.lang import parse
 from cepheid.optimize.adapt import Policy, policy_of
+from cepheid.optimize.stats import NO_STATS
 from cepheid.pattern import EventClass, Query, walk
 from cepheid.spark.hadoop import open_directory
 from cepheid.spark.source import SparkSource, types_named
@@ -25,7 +24,7 @@ from cepheid.spark.writers import BatchDirectories
 from cepheid.streaming.checkpoint import Checkpoint
 from cepheid.streaming.delivery import Sinks
 from cepheid.streaming.metrics import Metrics
-from cepheid.streaming.plan import Shape, plan_stream
+from cepheid.streaming.plan import StreamSource, plan_stream
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.sinks import FORMATS, FileSink, HookSink, Sink
 
@@ -66,26 +65,26 @@ def stream(
 ) -> RunningStream:
     """Starts a query (or several, by name, in one pass) on a streaming DataFrame.
 
-    `watermark` says how much later than the latest event one may come: `"10 minutes"`, or a number in the time column's
-    own unit. Later ones go to `late_output` (and `on_late`), rows without a time to `reject_output`; all are counted.
+    `watermark` is the allowed lateness: an event may be up to this much older than the newest one (`"10 minutes"`, or a
+    number in the unit of the time column). Later events go to `late_output` (and `on_late`), rows without a time to
+    `reject_output`; all are counted.
     Matches go to files under `output` (a directory for each query where there are several), to a Spark `writer(df,
     batch_id)`, and to `on_match(row, batch)`, each of which may be a mapping by query name. `format` is parquet or
-    jsonl, with a file for each batch, or any other that Spark can write, with a directory for each. `checkpoint` is
-    where the stream goes on after a stop or a crash. `on_progress` is told the stream's metrics after every batch.
+    jsonl, with a file for each batch, or any other that Spark can write, with a directory for each. From `checkpoint`
+    the stream resumes after a stop or a crash. `on_progress` is called with the stream's metrics after every batch.
 
     Events of the same time are ordered by the columns `order_by`, or else by all their columns. `types` are the event
     types of the input, for queries whose names may or may not be types. With `adaptive=True` (or an `Adaptive` with
-    other thresholds) plans change between batches when the stream does; `metrics().switches` tells when and why."""
+    other thresholds) plans change between batches when the stream does; `metrics().switches` lists the changes."""
     queries = _parsed(query, dialect)
     found = SparkSource.of(events, Columns(type_column, time_column))
-    unit = None if time_unit is None else unit_of(time_unit)
-    shape = shape_of(found, unit, types)
-    wishes = RunOptions(params or {}, evaluator, options or {}, adaptive=policy_of(adaptive))
+    run_options = RunOptions(params or {}, evaluator, options or {}, NO_STATS, policy_of(adaptive), time_unit)
     session = found.frame.sparkSession
     saved = Checkpoint(open_directory(checkpoint, session), checkpoint)
     spread = buckets or buckets_of(saved, tasks_of(session, partitions))
     with _located(query):
-        plan = plan_stream(queries, shape, watermark, wishes=wishes, order=order_by, buckets=spread)
+        source = stream_source(found, queries.values(), types)
+        plan = plan_stream(queries, source, watermark, run_options, order=order_by, buckets=spread)
     several = isinstance(query, Mapping)
     by_spark = format not in FORMATS
     own = "parquet" if by_spark else format
@@ -103,26 +102,23 @@ def stream(
     return planned.start(Trigger(available_now, interval), on_progress)
 
 
-def shape_of(events: SparkSource, unit: str | None, types: Sequence[str] | None) -> Shape:
-    def attributes_for(query: Query) -> Schema:
-        if events.attributes is not None or events.type_column is None:
-            return schema_of(events.for_query(query), ())
-        if types is None:
-            require_settled_classes(query)
-        named = types if types is not None else types_named(query)
-        return Schema(dict.fromkeys([*named, UNTYPED], attribute_types(events.schema)))
-
-    def shown_by(kinds: Iterable[str]) -> tuple[str, ...]:
-        if events.attributes is None:
-            return tuple(events.schema.names)
-        wanted = {name for kind in kinds or events.attributes for name in events.attributes.get(kind, ())}
-        return tuple(name for name in events.schema.names if name in wanted)
-
-    schema = events.schema
+def stream_source(events: SparkSource, queries: Iterable[Query], types: Sequence[str] | None) -> StreamSource:
+    schema, attributes = events.schema, events.attributes
     if events.columns.type not in schema.names and events.type_column is not None:
         # The type of an event is the DataFrame that it comes from.
         schema = schema.append(pa.field(events.columns.type, pa.string()))
-    return Shape(RowReader(schema, events.columns), clock_of(events, unit), attributes_for, shown_by)
+    if attributes is None:
+        named: Iterable[str] = ()
+        if events.type_column is not None:
+            named = [name for query in queries for name in _settled_types(query)] if types is None else types
+        columns = {field.name: field.type for field in events.schema}
+        attributes = dict.fromkeys([*named, UNTYPED], columns)
+    return StreamSource(RowReader(schema, events.columns), attributes, events.is_closed)
+
+
+def _settled_types(query: Query) -> list[str]:
+    require_settled_classes(query)
+    return types_named(query)
 
 
 def require_settled_classes(query: Query) -> None:

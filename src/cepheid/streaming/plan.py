@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,12 +21,12 @@ from cepheid.codegen.columns import MASK
 from cepheid.dialect import Windows
 from cepheid.engine.gather import Gatherer
 from cepheid.engine.oracle import makes_output
-from cepheid.engine.prepare import DEFAULT_OPTIONS, InputShape, Prepared, RunOptions, prepare_shape
+from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, prepare
 from cepheid.errors import InputProblem, NotAvailable, did_you_mean, listing, shown
-from cepheid.events import Clock, Duration, Schema
+from cepheid.events import Duration
 from cepheid.io.inputs import Columns
-from cepheid.io.rows import TIME
-from cepheid.io.source import columns_read
+from cepheid.io.rows import ROW, TIME
+from cepheid.io.source import Attributes, columns_read
 from cepheid.io.stream_files import StreamFiles
 from cepheid.lang import to_text
 from cepheid.logic import normal_form
@@ -211,63 +211,69 @@ class StreamPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """What is known of a stream before its first event: its columns, and the attributes of the types that queries
-    name."""
+class StreamSource:
+    """A stream before its first event, for `prepare` (see `io.source.SourceDescription`)."""
 
     reader: Reader
-    clock: Clock
-    attributes_for: Callable[[Query], Schema]
-    shown_by: Callable[[Iterable[str]], tuple[str, ...]]
-    """The columns that an event of some types shows."""
-    lines: bool = False
-    """Whether matches are shown as lines of JSON."""
+    attributes: Attributes
+    """The columns of each event type, without those that Cepheid adds."""
+    is_closed: bool = False
+    as_lines: bool = False
+    """Whether events are shown as the lines of JSON that they were read from."""
+    omits_nulls: bool = False
+    count: None = None
 
+    @classmethod
+    def of_files(cls, files: StreamFiles) -> StreamSource:
+        return cls(FileReader.of(files), files.attributes, as_lines=files.raw)
 
-def file_shape(files: StreamFiles) -> Shape:
-    types = files.layout.types
-    return Shape(FileReader.of(files), files.layout.clock, lambda query: types, files.shown_by, files.raw)
+    @property
+    def schema(self) -> pa.Schema:
+        return self.reader.schema
+
+    @property
+    def columns(self) -> Columns:
+        return self.reader.columns
+
+    def sample(self, names: Sequence[str], size: int) -> None:
+        """No event has arrived yet."""
+
+    def shown_by(self, types: Iterable[str] = ()) -> tuple[str, ...]:
+        """The columns that an event of these types (or any, without types) shows."""
+        if self.as_lines:
+            return (ROW,)
+        wanted = {name for kind in types or self.attributes for name in self.attributes.get(kind, ())}
+        return tuple(name for name in self.schema.names if name in wanted)
 
 
 def plan_stream(
     queries: Mapping[str, Query],
-    shape: Shape,
+    source: StreamSource,
     watermark: str | int,
+    options: RunOptions = DEFAULT_OPTIONS,
     *,
-    wishes: RunOptions = DEFAULT_OPTIONS,
     order: Sequence[str] = (),
     buckets: int,
 ) -> StreamPlan:
     require_names(list(queries))
     for name in order:
-        if name not in shape.reader.schema.names:
+        if name not in source.schema.names:
             raise InputProblem(
                 f"there is no column `{shown(name)}` to order events of the same time by",
-                expected=f"some of {listing(shape.reader.schema.names)}",
-                hint=did_you_mean(name, shape.reader.schema.names),
+                expected=f"some of {listing(source.schema.names)}",
+                hint=did_you_mean(name, source.schema.names),
             )
-    input = InputShape(shape.reader.schema, shape.reader.columns)
-    planned = []
-    for name, query in queries.items():
-        prepared = prepare_shape(query, input, shape.attributes_for(query), shape.clock, wishes)
-        planned.append(stream_query(name, prepared, _gatherer(prepared, shape)))
-    time = EventTime(shape.clock)
-    return StreamPlan(
-        tuple(planned),
-        shape.reader,
-        time,
-        time.delay(watermark),
-        tuple(order),
-        buckets,
-        shape.shown_by(()),
-    )
+    prepared = {name: prepare(query, source, options) for name, query in queries.items()}
+    planned = tuple(stream_query(name, one, _gatherer(one, source)) for name, one in prepared.items())
+    time = EventTime(next(iter(prepared.values())).clock)
+    return StreamPlan(planned, source.reader, time, time.delay(watermark), tuple(order), buckets, source.shown_by())
 
 
-def _gatherer(prepared: Prepared, shape: Shape) -> Gatherer | None:
-    if shape.lines or makes_output(prepared.query):
+def _gatherer(prepared: Prepared, source: StreamSource) -> Gatherer | None:
+    if source.as_lines or makes_output(prepared.query):
         return None
-    attributes = {var: shape.shown_by(role.event_class.types) for var, role in prepared.variables.items()}
-    return Gatherer.of(prepared, shape.reader.schema, shape.reader.columns.time, attributes)
+    attributes = {var: source.shown_by(role.event_class.types) for var, role in prepared.variables.items()}
+    return Gatherer.of(prepared, source.schema, source.columns.time, attributes)
 
 
 def stream_query(name: str, prepared: Prepared, gatherer: Gatherer | None) -> StreamQuery:

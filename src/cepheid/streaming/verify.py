@@ -22,11 +22,11 @@ from cepheid.events import Clock
 from cepheid.io import frames
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import plain
-from cepheid.io.source import Source, TableSource, schema_of
+from cepheid.io.source import Source, TableSource
 from cepheid.io.stream_rows import NUMBER
 from cepheid.lang import parse
 from cepheid.pattern import Query
-from cepheid.streaming.plan import Shape, StreamPlan, plan_stream
+from cepheid.streaming.plan import StreamPlan, StreamSource, plan_stream
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulation
 
@@ -120,15 +120,10 @@ def _source(events: Any, columns: Columns) -> TableSource:
 
 def _plan(query: Query, source: TableSource, clock: Clock, delay: int, options: RunOptions) -> StreamPlan:
     schema = source.schema.append(pa.field(NUMBER, pa.int64()))
-    shape = Shape(
-        RowReader(schema, source.columns),
-        clock,
-        lambda query: schema_of(source, ()),
-        lambda types: tuple(source.schema.names),
-    )
-    # The delay of a stream of timestamps is counted in milliseconds, and the watermark cut to them.
+    stream = StreamSource(RowReader(schema, source.columns), source.attributes)
+    # The watermark of timestamps counts milliseconds.
     ticks = f"{-(-delay // 1000)} ms" if clock.is_timestamp else delay
-    return plan_stream({"query": query}, shape, ticks, wishes=options, order=(NUMBER,), buckets=_BUCKETS)
+    return plan_stream({"query": query}, stream, ticks, options, order=(NUMBER,), buckets=_BUCKETS)
 
 
 def _cut(rng: random.Random, source: TableSource, delay: int) -> Iterator[pa.RecordBatch]:

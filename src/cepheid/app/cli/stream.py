@@ -14,6 +14,7 @@ from cepheid.app import report
 from cepheid.app.cli.options import Adaptive, Dialect, Params, TimeColumn, TimeUnit, TypeColumn, read_params, read_query
 from cepheid.engine.query_text import QueryText
 from cepheid.errors import InputProblem, shown
+from cepheid.io.inputs import Columns
 
 if TYPE_CHECKING:
     from cepheid.spark.stream import RunningStream
@@ -75,34 +76,35 @@ def stream_command(
     to the late output. After a stop or a crash the same command goes on where the stream was.
     """
     from cepheid.app.stream_view import View
-    from cepheid.spark.directory import Directories, DirectoryStream
+    from cepheid.engine.prepare import RunOptions
+    from cepheid.optimize.adapt import policy_of
+    from cepheid.spark.file_stream import FileStream, StreamPaths
     from cepheid.spark.stream import Trigger
     from cepheid.streaming.spool import Watch
 
     written = _queries(query_file, query, dialect)
-    places = Directories(input, checkpoint, output, late_output, reject_output, format)
-    prepared = DirectoryStream.of(
+    paths = StreamPaths(input, checkpoint, output, late_output, reject_output, format)
+    opened = FileStream.open(
         {name: text.parse() for name, text in written.items()},
-        places,
+        paths,
+        Columns(type_column, time_column),
+        RunOptions(read_params(param), adaptive=policy_of(adaptive), time_unit=time_unit),
         watermark=watermark,
-        columns=(type_column, time_column),
-        time_unit=time_unit,
-        params=read_params(param),
         files_per_batch=files_per_batch,
         master=master,
-        adaptive=adaptive,
     )
+    plan = opened.stream.plan
     console = Console(stderr=True, highlight=False)
-    for note in prepared.plan.notes():
+    for note in plan.notes():
         report.say(console, note)
-    with View(console, prepared.plan.time.clock) as view:
-        running = prepared.start(Trigger(available_now, interval), view.on_progress)
+    with View(console, plan.time.clock) as view:
+        running = opened.start(Trigger(available_now, interval), view.on_progress)
         if available_now:
             _wait(running, lambda: None)
         else:
-            with Watch(prepared.spool) as watch:
+            with Watch(opened.spool) as watch:
                 _wait(running, watch.require)
-    for line in _summary(running, available_now and end_of_time, places):
+    for line in _summary(running, available_now and end_of_time, paths):
         report.say(console, line)
 
 
@@ -138,10 +140,10 @@ def _wait(running: RunningStream, require: Callable[[], None]) -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def _summary(running: RunningStream, to_the_end: bool, places: Any) -> list[str]:
+def _summary(running: RunningStream, to_the_end: bool, paths: Any) -> list[str]:
     totals = running.totals
     lines = [
-        f"{name}: {report.count(number, 'match', 'matches')} in {places.matches(name, len(totals.matches))}"
+        f"{name}: {report.count(number, 'match', 'matches')} in {paths.matches(name, len(totals.matches))}"
         for name, number in totals.matches.items()
     ]
     if to_the_end:
@@ -152,7 +154,7 @@ def _summary(running: RunningStream, to_the_end: bool, places: Any) -> list[str]
     lines.append(f"{report.count(totals.batches, 'batch', 'batches')}, {report.count(totals.late, 'late event')}")
     lines += [f"{name}: the plan of a bucket changed {switch}" for name, switch in totals.switches]
     if totals.late:
-        lines.append(f"late events are in {places.late}")
+        lines.append(f"late events are in {paths.late}")
     if totals.rejects:
-        lines.append(f"{report.count(totals.rejects, 'row')} rejected; see {places.rejects}")
+        lines.append(f"{report.count(totals.rejects, 'row')} rejected; see {paths.rejects}")
     return lines

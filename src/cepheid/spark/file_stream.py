@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -16,7 +15,6 @@ from cepheid.events import Schema
 from cepheid.io.inputs import Columns
 from cepheid.io.sinks import make_directory
 from cepheid.io.stream_files import StreamFiles
-from cepheid.optimize.adapt import policy_of
 from cepheid.pattern import Query
 from cepheid.spark.hadoop import open_directory
 from cepheid.spark.session import session
@@ -24,7 +22,7 @@ from cepheid.spark.stream import RunningStream, SparkStream, Trigger, buckets_of
 from cepheid.streaming.checkpoint import Checkpoint
 from cepheid.streaming.delivery import Sinks
 from cepheid.streaming.metrics import Metrics
-from cepheid.streaming.plan import StreamPlan, file_shape, plan_stream
+from cepheid.streaming.plan import StreamSource, plan_stream
 from cepheid.streaming.sinks import FORMATS, FileSink
 from cepheid.streaming.spool import Spool
 from cepheid.streaming.storage import LocalDirectory
@@ -32,16 +30,16 @@ from cepheid.streaming.storage import LocalDirectory
 AUTO = "auto"
 
 _SETTINGS = {
-    # The workers read the files and do the work: what is left to the JVM is not worth its optimising compiler.
+    # Workers read the files and evaluate the queries: the JVM has too little to do for its optimizing compiler.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-    # Matches come to the driver, which writes them, whatever their number.
+    # The driver writes the matches, whatever their number.
     "spark.driver.maxResultSize": "0",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Directories:
-    """Where everything is. What is not named lies beside the output."""
+class StreamPaths:
+    """The directories of a stream. Late events and rejects go beside the output, unless paths are given for them."""
 
     input: str
     checkpoint: str
@@ -61,8 +59,17 @@ class Directories:
     def matches(self, name: str, queries: int) -> str:
         return self.output if queries == 1 else f"{self.output.rstrip('/')}/{name}"
 
+    def sinks(self, queries: Sequence[str], as_lines: bool, session: SparkSession) -> Sinks:
+        format = ("jsonl" if as_lines else "parquet") if self.format == AUTO else self.format
+        matches = {name: open_directory(self.matches(name, len(queries)), session) for name in queries}
+        return Sinks(
+            {name: [FileSink(directory, format)] for name, directory in matches.items()},
+            [FileSink(open_directory(self.late, session), format)],
+            [FileSink(open_directory(self.rejects, session), "jsonl")],
+        )
+
     def require_distinct(self) -> None:
-        """A stream that read what it wrote would never end."""
+        """A stream that reads its own output never ends."""
         named = {"input": self.input, "checkpoint": self.checkpoint, "output": self.output, "late output": self.late}
         seen: dict[str, str] = {}
         for what, path in {**named, "reject output": self.rejects}.items():
@@ -72,55 +79,46 @@ class Directories:
 
 
 @dataclass(frozen=True, slots=True)
-class DirectoryStream:
-    plan: StreamPlan
+class FileStream:
+    """A stream over a directory in which files appear."""
+
     stream: SparkStream
-    input: StreamFiles
+    files: StreamFiles
     spool: Spool
 
     @classmethod
-    def of(
+    def open(
         cls,
         queries: Mapping[str, Query],
-        places: Directories,
+        paths: StreamPaths,
+        columns: Columns,
+        options: RunOptions,
         *,
         watermark: str,
-        columns: tuple[str, str],
-        time_unit: str | None,
-        params: Mapping[str, Any],
         files_per_batch: int | None,
         master: str = "local[*]",
-        adaptive: bool = False,
-    ) -> DirectoryStream:
-        places.require_distinct()
-        if not Path(places.input).is_dir():
+    ) -> FileStream:
+        paths.require_distinct()
+        if not Path(paths.input).is_dir():
             raise InputProblem(
-                f"`{shown(places.input, 200)}` is not a directory",
+                f"`{shown(paths.input, 200)}` is not a directory",
                 expected="a directory in which files of events appear",
             )
-        if places.format not in (AUTO, *FORMATS):
-            raise InputProblem(f"`{shown(places.format)}` is no format", expected=f"one of {listing((AUTO, *FORMATS))}")
+        if paths.format not in (AUTO, *FORMATS):
+            raise InputProblem(f"`{shown(paths.format)}` is no format", expected=f"one of {listing((AUTO, *FORMATS))}")
         spark = session(master, _SETTINGS)
-        checkpoint = Checkpoint(open_directory(places.checkpoint, spark), places.checkpoint)
-        found = _input(queries, places, checkpoint, Columns(*columns), time_unit)
-        wishes = RunOptions(params, adaptive=policy_of(adaptive))
-        buckets = buckets_of(checkpoint, tasks_of(spark, None))
-        plan = plan_stream(queries, file_shape(found), watermark, wishes=wishes, order=found.order, buckets=buckets)
-        format = ("jsonl" if found.raw else "parquet") if places.format == AUTO else places.format
-        count = len(queries)
-        sinks = Sinks(
-            {name: [FileSink(open_directory(places.matches(name, count), spark), format)] for name in queries},
-            [FileSink(open_directory(places.late, spark), format)],
-            [FileSink(open_directory(places.rejects, spark), "jsonl")],
-        )
+        checkpoint = Checkpoint(open_directory(paths.checkpoint, spark), paths.checkpoint)
+        files = _files(queries, paths, checkpoint, columns, options.time_unit)
+        buckets, source = buckets_of(checkpoint, tasks_of(spark, None)), StreamSource.of_files(files)
+        plan = plan_stream(queries, source, watermark, options, order=files.order, buckets=buckets)
         own = checkpoint.own
         if not isinstance(own, LocalDirectory):
             raise InputProblem("the checkpoint of a directory of files must be a directory as well")
         slips = (own.path / "slips").absolute()
-        spool = Spool(Path(places.input).absolute(), slips, found.format)
         make_directory(slips)
         frame = _slip_frame(spark, slips, files_per_batch)
-        return cls(plan, SparkStream(plan, frame, checkpoint, sinks), found, spool)
+        stream = SparkStream(plan, frame, checkpoint, paths.sinks(list(queries), files.raw, spark))
+        return cls(stream, files, Spool(Path(paths.input).absolute(), slips, files.format))
 
     def start(self, trigger: Trigger, on_progress: Callable[[Metrics], None] | None = None) -> RunningStream:
         def hand_over() -> None:
@@ -128,27 +126,22 @@ class DirectoryStream:
             self.spool.open()
             self.spool.take_in()
 
-        return self.stream.start(trigger, on_progress, self.input.description(), hand_over)
+        return self.stream.start(trigger, on_progress, self.files.description(), hand_over)
 
 
-def _input(
-    queries: Mapping[str, Query],
-    places: Directories,
-    checkpoint: Checkpoint,
-    columns: Columns,
-    time_unit: str | None,
+def _files(
+    queries: Mapping[str, Query], paths: StreamPaths, checkpoint: Checkpoint, columns: Columns, time_unit: str | None
 ) -> StreamFiles:
     known = checkpoint.description()
     if known is not None and known.get("input"):
-        found = StreamFiles.described(places.input, columns, time_unit, known["input"])
-        if found.raw and places.format == "parquet":
+        files = StreamFiles.described(paths.input, columns, time_unit, known["input"])
+        if files.raw and paths.format == "parquet":
             raise InputProblem(
                 "the stream of this checkpoint writes JSON Lines", hint="leave --format out, or use a new checkpoint"
             )
-        return found
-    raw = places.format != "parquet"
+        return files
     declared = {name: of for query in queries.values() for name, of in declared_types(query).types.items()}
-    return StreamFiles.first(places.input, columns, time_unit, Schema(declared), raw)
+    return StreamFiles.first(paths.input, columns, time_unit, Schema(declared), raw=paths.format != "parquet")
 
 
 def _slip_frame(session: SparkSession, slips: Path, files_per_batch: int | None) -> DataFrame:
