@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from cepheid.binding import bind
-from cepheid.codegen.columns import Encoder, schema_kinds
+from cepheid.codegen.columns import schema_kinds
+from cepheid.codegen.encoder import Encoder
 from cepheid.codegen.masks import masks
 from cepheid.events import Clock, Schema, in_order, primitive
 from cepheid.kernels.registry import EVALUATORS, kernel_for

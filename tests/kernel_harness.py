@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from cepheid.binding import bind
-from cepheid.codegen.columns import Encoder, schema_kinds
+from cepheid.codegen.columns import schema_kinds
 from cepheid.codegen.compile import interpreted
+from cepheid.codegen.encoder import Encoder
 from cepheid.events import Clock, Event, Schema, complete, in_order, infer_schema, primitive
 from cepheid.kernels.registry import EVALUATORS, kernel_for
 from cepheid.lang import parse

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from text_harness import cepheid, lines
 
 from cepheid import match
+from cepheid.engine.prepare import RunOptions
 from cepheid.errors import InputProblem
 from cepheid.events import Schema
 from cepheid.io.files import FileSource, open_files
@@ -26,7 +27,7 @@ from cepheid.io.shares import ColumnPart, StoredFile, stored_columns
 from cepheid.io.stream_files import StreamFiles
 from cepheid.io.stream_rows import FILE, NUMBER
 from cepheid.lang import parse
-from cepheid.streaming.plan import file_shape, plan_stream
+from cepheid.streaming.plan import StreamSource, plan_stream
 from cepheid.streaming.simulation import Simulation
 
 ROWS = 900
@@ -196,7 +197,8 @@ def test_rows_of_a_stream_without_a_time_are_rejected(tmp_path: Path, suffix: st
 def test_a_stream_finds_the_matches_of_batch(tmp_path: Path, suffix: str) -> None:
     files = stream_files(tmp_path / "s", suffix)
     found = StreamFiles.first(str(tmp_path / "s"), Columns(), "ms", Schema({}), True)
-    plan = plan_stream({"q": parse(QUERY)}, file_shape(found), 0, order=found.order, buckets=2)
+    source = StreamSource.of_files(found)
+    plan = plan_stream({"q": parse(QUERY)}, source, 0, RunOptions(time_unit="ms"), order=found.order, buckets=2)
     slips = [pa.RecordBatch.from_pylist([{"value": json.dumps(str(file))}]) for file in files]
     matches = Simulation(plan).run(slips).matches["q"]
     assert sum(rows.num_rows for rows in matches) == match(QUERY, EVENTS, time_unit="ms").num_rows > 0

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cepheid.codegen.columns import Encoder
 from cepheid.codegen.compile import is_ready
+from cepheid.codegen.encoder import Encoder
 from cepheid.engine.observation import Observer
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.stepping import PATIENCE, Stepper, encoder_for, without_compiling

@@ -74,11 +74,12 @@ def _of_its_type(event: Event, prepared: Prepared) -> Event:
     return replace(event, attributes={n: v for n, v in event.attributes.items() if n in known}, row=row)
 
 
-def matches(prepared: Prepared, batches: Iterable[pa.RecordBatch]) -> list[Match]:
-    """What the oracle finds in all events."""
+def matches(prepared: Prepared, batches: Iterable[pa.RecordBatch], first: int = 0) -> list[Match]:
+    """What the oracle finds in all events, whose positions start at `first`."""
     events: list[Event] = []
     for batch in batches:
-        events.extend(decode(prepared, batch, range(len(events), len(events) + batch.num_rows)))
+        start = first + len(events)
+        events.extend(decode(prepared, batch, range(start, start + batch.num_rows)))
     return evaluate(prepared.query, events, prepared.clock)
 
 
@@ -179,6 +180,13 @@ def match_batch(prepared: Prepared, matches: Sequence[Match], as_text: bool = Fa
             values = [(match.bindings if match.columns is None else match.columns).get(field.name) for match in matches]
         columns.append(pa.array([arrow_value(value, field.type, show) for value in values], field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def made_batch(prepared: Prepared, matches: Sequence[Match]) -> pa.RecordBatch:
+    """Matches that are not rows of the input; of a source with ROW, their JSON text alone."""
+    as_text = ROW in prepared.input.schema.names
+    batch = match_batch(prepared, matches, as_text)
+    return batch.select([TEXT]) if as_text else batch
 
 
 def layout_of(prepared: Prepared) -> Layout:

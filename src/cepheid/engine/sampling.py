@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cepheid import expr as ex
-from cepheid.codegen.columns import Encoder
+from cepheid.codegen.encoder import Encoder
 from cepheid.engine.observation import Observer
 from cepheid.io.rows import TIME, TYPE
 from cepheid.io.source import SourceDescription, columns_read, for_kernel

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from cepheid.codegen.columns import Encoder
 from cepheid.codegen.compile import interpreted
+from cepheid.codegen.encoder import Encoder
 from cepheid.io.rows import TIME, TYPE
 from cepheid.pattern import negatives
 from cepheid.physical import Plan

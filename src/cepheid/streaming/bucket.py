@@ -19,18 +19,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid.codegen.columns import MASK
+from cepheid.engine import oracle
 from cepheid.engine.adaptation import Kernels, caught_up
-from cepheid.engine.oracle import complete, match_positions, summary_match
 from cepheid.engine.positions import MatchPositions, first_and_last, position_columns
+from cepheid.engine.prepare import Prepared
 from cepheid.engine.stepping import Stepper
-from cepheid.io.rows import TIME
-from cepheid.io.source import readable
+from cepheid.io.inputs import Columns
+from cepheid.io.rows import TIME, TYPE
+from cepheid.io.source import readable, types_column
 from cepheid.io.stream_rows import as_json
 from cepheid.optimize.adapt import Switch, horizon, same_work
 from cepheid.pattern import negatives
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import END_OF_TIME, Array, Kernel, Positions
-from cepheid.semantics import Match, evaluate
 from cepheid.streaming import state as stream_state
 from cepheid.streaming.adaptation import Adapted, rearranged
 from cepheid.streaming.compact import read_arrays, read_rows, write_arrays, write_rows
@@ -39,11 +40,12 @@ from cepheid.streaming.plan import StreamPlan, StreamQuery, mask_column
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRows:
+class RetainedRows:
     """The released events that a later match may still contain. `first` is the position of the first of them."""
 
     table: pa.RecordBatch
     first: int
+    columns: Columns
 
     def add(self, batch: pa.RecordBatch) -> None:
         raise AssertionError("rows of a bucket are kept whole")
@@ -59,12 +61,17 @@ class KeptRows:
         return positions
 
     def take(self, names: Sequence[str], positions: pa.Array) -> pa.RecordBatch:
-        return self.table.select(list(names)).take(pc.subtract(positions, self.first))
+        stored = [name for name in names if name != TYPE]
+        taken = self.table.select(stored).take(pc.subtract(positions, self.first))
+        if TYPE not in names:
+            return taken
+        types = self.table.take(pc.subtract(positions, self.first))
+        return taken.append_column(TYPE, types_column(types, self.columns)).select(list(names))
 
-    def after(self, position: int) -> KeptRows:
+    def after(self, position: int) -> RetainedRows:
         """Without the rows before a position."""
         cut = min(max(position - self.first, 0), self.table.num_rows)
-        return KeptRows(self.table.slice(cut), self.first + cut)
+        return replace(self, table=self.table.slice(cut), first=self.first + cut)
 
     @property
     def end(self) -> int:
@@ -105,7 +112,7 @@ class Bucket:
     workshop: Workshop
     number: int
     waiting: pa.RecordBatch
-    rows: KeptRows
+    rows: RetainedRows
     watermark: int = -END_OF_TIME
     last: int = -END_OF_TIME
     """The time of the last event that was released."""
@@ -121,7 +128,7 @@ class Bucket:
     @classmethod
     def new(cls, workshop: Workshop, number: int) -> Bucket:
         none = pa.RecordBatch.from_pylist([], workshop.kept)
-        return cls(workshop, number, none, KeptRows(none, 0))
+        return cls(workshop, number, none, RetainedRows(none, 0, workshop.plan.columns))
 
     @property
     def plan(self) -> StreamPlan:
@@ -142,7 +149,7 @@ class Bucket:
         released = self._release(watermark)
         if released.num_rows:
             self.last = int(released.column(TIME)[-1].as_py())
-            self.rows = KeptRows(joined([self.rows.table, released]), self.rows.first)
+            self.rows = replace(self.rows, table=joined([self.rows.table, released]))
         matches: list[tuple[int, pa.RecordBatch]] = []
         if watermark > self.watermark or released.num_rows:
             oldest = [self.rows.end]
@@ -213,8 +220,8 @@ class Bucket:
                 found = MatchPositions(_columns(positions, query), start, end)
                 outputs.extend(self._shown(number, query, found))
         if query.sums_up and watermark == END_OF_TIME:
-            row = summary_match(replace(query.prepared, kernel=stepper.compiled), stepper)
-            outputs.append(self.plan.reader.shown(query.prepared, [row]))
+            row = oracle.summary_match(replace(query.prepared, kernel=stepper.compiled), stepper)
+            outputs.append(oracle.made_batch(query.prepared, [row]))
         oldest = min(stepper.oldest, self.rows.end)
         if query.prepared.adaptive is not None:
             oldest = min(oldest, self._replayed_from(query, self.rows.table.num_rows))
@@ -302,23 +309,20 @@ class Bucket:
     def _by_oracle(self, number: int, query: StreamQuery, watermark: int) -> tuple[list[pa.RecordBatch], int]:
         """The oracle looks at all that is kept, every time; a match is given when the watermark passes its end (and the
         time in which it may be taken back)."""
-        reader = self.plan.reader
         if query.sums_up and watermark < END_OF_TIME:
             return [], self.rows.first
         ticks = np.asarray(self.rows.table.column(TIME))
-        found = reader.oracle_events(query.prepared, self.rows.table, ticks)
-        events = [replace(e, position=e.position + self.rows.first) for e in found]
-        unlimited = replace(query.prepared.query, limit=None)
+        events = self.plan.reader.oracle_batch(self.rows.table, ticks)
         matches = [
             match
-            for match in evaluate(unlimited, events, query.prepared.clock)
+            for match in oracle.matches(_unlimited(query.prepared), [events], self.rows.first)
             if query.sums_up or self.watermark <= match.end + query.lag < watermark
         ]
         outputs: list[pa.RecordBatch] = []
         if matches and query.gatherer is None:
-            outputs.extend(self._limited(number, query, reader.shown(query.prepared, matches)))
+            outputs.extend(self._limited(number, query, oracle.made_batch(query.prepared, matches)))
         elif matches:
-            bound = match_positions(query.prepared, matches)
+            bound = oracle.match_positions(query.prepared, matches)
             outputs.extend(self._shown(number, query, bound))
         if query.horizon is None:
             return outputs, self.rows.first
@@ -334,19 +338,8 @@ class Bucket:
         if query.gatherer is not None:
             yield from self._limited(number, query, query.gatherer.table(found, self.rows))
         else:
-            matches = self._matches(query, found)
-            yield from self._limited(number, query, self.plan.reader.shown(query.prepared, matches))
-
-    def _matches(self, query: StreamQuery, found: MatchPositions) -> list[Match]:
-        """The matches with their events, as the oracle would give them."""
-        flat = [c.flatten() if pa.types.is_list(c.type) else c for c in found.variables.values()]
-        positions = np.unique(np.asarray(pc.drop_null(pa.concat_arrays(flat))))
-        rows = self.rows.table.take(pa.array(positions - self.rows.first))
-        prepared = query.prepared
-        given = self.plan.reader.oracle_events(prepared, rows, np.asarray(rows.column(TIME)))
-        events = {int(at): replace(event, position=int(at)) for event, at in zip(given, positions, strict=True)}
-        unlimited = replace(prepared, query=replace(prepared.query, limit=None))
-        return complete(unlimited, [found], events)
+            matches = oracle.matches_at(_unlimited(query.prepared), [found], self.rows)
+            yield from self._limited(number, query, oracle.made_batch(query.prepared, matches))
 
     def _limited(self, number: int, query: StreamQuery, output: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         limit = query.prepared.query.limit
@@ -394,7 +387,7 @@ class Bucket:
             workshop,
             header["bucket"],
             read_rows(waiting, workshop.kept),
-            KeptRows(read_rows(rows, workshop.kept), header["first"]),
+            RetainedRows(read_rows(rows, workshop.kept), header["first"], workshop.plan.columns),
             header["watermark"],
             header["last"],
             {int(number): count for number, count in header["given"].items()},
@@ -407,6 +400,10 @@ class Bucket:
 
 
 # --- order ------------------------------------------------------------------------------------------------------------
+
+
+def _unlimited(prepared: Prepared) -> Prepared:
+    return replace(prepared, query=replace(prepared.query, limit=None))
 
 
 def _by_time(events: pa.RecordBatch) -> pa.RecordBatch:

@@ -20,7 +20,7 @@ from cepheid.checks import summarises
 from cepheid.codegen.columns import MASK
 from cepheid.dialect import Windows
 from cepheid.engine.gather import Gatherer
-from cepheid.engine.oracle import makes_output
+from cepheid.engine.oracle import made_batch, makes_output
 from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, prepare
 from cepheid.errors import InputProblem, NotAvailable, did_you_mean, listing, shown
 from cepheid.events import Duration
@@ -94,7 +94,7 @@ class StreamQuery:
     def output_schema(self, plan: StreamPlan) -> pa.Schema:
         if self.gatherer is not None:
             return self.gatherer.schema
-        return plan.reader.shown(self.prepared, []).schema
+        return made_batch(self.prepared, []).schema
 
     def read_by_kernel(self, schema: pa.Schema) -> list[str]:
         plan = self.prepared.plan

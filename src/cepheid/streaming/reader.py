@@ -11,18 +11,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from cepheid.engine.oracle import Presenter, decode, match_batch
-from cepheid.engine.prepare import Prepared
-from cepheid.events import Event
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import ROW
-from cepheid.io.sinks import dumps
 from cepheid.io.source import types_column, with_type_and_time
 from cepheid.io.stream_files import StreamFiles
 from cepheid.io.stream_rows import FILE, NUMBER, Read, accepted
 from cepheid.runtime.kernel import Array
-from cepheid.semantics import Match
-from cepheid.streaming.sinks import LINE
 from cepheid.streaming.spool import path_on
 
 SLIP = "value"
@@ -49,20 +43,11 @@ class Reader(ABC):
         """The columns that the oracle's events are made from."""
         return [self.columns.type, self.columns.time, ROW] if ROW in self.schema.names else list(self.schema.names)
 
-    def oracle_events(self, prepared: Prepared, rows: pa.RecordBatch, ticks: Array) -> list[Event]:
-        """An event is decoded from its line, where the stream has lines."""
+    def oracle_batch(self, rows: pa.RecordBatch, ticks: Array) -> pa.RecordBatch:
+        """The rows as the oracle reads them."""
         own = [name for name in self.schema.names if name not in (FILE, NUMBER)]
         names = [ROW] if ROW in self.schema.names else own
-        events = with_type_and_time(rows, names, types_column(rows, self.columns), ticks)
-        return decode(prepared, events, range(len(ticks)))
-
-    def shown(self, prepared: Prepared, matches: Sequence[Match]) -> pa.RecordBatch:
-        """Matches that are not rows of the input; as lines of JSON, where the stream has lines."""
-        if ROW not in self.schema.names:
-            return match_batch(prepared, matches)
-        show = Presenter.of(prepared.query, self.columns.time, prepared.clock)
-        lines = [dumps(show.object(match)) for match in matches]
-        return pa.RecordBatch.from_arrays([pa.array(lines, pa.string())], names=[LINE])
+        return with_type_and_time(rows, names, types_column(rows, self.columns), ticks)
 
 
 @dataclass(frozen=True, slots=True)

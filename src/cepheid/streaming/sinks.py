@@ -16,12 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cepheid.io.rows import ROW, plain
+from cepheid.io.sinks import TEXT
 from cepheid.streaming.storage import Directory
 
 FORMATS = ("parquet", "jsonl")
 END_OF_TIME_NAME = "end-of-time"
-LINE = "\0line"
-"""A column that holds a match as a line of JSON."""
 
 
 class Sink(Protocol):
@@ -83,8 +82,8 @@ def as_parquet(rows: pa.Table) -> bytes:
 
 
 def as_json_lines(rows: pa.Table) -> bytes:
-    if rows.schema.names == [LINE]:
-        return b"".join(line.encode() + b"\n" for line in rows.column(LINE).to_pylist())
+    if rows.schema.names == [TEXT]:
+        return b"".join(line.encode() + b"\n" for line in rows.column(TEXT).to_pylist())
     return b"".join(json.dumps(_shown(row), ensure_ascii=False).encode() + b"\n" for row in rows.to_pylist())
 
 

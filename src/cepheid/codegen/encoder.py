@@ -1,0 +1,200 @@
+"""Encodes events in Arrow as the arrays that kernels read. Strings become codes that stay the same in all batches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cepheid.codegen.columns import MASK, attribute, null_value, number_array, time_of
+from cepheid.codegen.masks import masks
+from cepheid.codegen.strings import dictionary_encoded
+from cepheid.errors import InputProblem
+from cepheid.physical import Kind, Plan
+from cepheid.runtime.arrays import NULL_CODE
+from cepheid.runtime.jit import entry, machine_code
+from cepheid.runtime.kernel import Array, Batch
+
+
+@dataclass(slots=True)
+class Dictionary:
+    """The strings of a stream and the code of each, which never changes and never comes to mean another string."""
+
+    codes: dict[str, int] = field(default_factory=dict)
+    following: int = 0
+    """The code that the next new string gets."""
+    recent: set[str] = field(default_factory=set)
+    """The strings that were seen since `forget`."""
+
+    def code(self, text: str) -> int:
+        self.recent.add(text)
+        found = self.codes.get(text)
+        if found is None:
+            found = self.codes[text] = self.following
+            self.following += 1
+        return found
+
+    def forget(self) -> None:
+        """Without the strings that were not seen since the last time."""
+        self.codes = {text: code for text, code in self.codes.items() if text in self.recent}
+        self.recent = set()
+
+    def encode(self, column: pa.Array) -> Array:
+        encoded = column if isinstance(column, pa.DictionaryArray) else dictionary_encoded(column)
+        translation = np.array([self.code(text) for text in encoded.dictionary.to_pylist()] or [0], np.int64)
+        indices = encoded.indices
+        if indices.null_count:
+            local = indices.fill_null(0).to_numpy(zero_copy_only=False)
+            return np.where(indices.is_null().to_numpy(zero_copy_only=False), NULL_CODE, translation[local])
+        return np.asarray(translation[indices.to_numpy(zero_copy_only=False)])
+
+    def ranks(self) -> Array:
+        """The place of each code in the order of the strings, so that codes can be compared as strings are."""
+        order = sorted(self.codes, key=lambda text: text)
+        ranks = np.zeros(self.following, np.int64)
+        for rank, text in enumerate(order):
+            ranks[self.codes[text]] = rank
+        return ranks
+
+
+@dataclass(slots=True)
+class Encoder:
+    """Turns Arrow batches of one stream into kernel batches. What it remembers is part of the stream's state."""
+
+    plan: Plan
+    type_column: str
+    time_column: str
+    texts: Sequence[str]
+    needs_ranks: bool
+    dictionary: Dictionary = field(default_factory=Dictionary)
+    places: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    rows: int = 0
+    last_time: int | None = None
+    forgot_at: int | None = None
+
+    def forget_strings(self, now: int, window: int) -> None:
+        """Forget the strings of events that lie so far back that no window reaches them. A stream of ever new strings
+        then needs no more memory than its window."""
+        if self.forgot_at is None:
+            self.forgot_at = now
+        elif now - self.forgot_at > window:
+            self.dictionary.forget()
+            self.forgot_at = now
+
+    def encode(self, table: pa.RecordBatch) -> Batch:
+        time = time_of(table.column(self.time_column))
+        self._require_order(time)
+        text_codes = np.array([self.dictionary.code(text) for text in self.texts] or [0], np.int64)
+        columns = tuple(self._column(table, name, kind) for name, kind in self.plan.columns.items())
+        mask = table.column(MASK).to_numpy().view(np.uint64) if MASK in table.schema.names else None
+        batch = Batch(
+            first=self.rows,
+            time=time,
+            measure=self._measure(table, time),
+            mask=masks(self.plan, table, self.type_column) if mask is None else mask,
+            columns=columns,
+            texts=text_codes,
+            ranks=self.dictionary.ranks() if self.needs_ranks else np.empty(0, np.int64),
+        )
+        self.rows += len(time)
+        return batch
+
+    def _require_order(self, time: Array) -> None:
+        if not len(time):
+            return
+        earlier = time[1:] < time[:-1]
+        if earlier.any() or (self.last_time is not None and time[0] < self.last_time):
+            row = self.rows + (int(earlier.argmax()) + 1 if earlier.any() else 0)
+            raise InputProblem(
+                f"event {row} is earlier than the one before it",
+                expected="batches in the order of time",
+                hint="sort the events by time first",
+            )
+        self.last_time = int(time[-1])
+
+    def _column(self, table: pa.RecordBatch, name: str, kind: Kind) -> Array:
+        column = attribute(table, name)
+        if column is None:
+            return np.full(table.num_rows, *null_value(kind))
+        if kind is Kind.CODE and not pa.types.is_boolean(column.type):
+            return self.dictionary.encode(column)
+        return number_array(column, kind)
+
+    def _measure(self, table: pa.RecordBatch, time: Array) -> Array:
+        if not self.plan.counts_events:
+            return time
+        if not self.plan.key:
+            return np.arange(self.rows, self.rows + len(time), dtype=np.int64)
+        keys, inverse = _distinct_keys(table, self.plan.key)
+        counts = np.array([self.places.get(key, 0) for key in keys], np.int64)
+        places = np.empty(len(time), np.int64)
+        count = machine_code(_count_places) if len(time) >= _WORTH_COMPILING else _count_places
+        count(inverse, counts, places)
+        self.places.update(zip(keys, counts.tolist(), strict=True))
+        return places
+
+    def save(self) -> bytes:
+        known = self.dictionary
+        memory = {
+            "strings": [[text, code, text in known.recent] for text, code in known.codes.items()],
+            "following": known.following,
+            "places": [[list(key), count] for key, count in self.places.items()],
+            "rows": self.rows,
+            "last": self.last_time,
+            "forgot_at": self.forgot_at,
+        }
+        return json.dumps(memory).encode()
+
+    def restore(self, data: bytes) -> None:
+        memory = json.loads(data)
+        strings = memory["strings"]
+        self.dictionary = Dictionary(
+            {text: code for text, code, _ in strings},
+            memory["following"],
+            {text for text, _, recent in strings if recent},
+        )
+        self.places = {tuple(key): count for key, count in memory["places"]}
+        self.rows, self.last_time, self.forgot_at = memory["rows"], memory["last"], memory["forgot_at"]
+
+
+_WORTH_COMPILING = 10_000
+
+
+@entry
+def _count_places(keys: Array, counts: Array, places: Array) -> None:
+    for i in range(keys.shape[0]):
+        places[i] = counts[keys[i]]
+        counts[keys[i]] += 1
+
+
+def _distinct_keys(table: pa.RecordBatch, names: Sequence[str]) -> tuple[list[tuple[Any, ...]], Array]:
+    """The partition keys of a batch, and for each row the number of its key."""
+    parts: list[tuple[list[Any], Array]] = []
+    for name in names:
+        column = attribute(table, name)
+        if column is None:
+            column = pa.nulls(table.num_rows)
+        encoded = column.dictionary_encode(null_encoding="encode") if not pa.types.is_null(column.type) else None
+        if encoded is None:
+            parts.append(([None], np.zeros(table.num_rows, np.int64)))
+        else:
+            indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+            parts.append((encoded.dictionary.to_pylist(), indices))
+    combined = np.zeros(table.num_rows, np.int64)
+    for values, indices in parts:
+        combined = combined * len(values) + indices
+    if len(parts) == 1:
+        return [(value,) for value in parts[0][0]], combined
+    distinct, inverse = np.unique(combined, return_inverse=True)
+    keys = []
+    for number in distinct.tolist():
+        key: list[Any] = []
+        for values, _ in reversed(parts):
+            number, index = divmod(number, len(values))
+            key.append(values[index])
+        keys.append(tuple(reversed(key)))
+    return keys, inverse.astype(np.int64)
