@@ -170,6 +170,13 @@ def test_output_formats(tmp_path: Path, shop: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["m.csv", "m.jsonl", "m.parquet"]
 
 
+def test_arrow_output_is_the_parquet_output(tmp_path: Path, shop: Path) -> None:
+    for backend, name in itertools.product(("reference", "local"), ("m.arrow", "m.parquet")):
+        result = cepheid("run", "--query", THEFT, "-i", shop, "-o", tmp_path / name, "--backend", backend)
+        assert result.exit_code == 0, result.stderr
+    assert pa.ipc.open_file(tmp_path / "m.arrow").read_all() == pq.read_table(tmp_path / "m.parquet")
+
+
 def test_an_empty_result_has_its_columns(tmp_path: Path, shop: Path) -> None:
     nothing = THEFT.replace("[tag_id]", "[tag_id] AND x.tag_id > 5")
     cepheid("run", "--query", nothing, "-i", shop, "-o", tmp_path / "m.csv")
@@ -285,6 +292,7 @@ def test_rejects_go_where_they_are_asked_for_or_are_told(tmp_path: Path) -> None
         (["--query", THEFT, "-i", "SHOP", "--backend", "referense"], "did you mean `reference`?"),
         (["--query", THEFT, "-i", "SHOP", "--dialect", "sql"], "unknown language `sql`"),
         (["--query", THEFT, "-i", "SHOP", "-o", "m.txt"], "the format of `m.txt` is not known"),
+        (["--query", THEFT, "-i", "SHOP", "-o", "m.orc"], "matches cannot be written as orc"),
         (["--query", THEFT, "-i", "SHOP", "-o", "SHOP"], "is an input"),
         (["--query", THEFT, "-i", "SHOP", "-o", "SHOP/m.jsonl"], "cannot write"),
         (["--query", "EVENT SEQ(Shelf match_start)", "-i", "SHOP"], "a column that every match has"),

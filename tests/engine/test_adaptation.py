@@ -344,7 +344,7 @@ def test_no_more_events_are_kept_than_another_plan_needs() -> None:
     stepper = stepper_for(prepared, kernel, 2_000)
     assert isinstance(stepper, AdaptiveStepper)
     for _ in stepper.step(as_input(stream)):
-        assert sum(kept.events.num_rows for kept in stepper.kept) <= 2 * 20 + 2 * 50
+        assert sum(kept.events.num_rows for kept in stepper.retained) <= 2 * 20 + 2 * 50
 
 
 def test_adaptive_runs_on_spark_batches_are_refused() -> None:

@@ -111,14 +111,14 @@ def _spark(log: Path, console: Console) -> Iterator[None]:
 def _errors_into(log: Path) -> Iterator[None]:
     """What is started meanwhile has this file as its standard error."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    standard = os.dup(2)
     try:
         with log.open("wb") as file:
             os.dup2(file.fileno(), 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(standard, 2)
+        os.close(standard)
 
 
 def _show(example: Example, directory: Path, console: Console) -> None:

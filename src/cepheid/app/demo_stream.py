@@ -92,15 +92,15 @@ def show_stream(directory: Path, query: str, console: Console) -> None:
     )
     report.say(console, f"$ cepheid {' '.join(stage.command())}", "green")
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"), console=console
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[status]}"), console=console
     ) as bar:
-        task = bar.add_task("starting", total=FILES, told="")
+        task = bar.add_task("starting", total=FILES, status="")
         with _driver(stage) as driver:
             _follow(driver, stage, bar, task, until=KILLED_AFTER)
             os.killpg(driver.pid, signal.SIGKILL)
             driver.wait()
-        told = f"kill -9 of the driver, process {driver.pid}: {_standing(stage)}"
-        bar.console.print(f"[bold red]{told}[/]")
+        message = f"kill -9 of the driver, process {driver.pid}: {_standing(stage)}"
+        bar.console.print(f"[bold red]{message}[/]")
         bar.console.print("[green]$ the same command again[/]")
         bar.update(task, description="starting again")
         with _driver(stage) as driver:
@@ -138,7 +138,7 @@ def _follow(driver: subprocess.Popen[bytes], stage: Stage, bar: Progress, task: 
         ended, done = driver.poll() is not None, stage.batches()
         if done > seen:
             seen = done
-            bar.update(task, completed=min(done, FILES), description="streaming", told=_standing(stage))
+            bar.update(task, completed=min(done, FILES), description="streaming", status=_standing(stage))
         if until is not None and done >= until and not ended:
             return
         if ended and (driver.returncode != 0 or until is not None):

@@ -60,7 +60,7 @@ class FileRun:
 
     def write(self, file: IO[bytes], format: str, progress: Progress = ignore) -> int:
         """Writes the matches as they are found; returns their number."""
-        as_text = format != "parquet"
+        as_text = format in ("jsonl", "csv")
         if self.backend == "spark":
             from cepheid.spark.batch import run_files  # Spark, which takes seconds to start
 

@@ -1,8 +1,8 @@
 """A stream whose plan is exchanged while it runs (ZStream §5.3).
 
-The events that a later match may depend on are kept. To switch, the new kernel starts from nothing, goes through the
-kept events with its matches suppressed, since the old kernel gave them, and takes over. That neither loses nor repeats
-a match, because every kernel gives a match with the event that completes it, or once time has passed its window.
+The events that a later match may depend on are retained. To switch, the new kernel starts with an empty state, replays
+the retained events without output, and takes over. No match is lost or repeated, because every kernel outputs a match
+with the event that completes it, or once time has passed its window.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _STEP = 0.001
 """The seconds that a kernel works at a stretch, at the pace so far: it may be slower all at once, and is to be stopped
 then."""
 ENOUGH = 1_024
-"""How many events a look needs: fewer say little."""
+"""The least number of events in an observation: fewer say little."""
 _SLOWER = 2.0
-"""A kernel that is so many times slower than at the last look has met something new, which is looked at at once."""
+"""A kernel that is so many times slower than at the last observation is observed again at once."""
 _PAUSE = 60.0
-"""How much longer kernels work between two looks than the last look took."""
+"""How much longer kernels work between two observations than an observation takes."""
 
 _wasted: dict[str, float] = {}
 """The seconds that this process has lost because the kernel of this source was not compiled: a query that is run again
@@ -84,7 +84,7 @@ class Watch:
         return cls(policy, bases, stats, RunningStats(policy.observations), Observer(bases[0]))
 
     def observe(self, events: pa.RecordBatch, encoded: Batch) -> None:
-        """What is new is looked at a second time, thoroughly: a plan may be chosen by it."""
+        """The first observation after a change is made thoroughly: a plan may be chosen by it."""
         last = self.observer.last
         self.running = self.running.observed(self.observer.observe(events, encoded))
         if len(self.running.observations) == 1:
@@ -111,11 +111,11 @@ def report(switch: Switch, on_switch: OnSwitch = ignore) -> Switch:
     return switch
 
 
-def caught_up(kernel: Kernel, first: int, kept: Iterable[pa.RecordBatch]) -> tuple[State, Encoder]:
-    """A kernel's state after the kept events, of which the first has position `first`; their matches are dropped."""
+def caught_up(kernel: Kernel, first: int, retained: Iterable[pa.RecordBatch]) -> tuple[State, Encoder]:
+    """A kernel's state after the retained events, the first at position `first`; their matches are dropped."""
     encoder, state = encoder_for(kernel), kernel.initial()
     encoder.rows = first
-    for batch in kept:
+    for batch in retained:
         state, _ = kernel.step(state, encoder.encode(batch))
     return state, encoder
 
@@ -130,18 +130,18 @@ def carry_counters(before: State, after: State) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Retained:
     """A batch that may still matter, the position of its first event, and where its events lie in the window's
     measure."""
 
     first: int
-    places: Array
+    offsets: Array
     events: pa.RecordBatch
 
-    def after(self, place: int) -> _Kept:
-        """Without the events before a place."""
-        cut = int(np.searchsorted(self.places, place))
-        return _Kept(self.first + cut, self.places[cut:], self.events.slice(cut))
+    def after(self, offset: int) -> _Retained:
+        """Without the events before an offset in the window's measure."""
+        cut = int(np.searchsorted(self.offsets, offset))
+        return _Retained(self.first + cut, self.offsets[cut:], self.events.slice(cut))
 
 
 @dataclass(slots=True)
@@ -153,19 +153,19 @@ class AdaptiveStepper(Stepper):
     reach: int = field(kw_only=True)
     """How far back, in the window's measure, the events lie that another plan needs."""
     on_switch: OnSwitch = ignore
-    kept: deque[_Kept] = field(default_factory=deque)
-    looked: float | None = None
-    """How long the kernels had worked when the stream was last looked at."""
-    look: float = math.inf
-    """The least seconds that a look took: some are slow by chance."""
+    retained: deque[_Retained] = field(default_factory=deque)
+    observed_at: float | None = None
+    """The seconds that the kernels had worked at the last observation."""
+    observation_seconds: float = math.inf
+    """The least time that an observation took: some are slow by chance."""
     pause: float = 0.0
-    """How long they work until the next look: the longer a look takes, the longer."""
+    """The seconds of work until the next observation; more where observations take longer."""
     stretch: int = 0
     """How many events a kernel is given at once, about."""
     pace: float = 0.0
     """Events a second, lately."""
     pace_then: float = 0.0
-    """Events a second, right after the last look."""
+    """Events a second, right after the last observation."""
     wanted: Decision | None = None
     """A switch that would have to be compiled first."""
 
@@ -174,15 +174,15 @@ class AdaptiveStepper(Stepper):
         while at < batch.num_rows:
             size = self._stretch(batch.num_rows - at, piece)
             events, stretch = batch.slice(at, size), encoded.cut(at, at + size)
-            if self._is_time_to_look(len(stretch)):
-                if self._look(events, stretch):
+            if self._is_observation_due(len(stretch)):
+                if self._observe(events, stretch):
                     batch, at = batch.slice(at), 0
                     encoded = self.encoder.encode(batch)
                     stretch = encoded.cut(0, size)
             else:
                 self.watch.observer.pass_over(stretch)
             at += events.num_rows
-            self._keep(stretch, events)
+            self._retain(stretch, events)
             began = self.worked
             yield from self.step_encoded(stretch, piece)
             took = self.worked - began
@@ -194,7 +194,7 @@ class AdaptiveStepper(Stepper):
                 _wasted[source] = _wasted.get(source, 0.0) + took * share
 
     def _stretch(self, events: int, piece: int | None) -> int:
-        """How many of the next events a kernel is given until the clock is looked at again. Stretches are alike as long
+        """The number of events for the kernel until the clock is read again. Stretches are alike as long
         as the pace is, since room for matches is made by what the last stretch (or piece of it) needed."""
         fitting = int(self.pace * min(self.pause, _STEP))
         if not self.stretch or not self.stretch / 2 <= fitting <= 2 * self.stretch:
@@ -202,29 +202,29 @@ class AdaptiveStepper(Stepper):
         alike = math.ceil(events / math.ceil(events / self.stretch))
         return alike if piece is None or alike < piece else alike - alike % piece
 
-    def _is_time_to_look(self, events: int) -> bool:
+    def _is_observation_due(self, events: int) -> bool:
         """Whether to look at the next so many events."""
-        if self.looked is None:
+        if self.observed_at is None:
             return True
         if events < min(self.watch.policy.observed_every, ENOUGH):
             return False
-        return self.worked - self.looked >= self.pause or self.pace_then > _SLOWER * self.pace
+        return self.worked - self.observed_at >= self.pause or self.pace_then > _SLOWER * self.pace
 
-    def _look(self, events: pa.RecordBatch, encoded: Batch) -> bool:
+    def _observe(self, events: pa.RecordBatch, encoded: Batch) -> bool:
         """Look at the events that are next, and change the plan if that is better: whether it was changed, so that they
         must be encoded again for the new one."""
         began = time.thread_time()
         self.watch.observe(events, encoded)
-        self.look = took = min(self.look, time.thread_time() - began)
+        self.observation_seconds = took = min(self.observation_seconds, time.thread_time() - began)
         decision = self.watch.decide(self.kernel.plan)
         unchanged = same_work(self.kernel.plan, decision.plan)
         self.wanted = None
         if not unchanged and not self._is_worth_it(decision):
             self.wanted = decision
-            took = time.thread_time() - began  # the next look will search again
+            took = time.thread_time() - began  # the next observation will search again
         least = self.watch.policy.seconds_between
         self.pause = max(least, _PAUSE * took) if least else 0.0
-        self.looked, self.pace_then = self.worked, 0.0
+        self.observed_at, self.pace_then = self.worked, 0.0
         if unchanged or self.wanted is not None:
             return False
         self._switch(decision, encoded.first)
@@ -243,25 +243,27 @@ class AdaptiveStepper(Stepper):
         switch = Switch.of(events, self.kernel.plan, decision)
         self.compiled = self.kernels.of(decision.plan)
         self.kernel = without_compiling(self.compiled) if self.interpreting else self.compiled
-        kept = self._replayed()
-        state, self.encoder = caught_up(self.kernel, kept[0].first if kept else events, (k.events for k in kept))
+        replayed = self._replayed()
+        state, self.encoder = caught_up(
+            self.kernel, replayed[0].first if replayed else events, (part.events for part in replayed)
+        )
         carry_counters(self.state, state)
         self.state = state
         self.watch.follow(decision)
         report(switch, self.on_switch)
 
-    def _keep(self, encoded: Batch, events: pa.RecordBatch) -> None:
-        self.kept.append(_Kept(encoded.first, encoded.measure, events))
+    def _retain(self, encoded: Batch, events: pa.RecordBatch) -> None:
+        self.retained.append(_Retained(encoded.first, encoded.measure, events))
         oldest = self._oldest()
-        while self.kept[0].places[-1] < oldest:
-            self.kept.popleft()
+        while self.retained[0].offsets[-1] < oldest:
+            self.retained.popleft()
 
     def _oldest(self) -> int:
-        """The place of the oldest event that another plan needs."""
-        return int(self.kept[-1].places[-1]) - self.reach
+        """The offset of the oldest event that another plan needs."""
+        return int(self.retained[-1].offsets[-1]) - self.reach
 
-    def _replayed(self) -> list[_Kept]:
-        return [kept.after(self._oldest()) for kept in self.kept]
+    def _replayed(self) -> list[_Retained]:
+        return [part.after(self._oldest()) for part in self.retained]
 
 
 def stepper_for(prepared: Prepared, kernel: Kernel, expected: int | None, on_switch: OnSwitch = ignore) -> Stepper:

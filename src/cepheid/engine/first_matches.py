@@ -13,8 +13,8 @@ from cepheid.engine.stepping import Stepper
 from cepheid.runtime.kernel import END_OF_TIME, Array, Positions
 
 MOST_RIVALS = 200_000
-"""How many matches are looked at, beyond those that are kept, for ones that come before them in order. One event may
-complete more matches than could ever be put in order; then the first that are found are kept."""
+"""The most matches that are compared, beyond the limit, to find those that come first in order. One event may complete
+more matches than could ever be sorted; then the first that are found are output."""
 
 
 @dataclass(slots=True)

@@ -64,7 +64,7 @@ class Observer:
         self.bit = {step.var: step.begin for step in plan.steps}
 
     def pass_over(self, encoded: Batch) -> None:
-        """A batch that is not looked at."""
+        """A batch that is not observed."""
         self.last = int(encoded.time[-1])
 
     def observe(self, events: pa.RecordBatch, encoded: Batch, *, thoroughly: bool = False) -> Stats:

@@ -101,7 +101,7 @@ class Stepper:
 
     def later_matches_end_at(self, latest: int = -END_OF_TIME) -> int:
         """No match that is still to come ends before this time; `latest` is the end of the last one so far. Matches are
-        told in the order in which they end, but for those that wait for a trailing negation, which are told a window
+        output in the order in which they end, but for those that wait for a trailing negation, which come a window
         after they start."""
         plan = self.kernel.plan
         if not _ends_with_negation(plan):

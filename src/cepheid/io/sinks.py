@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cepheid.errors import InputProblem, shown
+from cepheid.io.formats import format_of
 from cepheid.io.rejects import Reject
 from cepheid.io.rows import TYPE, plain
 
@@ -127,12 +128,30 @@ class _Parquet:
         self.writer.close()
 
 
+@dataclass(slots=True)
+class _Arrow(_Parquet):
+    def __post_init__(self) -> None:
+        self.writer = pa.ipc.new_file(self.file, self.schema)
+
+
 SINKS: Mapping[str, Callable[[IO[bytes], pa.Schema, Objects], Sink]] = {
     "jsonl": _JsonLines,
     "csv": _Csv,
     "parquet": _Parquet,
+    "arrow": _Arrow,
 }
 """The formats that matches are written in."""
+
+
+def output_format(path: str) -> str:
+    """The format that the name of an output file says; refused before the query runs if matches cannot have it."""
+    format = format_of(Path(path))
+    if format not in SINKS:
+        raise InputProblem(
+            f"matches cannot be written as {format}: `{shown(path, 200)}`",
+            expected="a file named .jsonl, .csv, .parquet or .arrow",
+        )
+    return format
 
 
 def write_batches(

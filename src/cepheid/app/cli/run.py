@@ -71,8 +71,8 @@ def run_command(
     from cepheid.app.file_run import FileRun, require_distinct  # pyarrow, which help and errors in queries do without
     from cepheid.engine.layout import column_names
     from cepheid.engine.prepare import RunOptions
-    from cepheid.io.formats import format_of
     from cepheid.io.inputs import Columns, Input
+    from cepheid.io.sinks import output_format
     from cepheid.optimize.adapt import policy_of
     from cepheid.optimize.stats import NO_STATS, read_stats
 
@@ -85,7 +85,7 @@ def run_command(
         )
     known = NO_STATS if stats is None else read_stats(stats)
     options = RunOptions(read_params(param), stats=known, adaptive=policy_of(adaptive), time_unit=time_unit)
-    format = "jsonl" if output == STANDARD else format_of(Path(output))
+    format = "jsonl" if output == STANDARD else output_format(output)
     for path in (output, rejects):
         if path is not None and path != STANDARD:
             require_distinct(path, inputs)
