@@ -31,6 +31,9 @@ class Type(Enum):
         return self is other or Type.UNKNOWN in (self, other)
 
 
+PLAIN_TYPES = {int: Type.NUMBER, float: Type.NUMBER, str: Type.STRING, bool: Type.BOOLEAN}
+
+
 def type_of(value: object) -> Type:
     """The type of one value; null has none."""
     if value is None:
@@ -101,7 +104,7 @@ def infer_schema(events: Iterable[Event]) -> Schema:
     for event in events:
         attributes = types.setdefault(event.type, {})
         for name, value in event.attributes.items():
-            kind = type_of(value)
+            kind = PLAIN_TYPES.get(type(value)) or type_of(value)
             known = attributes.get(name, Type.UNKNOWN)
             attributes[name] = kind if known is Type.UNKNOWN else known
     return Schema(types)

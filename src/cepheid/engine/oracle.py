@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
@@ -95,16 +96,25 @@ def matches_at(prepared: Prepared, found: Sequence[MatchPositions], rows: Rows) 
 def complete(prepared: Prepared, found: Sequence[MatchPositions], events: Mapping[int, Event]) -> list[Match]:
     """The matches of a kernel in the order in which they are complete, made of the events at their positions."""
     output = None if summarises(prepared.query) else prepared.query.output
-    made = [_match(bound, output, prepared.clock) for part in found for bound in _bindings(part, events)]
-    made.sort(key=lambda match: (match.end, match.start, [event.position for event in events_in(match.bindings)]))
+    ordered = [_match(bound, output, prepared.clock) for part in found for bound in _bindings(part, events)]
+    ordered.sort(key=itemgetter(0))
+    made = [match for _, match in ordered]
     made = [summary(prepared.query, made)] if summarises(prepared.query) else made
     return made[: prepared.query.limit]
 
 
-def _match(bound: dict[str, Binding], output: Sequence[Any] | None, clock: Clock) -> Match:
-    env, events = Env(bound, {}, clock), events_in(bound)
+_START, _END, _POSITION = attrgetter("start"), attrgetter("end"), attrgetter("position")
+
+
+def _match(
+    bound: dict[str, Binding], output: Sequence[Any] | None, clock: Clock
+) -> tuple[tuple[int, int, list[int]], Match]:
+    """The match, and the order in which it is complete."""
+    env = Env(bound, {}, clock)
+    events = [e for b in bound.values() if b is not None for e in (b if isinstance(b, tuple) else (b,))]
     columns = None if output is None else {c.name: value_or_null(c.expr, env) for c in output}
-    return Match(bound, min(e.start for e in events), max(e.end for e in events), columns)
+    match = Match(bound, min(map(_START, events)), max(map(_END, events)), columns)
+    return (match.end, match.start, list(map(_POSITION, events))), match
 
 
 def _flat(positions: pa.Array) -> pa.Array:
@@ -285,9 +295,9 @@ class Presenter:
 
     def value(self, value: Any, texts: Mapping[int, Any]) -> Any:
         match value:
-            case Event() if _is_of_input(value):
+            case Event(parts=()) if value.row and value.row is not value.attributes:
                 return dict(value.row)
-            case Event():
+            case Event():  # derived by a query: it has no row but its attributes
                 times = (self.time_column, *INTERVAL)
                 return {
                     name: self.time(item, texts) if name in times else self.value(item, texts)
@@ -304,7 +314,7 @@ class Presenter:
 
     def time(self, ticks: Any, texts: Mapping[int, Any]) -> Any:
         if not self.clock.is_timestamp or not isinstance(ticks, int | float) or isinstance(ticks, bool):
-            return self.value(ticks, texts)
+            return ticks if isinstance(ticks, int) else self.value(ticks, texts)
         return texts.get(ticks) or timestamp_text(ticks)  # type: ignore[arg-type]
 
     def _times_of(self, match: Match) -> dict[int, Any]:
@@ -317,11 +327,6 @@ class Presenter:
                 if part.row.get(self.time_column) is not None:
                     texts.setdefault(part.start, part.row[self.time_column])
         return texts
-
-
-def _is_of_input(event: Event) -> bool:
-    """Whether the event came from the input; one that a query derived has no row but its attributes."""
-    return bool(event.row) and not event.parts and event.row is not event.attributes
 
 
 def _reads_time(expr: Expr, time_column: str) -> bool:

@@ -13,6 +13,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import repeat
+from operator import attrgetter
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -23,6 +25,7 @@ import pyarrow as pa
 from cepheid.errors import InputProblem, listing, shown
 from cepheid.events import (
     EMPTY_SCHEMA,
+    PLAIN_TYPES,
     UNTYPED,
     Event,
     Schema,
@@ -88,7 +91,7 @@ def read_events(inputs: Sequence[Input], columns: Columns = DEFAULT_COLUMNS, dec
             expected="integers in every input, or timestamps in every input",
         )
     fitting = _with_fitting_values(rows, rejects, columns.time, declared)
-    ordered = sorted(fitting, key=lambda row: (row.time, row.arrival))
+    ordered = sorted(fitting, key=attrgetter("time", "arrival"))
     events = [
         Event(r.type, r.time, r.time, position, r.attributes, r.values, (r.time, r.time))
         for position, r in enumerate(ordered)
@@ -135,16 +138,16 @@ class _InputReader:
         tabular = False
         for file, name in expand(self.item.path):
             format = format_named(name)
-            read = list(self._file_rows(file, format))
+            read = self._file_rows(file, format)
             tabular = tabular or format.is_tabular
             rows.extend(read)
         rows = self._typed(self._timed(rows))
         if tabular:
             _drop_columns_of_other_types(rows)
-        return list(self._flattened(rows))
+        return self._flattened(rows)
 
-    def _file_rows(self, file: Path, format: Format) -> Iterator[_Row]:
-        source = str(file)
+    def _file_rows(self, file: Path, format: Format) -> list[_Row]:
+        source, rows = str(file), []
         for row in format.rows(file, self.columns, self.item.type):
             self.arrived += 1
             if isinstance(row, BrokenRow):
@@ -156,12 +159,18 @@ class _InputReader:
                     expected=f"the time column; the file has {listing(row.values)}",
                     hint="name it with --time-column",
                 )
-            yield _Row(self.arrived, source, row.line, row.raw, row.values)
+            rows.append(_Row(self.arrived, source, row.line, row.raw, row.values))
+        return rows
 
     def _timed(self, rows: list[_Row]) -> list[_Row]:
         """The rows that have a time, of the kind that most of them have; the first seen of two equally common."""
         parsed: list[tuple[_Row, TimeKind]] = []
         for row in rows:
+            value = row.values.get(self.columns.time)
+            if type(value) is int and abs(value) < 2**63:  # most times, without a call for each
+                row.time = value
+                parsed.append((row, TimeKind.INTEGER))
+                continue
             try:
                 kind, row.time = event_time(row.values, self.columns.time)
             except Malformed as problem:
@@ -170,7 +179,7 @@ class _InputReader:
                 parsed.append((row, kind))
         if not parsed:
             return []
-        self.kind = Counter(kind for _, kind in parsed).most_common(1)[0][0]
+        self.kind = Counter([kind for _, kind in parsed]).most_common(1)[0][0]
         for row, kind in parsed:
             if kind is not self.kind:
                 reason = f"the time `{shown(str(row.values[self.columns.time]))}` is not like the others, "
@@ -196,7 +205,8 @@ class _InputReader:
                 self.rejects.append(row.rejected(f"the event type {shown_value(kind)} is not a string"))
         return typed
 
-    def _flattened(self, rows: list[_Row]) -> Iterator[_Row]:
+    def _flattened(self, rows: list[_Row]) -> list[_Row]:
+        flattened = []
         for row in rows:
             try:
                 row.attributes, row.records = flatten(row.values)
@@ -204,7 +214,8 @@ class _InputReader:
                 self.rejects.append(row.rejected(str(problem)))
             else:
                 row.attributes[self.columns.time] = row.time
-                yield row
+                flattened.append(row)
+        return flattened
 
 
 def _drop_columns_of_other_types(rows: list[_Row]) -> None:
@@ -218,12 +229,9 @@ def _drop_columns_of_other_types(rows: list[_Row]) -> None:
         row.values = {n: v for n, v in row.values.items() if n in filled[row.type] or n not in used}
 
 
-_TYPES = {int: Type.NUMBER, float: Type.NUMBER, str: Type.STRING, bool: Type.BOOLEAN}
-
-
 def _with_fitting_values(
     rows: list[_Row], rejects: list[tuple[int, Reject]], time_column: str, declared: Schema
-) -> Iterator[_Row]:
+) -> list[_Row]:
     """The rows whose values are of the type that is declared for the attribute, or else that most values of it have in
     events of the same type; the first seen of two equally common."""
     votes: defaultdict[tuple[str, str], Counter[Type]] = defaultdict(Counter)
@@ -238,7 +246,7 @@ def _with_fitting_values(
     for row in rows:
         for name, value in row.attributes.items():
             if value is not None and name != time_column:
-                votes[row.type, name][_TYPES.get(type(value)) or type_of(value)] += 1
+                votes[row.type, name][PLAIN_TYPES.get(type(value)) or type_of(value)] += 1
         for name in row.records:
             votes[row.type, name][Type.RECORD] += 1
     wanted = {key: counted.most_common(1)[0][0] for key, counted in votes.items()}
@@ -247,8 +255,8 @@ def _with_fitting_values(
         if kind is not Type.UNKNOWN:
             wanted[type_name, name] = kind
     if all(counted.keys() == {wanted[key]} for key, counted in votes.items()):
-        yield from rows
-        return
+        return rows
+    fitting = []
     for row in rows:
         for name, kind, value in values_of(row):
             expected = wanted[row.type, name]
@@ -258,7 +266,8 @@ def _with_fitting_values(
                 rejects.append(row.rejected(reason))
                 break
         else:
-            yield row
+            fitting.append(row)
+    return fitting
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -268,7 +277,7 @@ def flatten(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]
     """The attributes, nested objects by dotted names, and the names of those objects."""
     flat: dict[str, Any] = {}
     records: list[str] = []
-    waiting = [(name, value, 0) for name, value in reversed(list(values.items()))]
+    waiting: list[tuple[str, Any, int]] = list(zip(values.keys(), values.values(), repeat(0)))[::-1]
     while waiting:
         name, value, depth = waiting.pop()
         if depth > DEEPEST:
@@ -339,12 +348,14 @@ _EXACT = 2**53
 
 def _column(values: Sequence[Any]) -> pa.Array:
     """The values in a type that holds them all, or as JSON text."""
-    kinds = {type(value) for value in values if value is not None}
+    kinds = set(map(type, values)) - {NoneType}
     if not kinds:
         return pa.nulls(len(values))
-    if kinds == {int, float} and all(abs(v) <= _EXACT for v in values if isinstance(v, int)):
+    integers = [v for v in values if isinstance(v, int)] if int in kinds else [0]
+    least, most = min(integers), max(integers)
+    if kinds == {int, float} and least >= -_EXACT and most <= _EXACT:
         return pa.array([None if v is None else float(v) for v in values], pa.float64())
-    is_wide = kinds == {int} and not all(-(2**63) < v < 2**63 for v in values if v is not None)
+    is_wide = kinds == {int} and not -(2**63) < least <= most < 2**63
     if len(kinds) == 1 and kinds <= _ARROW.keys() and not is_wide:
         return pa.array(values, _ARROW[kinds.pop()])
     return pa.array([None if v is None else json.dumps(v, ensure_ascii=False).encode() for v in values], JSON)
@@ -352,25 +363,23 @@ def _column(values: Sequence[Any]) -> pa.Array:
 
 def _kinds_by_type(types: Sequence[str], values: Sequence[Any]) -> dict[str, pa.DataType]:
     """The Arrow type that the values of an attribute have in events of each type."""
-    kinds: dict[str, set[type]] = defaultdict(set)
-    for of_type, kind in {(of_type, type(value)) for of_type, value in zip(types, values, strict=True)}:
-        kinds[of_type].add(kind)
-    return {
-        of_type: _narrowest(found - {NoneType}, (v for t, v in zip(types, values, strict=True) if t == of_type))
-        for of_type, found in kinds.items()
-    }
+    of_types: dict[str, list[Any]] = {name: [] for name in dict.fromkeys(types)}
+    for of_type, value in zip(types, values, strict=True):
+        if value is not None:
+            of_types[of_type].append(value)
+    return {of_type: _narrowest(found) for of_type, found in of_types.items()}
 
 
-def _narrowest(kinds: set[type], values: Iterator[Any]) -> pa.DataType:
-    """`values` are read only where their Python types do not tell."""
+def _narrowest(values: Sequence[Any]) -> pa.DataType:
+    kinds = set(map(type, values))
     if not kinds:
         return pa.null()
     if kinds == {int}:
-        return pa.int64() if all(v is None or -(2**63) <= v < 2**63 for v in values) else pa.float64()
+        return pa.int64() if -(2**63) <= min(values) <= max(values) < 2**63 else pa.float64()
     if kinds == {int, float}:
         return pa.float64()
     if kinds == {list}:
-        items = (item for v in values if v is not None for item in v)
+        items = (item for v in values for item in v)
         is_numeric = all(isinstance(item, int | float) and not isinstance(item, bool) for item in items)
         return pa.list_(pa.float64() if is_numeric else JSON)
     return _ARROW[kinds.pop()] if len(kinds) == 1 else JSON

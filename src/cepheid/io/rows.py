@@ -130,7 +130,8 @@ def events_of(
         values_of_rows, attributes_of_rows, types, ticks, positions, strict=True
     ):
         blank = dict.fromkeys(attributes.get(kind, ())) if attributes is not None else {}
-        yield Event(kind, at, at, position, {**blank, **dict(_flat(values)), time_column: at}, row, (at, at))
+        flat = dict(_flat(values)) if dict in map(type, values.values()) else values
+        yield Event(kind, at, at, position, {**blank, **flat, time_column: at}, row, (at, at))
 
 
 def _in_ticks(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,37 +29,38 @@ from cepheid.io.times import TimeKind, event_time
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def json_rows(file: Path, columns: Columns, type: str | None) -> Iterator[RawRow | BrokenRow]:
+def json_rows(file: Path, columns: Columns, type: str | None) -> Iterable[RawRow | BrokenRow]:
     """One object per line. A `.json` file may also be one array of objects."""
     content = content_of(file)
     if file.suffix.lower() == ".json" and content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
         whole = _array(content)
         if whole is not None:
-            yield from (
+            return [
                 RawRow(number, None, item)
                 if isinstance(item, dict)
                 else BrokenRow(number, "not a JSON object", json.dumps(item, ensure_ascii=False))
                 for number, item in enumerate(whole, start=1)
-            )
-            return
-    yield from _lines(content)
+            ]
+    return _lines(content)
 
 
-def _lines(content: bytes) -> Iterator[RawRow | BrokenRow]:
+def _lines(content: bytes) -> list[RawRow | BrokenRow]:
+    rows: list[RawRow | BrokenRow] = []
     for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
         if not line.strip():
             continue
         try:
             text = line.decode().rstrip("\r")
         except UnicodeDecodeError:
-            yield BrokenRow(number, "not UTF-8 text", line.decode(errors="backslashreplace"))
+            rows.append(BrokenRow(number, "not UTF-8 text", line.decode(errors="backslashreplace")))
             continue
         try:
             value = decode_object(text)
         except Malformed as problem:
-            yield BrokenRow(number, str(problem), text)
+            rows.append(BrokenRow(number, str(problem), text))
         else:
-            yield RawRow(number, text, value)
+            rows.append(RawRow(number, text, value))
+    return rows
 
 
 def _array(content: bytes) -> list[Any] | None:
