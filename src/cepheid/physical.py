@@ -205,6 +205,7 @@ class Plan:
     query: Query
     evaluator: str
     steps: tuple[Step, ...]
+    """Of each component of a sequence, or of each variable of a tree."""
     bits: tuple[Bit, ...]
     lacks: Mapping[str, tuple[str, ...]]
     """attribute -> the types that lack it, of those that the query's variables can have."""

@@ -144,8 +144,8 @@ class ActiveInstanceStacks(StackScan):
             self.chains.find_head(w, self.layout.stacks[i - 1], pointers["rip"])
         for absence in self.layout.inner:
             if absence.at == i:
-                pointers[absence.pointer] = f"latest_{absence.pointer}"
-                self.chains.find_head(w, absence.stack, pointers[absence.pointer])
+                pointers[absence.stack.name] = f"latest_{absence.stack.name}"
+                self.chains.find_head(w, absence.stack, pointers[absence.stack.name])
         if i == 0:
             self.push(w, stack, pointers)
             return

@@ -36,7 +36,7 @@ class Construction:
         last = self.layout.last
         for absence in self.layout.inner:
             if absence.at == last:
-                self.chains.find_head(w, absence.stack, f"latest_{absence.pointer}")
+                self.chains.find_head(w, absence.stack, f"latest_{absence.stack.name}")
         places = {self.layout.positive[last].var: AT_HAND}
         if last == 0:
             with w.block("if limit >= 0:" if self.layout.plan.window is not None else "if True:"):
@@ -138,8 +138,8 @@ class Construction:
     def _latest(self, absence: Absence) -> str:
         """The latest negated event before the next component."""
         if absence.at == self.layout.last:
-            return f"latest_{absence.pointer}"
-        return self.layout.stacks[absence.at].at(absence.pointer, f"i{absence.at}")
+            return f"latest_{absence.stack.name}"
+        return self.layout.stacks[absence.at].at(absence.stack.name, f"i{absence.at}")
 
     def _comes_between(self, absence: Absence, places: Places) -> str:
         """Whether the negated event at place k comes after the component before it."""

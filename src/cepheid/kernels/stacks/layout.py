@@ -63,10 +63,6 @@ class Absence:
     at: int
     predicates: tuple[Expr, ...]
 
-    @property
-    def pointer(self) -> str:
-        return self.stack.name
-
 
 class StackLayout:
     """The components of a plan, what is kept of their events, and what is still to be tested of them."""
@@ -96,7 +92,7 @@ class StackLayout:
         """Those that construction can decide: all that come before the last component."""
         for absence in self.inner:
             if absence.at < self.last:
-                self.stacks[absence.at].pointers.append(absence.pointer)
+                self.stacks[absence.at].pointers.append(absence.stack.name)
         self.all_stacks = [*self.stacks, *(absence.stack for absence in self.absences)]
         for stack in self.all_stacks:
             stack.columns = self.columns(stack.step.var)
