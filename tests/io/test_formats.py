@@ -20,10 +20,10 @@ from cepheid.errors import InputProblem
 from cepheid.events import Schema
 from cepheid.io.files import FileSource, open_files
 from cepheid.io.formats import FORMATS, RawRow, format_named
-from cepheid.io.formats.columnar import ColumnFormat
+from cepheid.io.formats.columnar import ColumnFormat, ColumnPart, stored_columns
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.rows import TIME, TYPE
-from cepheid.io.shares import ColumnPart, StoredFile, stored_columns
+from cepheid.io.shares import StoredFile
 from cepheid.io.stream_files import StreamFiles
 from cepheid.io.stream_rows import FILE, NUMBER
 from cepheid.lang import parse

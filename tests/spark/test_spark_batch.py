@@ -29,8 +29,8 @@ from cepheid.engine.prepare import prepare
 from cepheid.errors import CepheidError, InputProblem, NameProblem, NotAvailable
 from cepheid.evaluation import Env, holds
 from cepheid.events import NO_CLOCK, Event, complete, in_order, infer_schema, primitive
+from cepheid.io.formats.columnar import may_matter
 from cepheid.io.inputs import Columns
-from cepheid.io.shares import may_matter
 from cepheid.kernels.registry import EVALUATORS
 from cepheid.lang import parse
 from cepheid.optimize.distribution import Keyed, Sliced, Undivided

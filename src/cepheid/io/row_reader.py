@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import gc
 import json
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import repeat
 from operator import attrgetter
 from pathlib import Path
 from types import NoneType
@@ -40,9 +38,7 @@ from cepheid.io.rejects import Malformed, Reject, shown_value
 from cepheid.io.rows import ROW, TIME, TYPE
 from cepheid.io.source import JSON, TableSource
 from cepheid.io.times import TimeKind, event_time
-
-DEEPEST = 32
-"""How deep a value may nest: far beyond real data, far within what recursion can walk and print."""
+from cepheid.io.values import flatten
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,49 +264,6 @@ def _with_fitting_values(
         else:
             fitting.append(row)
     return fitting
-
-
-# --- values -----------------------------------------------------------------------------------------------------------
-
-
-def flatten(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The attributes, nested objects by dotted names, and the names of those objects."""
-    flat: dict[str, Any] = {}
-    records: list[str] = []
-    waiting: list[tuple[str, Any, int]] = list(zip(values.keys(), values.values(), repeat(0)))[::-1]
-    while waiting:
-        name, value, depth = waiting.pop()
-        if depth > DEEPEST:
-            raise Malformed(f"the attribute `{shown(name)}` is nested more than {DEEPEST} deep")
-        if isinstance(value, dict):
-            records.append(name)
-            waiting.extend((f"{name}.{key}", inner, depth + 1) for key, inner in reversed(value.items()))
-            continue
-        kind = type(value)
-        is_plain = kind in (int, bool, NoneType) or (kind is str and value.isascii())
-        if not (is_plain and name.isascii()):
-            _require_plain(name, name, depth)
-            _require_plain(name, value, depth)
-        if name in flat:
-            raise Malformed(f"the attribute `{shown(name)}` appears twice")
-        flat[name] = value
-    return flat, tuple(records)
-
-
-def _require_plain(name: str, value: Any, depth: int) -> None:
-    """Numbers must be finite and text must be Unicode, or the row could not be written out again."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise Malformed(f"the attribute `{shown(name)}` is not a finite number")
-    if isinstance(value, str) and not value.isascii():
-        try:
-            value.encode()
-        except UnicodeEncodeError as problem:
-            raise Malformed(f"the attribute `{shown(name)}` holds half a character") from problem
-    if isinstance(value, list | dict):
-        if depth > DEEPEST:
-            raise Malformed(f"the attribute `{shown(name)}` is nested more than {DEEPEST} deep")
-        for item in value.values() if isinstance(value, dict) else value:
-            _require_plain(name, item, depth + 1)
 
 
 # --- rows as a source -------------------------------------------------------------------------------------------------

@@ -21,9 +21,10 @@ from cepheid.errors import InputProblem, shown
 from cepheid.events import UNTYPED
 from cepheid.io.files import ColumnFile, EventFile, FileSource, TextFile
 from cepheid.io.formats import format_of
+from cepheid.io.formats.columnar import stored_columns
 from cepheid.io.formats.csv import stored_csv
 from cepheid.io.inputs import Columns
-from cepheid.io.shares import MOST_FILES, StoredFile, StoredFiles, stored_columns
+from cepheid.io.shares import MOST_FILES, StoredFile, StoredFiles
 from cepheid.io.source import Attributes, Source, require_time_column
 from cepheid.io.storage import is_readable
 from cepheid.pattern import DerivedStream, EventClass, Query, SourceStream, walk

@@ -20,11 +20,11 @@ from cepheid.io.formats import BrokenRow, RawRow
 from cepheid.io.formats.text import BLOCK, EXACT, TextFormat, TextTable, content_of, timestamps
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import Malformed, shown_value
-from cepheid.io.row_reader import flatten
 from cepheid.io.rows import ROW
 from cepheid.io.source import JSON, Source, clock_of
 from cepheid.io.stream_rows import FILE, NUMBER, REJECTS, Read, StreamLayout
 from cepheid.io.times import TimeKind, event_time
+from cepheid.io.values import flatten
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
