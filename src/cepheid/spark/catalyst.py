@@ -29,7 +29,7 @@ _EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
 
 
 def column(*path: str) -> Column:
-    """A column (or a field inside one) by its name, whatever signs the name holds."""
+    """A column (or a field inside one) by its name, whatever characters the name has."""
     return F.col(".".join(f"`{name.replace('`', '``')}`" for name in path))
 
 

@@ -80,6 +80,6 @@ def session(master: str = "local[*]", settings: Mapping[str, str] = _NO_SETTINGS
 
 
 def _chooses_collector(options: str) -> bool:
-    """Whether the user has said how Java collects garbage; it refuses to start if it is told twice."""
+    """Whether the user chooses the garbage collector: Java refuses to start with two choices."""
     everywhere = (options, *(os.environ.get(name, "") for name in ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS")))
     return re.search(r"-XX:[+-]Use\w*GC\b", " ".join(everywhere)) is not None

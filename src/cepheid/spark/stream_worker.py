@@ -1,4 +1,4 @@
-"""What happens in Spark's Python workers while a stream runs: rows are packed by bucket, and buckets take a step."""
+"""Tasks of Spark's Python workers in a stream: rows are packed by bucket, and buckets process a batch."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Pack:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One bucket, one batch: its state and its new events to its new state and what it gives."""
+    """Processes one batch of one bucket: its state and new events become its new state and output."""
 
     plan: StreamPlan
     fingerprint: str
@@ -116,7 +116,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """What buckets would give if no event came any more; their states stay as they are."""
+    """The output that buckets would have if no event came any more; their states do not change."""
 
     plan: StreamPlan
     fingerprint: str

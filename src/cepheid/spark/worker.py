@@ -1,5 +1,5 @@
-"""What happens in Spark's Python workers: the events of one partition are put in order, run through one kernel, and
-come out as matches. One call does all keys of a partition."""
+"""Tasks of Spark's Python workers: they sort the events of a partition by time and evaluate the query on them. One call
+of a kernel evaluates all keys of a partition."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NO_EVENT = -1
 MASKS = "__cepheid_mask"
 SLICE = "__cepheid_slice"
 ORDER = "__cepheid_order"
-"""What LIMIT goes by: the end and the start of a match, then the time and arrival of each of its events."""
+"""The sort key of LIMIT: the end and the start of a match, then the time and arrival of each of its events."""
 
 BUCKET, BASE, EVENTS = "bucket", "base", "events"
 PACKED = f"{BUCKET} int, {BASE} long, {EVENTS} binary"
@@ -43,7 +43,7 @@ _MOST_BITS = 12
 """A table of all masks of so many bits is still small."""
 
 MOST_ROWS = 1 << 15
-"""Rows of a batch of output: what one match shows may be long."""
+"""Rows of an output batch; a row may be long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +239,8 @@ _WIDE = (pa.types.is_int64, pa.types.is_timestamp)
 
 
 def narrowed(events: pa.RecordBatch) -> pa.RecordBatch:
-    """The same events in fewer bytes: whole numbers of 64 bits as what lies between them and the least of them, where
-    32 bits hold that. `widened` takes it back."""
+    """The same events in fewer bytes: 64-bit integers as 32-bit differences from their minimum, where these fit.
+    `widened` restores them."""
     arrays, fields = [], []
     for field, column in zip(events.schema, events.columns, strict=True):
         if any(test(field.type) for test in _WIDE) and column.null_count < len(column):
@@ -314,8 +314,8 @@ _settled = 0
 
 
 def settle_memory() -> None:
-    """Spark collects garbage after every task, and goes through all of Numba and Arrow to find none: what came with a
-    module stays, so it need not be looked at again."""
+    """Spark collects garbage after every task and traverses all of Numba and Arrow. Objects of loaded modules stay, so
+    they are excluded from collection."""
     global _settled
     if len(sys.modules) > _settled:
         gc.collect()

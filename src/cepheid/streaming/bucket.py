@@ -89,7 +89,7 @@ class BucketOutput:
 
 
 class Workshop:
-    """What a worker makes once for a plan: its kernels, and the layouts of its rows."""
+    """What a worker builds once for a plan: its kernels, and the schemas of its rows."""
 
     def __init__(self, plan: StreamPlan) -> None:
         self.plan = plan
@@ -117,7 +117,7 @@ class Bucket:
     last: int = -END_OF_TIME
     """The time of the last event that was released."""
     given: dict[int, int] = field(default_factory=dict)
-    """How many matches each query with LIMIT has given."""
+    """The number of matches that each query with LIMIT has output."""
     memory: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
     """For each query with a kernel, its state and its encoder's."""
     adapted: dict[int, Adapted] = field(default_factory=dict)
@@ -200,7 +200,7 @@ class Bucket:
     def _evaluate(
         self, number: int, query: StreamQuery, released: pa.RecordBatch, watermark: int
     ) -> tuple[list[pa.RecordBatch], int]:
-        """What a query gives, and the position of the first row that it still needs."""
+        """The output of a query, and the position of the first row that it still needs."""
         if query.by_oracle:
             return self._by_oracle(number, query, watermark)
         switched = self._adapt(number, query, released.num_rows)
@@ -287,7 +287,7 @@ class Bucket:
             stepper.state, _ = stepper.kernel.advance(stepper.state, self.watermark - 1)
 
     def _replayed_from(self, query: StreamQuery, count: int) -> int:
-        """The position from which on another plan needs the events, after the first `count` that are kept."""
+        """The position from which on another plan needs the events, after the first `count` retained rows."""
         reach = horizon(query.prepared.plan)
         if query.prepared.plan.counts_events or not count:
             return self.rows.first + max(count - 1 - reach, 0)

@@ -1,4 +1,4 @@
-"""What a stream does, as data: its queries, what they read, how events are spread over buckets and put in order.
+"""The plan of a stream: its queries, the columns they read, and how events are divided into buckets and ordered.
 
 Events are spread by key over a fixed number of *buckets*, each with a state of its own. Queries that share a key share
 the buckets, the events in them and the pass over the input; a query without a key has one bucket. The plan holds no
@@ -37,7 +37,7 @@ from cepheid.streaming.reader import FileReader, Reader
 from cepheid.streaming.time import EventTime
 
 STATE_FORMAT = 4
-"""Raised whenever the bytes of a state, or what a kernel's arrays mean, change."""
+"""Increased whenever the bytes of a state or the meaning of a kernel's arrays change."""
 ONE_BUCKET: tuple[str, ...] = ()
 
 
@@ -55,7 +55,7 @@ class StreamQuery:
     horizon: int | None
     """Ticks before the watermark from which on events can still matter to the oracle; None: all of them."""
     arrays: tuple[str, ...] = ()
-    """The arrays of the kernel's state: what another version must have too to read it."""
+    """The arrays of the kernel's state; a version with other arrays cannot read it."""
 
     @property
     def by_oracle(self) -> bool:
@@ -135,7 +135,7 @@ class StreamPlan:
         return self.buckets * len(self.keys)
 
     def sharing(self, bucket: int) -> tuple[int, ...]:
-        """The numbers of the queries that look at a bucket."""
+        """The numbers of the queries that read a bucket."""
         key = self.keys[bucket // self.buckets]
         return tuple(number for number, query in enumerate(self.queries) if query.key == key)
 
@@ -168,7 +168,7 @@ class StreamPlan:
     # --- what a checkpoint is held against ----------------------------------------------------------------------------
 
     def description(self) -> dict[str, Any]:
-        """What must not change between two runs on one checkpoint, in words."""
+        """The properties of a stream that must not change between two runs on one checkpoint."""
         return {
             "state format": STATE_FORMAT,
             "queries": {query.name: to_text(query.prepared.query) for query in self.queries},
@@ -184,7 +184,7 @@ class StreamPlan:
         }
 
     def for_inspection(self) -> dict[str, Any]:
-        """What is needed to look into a state without the queries."""
+        """The schema that is needed to decode a state without the queries."""
         kept = base64.b64encode(self.kept_schema().serialize().to_pybytes()).decode()
         return {"kept": kept, "timestamps": self.time.clock.is_timestamp}
 
@@ -193,7 +193,7 @@ class StreamPlan:
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def notes(self) -> list[str]:
-        """How each query is spread and what it keeps, for people."""
+        """How each query is divided, and whether its state grows, as text for users."""
         lines = []
         for query in self.queries:
             if query.key:

@@ -39,7 +39,7 @@ _BUCKETS = 4
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A stream that was not the batch: how it was cut, and what it lacked or had too much."""
+    """A stream whose matches differ from those of the batch: its watermark and batches, and the matches that differ."""
 
     watermark: int
     batches: int
