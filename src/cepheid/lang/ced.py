@@ -25,10 +25,12 @@ from cepheid.lang.common import LanguageParser, conditions_text, where_clause
 from cepheid.lang.expressions import (
     MAX_DEPTH,
     ExpressionBuilder,
+    all_parts,
     check_depth,
     expression_grammar,
     keywords,
     resolve,
+    rule_for,
     span_of,
 )
 from cepheid.lang.schemas import type_named, type_text, unknown_stream
@@ -115,31 +117,25 @@ class _Attribute:
 
 
 @dataclass(frozen=True, slots=True)
-class _Primitive:
-    name: str
-    span: Span
-    on: tuple[_Listed, ...]
-    schema: tuple[_Attribute, ...]
+class _Event:
+    """A `primitive` or, with the expression of its event, a `complex` declaration."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Complex:
     name: str
     span: Span
     on: tuple[_Listed, ...]
     schema: tuple[_Attribute, ...] | None
-    event: Pattern
-    where: tuple[Expr, ...]
+    event: Pattern | None = None
+    where: tuple[Expr, ...] = ()
 
 
-_Declaration = SourceStream | _Primitive | _Complex
+_Declaration = SourceStream | _Event
 _Stream = SourceStream | DerivedStream | Query
 
 
 @v_args(meta=True)
 class _Builder(ExpressionBuilder):
-    def start(self, meta: Meta, items: list[Any]) -> tuple[_Declaration, ...]:
-        return tuple(items)
+    start = on = schema = constraints = all_parts
+    neg = rule_for(Neg)
 
     def source(self, meta: Meta, items: list[Any]) -> _Declaration:
         return SourceStream(str(items[0]), tuple(items[1:]), span=span_of(items[0]))
@@ -149,34 +145,22 @@ class _Builder(ExpressionBuilder):
 
     def primitive(self, meta: Meta, items: list[Any]) -> _Declaration:
         name, on, schema = items
-        return _Primitive(str(name), span_of(name), on, schema)
+        return _Event(str(name), span_of(name), on, schema)
 
     def complex(self, meta: Meta, items: list[Any]) -> _Declaration:
         name, on, schema, event, where = items
-        return _Complex(str(name), span_of(name), on or (), schema, event, where or ())
-
-    def on(self, meta: Meta, items: list[Any]) -> tuple[_Listed, ...]:
-        return tuple(items)
+        return _Event(str(name), span_of(name), on or (), schema, event, where or ())
 
     def listed(self, meta: Meta, items: list[Any]) -> _Listed:
         stream, alias = items
         return _Listed(str(stream), str(stream if alias is None else alias), span_of(stream))
 
-    def schema(self, meta: Meta, items: list[Any]) -> tuple[_Attribute, ...]:
-        return tuple(items)
-
     def derived(self, meta: Meta, items: list[Any]) -> _Attribute:
         check_depth(items[1], children, "expression")
         return _Attribute(str(items[0]), items[1], span_of(items[0]))
 
-    def constraints(self, meta: Meta, items: list[Any]) -> tuple[Expr, ...]:
-        return tuple(items)
-
     def subevent(self, meta: Meta, items: list[Any]) -> Pattern:
         return EventClass(str(items[0]), span=span_of(meta))
-
-    def neg(self, meta: Meta, items: list[Any]) -> Pattern:
-        return Neg(items[0], span=span_of(meta))
 
     def seq(self, meta: Meta, items: list[Any]) -> Pattern:
         return Seq(tuple(items[:-1]), items[-1], span=span_of(meta))
@@ -254,7 +238,7 @@ class _Script:
         self._known = known
         self._all = {declaration.name for declaration in declarations}
         self._has_sources = any(isinstance(d, SourceStream) for d in declarations)
-        self._has_streams = any(not isinstance(d, _Complex) for d in declarations)
+        self._has_streams = any(isinstance(d, SourceStream) or d.event is None for d in declarations)
         self._before: list[str] = []
 
     def streams(self) -> list[_Stream]:
@@ -266,17 +250,16 @@ class _Script:
                     span=declaration.span,
                     expected="a name of its own for each declaration",
                 )
-            match declaration:
-                case SourceStream():
-                    found.append(declaration)
-                case _Primitive():
-                    found.append(self._primitive(declaration))
-                case _Complex():
-                    found.append(self._complex(declaration))
+            if isinstance(declaration, SourceStream):
+                found.append(declaration)
+            elif declaration.event is None:
+                found.append(self._primitive(declaration))
+            else:
+                found.append(self._complex(declaration, declaration.event))
             self._before.append(declaration.name)
         return found
 
-    def _primitive(self, declaration: _Primitive) -> DerivedStream:
+    def _primitive(self, declaration: _Event) -> DerivedStream:
         sources = [item for item in declaration.on if item.stream != NODE]
         if len(sources) != 1:
             raise NotAvailable(
@@ -287,10 +270,10 @@ class _Script:
             )
         (source,) = sources
         self._check_declared(source.stream, source.span, is_closed=self._has_sources)
-        columns = _columns(declaration.name, declaration.schema, {source.alias})
+        columns = _Schema(declaration.name, declaration.schema or (), {source.alias}).columns()
         return DerivedStream(declaration.name, source.stream, source.alias, columns, span=declaration.span)
 
-    def _complex(self, declaration: _Complex) -> Query:
+    def _complex(self, declaration: _Event, event: Pattern) -> Query:
         aliases: dict[str, str] = {}
         for item in declaration.on:
             if item.stream == NODE:
@@ -304,14 +287,13 @@ class _Script:
                     hint=f"write `{item.stream} as` and another name",
                 )
             aliases[item.alias] = item.stream
-        pattern = map_classes(declaration.event, lambda node: self._subevent(node, aliases))
-        found = roles(pattern)
+        pattern = map_classes(event, lambda node: self._subevent(node, aliases))
         schema = declaration.schema
         return Query(
             pattern,
             DIALECT,
             where=where_clause(declaration.where, negatives(pattern)),
-            output=None if schema is None else _columns(declaration.name, schema, found),
+            output=None if schema is None else _Schema(declaration.name, schema, roles(pattern)).columns(),
             name=declaration.name,
         )
 
@@ -342,10 +324,6 @@ class _Script:
             )
         if is_closed:
             raise unknown_stream(name, span, [*self._before, *self._known])
-
-
-def _columns(stream: str, schema: Sequence[_Attribute], events: Collection[str]) -> tuple[Column, ...]:
-    return _Schema(stream, schema, events).columns()
 
 
 class _Schema:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 from lark import Lark
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken, VisitError
@@ -18,7 +18,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from cepheid.errors import CepheidError, Span, SyntaxProblem, did_you_mean, shown
 from cepheid.expr import Expr, Or, Param, Whole, conjuncts, quote
 from cepheid.expr import to_text as expr_text
-from cepheid.lang.expressions import HYPHEN, ExpressionBuilder, Group, ParsedColumn, resolve
+from cepheid.lang.expressions import HYPHEN, ExpressionBuilder, Group, ParsedColumn, Rule, resolve, rule_for
 from cepheid.lang.text import check_text
 from cepheid.pattern import Column, Query
 
@@ -146,6 +146,17 @@ def _found(error: UnexpectedInput, text: str) -> tuple[Span, str]:
 
 
 # --- clauses ----------------------------------------------------------------------------------------------------------
+
+
+class Clause(NamedTuple):
+    keyword: str
+    value: Any
+    span: Span
+
+
+def clause_rule(keyword: str) -> Rule:
+    """A rule that makes a clause of its value."""
+    return rule_for(partial(Clause, keyword))
 
 
 def where_clause(

@@ -171,7 +171,7 @@ def _component_text(component: Pattern, is_implicit: bool) -> str:
             return f"!({_component_text(component.item, is_implicit)})"
         case Kleene():
             types, var = _types_text(component.item), component.item.var
-            return types + _quantifier(component) + ("" if is_implicit else f" {var}[]")
+            return types + quantifier(component) + ("" if is_implicit else f" {var}[]")
         case EventClass():
             return _types_text(component) + ("" if is_implicit else f" {component.var}")
         case _:
@@ -182,7 +182,8 @@ def _types_text(event_class: EventClass) -> str:
     return event_class.types[0] if len(event_class.types) == 1 else f"ANY({', '.join(event_class.types)})"
 
 
-def _quantifier(closure: Kleene) -> str:
+def quantifier(closure: Kleene, exactly: str = "{%d}") -> str:
+    """`+`, `*`, `{2,}` or `{2,4}`; one count is written as `exactly` says."""
     match closure.low, closure.high:
         case (1, None):
             return "+"
@@ -191,7 +192,7 @@ def _quantifier(closure: Kleene) -> str:
         case (low, None):
             return f"{{{low},}}"
         case (low, high):
-            return f"{{{low}}}" if low == high else f"{{{low},{high}}}"
+            return exactly % low if low == high else f"{{{low},{high}}}"
 
 
 def bounds(quantifier: Token) -> tuple[int, int | None]:

@@ -27,6 +27,8 @@ from cepheid.lang.expressions import (
     expression_grammar,
     keywords,
     name_of,
+    rule_for,
+    rule_for_all,
     span_of,
 )
 from cepheid.lang.schemas import type_named, type_text, unknown_stream
@@ -129,6 +131,8 @@ class _Builder(ExpressionBuilder):
 
     # --- the query
 
+    filter_ = rule_for(Filter)
+
     def everything(self, meta: Meta, items: list[Any]) -> None:
         return None
 
@@ -136,34 +140,22 @@ class _Builder(ExpressionBuilder):
         columns: tuple[ParsedColumn, ...] = items[0]
         return columns
 
-    def filter_(self, meta: Meta, items: list[Any]) -> Expr:
-        return Filter(items[0], span=span_of(meta))
-
     def occurs_within(self, meta: Meta, items: list[Any]) -> Expr:
         first, second, duration = items
         return OccursWithin(name_of(first), name_of(second), duration, span=span_of(meta))
 
     # --- the pattern
 
+    next_, unless_, timer = rule_for(Next), rule_for(Unless), rule_for(Timer)
+    union_ = rule_for_all(Disj)
+
     def pattern(self, meta: Meta, items: list[Any]) -> Pattern:
         check_depth(items[0], subpatterns, "pattern")
         pattern: Pattern = items[0]
         return pattern
 
-    def next_(self, meta: Meta, items: list[Any]) -> Pattern:
-        return Next(items[0], items[1], span=span_of(meta))
-
-    def unless_(self, meta: Meta, items: list[Any]) -> Pattern:
-        return Unless(items[0], items[1], span=span_of(meta))
-
-    def union_(self, meta: Meta, items: list[Any]) -> Pattern:
-        return Disj(tuple(items), span=span_of(meta))
-
     def iteration(self, meta: Meta, items: list[Any]) -> Pattern:
         return Iteration(items[0], span=span_of(meta))
-
-    def timer(self, meta: Meta, items: list[Any]) -> Pattern:
-        return Timer(items[0], items[1], span=span_of(meta))
 
     def event_class(self, meta: Meta, items: list[Any]) -> Pattern:
         source, alias = items

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Any, TypeVar
 
@@ -283,9 +284,32 @@ def name_of(token: Token) -> str:
     return str(token).replace(HYPHEN, "-")
 
 
+Rule = Callable[[Any, Meta, list[Any]], Any]
+
+
+def rule_for(build: Callable[..., Any]) -> Rule:
+    """A rule that makes a node of its parts."""
+    return lambda _, meta, items: build(*items, span=span_of(meta))
+
+
+def rule_for_all(build: Callable[..., Any]) -> Rule:
+    """A rule that makes a node of one tuple, which holds all its parts."""
+    return lambda _, meta, items: build(tuple(items), span=span_of(meta))
+
+
+def all_parts(_: Any, meta: Meta, items: list[Any]) -> tuple[Any, ...]:
+    """A rule that lists its parts."""
+    return tuple(items)
+
+
 @v_args(meta=True)
 class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
     """Builds raw expressions. It holds no state, so one instance serves every parse."""
+
+    not_, is_null, contains = rule_for(Not), rule_for(IsNull), rule_for(Contains)
+    true, false, null = (rule_for(partial(Const, value)) for value in (True, False, None))
+    vector = rule_for_all(Vector)
+    columns = all_parts
 
     def condition(self, meta: Meta, items: list[Any]) -> Expr:
         check_depth(items[0], children, "expression")
@@ -297,9 +321,6 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
 
     def conjunction_of(self, meta: Meta, items: list[Any]) -> Expr:
         return flat(And, items, span_of(meta))
-
-    def not_(self, meta: Meta, items: list[Any]) -> Expr:
-        return Not(items[0], span=span_of(meta))
 
     def compared(self, meta: Meta, items: list[Any]) -> Expr:
         operands = items[::2]
@@ -320,14 +341,8 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
             )
         return EqualChain(tuple(operands), span=span_of(meta))
 
-    def is_null(self, meta: Meta, items: list[Any]) -> Expr:
-        return IsNull(items[0], span=span_of(meta))
-
     def is_not_null(self, meta: Meta, items: list[Any]) -> Expr:
         return Not(self.is_null(meta, items), span=span_of(meta))
-
-    def contains(self, meta: Meta, items: list[Any]) -> Expr:
-        return Contains(items[0], items[1], span=span_of(meta))
 
     def like(self, meta: Meta, items: list[Any]) -> Expr:
         return Like(items[0], unquote(items[1]), span=span_of(meta))
@@ -356,15 +371,6 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
 
     def string(self, meta: Meta, items: list[Any]) -> Expr:
         return Const(unquote(items[0]), span=span_of(meta))
-
-    def true(self, meta: Meta, items: list[Any]) -> Expr:
-        return Const(True, span=span_of(meta))
-
-    def false(self, meta: Meta, items: list[Any]) -> Expr:
-        return Const(False, span=span_of(meta))
-
-    def null(self, meta: Meta, items: list[Any]) -> Expr:
-        return Const(None, span=span_of(meta))
 
     def bare(self, meta: Meta, items: list[Any]) -> Expr:
         return Param(name_of(items[0]), span=span_of(meta))
@@ -427,18 +433,12 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
             raise SyntaxProblem(f"`{sign}` in an equivalence test", span=span_of(sign), expected="`=`")
         return Same(".".join(words), value, span=span_of(meta))
 
-    def vector(self, meta: Meta, items: list[Any]) -> Expr:
-        return Vector(tuple(items), span=span_of(meta))
-
     def duration(self, meta: Meta, items: list[Any]) -> Duration:
         amount, unit = items
         value = number(amount) if amount.type == "NUMBER" else name_of(amount)
         if unit is None:
             return Duration(value, span=span_of(meta))
         return Duration(value, UNIT_WORDS[unit.lower()], span=span_of(meta))
-
-    def columns(self, meta: Meta, items: list[Any]) -> tuple[ParsedColumn, ...]:
-        return tuple(items)
 
     def column(self, meta: Meta, items: list[Any]) -> ParsedColumn:
         check_depth(items[0], children, "expression")

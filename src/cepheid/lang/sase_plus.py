@@ -4,17 +4,16 @@ selection strategies, and the two output formats."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from lark import Token, v_args
 from lark.tree import Meta
 
 from cepheid.dialect import RUNS, Closure, Dialect, Order, Windows
-from cepheid.errors import NameProblem, Span, SyntaxProblem, did_you_mean, listing
+from cepheid.errors import NameProblem, SyntaxProblem, did_you_mean, listing
 from cepheid.expr import Expr, Same
 from cepheid.lang import components
-from cepheid.lang.common import LanguageParser, clauses_text, conditions_text
+from cepheid.lang.common import Clause, LanguageParser, clause_rule, clauses_text, conditions_text
 from cepheid.lang.components import ComponentBuilder, bounds, mark_hyphens, pattern_text
 from cepheid.lang.expressions import expression_grammar, keywords, name_of, span_of
 from cepheid.lang.sase import query_of
@@ -62,13 +61,6 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Clause:
-    keyword: str
-    value: Any
-    span: Span
-
-
 @v_args(meta=True)
 class _Builder(ComponentBuilder):
     def start(self, meta: Meta, items: list[Any]) -> Query:
@@ -111,17 +103,8 @@ class _Builder(ComponentBuilder):
             )
         return event_class
 
-    def within_clause(self, meta: Meta, items: list[Any]) -> Clause:
-        return Clause("WITHIN", items[0], span_of(meta))
-
-    def return_clause(self, meta: Meta, items: list[Any]) -> Clause:
-        return Clause("RETURN", items[0], span_of(meta))
-
-    def output_clause(self, meta: Meta, items: list[Any]) -> Clause:
-        return Clause("OUTPUT", items[0], span_of(meta))
-
-    def limit_clause(self, meta: Meta, items: list[Any]) -> Clause:
-        return Clause("LIMIT", items[0], span_of(meta))
+    within_clause, return_clause = clause_rule("WITHIN"), clause_rule("RETURN")
+    output_clause, limit_clause = clause_rule("OUTPUT"), clause_rule("LIMIT")
 
     def qualification(self, meta: Meta, items: list[Any]) -> tuple[Strategy, tuple[Token, ...], Expr | None]:
         if len(items) == 1:

@@ -7,8 +7,8 @@ Operators of one kind are flat: `A;(B;C)` is `A;B;C`, because all plans for one 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from lark import Token, v_args
@@ -19,9 +19,17 @@ from cepheid.dialect import COMBINATIONS, Closure, Dialect, Order, Windows
 from cepheid.errors import PatternProblem, Span, SyntaxProblem, listing
 from cepheid.events import Duration
 from cepheid.expr import Expr, Param, Same, bracketed, variables
-from cepheid.lang.common import LanguageParser, clauses_text, output_columns, where_clause, where_text
-from cepheid.lang.components import mark_hyphens
-from cepheid.lang.expressions import ExpressionBuilder, ParsedColumn, expression_grammar, keywords, number, span_of
+from cepheid.lang.common import LanguageParser, clause_rule, clauses_text, output_columns, where_clause, where_text
+from cepheid.lang.components import mark_hyphens, quantifier
+from cepheid.lang.expressions import (
+    ExpressionBuilder,
+    ParsedColumn,
+    Rule,
+    expression_grammar,
+    keywords,
+    number,
+    span_of,
+)
 from cepheid.lang.text import skeleton
 from cepheid.pattern import EventClass, Kleene, Pattern, Query, map_classes, negatives, roles
 
@@ -111,33 +119,25 @@ class _Clauses:
     limit: int | None = None
 
 
+def _flat(kind: type[pt.Seq] | type[pt.Conj] | type[pt.Disj]) -> Rule:
+    """A rule that makes `A;B;C` of `A` and `B;C`."""
+
+    def make(_: Any, meta: Meta, items: list[Pattern]) -> Pattern:
+        parts = [item.items if isinstance(item, kind) else (item,) for item in items]
+        return kind(tuple(chain(*parts)), span=span_of(meta))
+
+    return make
+
+
 @v_args(meta=True)
 class _Builder(ExpressionBuilder):
     def start(self, meta: Meta, items: list[Any]) -> _Clauses:
         pattern, *clauses = items
-        where = tuple(value for clause, value in clauses if clause == "where")
-        return _Clauses(pattern, where, **{clause: value for clause, value in clauses if clause != "where"})
+        where = tuple(clause.value for clause in clauses if clause.keyword == "where")
+        return _Clauses(pattern, where, **{c.keyword: c.value for c in clauses if c.keyword != "where"})
 
-    def where(self, meta: Meta, items: list[Any]) -> tuple[str, Expr]:
-        return "where", items[0]
-
-    def within(self, meta: Meta, items: list[Any]) -> tuple[str, Duration]:
-        return "window", items[0]
-
-    def return_(self, meta: Meta, items: list[Any]) -> tuple[str, tuple[ParsedColumn, ...]]:
-        return "columns", items[0]
-
-    def limit(self, meta: Meta, items: list[Any]) -> tuple[str, int]:
-        return "limit", items[0]
-
-    def seq(self, meta: Meta, items: list[Any]) -> Pattern:
-        return pt.Seq(_flat(pt.Seq, items), span=span_of(meta))
-
-    def conj(self, meta: Meta, items: list[Any]) -> Pattern:
-        return pt.Conj(_flat(pt.Conj, items), span=span_of(meta))
-
-    def disj(self, meta: Meta, items: list[Any]) -> Pattern:
-        return pt.Disj(_flat(pt.Disj, items), span=span_of(meta))
+    where, within, return_, limit = map(clause_rule, ("where", "window", "columns", "limit"))
+    seq, conj, disj = map(_flat, (pt.Seq, pt.Conj, pt.Disj))
 
     def neg(self, meta: Meta, items: list[Any]) -> Pattern:
         if isinstance(items[0], pt.Neg):
@@ -201,10 +201,6 @@ def parse(text: str) -> Query:
 
 
 # --- the pattern ------------------------------------------------------------------------------------------------------
-
-
-def _flat(kind: type[pt.Seq] | type[pt.Conj] | type[pt.Disj], items: Sequence[Pattern]) -> tuple[Pattern, ...]:
-    return tuple(part for item in items for part in (item.items if isinstance(item, kind) else (item,)))
 
 
 def _closure(item: Pattern, low: int, high: int | None, span: Span) -> Kleene:
@@ -293,7 +289,7 @@ def _print(pattern: Pattern) -> tuple[str, int]:
         case pt.Neg():
             return f"!{at(pattern.item, _NEG)}", _NEG
         case Kleene():
-            return f"{_print(pattern.item)[0]}{_bounds(pattern.low, pattern.high)}", _CLOSURE
+            return f"{_print(pattern.item)[0]}{quantifier(pattern, '^%d')}", _CLOSURE
         case EventClass(by_name=True):
             return pattern.var, _CLOSURE
         case EventClass(types=(name,)):
@@ -306,17 +302,3 @@ def _print(pattern: Pattern) -> tuple[str, int]:
                 span=pattern.span,
                 expected=listing(("Seq", "Conj", "Disj", "Neg", "Kleene", "EventClass")),
             )
-
-
-def _bounds(low: int, high: int | None) -> str:
-    match low, high:
-        case 1, None:
-            return "+"
-        case 0, None:
-            return "*"
-        case _, None:
-            return f"{{{low},}}"
-        case _ if low == high:
-            return f"^{low}"
-        case _:
-            return f"{{{low},{high}}}"
