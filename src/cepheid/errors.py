@@ -50,7 +50,7 @@ class CepheidError(Exception):
         before = self.text[: self.span.start]
         return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
 
-    def render(self) -> str:
+    def __str__(self) -> str:
         lines = [f"error: {self.what}"]
         position = self.position
         if position is not None and self.span is not None and self.text is not None:
@@ -62,9 +62,6 @@ class CepheidError(Exception):
         if self.hint:
             lines.append(f"  hint: {self.hint}")
         return "\n".join(lines)
-
-    def __str__(self) -> str:
-        return self.render()
 
 
 class SyntaxProblem(CepheidError):

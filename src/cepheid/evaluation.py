@@ -8,7 +8,8 @@ counts as true (rulings 4 and 12, NEXT §3.5).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +20,10 @@ from cepheid.expr import Aggregate, Attr, Expr, transform
 from cepheid.functions import FUNCTIONS
 
 Binding = Event | tuple[Event, ...] | None
+_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+    **{"=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge},
+    **{"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "%": operator.mod},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +85,9 @@ def _holds_for_all(expr: Expr, var: str, env: Env) -> bool | None:
     """EQL's ALL: true if and only if the values of all previously detected events make the comparison true."""
 
     def pin(node: Expr) -> Expr:
-        return (
-            replace(node, at=ex.At.LAST)
-            if isinstance(node, Attr) and node.var == var and node.at is ex.At.ALL
-            else node
-        )
+        if isinstance(node, Attr) and node.var == var and node.at is ex.At.ALL:
+            return replace(node, at=ex.At.LAST)
+        return node
 
     group = env.group(var)
     if not group:
@@ -130,26 +133,11 @@ def _occurs_within(expr: ex.OccursWithin, env: Env) -> bool:
 
 def compare(op: str, left: Any, right: Any) -> bool:
     """A comparison; false where either side is null or the operator is not defined for the two."""
-    if left is None or right is None:
-        return False
     kind = type_of(left)
-    if kind is not type_of(right):
+    if left is None or kind is not type_of(right):
         return False
-    if op == "=":
-        return bool(left == right)
-    if op == "!=":
-        return bool(left != right)
-    if kind not in (Type.NUMBER, Type.STRING):
-        return False
-    match op:
-        case "<":
-            return bool(left < right)
-        case "<=":
-            return bool(left <= right)
-        case ">":
-            return bool(left > right)
-        case _:
-            return bool(left >= right)
+    is_defined = op in ("=", "!=") or kind in (Type.NUMBER, Type.STRING)
+    return is_defined and bool(_OPERATORS[op](left, right))
 
 
 def value(expr: Expr, env: Env) -> Any:
@@ -221,17 +209,7 @@ def arithmetic(op: str, left: Any, right: Any) -> Any:
     if type_of(left) is not Type.NUMBER or type_of(right) is not Type.NUMBER:
         return None
     try:
-        match op:
-            case "+":
-                return left + right
-            case "-":
-                return left - right
-            case "*":
-                return left * right
-            case "/":
-                return left / right
-            case _:
-                return left % right
+        return _OPERATORS[op](left, right)
     except (ZeroDivisionError, OverflowError):
         return None
 

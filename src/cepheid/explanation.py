@@ -18,7 +18,7 @@ from cepheid.core_language import core_form
 from cepheid.dialect import RUNS, Closure, Windows
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import OWN_UNIT, Duration
-from cepheid.expr import Aggregate, Attr, Expr, OccursWithin, Same, to_text, variables, walk
+from cepheid.expr import Aggregate, At, Attr, Expr, OccursWithin, Over, Same, to_text, variables, walk
 from cepheid.nfa import Automaton, compile_automaton
 from cepheid.pattern import EventClass, Kleene, Pattern, Query, Role, Strategy, partition_attributes, roles
 from cepheid.physical import REFERENCE, Analysis, Plan, TreeNode, TreePlan, tree_operands, tree_text
@@ -156,14 +156,11 @@ def _pattern_node(pattern: Pattern) -> Node:
             return Node("not: must not occur", (_pattern_node(pattern.item),))
         case pt.Filtered():
             return Node("filter", (_pattern_node(pattern.item), *_formulas("keep if", pattern.keep)))
-        case pt.Next():
+        case pt.Next() | pt.Iteration():
+            is_next = isinstance(pattern, pt.Next)
+            label = "next: the immediate successor" if is_next else "iteration: one or more successors of one another"
             tests = (*_formulas("skip unless (φ)", pattern.skip), *_formulas("discard unless (θ)", pattern.keep))
-            return Node(
-                "next: the immediate successor", (_pattern_node(pattern.left), _pattern_node(pattern.right), *tests)
-            )
-        case pt.Iteration():
-            tests = (*_formulas("skip unless (φ)", pattern.skip), *_formulas("discard unless (θ)", pattern.keep))
-            return Node("iteration: one or more successors of one another", (_pattern_node(pattern.item), *tests))
+            return Node(label, (*map(_pattern_node, pt.subpatterns(pattern)), *tests))
         case pt.Unless():
             cancel = Node("cancelled by", (_pattern_node(pattern.cancel), *_formulas("if (λ)", pattern.when)))
             return Node("exception", (_pattern_node(pattern.item), cancel))
@@ -200,60 +197,52 @@ def _repetition(kleene: Kleene) -> str:
 
 
 def _predicate_node(predicate: Expr, query: Query) -> Node:
-    found = roles(query.pattern)
+    named = {var: role for var, role in roles(query.pattern).items() if var in variables(predicate)}
     return Node(
-        to_text(predicate), (Node(f"reads {_subject(predicate, found)}"), Node(_tested_at(predicate, query, found)))
+        to_text(predicate), (Node(f"reads {_subject(predicate, named)}"), Node(_tested_at(predicate, query, named)))
     )
 
 
-def _subject(predicate: Expr, found: Mapping[str, Role]) -> str:
-    names = [var for var in found if var in variables(predicate)]
+def _subject(predicate: Expr, named: Mapping[str, Role]) -> str:
     if isinstance(predicate, Same):
         return "every component (equivalence)"
-    negated = [var for var in names if found[var].negated]
+    negated = [var for var, role in named.items() if role.negated]
     if negated:
-        others = [var for var in names if not found[var].negated]
+        others = [var for var in named if var not in negated]
         return f"a negated event, {' and '.join(negated)}" + (f", against {' and '.join(others)}" if others else "")
-    if any(isinstance(node, Aggregate) for node in walk(predicate)):
-        return f"an aggregate of {' and '.join(_aggregated(predicate))}"
+    aggregated = sorted({node.var for node in walk(predicate) if isinstance(node, Aggregate)})
+    if aggregated:
+        return f"an aggregate of {' and '.join(aggregated)}"
     if isinstance(predicate, OccursWithin):
         return f"the time from {predicate.first} to {predicate.second}"
-    if len(names) > 1:
-        return f"several events, {' and '.join(names)}"
-    return f"a single event, {names[0]}" if names else "no event at all"
+    if len(named) > 1:
+        return f"several events, {' and '.join(named)}"
+    return f"a single event, {next(iter(named))}" if named else "no event at all"
 
 
-def _aggregated(predicate: Expr) -> list[str]:
-    return sorted({node.var for node in walk(predicate) if isinstance(node, Aggregate)})
-
-
-def _tested_at(predicate: Expr, query: Query, found: Mapping[str, Role]) -> str:
+def _tested_at(predicate: Expr, query: Query, named: Mapping[str, Role]) -> str:
     if isinstance(predicate, Same):
         return "tested at every component after the first"
     if query.dialect.conditions_belong_to_operators:
         return "tested at its operator (see core operators)"
-    names = [var for var in found if var in variables(predicate)]
-    if not names:
+    if not named:
         return "tested once"
-    negated = [var for var in names if found[var].negated]
+    negated = [var for var, role in named.items() if role.negated]
     if negated:
         return f"tested on events that may be {negated[0]}, once the others are bound"
-    last = names[-1]
-    if query.dialect.closure is Closure.RUN and found[last].binds_many:
-        positions = {node.at.name.lower() for node in walk(predicate) if isinstance(node, Attr) and node.var == last}
-        if positions & {"current", "previous"} or any(_before(node) for node in walk(predicate)):
+    *_, (last, role) = named.items()
+    aggregates = [node for node in walk(predicate) if isinstance(node, Aggregate)]
+    if query.dialect.closure is Closure.RUN and role.binds_many:
+        positions = {node.at for node in walk(predicate) if isinstance(node, Attr) and node.var == last}
+        if positions & {At.CURRENT, At.PREVIOUS} or any(node.over is Over.BEFORE for node in aggregates):
             return f"tested at {last}[i], when an event is taken"
-        if positions == {"first"}:
+        if positions == {At.FIRST}:
             return f"tested at {last}[1], when the closure begins"
         return f"tested when {last} is complete"
-    if found[last].binds_many:
-        whole = any(isinstance(node, Aggregate) and node.var == last for node in walk(predicate))
+    if role.binds_many:
+        whole = any(node.var == last for node in aggregates)
         return f"tested on the whole group of {last}" if whole else f"tested on each member of {last}"
-    return f"tested at {last}" + (", the last of them to be bound in a sequence" if len(names) > 1 else "")
-
-
-def _before(node: Expr) -> bool:
-    return isinstance(node, Aggregate) and node.over.name == "BEFORE"
+    return f"tested at {last}" + (", the last of them to be bound in a sequence" if len(named) > 1 else "")
 
 
 # --- plans ------------------------------------------------------------------------------------------------------------

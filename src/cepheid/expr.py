@@ -196,6 +196,8 @@ class Filter(OfOne):
 
 TRUE = Const(True)
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
+FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""The comparison that says the same with its sides exchanged."""
 
 
 class Gives(Enum):
@@ -303,7 +305,7 @@ def substitute(expr: Expr, values: Mapping[str, Any]) -> Expr:
 
 # --- printer ----------------------------------------------------------------------------------------------------------
 
-_LEVELS = {"or": 1, "and": 2, "not": 3, "compare": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6, "negative": 7, "atom": 8}
+_LEVELS = {"+": 5, "-": 5, "*": 6, "/": 6, "%": 6}
 
 
 def to_text(expr: Expr) -> str:
@@ -372,8 +374,6 @@ def _print_leaf(expr: Expr) -> str:
             return "TRUE" if flag else "FALSE"
         case Const(value=str() as text):
             return quote(text)
-        case Const(value=float() as number):
-            return repr(number)
         case Const():
             return str(expr.value)
         case Param() | Whole():

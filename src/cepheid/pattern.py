@@ -6,15 +6,17 @@ and finds attributes that do not exist and types that do not fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from cepheid.dialect import Dialect
 from cepheid.errors import Span
 from cepheid.events import Duration, Type
 from cepheid.expr import Attr, Compare, Expr, Same, substitute
+
+T = TypeVar("T")
 
 # --- the algebra ------------------------------------------------------------------------------------------------------
 
@@ -284,12 +286,13 @@ def partition_attributes(query: Query) -> tuple[str, ...]:
             case Compare(op="=", left=Attr() as left, right=Attr() as right) if left.name == right.name:
                 links.setdefault(left.name, []).append((left.var, right.var))
     for name, pairs in links.items():
-        if name not in names and len(wanted) > 1 and _connects(pairs, wanted):
+        if name not in names and len(wanted) > 1 and connects(pairs, wanted):
             names.append(name)
     return tuple(dict.fromkeys(names))
 
 
-def _connects(pairs: list[tuple[str, str]], wanted: set[str]) -> bool:
+def connects(pairs: Iterable[tuple[T, T]], wanted: set[T]) -> bool:
+    """Whether pairs inside the set lead from each of its members to every other one."""
     inside = [pair for pair in pairs if wanted.issuperset(pair)]
     reached = {next(iter(wanted))}
     while True:

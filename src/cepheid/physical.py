@@ -163,6 +163,11 @@ def tree_operands(node: TreeNode) -> tuple[TreeNode, ...]:
             return ()
 
 
+def tree_nodes(node: TreeNode) -> list[TreeNode]:
+    """The node and everything under it, top down."""
+    return [node, *(inner for operand in tree_operands(node) for inner in tree_nodes(operand))]
+
+
 def tree_text(node: TreeNode) -> str:
     """A plan on one line, as ZStream §6.2 writes it.
 

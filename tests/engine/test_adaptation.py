@@ -44,8 +44,8 @@ from cepheid.optimize.adapt import (
     Decision,
     Policy,
     Switch,
+    best_of,
     plan_text,
-    replanned,
     why_fixed,
 )
 from cepheid.optimize.search import plan_cost
@@ -168,7 +168,7 @@ def stocks(
 def plan_of_query_6(stats: Stats) -> Plan:
     stream = stream_of(stocks(20).to_pylist())
     kernel = kernel_of(bound(QUERY_6, stream), stream, evaluator="tree")
-    return replanned(kernel.plan, stats)
+    return best_of(kernel.plan, stats)[0]
 
 
 def known(first: float, second: float, ibm: float = 0.25) -> Stats:
@@ -211,8 +211,8 @@ def test_plans_of_several_evaluators_compete() -> None:
     trees, stacks = (kernel_of(bound(QUERY_6, stream), stream, evaluator=e).plan for e in ("tree", "stacks"))
     many_pairs, few_pairs = known(0.02, 1.0), known(1.0, 0.02, ibm=0.001)
     for now in (many_pairs, few_pairs):
-        costs = {plan.evaluator: plan_cost(replanned(plan, now), now) for plan in (trees, stacks)}
-        for plan in (replanned(trees, now), stacks):
+        costs = {plan.evaluator: plan_cost(best_of(plan, now)[0], now) for plan in (trees, stacks)}
+        for plan in (best_of(trees, now)[0], stacks):
             decision = Adaptive(gain=0).decide(plan, NO_STATS, now, [trees, stacks])
             assert decision.plan.evaluator == min(costs, key=lambda name: costs[name])
             assert decision.cost_after == min(costs.values())
@@ -380,8 +380,8 @@ def streamed(
 def shapes_of(text: str) -> list[Plan]:
     """Some plans of a query in a stream."""
     plan = streamed(text, None).queries[0].prepared.plan
-    shapes = [replanned(replace(plan, options={"shape": shape}), NO_STATS) for shape in ("left-deep", "right-deep")]
-    top = replanned(replace(plan, options={"negation": "top"}), NO_STATS)
+    shapes = [best_of(replace(plan, options={"shape": shape}), NO_STATS)[0] for shape in ("left-deep", "right-deep")]
+    top = best_of(replace(plan, options={"negation": "top"}), NO_STATS)[0]
     return [replace(other, options={}) for other in (*shapes, top)]
 
 

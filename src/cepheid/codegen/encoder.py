@@ -54,9 +54,8 @@ class Dictionary:
 
     def ranks(self) -> Array:
         """The place of each code in the order of the strings, so that codes can be compared as strings are."""
-        order = sorted(self.codes, key=lambda text: text)
         ranks = np.zeros(self.following, np.int64)
-        for rank, text in enumerate(order):
+        for rank, text in enumerate(sorted(self.codes)):
             ranks[self.codes[text]] = rank
         return ranks
 
@@ -176,12 +175,10 @@ def _distinct_keys(table: pa.RecordBatch, names: Sequence[str]) -> tuple[list[tu
     parts: list[tuple[list[Any], Array]] = []
     for name in names:
         column = attribute(table, name)
-        if column is None:
-            column = pa.nulls(table.num_rows)
-        encoded = column.dictionary_encode(null_encoding="encode") if not pa.types.is_null(column.type) else None
-        if encoded is None:
+        if column is None or pa.types.is_null(column.type):
             parts.append(([None], np.zeros(table.num_rows, np.int64)))
         else:
+            encoded = column.dictionary_encode(null_encoding="encode")
             indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
             parts.append((encoded.dictionary.to_pylist(), indices))
     combined = np.zeros(table.num_rows, np.int64)

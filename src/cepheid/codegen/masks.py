@@ -71,11 +71,6 @@ class _Rows:
     lacks: Mapping[str, tuple[str, ...]]
     encoded: dict[str, pa.DictionaryArray] = field(default_factory=dict)
 
-    def has_type(self, types: tuple[str, ...]) -> Array:
-        if not types:
-            return np.ones(self.table.num_rows, bool)
-        return np.asarray(np.array([name in types for name in self.type_names])[self.type_codes])
-
     def truth(self, expr: Expr) -> tuple[Array, Array]:
         """Where the predicate is certainly true, and where it is not false (see `codegen.scalar`)."""
         match expr:
@@ -101,7 +96,7 @@ class _Rows:
         absent = None
         for node in ex.walk(expr):
             if isinstance(node, ex.Attr) and self.lacks.get(node.name):
-                lacking = self.has_type(self.lacks[node.name])
+                lacking = np.array([name in self.lacks[node.name] for name in self.type_names])[self.type_codes]
                 absent = lacking if absent is None else absent | lacking
         return absent
 
@@ -133,7 +128,7 @@ class _Rows:
         if "text" in kinds:
             if kinds != ["text", "text"]:
                 return nothing
-            for side, other, flipped in ((left, right, op), (right, left, _flipped(op))):
+            for side, other, flipped in ((left, right, op), (right, left, ex.FLIPPED[op])):
                 if isinstance(other, ex.Const):
                     return self._text_test(side, lambda texts: _ARROW[flipped](texts, other.value))  # noqa: B023
             return _plain(_ARROW[op](self._texts(left), self._texts(right)))
@@ -184,9 +179,7 @@ class _Rows:
                 return number_array(self._of_texts(expr), Kind.FLOAT)
             case ex.Attr():
                 column = attribute(self.table, expr.name)
-                if column is None or kind_of(column.type) is None:
-                    return np.full(self.table.num_rows, np.nan)
-                if pa.types.is_string(column.type):
+                if column is None or kind_of(column.type) is None or pa.types.is_string(column.type):
                     return np.full(self.table.num_rows, np.nan)
                 whole = kind_of(column.type) is not Kind.FLOAT and column.null_count == 0
                 return number_array(column, Kind.INT if whole else Kind.FLOAT)
@@ -236,10 +229,6 @@ class _Rows:
 
 def _plain(flags: Any) -> Array:
     return np.asarray(flags.fill_null(False).to_numpy(zero_copy_only=False), bool)
-
-
-def _flipped(op: str) -> str:
-    return {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(op, op)
 
 
 def _arithmetic(op: str, a: Any, b: Any) -> Any:

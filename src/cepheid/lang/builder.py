@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from cepheid import pattern as pt
 from cepheid.checks import check
@@ -219,25 +220,9 @@ class QueryBuilder:
         return query
 
 
-def sase() -> QueryBuilder:
-    return QueryBuilder(sase_text.DIALECT)
-
-
-def sase_plus() -> QueryBuilder:
-    return QueryBuilder(sase_plus_text.DIALECT)
-
-
-def zstream() -> QueryBuilder:
-    return QueryBuilder(zstream_text.DIALECT)
-
-
-def eql() -> QueryBuilder:
-    return QueryBuilder(eql_text.DIALECT)
-
-
-def ced() -> QueryBuilder:
-    return QueryBuilder(ced_text.DIALECT)
-
+sase, sase_plus = partial(QueryBuilder, sase_text.DIALECT), partial(QueryBuilder, sase_plus_text.DIALECT)
+zstream, eql = partial(QueryBuilder, zstream_text.DIALECT), partial(QueryBuilder, eql_text.DIALECT)
+ced = partial(QueryBuilder, ced_text.DIALECT)
 
 _COMPONENTS = (sase_text.DIALECT, sase_plus_text.DIALECT)
 """The languages whose patterns are lists of components, `SEQ(A a, B b)`."""

@@ -129,7 +129,7 @@ class Adaptive:
         changed = drift(planned_with, now)
         if changed is None or changed.size <= self.drift:
             return Decision(plan, "no statistic has changed enough")
-        best, after = min((_best_of(base, now) for base in bases), key=lambda found: found[1])
+        best, after = min((best_of(base, now) for base in bases), key=lambda found: found[1])
         before = plan_cost(plan, now)
         costs = f"{after:.3g} instead of {before:.3g} ns are expected for an event"
         if same_work(plan, best):
@@ -149,13 +149,9 @@ def policy_of(adaptive: bool | Policy) -> Policy | None:
 # --- plans ------------------------------------------------------------------------------------------------------------
 
 
-def replanned(plan: Plan, stats: Stats) -> Plan:
-    """The evaluator's best plan by these statistics, as far as the plan's options leave a choice."""
-    return _best_of(plan, stats)[0]
-
-
-def _best_of(plan: Plan, stats: Stats) -> tuple[Plan, float]:
-    """The evaluator's best plan, and the nanoseconds for each event that it is expected to take."""
+def best_of(plan: Plan, stats: Stats) -> tuple[Plan, float]:
+    """The evaluator's best plan by these statistics, as far as the plan's options leave a choice, and the nanoseconds
+    for each event that it is expected to take."""
     situation = situation_of(plan, stats)
     if plan.tree is None:
         return plan, expected_of_stacks(situation)

@@ -120,11 +120,6 @@ def conjunction_pairs(left: Operand, right: Operand) -> Pairs:
     return Pairs(2.0 * both, both * (left.classes + right.classes) / (left.classes * right.classes))
 
 
-def disjunction_tried(left: float, right: float) -> float:
-    """Table 2: CARD_A + CARD_B."""
-    return left + right
-
-
 def members_between(members: float, count: int | None = None, order: float = DEFAULT_ORDER) -> float:
     """Table 2's N: the events of a closure between a start and an end; each is in `count` groups if groups have a size.
 
@@ -280,11 +275,6 @@ class Model:
         expected = self.cardinality(group.var) * math.prod(map(self.stats.selectivity, about))
         return max(1.0 - nothing_between(expected / max(group.closure.low, 1)), 1e-6)
 
-    # --- joins --------------------------------------------------------------------------------------------------------
-
-    def order(self, left: Sequence[str], right: Sequence[str]) -> float:
-        return self.stats.order(left, right)
-
     # --- whole trees --------------------------------------------------------------------------------------------------
 
     def annotated(self, tree: TreeNode) -> TreeNode:
@@ -347,14 +337,13 @@ class Model:
     def _join(self, node: TreeNode, left: Estimated, right: Estimated, own: Sequence[JoinTest]) -> tuple[float, float]:
         a, b = left.operand.cardinality, right.operand.cardinality
         if isinstance(node, ph.DisNode):
-            tried = disjunction_tried(a, b)
-            return tried, operator_cost(tried, 0, tried)
+            return a + b, operator_cost(a + b, 0, a + b)
         sides = frozenset(left.names), frozenset(right.names)
         between = one_of_each(test for test in own if test.names & sides[0] and test.names & sides[1])
         tests = [(test.selectivity, test.is_equality) for test in between]
         if isinstance(node, ph.ConNode):
             return tested_join(conjunction_pairs(left.operand, right.operand), a + b, a + b, tests)
-        pairs = sequence_pairs(left.operand, right.operand, self.order(left.last, right.first))
+        pairs = sequence_pairs(left.operand, right.operand, self.stats.order(left.last, right.first))
         for absence in self.absence_of(right.negated):
             pairs = pairs.scaled(self.survival(absence))
         if not isinstance(node, ph.KseqNode):

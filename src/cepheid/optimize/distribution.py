@@ -11,7 +11,7 @@ from cepheid.checks import summarises
 from cepheid.dialect import Closure
 from cepheid.expr import At, Attr, Compare
 from cepheid.logic import always_bound, expanded, normal_form
-from cepheid.pattern import EventClass, Kleene, Query, Seq, Strategy, roles
+from cepheid.pattern import EventClass, Kleene, Query, Seq, Strategy, connects, roles
 from cepheid.physical import REFERENCE, Plan
 
 
@@ -96,17 +96,9 @@ def _joins_all(query: Query, name: str) -> bool:
     bound = set(always_bound(query.pattern))
     core = {node for node in everything if node[0] in bound}
     links = [pair for p in expanded(query) for pair in _links(p, name, closures)]
-    if not core:
-        return False
-    reached = {min(core)} if len(core) > 1 or any(a == b for a, b in links) else set()
-    while True:
-        inside = [pair for pair in links if core.issuperset(pair)]
-        grown = reached.union(*(pair for pair in inside if reached.intersection(pair)))
-        if grown == reached:
-            break
-        reached = grown
+    is_linked = len(core) > 1 or any(a == b for a, b in links)
     joined = core.union(*(pair for pair in links if core.intersection(pair)))
-    return reached == core and joined == everything
+    return bool(core) and is_linked and connects(links, core) and joined == everything
 
 
 def _links(predicate: ex.Expr, name: str, closures: set[str]) -> Iterator[tuple[_Node, _Node]]:

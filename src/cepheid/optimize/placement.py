@@ -3,7 +3,7 @@ closures can narrow a join (NSEQ and KSEQ) rather than be settled on top."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, TypeVar
@@ -111,17 +111,6 @@ def equality_classes(tests: Iterable[Expr]) -> list[list[Expr]]:
 
 
 # --- trees ------------------------------------------------------------------------------------------------------------
-
-
-def nodes(node: TreeNode) -> Iterator[TreeNode]:
-    """The node and those under it, without what is settled on top."""
-    yield node
-    match node:
-        case SeqNode() | KseqNode() | ConNode() | DisNode():
-            yield from nodes(node.left)
-            yield from nodes(node.right)
-        case NseqNode():
-            yield from nodes(node.right)
 
 
 def variables(node: TreeNode) -> list[str]:
@@ -239,7 +228,7 @@ class Narrowing:
         """The two neighbours must be known by their own events: no group reaches beyond them into the gap."""
         if not sides.before or not sides.after:
             return None
-        left, right = _nearest(sides.before[0]), _nearest(sides.after[0])
+        left, right = nearest(sides.before[0]), nearest(sides.after[0])
         if not left or not right or not set(right) <= set(self.alternative.plain):
             return None
         if not set(left) <= set(self.alternative.joined):
@@ -267,7 +256,7 @@ class Narrowing:
         return not mine or not theirs or bool(set(mine) & set(theirs))
 
 
-def _nearest(level: Level) -> tuple[str, ...]:
+def nearest(level: Level) -> tuple[str, ...]:
     return next((part for part in level if part), ())
 
 

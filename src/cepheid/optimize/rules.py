@@ -30,7 +30,6 @@ from cepheid.pattern import EventClass, Pattern, Query, partition_attributes, po
 Rule = Callable[[Query, Schema], Query]
 
 FALSE = Const(False)
-_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 _WEIGHT: dict[type[Pattern], int] = {pt.Disj: 1, pt.Seq: 2, pt.Conj: 3}
 _LARGEST_CLASS = 8
 """The number of equal attributes up to which all their pairs are spelt out."""
@@ -224,7 +223,7 @@ def _normal(expr: Expr) -> Iterator[Expr]:
             for item in items:
                 yield from _normal(ex.Not(item, span=expr.span))
         case Compare(left=Const(), right=right) if not isinstance(right, Const):
-            yield replace(expr, op=_FLIPPED[expr.op], left=expr.right, right=expr.left)
+            yield replace(expr, op=ex.FLIPPED[expr.op], left=expr.right, right=expr.left)
         case ex.In(values=(value,)):
             yield Compare("=", expr.item, value, span=expr.span)
         case _:
@@ -278,7 +277,7 @@ def remove_duplicates(query: Query, schema: Schema) -> Query:
 def _same(one: Expr, other: Expr) -> bool:
     match one, other:
         case Compare(), Compare():
-            turned = Compare(_FLIPPED[one.op], one.right, one.left)
+            turned = Compare(ex.FLIPPED[one.op], one.right, one.left)
             return other in (one, turned)
     return one == other
 

@@ -26,7 +26,6 @@ from cepheid.optimize.cost import (
     Model,
     Operand,
     conjunction_pairs,
-    disjunction_tried,
     events_in_window,
     fitting_share,
     join,
@@ -43,7 +42,7 @@ from cepheid.optimize.shapes import SHAPES, parse_shape, shaped
 from cepheid.optimize.stack_cost import stacks_cost
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Conj, Disj, EventClass, Pattern, Query, Seq, roles
-from cepheid.physical import Options, Plan, TreeNode, TreePlan, tree_operands, tree_text
+from cepheid.physical import Options, Plan, TreeNode, TreePlan, tree_nodes, tree_text
 
 TREE_OPTIONS: Options = {"shape": (), "negation": ("pushed", "top")}
 _FEW = 6
@@ -176,19 +175,15 @@ def _candidates(situation: Situation, alternative: Alternative, shape: str | Non
 def _why_it_lost(candidate: _Candidate, best: _Candidate) -> str:
     """What makes the loser expensive: the most costly operator that the winner does not have at the same cost."""
     ratio = candidate.cost / best.cost if best.cost else math.inf
-    shared = [(type(node), node.cost) for node in _operators(best.tree)]
-    own = [n for n in _operators(candidate.tree) if not any(_alike(n, kind, cost) for kind, cost in shared)]
-    worst = max(own or _operators(candidate.tree), key=lambda node: node.cost)
+    operators, shared = tree_nodes(candidate.tree), tree_nodes(best.tree)
+    own = [
+        node
+        for node in operators
+        if not any(type(node) is type(s) and math.isclose(node.cost, s.cost, rel_tol=1e-6) for s in shared)
+    ]
+    worst = max(own or operators, key=lambda node: node.cost)
     more = f"{ratio:.2f} times the cost" if ratio < 10 else f"{ratio:.0f} times the cost"
     return f"{more}: {tree_text(worst)} alone costs {worst.cost:.4g} and makes {worst.cardinality:.4g} records"
-
-
-def _alike(node: TreeNode, kind: type[TreeNode], cost: float) -> bool:
-    return isinstance(node, kind) and math.isclose(node.cost, cost, rel_tol=1e-6)
-
-
-def _operators(node: TreeNode) -> list[TreeNode]:
-    return [node, *(inner for operand in tree_operands(node) for inner in _operators(operand))]
 
 
 # --- Algorithm 5 ------------------------------------------------------------------------------------------------------
@@ -217,9 +212,6 @@ class Search:
         self.alternative = alternative
         self.absences = absences
         self.closures = closures
-
-    def best(self) -> Solved:
-        return self._solve(self.alternative.operands)
 
     def by_root_split(self, number: int) -> list[Solved]:
         """The best plan for each way to split the whole pattern, the best of them first, up to so many."""
@@ -279,7 +271,7 @@ class Search:
         names = [class_names(item) for item in pattern.items]
         steps = [_Step(1.0)]
         for index in range(1, len(items)):
-            order = self.model.order(sorted(names[index - 1]), sorted(names[index]))
+            order = self.model.stats.order(sorted(names[index - 1]), sorted(names[index]))
             absences = [a for a, gap in self.absences if gap == Gap(pattern, index)]
             closures = [g for g, gap in self.closures if gap == Gap(pattern, index)]
             negated = [var for absence in absences for var in absence.variables]
@@ -322,7 +314,7 @@ class Search:
     def _disjunction(self, pattern: Disj) -> Solved:
         first, *rest = [self._solve(item) for item in pattern.items]
         for item in rest:
-            made = disjunction_tried(first.operand.cardinality, item.operand.cardinality)
+            made = first.operand.cardinality + item.operand.cardinality
             cost = first.cost + item.cost + operator_cost(made, 0, made)
             starts = first.operand.starts + item.operand.starts
             first = Solved(ph.DisNode(first.tree, item.tree), Operand(made, 1, starts), cost)
@@ -484,7 +476,7 @@ def _edge_names(node: TreeNode, *, first: bool) -> frozenset[str]:
     """The variables of the first (or last) operand of a subtree."""
     while isinstance(node, ph.SeqNode):
         node = node.left if first else node.right
-    return frozenset(n.var for n in _operators(node) if isinstance(n, ph.LeafBuffer))
+    return frozenset(n.var for n in tree_nodes(node) if isinstance(n, ph.LeafBuffer))
 
 
 def _wrap_first(node: TreeNode, negated: tuple[str, ...]) -> TreeNode:

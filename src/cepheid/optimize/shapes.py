@@ -1,10 +1,8 @@
-"""Tree plans by shape: left-deep, right-deep, bushy, or written out as in ZStream §6.2; and the list of all plans."""
+"""Tree plans by shape: left-deep, right-deep, bushy, or written out as in ZStream §6.2."""
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Iterator
 
 from cepheid.errors import InputProblem, shown
 from cepheid.logic import normal_form
@@ -42,25 +40,6 @@ def shaped(operands: Pattern, shape: str) -> TreeNode:
         return node(over(start, split), over(split, stop))
 
     return over(0, len(items))
-
-
-def all_shapes(operands: Pattern) -> Iterator[TreeNode]:
-    """Every plan for a pattern of classes, with conjunctions in the order written; there are very many."""
-    if isinstance(operands, EventClass):
-        yield LeafBuffer(operands.var)
-        return
-    assert isinstance(operands, Seq | Conj | Disj)
-    node = _NODES[type(operands)]
-
-    def over(items: tuple[TreeNode, ...]) -> Iterator[TreeNode]:
-        if len(items) == 1:
-            yield items[0]
-        for split in range(1, len(items)):
-            for left, right in itertools.product(list(over(items[:split])), list(over(items[split:]))):
-                yield node(left, right)
-
-    for items in itertools.product(*(list(all_shapes(item)) for item in operands.items)):
-        yield from over(items)
 
 
 def parse_shape(text: str, operands: Pattern) -> TreeNode:

@@ -23,7 +23,7 @@ from cepheid.optimize.cost import (
     reading_cost,
     sequence_pairs,
 )
-from cepheid.optimize.placement import names_of
+from cepheid.optimize.placement import names_of, nearest
 
 PUSH = 12.0
 """Nanoseconds to drop what has left the window and to push an instance."""
@@ -46,7 +46,7 @@ def stacks_cost(model: Model) -> float:
     for depth in range(len(names) - 2, -1, -1):
         after = frozenset(names[depth + 1 :])
         here = Operand(model.cardinality(names[depth]), 1, model.cardinality(names[depth]))
-        pairs = sequence_pairs(here, suffix, model.order(names[depth : depth + 1], names[depth + 1 : depth + 2]))
+        pairs = sequence_pairs(here, suffix, model.stats.order(names[depth : depth + 1], names[depth + 1 : depth + 2]))
         own = one_of_each(t for t in model.tests if names[depth] in t.names and t.names <= after | {names[depth]})
         equal = math.prod(test.selectivity for test in own if test.is_equality)
         others = [test.selectivity for test in own if not test.is_equality]
@@ -72,16 +72,11 @@ def _settled(model: Model, known: frozenset[str], before: frozenset[str]) -> tup
     that they leave, and how many are looked for."""
     survival, looked = 1.0, 0
     for absence in model.alternative.absences:
-        sides = {
-            v for levels in (absence.sides.before, absence.sides.after) for level in levels for v in _nearest(level)
-        }
+        levels = (*absence.sides.before, *absence.sides.after)
+        sides = {var for level in levels for var in nearest(level)}
         about = {v for p in model.predicates if set(absence.variables) & names_of(p) for v in names_of(p)}
         needed = (sides | about) & set(model.alternative.plain)
         if needed <= known and not needed <= before:
             survival *= model.survival(absence)
             looked += len(absence.variables)
     return survival, looked
-
-
-def _nearest(level: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
-    return next((part for part in level if part), ())

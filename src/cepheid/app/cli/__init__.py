@@ -33,7 +33,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except CepheidError as error:
-            report.note(error.render(), "red")
+            report.note(str(error), "red")
             raise typer.Exit(USER_ERROR) from error
 
 

@@ -61,7 +61,7 @@ def _run_case(case: Path, out_dir: Path, columns: Columns, options: RunOptions, 
     try:
         write_case(case, output, rejects, columns, options, backend)
     except CepheidError as error:
-        result, text = "refused", error.render()
+        result, text = "refused", str(error)
     except Exception:
         # A bug in one case must not cost the results of the others; it is written down and decides the exit code.
         result, text = "failed", f"error: a bug in Cepheid\n{traceback.format_exc()}"

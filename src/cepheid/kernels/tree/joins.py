@@ -16,7 +16,7 @@ from cepheid.kernels.tree.buffers import NEVER, Buffer, Buffers, Chain, Place
 from cepheid.kernels.tree.output import Output
 from cepheid.kernels.tree.top import Top
 from cepheid.optimize.alternatives import Alternative, Group
-from cepheid.optimize.placement import first_nodes, join_tests, lean, names_of, nodes, placed
+from cepheid.optimize.placement import first_nodes, join_tests, lean, names_of, placed
 from cepheid.physical import TreeNode, tree_text
 
 
@@ -53,7 +53,7 @@ class Branch:
         core = tree
         while isinstance(core, ph.NegNode | ph.GroupNode):
             core = core.item
-        pushed = {var for node in nodes(core) if isinstance(node, ph.NseqNode) for var in node.negated}
+        pushed = {var for node in ph.tree_nodes(core) if isinstance(node, ph.NseqNode) for var in node.negated}
         on_top = [a for a in alternative.absences if not pushed.issuperset(a.variables)]
         about_nothing = any(ex.variables(p).intersection(alternative.empty) for p in buffers.plan.predicates)
         # A disjunction has no output of its own: it only comes first where closures beside it are empty.
