@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from cepheid.engine.adaptation import ignore
 from cepheid.engine.prepare import Prepared, RunOptions, code_of, prepare
+from cepheid.engine.query_text import require_settled_classes
 from cepheid.engine.run import analyze, run, run_positions
 from cepheid.errors import CepheidError, InputProblem, NotAvailable, listing, shown
 from cepheid.explanation import explain as explain_query
@@ -20,7 +21,7 @@ from cepheid.kernels.registry import SEARCHING
 from cepheid.lang import parse
 from cepheid.optimize.adapt import Policy, Switch, policy_of
 from cepheid.optimize.stats import NO_STATS, Stats
-from cepheid.pattern import EventClass, Query, walk
+from cepheid.pattern import Query
 from cepheid.physical import Analysis
 from cepheid.streaming.sinks import read_rows
 from cepheid.streaming.storage import Directory, local_directory
@@ -204,22 +205,12 @@ def _prepared(written: str | Query, query: Query, source: SourceDescription, opt
     """Errors show their position in the text of the query."""
     try:
         if source.attributes is None:
-            _require_settled_classes(query)
+            require_settled_classes(query, "events that are all there (a table, a file)")
         return prepare(query, source, options)
     except CepheidError as error:
         if isinstance(written, str):
             error.within(written)
         raise
-
-
-def _require_settled_classes(query: Query) -> None:
-    for node in walk(query.pattern):
-        if isinstance(node, EventClass) and node.by_name:
-            raise InputProblem(
-                f"whether `{node.var}` is an event type is not known before all events have been read",
-                span=node.span,
-                expected=f"`{node.var} {node.var}` for the type, or events that are all there (a table, a file)",
-            )
 
 
 def is_spark(events: Any) -> bool:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from cepheid.errors import CepheidError
+from cepheid.errors import CepheidError, InputProblem
 from cepheid.events import Schema, Type
 from cepheid.lang import parse
-from cepheid.pattern import Query, SourceStream
+from cepheid.pattern import EventClass, Query, SourceStream, walk
 
 _OTHER_NAMES = {"": "auto", "saseplus": "sase+", "sase-plus": "sase+", "sase_plus": "sase+", "next": "eql"}
 
@@ -43,3 +43,15 @@ def declared_types(query: Query) -> Schema:
         elif isinstance(item, Query):
             types.update(declared_types(item).types)
     return Schema(types)
+
+
+def require_settled_classes(query: Query, needed: str, hint: str | None = None) -> None:
+    """Refuses a query whose names may or may not be event types (ruling 8), where the types are not known yet."""
+    for node in walk(query.pattern):
+        if isinstance(node, EventClass) and node.by_name:
+            raise InputProblem(
+                f"whether `{node.var}` is an event type is not known before all events have been read",
+                span=node.span,
+                expected=f"`{node.var} {node.var}` for the type, or {needed}",
+                hint=hint,
+            )

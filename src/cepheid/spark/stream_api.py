@@ -10,13 +10,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from cepheid.engine.prepare import RunOptions
+from cepheid.engine.query_text import require_settled_classes
 from cepheid.errors import CepheidError, InputProblem
 from cepheid.events import UNTYPED
 from cepheid.io.inputs import Columns
 from cepheid.lang import parse
 from cepheid.optimize.adapt import Policy, policy_of
 from cepheid.optimize.stats import NO_STATS
-from cepheid.pattern import EventClass, Query, walk
+from cepheid.pattern import Query
 from cepheid.spark.hadoop import open_directory
 from cepheid.spark.source import SparkSource, types_named
 from cepheid.spark.stream import RunningStream, SparkStream, Trigger, Writer, buckets_of, tasks_of
@@ -117,19 +118,8 @@ def stream_source(events: SparkSource, queries: Iterable[Query], types: Sequence
 
 
 def _settled_types(query: Query) -> list[str]:
-    require_settled_classes(query)
+    require_settled_classes(query, "the types of the stream", hint="list the types: types=[...]")
     return types_named(query)
-
-
-def require_settled_classes(query: Query) -> None:
-    for node in walk(query.pattern):
-        if isinstance(node, EventClass) and node.by_name:
-            raise InputProblem(
-                f"whether `{node.var}` is an event type is not known before the events come",
-                span=node.span,
-                expected=f"`{node.var} {node.var}` for the type, or the types of the stream",
-                hint=f'say which types there are: types=["{node.var}", ...]',
-            )
 
 
 def _parsed(query: str | Query | Mapping[str, str | Query], dialect: str) -> dict[str, Query]:
