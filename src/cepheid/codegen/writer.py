@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 
 class Writer:
@@ -23,6 +23,10 @@ class Writer:
         self._depth += 1
         yield
         self._depth -= 1
+
+    def when(self, conditions: Sequence[str]) -> AbstractContextManager[None]:
+        """A block that runs if all conditions hold; without conditions there is no block."""
+        return self.block(f"if {' and '.join(conditions)}:") if conditions else nullcontext()
 
     def append(self, other: Writer) -> None:
         """The lines of another writer, as if they were written here."""

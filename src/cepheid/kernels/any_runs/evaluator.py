@@ -20,7 +20,8 @@ matches in a table of their own until the window has passed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 
 from cepheid import expr as ex
 from cepheid.codegen.builder import KernelBuilder
@@ -191,14 +192,11 @@ class _Generator:
     def _start(self, w: Writer, route: Route) -> None:
         read = self.vector.reader(NOWHERE, _no_words, event=route.edge.target)
         tests = [condition(p, read, self.constants) for p in (*route.entry.predicates, *route.tests)]
-
-        def go() -> None:
+        with w.when(tests):
             for negation in self.automaton.leading:
                 if route.edge.crosses(negation.after):
                     self._find_lead(w, negation)
             self._enqueue(w, route.edge, "EMPTY", _no_words)
-
-        _guarded(w, tests, go)
 
     def _find_lead(self, w: Writer, negation: Negation) -> None:
         """The measure of the latest event of a leading negation, if it is in the window:
@@ -216,14 +214,8 @@ class _Generator:
         return len(self.tables) + negation.number
 
     def _extend(self, w: Writer, route: Route, number: int) -> None:
-        """Queue what the groups of an edge's table become with the event. Where one group at most fits it:
-
-        words[0] = 0; words[1] = column0[e]
-        g = find_group(groups, heads, words, words2)
-        if g != EMPTY:
-        """
+        """Queue what the groups of an edge's table become with the event."""
         table = self.tables[number]
-        stride = self.group_stride
         equal = dict(self.automaton.equalities(route))
         # A value that several attributes must equal is looked up by one of them and compared with the others.
         tests = [
@@ -238,28 +230,30 @@ class _Generator:
 
         read = self.vector.reader(route.edge.source, words, event=route.edge.target)
         conditions = [condition(p, read, self.constants) for p in tests]
+        indexed = [self._event_word(equal[value]) for value in table.indexed]
+        alive = "is_alive(nodes, item.shape[0], groups[at + SET], floor)"
+        with w.when(known), self._each_group(w, number, indexed), w.when([alive]):
+            if conditions:
+                w(f"predicates += {len(conditions)}")
+            with w.when(conditions):
+                self._enqueue(w, route.edge, "groups[at + SET]", words)
 
-        def go() -> None:
-            self._fill_words(w, number, [self._event_word(equal[value]) for value in table.indexed])
-            width = self._width(len(table.indexed))
-            if table.others:
-                w(f"g = first_linked(groups, heads, words, {width})")
-                with w.block("while g != EMPTY:"):
-                    visit()
-                    w(f"g = next_linked(groups, g, words, {width})")
-            else:
-                w(f"g = find_group(groups, heads, words, {width})")
-                with w.block("if g != EMPTY:"):
-                    visit()
+    @contextmanager
+    def _each_group(self, w: Writer, number: int, indexed: Sequence[str]) -> Iterator[None]:
+        """A block for each group of a table with these indexed values; one at most where it has no other values:
 
-        def visit() -> None:
-            w(f"at = g * {stride}")
-            with w.block("if is_alive(nodes, item.shape[0], groups[at + SET], floor):"):
-                if conditions:
-                    w(f"predicates += {len(conditions)}")
-                _guarded(w, conditions, lambda: self._enqueue(w, route.edge, "groups[at + SET]", words))
-
-        _guarded(w, known, go)
+        g = find_group(groups, heads, words, words2)
+        if g != EMPTY:
+            at = g * 9
+        """
+        others, width = self.tables[number].others, self._width(len(indexed))
+        self._fill_words(w, number, indexed)
+        w(f"g = {'first_linked' if others else 'find_group'}(groups, heads, words, {width})")
+        with w.block("while g != EMPTY:" if others else "if g != EMPTY:"):
+            w(f"at = g * {self.group_stride}")
+            yield
+            if others:
+                w(f"g = next_linked(groups, g, words, {width})")
 
     def _fill_words(self, w: Writer, number: int, values: Sequence[str]) -> None:
         """`words[0] = 2; words[1] = column0[e]`: the number of a table, and values."""
@@ -296,9 +290,8 @@ class _Generator:
                 w(f"negatives[k] = {negation.number}", "negatives[k + 1] = row", "negatives[k + 2] = m")
                 for number, name in enumerate(self.ring[negation.number]):
                     w(f"negatives[k + {3 + number}] = {self._of_negative(name)}")
-            w(
-                "pass"
-            ) if not tables and negation not in self.automaton.leading and negation not in self.automaton.late else None
+            if not tables and negation not in self.automaton.leading and negation not in self.automaton.late:
+                w("pass")
 
     def _spoil(self, w: Writer, negation: Negation, number: int) -> None:
         """Empty the groups whose next gap the event is in:
@@ -307,7 +300,6 @@ class _Generator:
             groups[at + SET] = EMPTY
         """
         table = self.tables[number]
-        stride = self.group_stride
         keyed = len(table.indexed) == len(self.keys) > 0
 
         def words(value: Value) -> str:
@@ -315,29 +307,16 @@ class _Generator:
 
         read = self.vector.reader(table.at, words, unbound=table.waits, negative=self.vector.event_term)
         conditions = [condition(p, read, self.constants) for p in self.automaton.against[negation.step.var]]
-        if not keyed:
-            conditions = [
-                f"groups[at + {WORDS}] == {number}",
-                *(f"{words(v)} == {self.vector.event_word(v.column)}" for v in table.values if v.what == "key"),
-                *conditions,
-            ]
-
-        def empty() -> None:
-            w("groups[at + SET] = EMPTY")
-
         if keyed:
-            self._fill_words(w, number, [self.vector.event_word(value.column) for value in table.indexed])
-            find = "first_linked" if table.others else "find_group"
-            w(f"g = {find}(groups, heads, words, {self._width(len(table.indexed))})")
-            with w.block("while g != EMPTY:" if table.others else "if g != EMPTY:"):
-                w(f"at = g * {stride}")
-                _guarded(w, conditions, empty)
-                if table.others:
-                    w(f"g = next_linked(groups, g, words, {self._width(len(table.indexed))})")
-        else:
-            with w.block("for g in range(reg[GROUPS]):"):
-                w(f"at = g * {stride}")
-                _guarded(w, conditions, empty)
+            indexed = [self.vector.event_word(value.column) for value in table.indexed]
+            with self._each_group(w, number, indexed), w.when(conditions):
+                w("groups[at + SET] = EMPTY")
+            return
+        equal = [f"{words(v)} == {self.vector.event_word(v.column)}" for v in table.values if v.what == "key"]
+        with w.block("for g in range(reg[GROUPS]):"):
+            w(f"at = g * {self.group_stride}")
+            with w.when([f"groups[at + {WORDS}] == {number}", *equal, *conditions]):
+                w("groups[at + SET] = EMPTY")
 
     def _look_for(self, w: Writer, negation: Negation, at: int, words: Source) -> None:
         """Whether a negative event spoils a complete match, from the latest one backwards:
@@ -432,10 +411,13 @@ class _Generator:
         before = len(w.lines)
         for number, table in enumerate(self.tables):
             if table.at == at:
-                conditions = self._entry_conditions(table.entry, at, words)
-                _guarded(w, conditions, lambda number=number, table=table: self._put(w, number, table, words))  # type: ignore[misc]
+                unspoiled = self._unspoiled(w, at, words) if table.waits else nullcontext()
+                with w.when(self._entry_conditions(table.entry, at, words)), unspoiled:
+                    self._put(w, number, table, words)
         if at in self.automaton.accepting and not self.automaton.waits_at(at):
-            self._accept(w, at, words)
+            conditions = self._entry_conditions(self.automaton.leaving(at, self.automaton.end), at, words)
+            with w.when(conditions), self._unspoiled(w, at, words):
+                w("nodes, roots = with_match(nodes, reg, roots, item, floor)")
         if len(w.lines) == before:
             w("pass")
 
@@ -449,10 +431,6 @@ class _Generator:
         return conditions
 
     def _put(self, w: Writer, number: int, table: Table, words: Source) -> None:
-        accepts = self._late_conditions(table.at, words, lambda: self._put_into(w, number, table, words), w)
-        accepts() if table.waits else self._put_into(w, number, table, words)
-
-    def _put_into(self, w: Writer, number: int, table: Table, words: Source) -> None:
         """Put the item into its group of a table:
 
         groups, heads, g = group_of(groups, heads, reg, words, words3, words2)
@@ -472,40 +450,21 @@ class _Generator:
                 w(f"heap_push(pending_times, pending_items, reg[PENDING], {words(Value('start'))}, g)")
                 w("reg[PENDING] += 1")
 
-    def _accept(self, w: Writer, at: int, words: Source) -> None:
-        def tell() -> None:
-            w("nodes, roots = with_match(nodes, reg, roots, item, floor)")
-
-        conditions = self._entry_conditions(self.automaton.leaving(at, self.automaton.end), at, words)
-        _guarded(w, conditions, self._late_conditions(at, words, tell, w))
-
-    def _late_conditions(self, at: int, words: Source, then: Callable[[], None], w: Writer) -> Callable[[], None]:
-        """`then`, where nothing forbids the match that can only be decided now that it is complete."""
+    @contextmanager
+    def _unspoiled(self, w: Writer, at: int, words: Source) -> Iterator[None]:
+        """A block for a complete match that no negation forbids which can only be decided now."""
         leads = [f"{words(Value('lead', n.number))} < floor" for n in self.automaton.leading if n.after <= at]
         late = [n for n in self.automaton.late if n.after <= at]
-
-        def look() -> None:
-            if not late:
-                then()
-                return
-            w("spoiled = False")
+        with w.when(leads):
+            if late:
+                w("spoiled = False")
             for negation in late:
                 self._look_for(w, negation, at, words)
-            with w.block("if not spoiled:"):
-                then()
-
-        return lambda: _guarded(w, leads, look)
+            with w.when(["not spoiled"] if late else []):
+                yield
 
 
 # --- writing source ---------------------------------------------------------------------------------------------------
-
-
-def _guarded(w: Writer, conditions: Sequence[str], body: Callable[[], None]) -> None:
-    if conditions:
-        with w.block(f"if {' and '.join(conditions)}:"):
-            body()
-    else:
-        body()
 
 
 def _no_words(value: Value) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from cepheid import expr as ex
 from cepheid.codegen.builder import KernelBuilder
-from cepheid.codegen.scalar import Term, condition
+from cepheid.codegen.scalar import Reader, Term, condition
 from cepheid.codegen.writer import Writer
 from cepheid.expr import Aggregate, At, Attr, Compare, Expr
 from cepheid.kernels.instance_stack import Link, Stack
@@ -227,16 +227,14 @@ class Absences:
         """The latest event before the one at hand that may be each negated component."""
         for absence in self.all:
             begins = sum({1 << component.step.begin for component in self.run.components[absence.after :]})
-            if not begins:
-                continue
-            w(f"latest{absence.number} = EMPTY")
-            with w.block(f"if bits & np.uint64({begins}):"):
-                self._latest(w, absence)
+            if begins:
+                w(f"latest{absence.number} = EMPTY")
+                with w.block(f"if bits & np.uint64({begins}):"):
+                    w(f"latest{absence.number} = {self._latest(absence.stack, self._event_key)}")
 
-    def _latest(self, w: Writer, absence: Absence) -> None:
-        stack = absence.stack
-        latest = stack.latest(self._event_key()) if stack.links else f"{self.register(stack.ring.following)} - 1"
-        w(f"latest{absence.number} = {latest}")
+    def _latest(self, stack: Stack, key: Callable[[], str]) -> str:
+        """The latest event on a stack; where its events are chained, with a key."""
+        return stack.latest(key()) if stack.links else f"{self.register(stack.ring.following)} - 1"
 
     def _previous(self, absence: Absence) -> str:
         return absence.stack.at("prev", "k") if absence.stack.links else "q - 1"
@@ -257,28 +255,28 @@ class Absences:
             return "EMPTY" if at == NOWHERE else "node[run[r + NODE] + ROW]"
         return f"latest{absence.number}" if at == NOWHERE or not absence.at_once else "EMPTY"
 
-    def test_at_once(self, w: Writer, at: int, to: int, source: Source) -> bool:
-        """Set `spoiled` if a negated event lies between the run's last event and the one at hand; whether anything had
-        to be tested."""
+    def test_at_once(self, w: Writer, at: int, to: int, source: Source) -> list[str]:
+        """Set `spoiled` if a negated event lies between the run's last event and the one at hand. Returns the condition
+        under which the run goes on, if anything had to be tested."""
         tested = [a for a in self.crossed(at, to) if a.at_once] if at != NOWHERE else []
         if tested:
             w("spoiled = False", "since = node[run[r + NODE] + ROW]")
         for absence in tested:
             w(f"q = latest{absence.number}")
-            self._search(w, absence, "since", self._reader(absence, at, to, source, unbound=False))
-        return bool(tested)
+            self._search(w, absence, self._reader(absence, at, to, source, unbound=False))
+        return ["not spoiled"] if tested else []
 
-    def test_complete(self, w: Writer, at: int, source: Source) -> bool:
-        """Set `spoiled` by what could not be tested before the run was complete; whether anything had to be."""
+    def test_complete(self, w: Writer, at: int, source: Source) -> list[str]:
+        """Like `test_at_once`, for what could not be tested before the run was complete."""
         tested = [a for a in self.all if a.after <= at and a.look in self.run.until]
         if tested:
             w("spoiled = False")
         for absence in tested:
             w(f"q, since = {source(absence.look)}, {source(absence.since)}")
-            self._search(w, absence, "since", self._reader(absence, at, None, source, unbound=True))
-        return bool(tested)
+            self._search(w, absence, self._reader(absence, at, None, source, unbound=True))
+        return ["not spoiled"] if tested else []
 
-    def _search(self, w: Writer, absence: Absence, since: str, read: Callable[[Attr | Aggregate], Term]) -> None:
+    def _search(self, w: Writer, absence: Absence, read: Reader) -> None:
         """From event `q` of the stack backwards, as far as the events count:
 
         while not spoiled and q >= absent1_base:
@@ -289,15 +287,15 @@ class Absences:
         stack = absence.stack
         with w.block(f"while not spoiled and q >= {self.register(f'{stack.name}_base')}:"):
             w(f"k = {stack.place('q')}")
-            outside = f"{stack.at('row', 'k')} <= {since}"
+            outside = f"{stack.at('row', 'k')} <= since"
             if absence.may_lead and self.plan.window is not None:
-                outside += f" or ({since} == EMPTY and m - {stack.at('measure', 'k')} > limit)"
+                outside += f" or (since == EMPTY and m - {stack.at('measure', 'k')} > limit)"
             with w.block(f"if {outside}:"):
                 w("break")
             self._test(w, absence, read)
             w(f"q = {self._previous(absence)}")
 
-    def _test(self, w: Writer, absence: Absence, read: Callable[[Attr | Aggregate], Term]) -> None:
+    def _test(self, w: Writer, absence: Absence, read: Reader) -> None:
         if absence.tests:
             w(f"predicates += {len(absence.tests)}")
         tests = " and ".join(condition(p, read, self.run.constants) for p in absence.tests) or "True"
@@ -312,7 +310,7 @@ class Absences:
         *,
         unbound: bool,
         of_key: Callable[[int], str] | None = None,
-    ) -> Callable[[Attr | Aggregate], Term]:
+    ) -> Reader:
         def read(node: Attr | Aggregate) -> Term:
             if node.var != absence.stack.step.var:
                 return self.run.term(node, at, event, source, unbound=unbound, of_key=of_key)
@@ -384,12 +382,11 @@ class Absences:
         with w.block(f"while waits > 0 and {passed}:"):
             w("item = heap_pop(due, due_item, waits)", "waits -= 1", "due_item[waits] = item", "spoiled = False")
             for at in range(self.run.last + 1):
-                trailing = self.trailing(at)
                 if all(component.may_be_empty for component in self.run.components[at + 1 :]):
                     with w.block(f"if waiting[item + LAST_STEP] == {at}:"):
-                        for absence in trailing:
+                        for absence in self.trailing(at):
                             self._decide(w, absence, at)
-                        if not trailing:
+                        if not self.trailing(at):
                             w("pass")
             with w.block("if not spoiled:"):
                 with w.block("if founds + FOUND_SIZE > found.shape[0]:"):
@@ -408,22 +405,19 @@ class Absences:
             held = f"waiting[item + {_waiting_field(Value('origin', NOWHERE, column))}]"
             return f"as_float({held})" if self.run.kinds[column] is Kind.FLOAT else held
 
-        if stack.links:
+        def waiting_key() -> str:
             fields = [_waiting_field(Value("origin", NOWHERE, self.run.column[name])) for name in self.key]
-            key = self._mixed([f"waiting[item + {field}]" for field in fields])
-            w(f"q = {stack.latest(key)}")
-        else:
-            w(f"q = {self.register(f'{stack.name}_next')} - 1")
+            return self._mixed([f"waiting[item + {field}]" for field in fields])
+
+        w(f"q = {self._latest(stack, waiting_key)}")
         read = self._reader(absence, at, None, source, unbound=True, of_key=of_key)
         with w.block(f"while not spoiled and q >= {self.register(f'{stack.name}_base')}:"):
             w(f"k = {stack.place('q')}")
             with w.block(f"if {stack.at('row', 'k')} <= waiting[item + LAST_ROW]:"):
                 w("break")
-            if self.plan.window is None:
+            in_window = f"{stack.at('measure', 'k')} - waiting[item + FLOOR] <= limit"
+            with w.when([] if self.plan.window is None else [in_window]):
                 self._test(w, absence, read)
-            else:
-                with w.block(f"if {stack.at('measure', 'k')} - waiting[item + FLOOR] <= limit:"):
-                    self._test(w, absence, read)
             w(f"q = {self._previous(absence)}")
 
 

@@ -209,20 +209,15 @@ class RunEdges(ABC):
         """
         for j, conditions in self.reachable(NOWHERE):
             component = self.run.components[j]
-            tests = [*conditions]
             if component.begin:
-                tests.append(self.run.test(component.begin, NOWHERE, j, self.run.of_run))
-            with w.block(f"if bits & np.uint64({1 << component.step.begin}):  # may begin a run at component {j}"):
-                if tests:
-                    with w.block(f"if {' and '.join(tests)}:"):
-                        self._advance(w, NOWHERE, j)
-                else:
-                    self._advance(w, NOWHERE, j)
+                conditions.append(self.run.test(component.begin, NOWHERE, j, self.run.of_run))
+            opening = f"if bits & np.uint64({1 << component.step.begin}):  # may begin a run at component {j}"
+            with w.block(opening), w.when(conditions):
+                self._advance(w, NOWHERE, j)
 
     def _advance(self, w: Writer, at: int, to: int) -> None:
         """The run `r` (none at all, if `at` is nowhere) goes on to begin another component on the event."""
-
-        def go() -> None:
+        with w.when(self.absences.test_at_once(w, at, to, self.run.of_run)):
             for value in self.run.live(to):
                 new = self.absences.carried(value, at, to) or self.run.begun(value, at, to) or self.run.of_run(value)
                 w(f"{of_new(value)} = {new}")
@@ -231,12 +226,6 @@ class RunEdges(ABC):
             if to in self.states:
                 self.arrive(w, at, to)
 
-        if self.absences.test_at_once(w, at, to, self.run.of_run):
-            with w.block("if not spoiled:"):
-                go()
-        else:
-            go()
-
     def _complete(self, w: Writer, at: int, to: int, source: Source) -> None:
         """Record a match if the run that was at `at` may end at component `to` with the event at hand."""
         rest = self.run.components[to + 1 :]
@@ -244,19 +233,8 @@ class RunEdges(ABC):
             return
         conditions = self._proceeds(to, to, source)
         conditions += [self.run.test(c.proceed, to, None, source) for c in rest if c.proceed]
-
-        def record() -> None:
-            if self.absences.test_complete(w, to, source):
-                with w.block("if not spoiled:"):
-                    self.record(w, at, to, source)
-            else:
-                self.record(w, at, to, source)
-
-        if conditions:
-            with w.block(f"if {' and '.join(conditions)}:"):
-                record()
-        else:
-            record()
+        with w.when(conditions), w.when(self.absences.test_complete(w, to, source)):
+            self.record(w, at, to, source)
 
     def _take(self, w: Writer, s: int) -> None:
         """The run `r` takes the event: `new_last0_0 = column0[e]`, and so on for each value that changes."""
@@ -273,10 +251,8 @@ class RunEdges(ABC):
         self._complete(w, s, s, source)
         w("partial_matches += 1")
         high = self.run.components[s].high
-        if s == self.run.last and high is not None:
-            with w.block(f"if {source(Value('taken', s))} < {high}:"):
-                self.change(w, s, list(changed), source)
-        else:
+        bounded = s == self.run.last and high is not None
+        with w.when([f"{source(Value('taken', s))} < {high}"] if bounded else []):
             self.change(w, s, list(changed), source)
 
     def store(self, w: Writer, run: str, value: Value) -> None:

@@ -281,7 +281,10 @@ class _Basic(RunEdges):
             w(f"head = {index.head(s)}", f"previous, r = EMPTY, {index.name}[head]")
             with w.block("while r != EMPTY:"):
                 w("following = run[r + NEXT]", "visited += 1")
-                self._visit(w, s, reachable)
+                if self.plan.window is not None:
+                    w("keep = m - run[r + BEGAN] <= limit")
+                with w.when([] if self.plan.window is None else ["keep"]):
+                    self.edges(w, s, reachable)
                 with w.block("if keep:"):
                     w("previous = r")
                 with w.block("else:"):
@@ -301,14 +304,6 @@ class _Basic(RunEdges):
         index = self._index_of(s)
         w(f"free, released = release({index.name}, {index.head(s)}, run, free)")
         w("live -= released * RUN_SIZE", f"{index.count()} -= released")
-
-    def _visit(self, w: Writer, s: int, reachable: list[tuple[int, list[str]]]) -> None:
-        if self.plan.window is not None:
-            w("keep = m - run[r + BEGAN] <= limit")
-            with w.block("if keep:"):
-                self.edges(w, s, reachable)
-        else:
-            self.edges(w, s, reachable)
 
     # --- new runs and matches -----------------------------------------------------------------------------------------
 

@@ -61,10 +61,7 @@ class Construction:
         if depth == 0 and not in_window:
             checks.insert(0, f"m - {self.layout.field_of(places, 0, 'measure')} <= limit")
         count_predicates(w, len(ready))
-        if checks:
-            with w.block(f"if {' and '.join(checks)}:"):
-                self._without(w, absences, depth, places)
-        else:
+        with w.when(checks):
             self._without(w, absences, depth, places)
 
     def _ready(self, depth: int) -> tuple[list[Expr], list[Absence]]:

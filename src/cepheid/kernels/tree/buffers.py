@@ -32,6 +32,11 @@ class Place:
     index: str
     unbound: str | None = None
 
+    @property
+    def bound(self) -> list[str]:
+        """The condition that there is one, unless there always is."""
+        return [f"not {self.unbound}"] if self.unbound else []
+
 
 @dataclass(eq=False, slots=True)
 class Buffer:

@@ -48,12 +48,8 @@ class Output:
                 with w.block(f"for q in range(s{groups[var]} - 1, -1, -1):"):
                     w(f"values[written] = {leaf.field('row', leaf.index(member))}", "written += 1")
             elif var in places:
-                store = (f"values[written] = {self.buffers.row(var, places[var])}", "written += 1")
-                if places[var].unbound:
-                    with w.block(f"if not {places[var].unbound}:"):
-                        w(*store)
-                else:
-                    w(*store)
+                with w.when(places[var].bound):
+                    w(f"values[written] = {self.buffers.row(var, places[var])}", "written += 1")
             w("ends += 1", "bounds[ends] = written")
         if not self.bounded:
             w(f"written += {len(self.variables)}")

@@ -256,10 +256,7 @@ class Top:
             return
         place = self.places[var]
         update = f"{target} = {function}({target}, {leaf.field('time', place.index)})"
-        if place.unbound:
-            with w.block(f"if not {place.unbound}:"):
-                w(update)
-        else:
+        with w.when(place.bound):
             w(update)
 
     def _extreme(self, w: Writer, target: str, known: Sequence[str], *, latest: bool, closing: str = "") -> None:
@@ -283,11 +280,9 @@ class Top:
             if var in self.group_of:
                 with w.block(f"for q in range(s{n} - 1, -1, -1):"):
                     consider(leaf, leaf.index(f"g{n}[q]"))
-            elif self.places[var].unbound:
-                with w.block(f"if not {self.places[var].unbound}:"):
-                    consider(leaf, self.places[var].index)
             else:
-                consider(leaf, self.places[var].index)
+                with w.when(self.places[var].bound):
+                    consider(leaf, self.places[var].index)
         if closing:
             consider(self.buffers.leaves[closing], self.places[closing].index)
 
@@ -483,13 +478,7 @@ class Top:
             index = leaf.index(f"g{n}[q]") if var in self.group_of else self.places[var].index
             update = [f"lowest = min(lowest, {leaf.field('measure', index)})"]
             update += [f"highest = max(highest, {leaf.field('measure', index)})"]
-            if var in self.group_of:
-                with w.block(f"for q in range(s{n}):"):
-                    w(*update)
-            elif self.places[var].unbound:
-                with w.block(f"if not {self.places[var].unbound}:"):
-                    w(*update)
-            else:
+            with w.block(f"for q in range(s{n}):") if var in self.group_of else w.when(self.places[var].bound):
                 w(*update)
         with w.block("if highest - lowest > limit:"):
             w("continue")
