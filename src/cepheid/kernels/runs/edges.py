@@ -109,10 +109,11 @@ class RunEdges(ABC):
     def edges(self, w: Writer, s: int, reachable: list[tuple[int, list[str]]]) -> None:
         """Take, begin and ignore (§3.2): each that holds is a run of its own. The take comes last, it changes `r`."""
         component = self.run.components[s]
-        full = f"{self.run.of_run(Value('taken', s))} >= {component.high}" if component.high is not None else "False"
+        high = component.step.high
+        full = f"{self.run.of_run(Value('taken', s))} >= {high}" if high is not None else "False"
         if component.takes:
             self._decide(w, "takes", s, s)
-            if component.high is not None and s < self.run.last:
+            if high is not None and s < self.run.last:
                 w(f"takes = takes and not {full}")
         for j, conditions in reachable:
             name = "begins" if j == s + 1 else "skips"
@@ -148,7 +149,7 @@ class RunEdges(ABC):
             w("keep = False")
         elif not component.takes:
             w("keep = not begins")
-        elif component.high is None or s == self.run.last:
+        elif component.step.high is None or s == self.run.last:
             w("keep = not takes")
         else:
             w(f"keep = not begins if {full} else not takes")
@@ -178,8 +179,8 @@ class RunEdges(ABC):
         """The conditions on a component's whole group."""
         component = self.run.components[s]
         conditions: list[str] = []
-        if component.low > 1:
-            conditions.append(f"{source(Value('taken', s))} >= {component.low}")
+        if component.step.low > 1:
+            conditions.append(f"{source(Value('taken', s))} >= {component.step.low}")
         if component.proceed:
             conditions.append(self.run.test(component.proceed, at, None, source))
         return conditions
@@ -250,7 +251,7 @@ class RunEdges(ABC):
 
         self._complete(w, s, s, source)
         w("partial_matches += 1")
-        high = self.run.components[s].high
+        high = self.run.components[s].step.high
         bounded = s == self.run.last and high is not None
         with w.when([f"{source(Value('taken', s))} < {high}"] if bounded else []):
             self.change(w, s, list(changed), source)

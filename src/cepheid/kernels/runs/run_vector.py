@@ -28,20 +28,12 @@ class Component:
     proceed: list[Expr]
 
     @property
-    def low(self) -> int:
-        return self.step.low
-
-    @property
-    def high(self) -> int | None:
-        return self.step.high
-
-    @property
     def takes(self) -> bool:
-        return self.step.kleene and self.high != 1
+        return self.step.kleene and self.step.high != 1
 
     @property
     def may_be_empty(self) -> bool:
-        return self.low == 0
+        return self.step.low == 0
 
 
 class RunVector(StateVector):
@@ -83,7 +75,8 @@ class RunVector(StateVector):
             self.use(predicate, j - 1, j)
         for predicate in (*component.take, *component.proceed):
             self.use(predicate, j, j)
-        if component.step.kleene and (component.low > 1 or (component.high or 1) > 1):
+        step = component.step
+        if step.kleene and (step.low > 1 or (step.high or 1) > 1):
             self.until[Value("taken", j)] = j
 
     def use(self, predicate: Expr, until: int, at: int) -> None:

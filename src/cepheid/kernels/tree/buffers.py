@@ -10,12 +10,12 @@ earlier can still be in the window.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cepheid import expr as ex
 from cepheid.codegen.builder import KernelBuilder, Register
-from cepheid.codegen.scalar import Term, key_of
+from cepheid.codegen.scalar import NULL, Reader, Term, key_of
 from cepheid.codegen.writer import Writer
 from cepheid.expr import At, Attr, Compare, Expr
 from cepheid.physical import Kind, Step
@@ -174,6 +174,10 @@ class Buffers:
             top, place = self.register(f"{buffer.name}_top_so_far"), self.first_place(buffer, index)
             w(f"{top} = {place} if {buffer.following} == 0 else max({top}, {place})")
             w(f"{buffer.field('top', index)} = {top}")
+
+    def about(self, var: str) -> list[Expr]:
+        """The predicates between events that speak of a variable."""
+        return [p for p in self.plan.predicates if var in ex.variables(p)]
 
     # --- what is kept -------------------------------------------------------------------------------------------------
 
@@ -373,18 +377,13 @@ class Buffers:
         source = leaf.field(f"c{self.builder.column_number[node.name]}", place.index)
         return Term(source, self.plan.columns[node.name], either(missing))
 
-    def nothing(self, kind: Kind, *, missing: bool) -> Term:
-        """A term for what is null, or not there at all."""
-        source = {Kind.FLOAT: "np.nan", Kind.INT: "NULL_INT", Kind.CODE: "NULL_CODE"}[kind]
-        return Term(source, kind, "True" if missing else None)
-
-    def reader(self, places: Mapping[str, Place]) -> Callable[[Attr | ex.Aggregate], Term]:
+    def reader(self, places: Mapping[str, Place]) -> Reader:
         """Reads the attributes of joined events; what names another variable does not apply."""
 
         def read(node: Attr | ex.Aggregate) -> Term:
             if isinstance(node, ex.Aggregate) or node.var not in places:
                 kind = Kind.FLOAT if node.name is None else self.plan.columns[node.name]
-                return self.nothing(kind, missing=True)
+                return Term(NULL[kind], kind, "True")
             return self.term(node, places[node.var])
 
         return read

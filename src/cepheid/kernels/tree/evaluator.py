@@ -27,15 +27,8 @@ from cepheid.kernels.tree.output import Output
 from cepheid.optimize.alternatives import alternatives
 from cepheid.optimize.search import TREE_OPTIONS
 from cepheid.pattern import Conj, Disj, EventClass, Kleene, Pattern, Seq, walk
-from cepheid.physical import (
-    Options,
-    Plan,
-)
-from cepheid.runtime.kernel import (
-    END_OF_TIME,
-    Kernel,
-    OperatorRegisters,
-)
+from cepheid.physical import Options, Plan
+from cepheid.runtime.kernel import END_OF_TIME, Kernel, OperatorRegisters
 
 OPTIONS: Options = TREE_OPTIONS
 _CHUNK = 1024
@@ -61,6 +54,8 @@ class _Generator:
             Branch(self.buffers, self.output, number, alternative, tree)
             for number, (alternative, tree) in enumerate(zip(found, plan.tree.trees, strict=True))
         ]
+        self.tops = [branch.top for branch in self.branches if branch.top is not None]
+        self.waiting = any(top.waiting for top in self.tops)
 
     # --- the function -------------------------------------------------------------------------------------------------
 
@@ -81,15 +76,10 @@ class _Generator:
         steps, bounded = self.output.variables, self.output.bounded
         return self.builder.kernel(source, steps, has_bounds=bounded, operators=tuple(self.operators()))
 
-    @property
-    def waiting(self) -> bool:
-        return any(branch.top.waiting for branch in self.branches)
-
     def _write_totals(self, w: Writer, sign: str) -> None:
         """`partial_matches -= x0_next` before the events and `+=` after them: the counters of the plan grow by what its
         joins have counted."""
-        joins = [operator for branch in self.branches for operator in branch.operators]
-        for operator in joins:
+        for operator in (operator for branch in self.branches for operator in branch.operators):
             if operator.out is not None:
                 w(f"partial_matches {sign}= {operator.made}")
             if operator.tests:
@@ -102,7 +92,7 @@ class _Generator:
             for operator in branch.operators:
                 tried = None if operator.kind == "DIS" else operator.tried.number
                 yield OperatorRegisters(operator.text, operator.made.number, tried, len(operator.tests))
-            if branch.top.emitted is not None:
+            if branch.top is not None:
                 yield OperatorRegisters(branch.text, branch.top.emitted.number)
 
     def _round(self, w: Writer) -> None:
@@ -115,10 +105,10 @@ class _Generator:
             for branch in self.branches:
                 branch.assemble(w)
             w("pass")
-        for branch in self.branches:
-            if branch.top.needed:
-                branch.top.settle(w)
-        self._note_peak(w)
+        for top in self.tops:
+            top.settle(w)
+        held = " + ".join(buffer.live for buffer in self.buffers.all)
+        w(f"peak_retained = max(peak_retained, {held})")
         if self.buffers.expires:
             with w.block(f"if now_place > {NEVER}:"):
                 w(f"oldest = now_place - {self._reach()}limit")
@@ -127,7 +117,7 @@ class _Generator:
     def _reach(self) -> str:
         """How many windows an event can matter. A leading group reaches back one window from its own end, if another
         closure is only settled after it, and it is the whole group that must fit the match's window."""
-        windows = 1 + max(branch.top.early_groups for branch in self.branches)
+        windows = 1 + max((top.early_groups for top in self.tops), default=0)
         return "" if windows == 1 else f"{windows} * "
 
     def _take_in(self, w: Writer) -> None:
@@ -169,10 +159,6 @@ class _Generator:
             w(f"now_place = {NEVER if buffers.in_partition else 'measure[stop - 1]'}")
         with w.block("else:"):
             w(f"now_place = now if now >= {END_OF_TIME} else {NEVER}" if self.plan.counts_events else "now_place = now")
-
-    def _note_peak(self, w: Writer) -> None:
-        held = [f"{buffer.following} - {buffer.base}" for buffer in self.buffers.all]
-        w(f"peak_retained = max(peak_retained, {' + '.join(held)})")
 
     def _write_oldest(self, w: Writer) -> None:
         w("oldest = first + time.shape[0]")

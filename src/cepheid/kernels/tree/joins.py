@@ -64,7 +64,8 @@ class Branch:
         alone = () if self.operators else (*joinable, *self.at_root)
         self.leaf = None if needs_top or self.operators else root
         self.leaf_tests = alone
-        self.top = Top(buffers, output, number, alternative, root if needs_top else None, tuple(on_top), alone)
+        self.top = Top(buffers, output, number, alternative, root, tuple(on_top), alone) if needs_top else None
+        """None: the joins give out matches themselves."""
 
     def _build(self, node: TreeNode, tests: Sequence[Expr], *, is_root: bool = False, emits: bool = False) -> Buffer:
         """The buffer of a node; its operators are appended, operands first. A root that emits has no buffer, so that
@@ -195,7 +196,7 @@ class Branch:
             w(f"upto = {right.start('r')}")
             there = b.places(right, f"({cursor} - 1)", "r")
             if operator.closure is not None:
-                self._need_members(w, operator.closure, there, right)
+                self._need_members(w, operator.closure, there)
             w(f"since = {NEVER}")
             for var, absent_chain in operator.absent:
                 self._latest_negating(w, var, absent_chain, there, operator)
@@ -217,7 +218,7 @@ class Branch:
                 checks = [f"{left.end('i')} < upto"] if chain is not None else []
                 checks += self._within(left, "i", right, "r") + self._conditions(tests, {**here, **there})
                 w(f"{operator.tried} += 1")
-                self._combine(w, operator, checks, ("j", "i"), (f"({cursor} - 1)", "r"), "r")
+                self._combine(w, operator, checks, ("j", "i"), (f"({cursor} - 1)", "r"))
                 w(f"j = {b.previous(chain, 'j', 'i')}")
 
         self._rows(w, operator, f"{cursor} < {right.following}", f"({left.live})", one_right)
@@ -267,9 +268,8 @@ class Branch:
         checks: Sequence[str],
         left_at: tuple[str, str],
         right_at: tuple[str, str],
-        later: str,
     ) -> None:
-        """The pair into the output if it passes the checks. `later` is the index of the record that ends it."""
+        """The pair into the output if it passes the checks."""
         b, out, left, right = self.buffers, operator.out, operator.left, operator.right
         with w.block(f"if {_all(checks)}:"):
             if out is None:
@@ -297,11 +297,8 @@ class Branch:
 
     # --- narrowing a sequence -----------------------------------------------------------------------------------------
 
-    def _against(self, var: str) -> list[Expr]:
-        return [p for p in self.buffers.plan.predicates if var in ex.variables(p)]
-
     def _absence_chain(self, var: str, right: Buffer) -> Chain | None:
-        equalities = self.buffers.equalities(self._against(var), [var], right.sure)
+        equalities = self.buffers.equalities(self.buffers.about(var), [var], right.sure)
         return self.buffers.chain(self.buffers.leaves[var], equalities) if equalities else None
 
     def _latest_negating(
@@ -317,20 +314,20 @@ class Branch:
             w(f"n = {leaf.index('q')}")
             with w.block(f"if {leaf.field('time', 'n')} <= since:"):
                 w("break")
-            tests = self._against(var) if chain is None else chain.unsettled(self._against(var))
+            tests = b.about(var) if chain is None else chain.unsettled(b.about(var))
             checks = [f"{leaf.field('time', 'n')} < {right.start('r')}"] if chain is not None else []
             checks += self._conditions(tests, {**there, var: Place("n")})
             with w.block(f"if {_all(checks)}:"):
                 w(f"since = {leaf.field('time', 'n')}", "break")
             w(f"q = {b.previous(chain, 'q', 'n')}")
 
-    def _need_members(self, w: Writer, group: Group, there: dict[str, Place], right: Buffer) -> None:
+    def _need_members(self, w: Writer, group: Group, there: dict[str, Place]) -> None:
         """Algorithm 4: the left must end before the closure's first necessary member, counted from the right."""
         leaf, low = self.buffers.leaves[group.var], group.closure.low
         w(f"q = last_before({leaf.array('time')}, {leaf.base}, {leaf.following}, upto)", f"needed = {low}")
         with w.block(f"while q >= {leaf.base}:"):
             w(f"n = {leaf.index('q')}")
-            checks = self._conditions(self._against(group.var), {**there, group.var: Place("n")})
+            checks = self._conditions(self.buffers.about(group.var), {**there, group.var: Place("n")})
             with w.block(f"if {_all(checks)}:"):
                 w("needed -= 1")
                 with w.block("if needed == 0:"):
@@ -373,7 +370,7 @@ class Branch:
                 checks += self._conditions(tests, {**here, **there})
                 w(f"{operator.tried} += 1")
                 at = {me: (cursors[current], me), you: ("j", you)}
-                self._combine(w, operator, checks, at["l"], at["r"], me)
+                self._combine(w, operator, checks, at["l"], at["r"])
                 w(f"j = {b.previous(other_chain, 'j', you)}")
             if my_chain is not None:
                 b.link(w, my_chain, cursors[current], me)

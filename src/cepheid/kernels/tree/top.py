@@ -8,10 +8,11 @@ kept between rounds, not even for the records that wait: their groups are made a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 
 from cepheid import expr as ex
-from cepheid.codegen.scalar import Term, condition
+from cepheid.codegen.scalar import NULL, Reader, Term, condition
 from cepheid.codegen.writer import Writer
 from cepheid.errors import NotAvailable
 from cepheid.expr import AGGREGATES as DEFINED
@@ -31,7 +32,7 @@ class Top:
         output: Output,
         number: int,
         alternative: Alternative,
-        root: Buffer | None,
+        root: Buffer,
         absences: tuple[Absence, ...],
         tests: Sequence[Expr] = (),
     ) -> None:
@@ -42,21 +43,16 @@ class Top:
         self.root = root
         self.absences = absences
         self.group_of = {group.var: group for group in alternative.groups}
-        self.waiting = root is not None and any(alternative.waits(absence) for absence in absences)
+        self.waiting = any(alternative.waits(absence) for absence in absences)
         self.members: list[Expr] = []
         self.tests: list[Expr] = list(tests)
         self.chain_of: dict[str, Chain | None] = {}
-        if root is not None:
-            self._sort_tests()
-            self._choose_chains(root)
+        self._sort_tests()
+        self._choose_chains()
         if self.waiting:
             self._declare_waiting()
-        self.emitted = buffers.register(f"a{number}_given") if root is not None else None
+        self.emitted = buffers.register(f"a{number}_given")
         """The register that counts the matches given out."""
-
-    @property
-    def needed(self) -> bool:
-        return self.root is not None
 
     @property
     def early_groups(self) -> int:
@@ -79,11 +75,11 @@ class Top:
             else:
                 self.tests.append(predicate)
 
-    def _choose_chains(self, root: Buffer) -> None:
+    def _choose_chains(self) -> None:
         """Members and negated events that must equal a joined event are looked up."""
-        sure = [var for var in self.alternative.plain if var in root.sure]
+        sure = [var for var in self.alternative.plain if var in self.root.sure]
         tests = {group.var: self._tests_of(group) for group in self.alternative.groups}
-        tests |= {c.var: self._against(c.var) for absence in self.absences for c in absence.classes}
+        tests |= {c.var: self.buffers.about(c.var) for absence in self.absences for c in absence.classes}
         for var, about in tests.items():
             equalities = self.buffers.equalities(about, [var], sure)
             self.chain_of[var] = self.buffers.chain(self.buffers.leaves[var], equalities) if equalities else None
@@ -106,7 +102,6 @@ class Top:
 
     def _ready(self, w: Writer) -> None:
         name = f"w{self.number}"
-        assert self.root is not None
         w(f"room = {self.made} + {self.root.following} - {self._cursor}")
         with w.block(f"if room > {name}_place.shape[0]:"):
             for array in self.waiting_arrays:
@@ -134,7 +129,6 @@ class Top:
 
     def settle(self, w: Writer) -> None:
         root, b = self.root, self.buffers
-        assert root is not None
         w(f"# groups, absences and output of the records in {root.name}")
         w(f"{self._cursor} = max({self._cursor}, {root.base})", "ready = 0")
         if self.waiting:
@@ -158,34 +152,24 @@ class Top:
 
     def _load(self, w: Writer) -> None:
         """The numbers of the joined events: of a record that has waited, or of a new one."""
-        root, b, name = self.root, self.buffers, f"w{self.number}"
-        assert root is not None
-
-        def new() -> None:
-            w(f"j = {self._cursor} + done - ready", f"i = {root.index('j')}")
+        name = f"w{self.number}"
+        if self.waiting:
+            with w.block("if done < ready:"):
+                w(f"slot = {name}_ready[done]")
+                for var in self.alternative.joined:
+                    w(f"p{self._n(var)} = {name}_v{self._n(var)}[slot]")
+                w(f"{name}_free[{self.freed}] = slot", f"{self.freed} += 1")
+        with w.block("else:") if self.waiting else nullcontext():
+            w(f"j = {self._cursor} + done - ready", f"i = {self.root.index('j')}")
             for var in self.alternative.joined:
-                w(f"p{self._n(var)} = {b.number(root, var, 'j', 'i')}")
-
-        if not self.waiting:
-            new()
-            return
-        with w.block("if done < ready:"):
-            w(f"slot = {name}_ready[done]")
-            for var in self.alternative.joined:
-                w(f"p{self._n(var)} = {name}_v{self._n(var)}[slot]")
-            w(f"{name}_free[{self.freed}] = slot", f"{self.freed} += 1")
-        with w.block("else:"):
-            new()
+                w(f"p{self._n(var)} = {self.buffers.number(self.root, var, 'j', 'i')}")
 
     def _one(self, w: Writer) -> None:
-        root = self.root
-        assert root is not None
-        self.places = {
-            var: Place(
-                self.buffers.leaves[var].index(f"p{self._n(var)}"), None if var in root.sure else f"p{self._n(var)} < 0"
-            )
-            for var in self.alternative.joined
-        }
+        self.places: dict[str, Place] = {}
+        for var in self.alternative.joined:
+            number = f"p{self._n(var)}"
+            unbound = None if var in self.root.sure else f"{number} < 0"
+            self.places[var] = Place(self.buffers.leaves[var].index(number), unbound)
         known = list(self.alternative.plain)
         untested = list(self.tests)
         self._test(w, untested, known)
@@ -255,9 +239,8 @@ class Top:
                 w(f"{target} = {function}({target}, {event})")
             return
         place = self.places[var]
-        update = f"{target} = {function}({target}, {leaf.field('time', place.index)})"
         with w.when(place.bound):
-            w(update)
+            w(f"{target} = {function}({target}, {leaf.field('time', place.index)})")
 
     def _extreme(self, w: Writer, target: str, known: Sequence[str], *, latest: bool, closing: str = "") -> None:
         """The place of the event that ends last (or starts first) of those known; of several, the first bound.
@@ -376,7 +359,16 @@ class Top:
             with w.block(f"if not {test}:"):
                 w("continue")
 
-    def _member_reader(self, group: Group) -> Callable[[Attr | Aggregate], Term]:
+    def _of_no_events(self, node: Attr | Aggregate) -> Term:
+        if node.name is None:
+            return Term("0.0", Kind.FLOAT)
+        kind = self.buffers.plan.columns[node.name]
+        if isinstance(node, Attr):
+            return Term(NULL[kind], kind, "True")
+        row = AGGREGATES[node.fn]
+        return Term(row.over_nothing(kind), row.kind_over(kind))
+
+    def _member_reader(self, group: Group) -> Reader:
         """How a member test reads its closure: the member at hand, and as group so far the closing event, if any."""
         b, plain = self.buffers, self.buffers.reader(self.places)
         closing = self.places.get(group.var) if group.closing else None
@@ -384,35 +376,28 @@ class Top:
         def read(node: Attr | Aggregate) -> Term:
             if node.var != group.var:
                 return plain(node)
+            if isinstance(node, Attr) and (node.at is At.EVENT or (node.at is At.FIRST and closing is None)):
+                return b.term(node, Place("m"))
+            if closing is None:
+                return self._of_no_events(node)
             if isinstance(node, Attr):
-                if node.at is At.EVENT or (node.at is At.FIRST and closing is None):
-                    return b.term(node, Place("m"))
-                if closing is None:
-                    return b.nothing(b.plan.columns[node.name], missing=True)
                 return b.term(node, closing)
             if node.name is None:
-                return Term("0.0" if closing is None else "1.0", Kind.FLOAT)
+                return Term("1.0", Kind.FLOAT)
             kind, row = b.plan.columns[node.name], AGGREGATES[node.fn]
-            if closing is None:
-                return Term(row.over_nothing(kind), row.kind_over(kind))
             term = b.term(Attr(node.var, node.name), closing)
             started = [ACCUMULATORS[what].start(term.source, kind) for what in row.accumulators]
             return Term(row.source(kind, started), row.kind_over(kind), term.missing)
 
         return read
 
-    def _reader(self, w: Writer, places: Mapping[str, Place]) -> Callable[[Attr | Aggregate], Term]:
+    def _reader(self, w: Writer, places: Mapping[str, Place]) -> Reader:
         """Reads joined events, and groups once they are filled; aggregates are computed before they are read."""
         b, plain = self.buffers, self.buffers.reader(places)
 
         def read(node: Attr | Aggregate) -> Term:
             if node.var in self.alternative.empty:
-                if isinstance(node, Attr):
-                    return b.nothing(b.plan.columns[node.name], missing=True)
-                if node.name is None:
-                    return Term("0.0", Kind.FLOAT)
-                kind, row = b.plan.columns[node.name], AGGREGATES[node.fn]
-                return Term(row.over_nothing(kind), row.kind_over(kind))
+                return self._of_no_events(node)
             if node.var not in self.group_of:
                 return plain(node)
             n, leaf = self._n(node.var), b.leaves[node.var]
@@ -456,18 +441,13 @@ class Top:
     def _interval(self, w: Writer, known: Sequence[str]) -> None:
         """Ruling 3: the whole match fits the window."""
         b = self.buffers
-        if not b.windowed and not self.absences:
-            return
-        if b.plan.counts_events:
-            if b.windowed:
-                self._counted_interval(w, known)
-            if self.absences:
-                self._extreme(w, "first_place", known, latest=False)
-                self._extreme(w, "last_place", known, latest=True)
-            return
-        self._extreme(w, "first_place", known, latest=False)
-        self._extreme(w, "last_place", known, latest=True)
-        if b.windowed:
+        counted = b.windowed and b.plan.counts_events
+        if counted:
+            self._counted_interval(w, known)
+        if self.absences or (b.windowed and not counted):
+            self._extreme(w, "first_place", known, latest=False)
+            self._extreme(w, "last_place", known, latest=True)
+        if b.windowed and not counted:
             with w.block("if last_place - first_place > limit:"):
                 w("continue")
 
@@ -485,9 +465,6 @@ class Top:
 
     # --- absences -----------------------------------------------------------------------------------------------------
 
-    def _against(self, var: str) -> list[Expr]:
-        return [p for p in self.buffers.plan.predicates if var in ex.variables(p)]
-
     def _absent(self, w: Writer, absence: Absence, known: Sequence[str]) -> None:
         b = self.buffers
         w("# nothing negated between the neighbours, or in the window where there is none")
@@ -504,7 +481,7 @@ class Top:
             else:
                 w(f"c = last_before({leaf.array('time')}, {leaf.base}, {leaf.following}, upto)")
             w("spoiled = False")
-            tests = self._against(negated.var) if chain is None else chain.unsettled(self._against(negated.var))
+            tests = b.about(negated.var) if chain is None else chain.unsettled(b.about(negated.var))
             read = self._reader(w, {**self.places, negated.var: Place("m")})
             conditions = [condition(t, read, b.builder.constants) for t in tests]
             with w.block(f"while c >= {leaf.base}:"):
