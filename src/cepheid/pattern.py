@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from cepheid.dialect import Dialect
 from cepheid.errors import Span
@@ -135,8 +135,7 @@ class Strategy(Enum):
     ANY_MATCH = "skip_till_any_match"
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """One column of the output; `name` is its text unless the query names it."""
 
     name: str
@@ -144,23 +143,27 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceStream:
-    """A declared source (CED's `source`, EQL's stream definition): a type of the input and its schema."""
+class Stream:
+    """A declared stream, and where its name stood in the text."""
 
     name: str
-    attributes: tuple[tuple[str, Type], ...]
-    span: Span | None = field(default=None, compare=False, repr=False)
+    span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
-class DerivedStream:
+class SourceStream(Stream):
+    """A declared source (CED's `source`, EQL's stream definition): a type of the input and its schema."""
+
+    attributes: tuple[tuple[str, Type], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedStream(Stream):
     """CED's `primitive`: one event for each event of a source, with attributes computed from it."""
 
-    name: str
     source: str
     alias: str
     columns: tuple[Column, ...]
-    span: Span | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,11 +64,6 @@ def _name(source: str, argument_types: tuple[str, ...]) -> str:
     return f"kernel_{_digest(source, *argument_types, _surroundings())}"
 
 
-def interpreted(source: str) -> Callable[..., Any]:
-    """The function `step` of the source as plain Python, for little data: it starts at once."""
-    return _interpreted(HEADER + source)
-
-
 def cache_directory() -> Path:
     """Where kernels are kept: $CEPHEID_CACHE, or the user's cache directory."""
     chosen = os.environ.get("CEPHEID_CACHE")
@@ -78,7 +73,9 @@ def cache_directory() -> Path:
 
 
 @lru_cache(maxsize=512)
-def _interpreted(source: str) -> Callable[..., Any]:
+def interpreted(source: str) -> Callable[..., Any]:
+    """The function `step` of the source as plain Python, for little data: it starts at once."""
+    source = HEADER + source
     name = f"<cepheid kernel {_digest(source)[:12]}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
     module = ModuleType(name)

@@ -31,17 +31,14 @@ class Rows(Protocol):
 
     def forget(self, before: int) -> None:
         """No row before this position will be asked for any more."""
-        ...
 
     def ticks(self, positions: Array) -> Array: ...
 
     def take(self, names: Sequence[str], positions: pa.Array) -> pa.RecordBatch:
         """These columns of the rows at these positions, null where the position is."""
-        ...
 
     def input_rows(self, positions: pa.Array) -> pa.Array:
         """The row numbers of the input, which may not have been in order."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,11 +59,9 @@ class ShareReader(Protocol):
 
     def surviving(self, share: Sequence[Part], plan: Plan, schema: pa.Schema, type_column: str) -> Iterator[Part]:
         """The parts that may contain events of the query (the others are skipped by their statistics)."""
-        ...
 
     def opened(self, part: Part, names: Sequence[str], texts: Sequence[str]) -> AbstractContextManager[OpenedPart]:
         """For reading some of these columns. `texts` are columns with few distinct values."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,27 +62,22 @@ class SourceDescription(Protocol):
     @property
     def attributes(self) -> Attributes | None:
         """The columns of each event type; None where types are known only as they come."""
-        ...
 
     @property
     def is_closed(self) -> bool:
         """Whether no other types than those of `attributes` can exist."""
-        ...
 
     @property
     def count(self) -> int | None:
         """The number of events, where it is known."""
-        ...
 
     @property
     def omits_nulls(self) -> bool:
         """Whether a null is an attribute that the row does not have."""
-        ...
 
     def sample(self, names: Sequence[str], size: int) -> pa.RecordBatch | None:
         """The first events, as `batches` gives them. None where a sample would take reading all events, or would take
         them away from `batches`."""
-        ...
 
 
 class Source(SourceDescription, Protocol):
@@ -91,17 +86,14 @@ class Source(SourceDescription, Protocol):
     @property
     def rejected(self) -> int:
         """The number of rows that are not events."""
-        ...
 
     def rejects(self) -> Iterator[Reject]: ...
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The events with these columns, TYPE and TIME."""
-        ...
 
     def rows(self, names: Sequence[str]) -> Rows:
         """The store that rows of matches are fetched from, with these columns; of a stream, the rows added to it."""
-        ...
 
 
 def clock_of(source: SourceDescription, unit: str | None) -> Clock:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from lark import v_args
 from lark.tree import Meta
@@ -100,8 +100,7 @@ _WORDS = {"_SEQ": "`seq(...)`", "_AND": "`and`", "_OR": "`or`", "_WITHOUT": "`!`
 # --- declarations as written ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
+class _Listed(NamedTuple):
     """One entry of an `on` clause."""
 
     stream: str
@@ -109,8 +108,7 @@ class _Listed:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class _Attribute:
+class _Attribute(NamedTuple):
     name: str
     expr: Expr
     span: Span

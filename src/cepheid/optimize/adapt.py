@@ -85,23 +85,19 @@ class Policy(Protocol):
     @property
     def observed_every(self) -> int:
         """The least number of events between two observations, and so between two decisions."""
-        ...
 
     @property
     def seconds_between(self) -> float:
         """The least seconds of kernel work between two observations, so that observing costs little; more if they take
         long. Zero: only the number of events counts."""
-        ...
 
     @property
     def observations(self) -> int:
         """The number of observations over which statistics are averaged."""
-        ...
 
     def decide(self, plan: Plan, planned_with: Stats, now: Stats, bases: Sequence[Plan]) -> Decision:
         """Which plan is to go on, after the one at hand. `bases` are the query's plans by each evaluator that may run
         it."""
-        ...
 
 
 _LEAST = {"drift": 0.0, "gain": 0.0, "observed_every": 1, "seconds_between": 0.0, "observations": 1}

@@ -24,7 +24,7 @@ from cepheid.evaluation import arithmetic, compare
 from cepheid.events import EMPTY_SCHEMA, Schema
 from cepheid.expr import At, Attr, Compare, Const, Expr
 from cepheid.logic import always_bound
-from cepheid.optimize.bounds import Bounds
+from cepheid.optimize.bounds import contradict
 from cepheid.pattern import EventClass, Pattern, Query, partition_attributes, positives, roles, subpatterns, walk
 
 Rule = Callable[[Query, Schema], Query]
@@ -344,7 +344,7 @@ def _implied(members: Sequence[Attr], where: Sequence[Expr]) -> Iterator[Expr]:
 def _one_equality_each(query: Query, classes: Sequence[Sequence[Attr]]) -> list[Expr]:
     """The conjuncts without the further equalities of negated and closure variables with one class."""
     order = list(roles(query.pattern))
-    chosen: dict[tuple[Attr, int], Expr] = {}
+    chosen: dict[tuple[Attr, int], tuple[Expr, Attr]] = {}
     dropped: list[Expr] = []
     for predicate in query.where:
         linked = _link(predicate, classes)
@@ -352,9 +352,9 @@ def _one_equality_each(query: Query, classes: Sequence[Sequence[Attr]]) -> list[
             continue
         outsider, member, number = linked
         known = chosen.get((outsider, number))
-        if known is None or _nearness(order, outsider, member) < _nearness(order, outsider, _member(known, outsider)):
-            chosen[outsider, number] = predicate
-            dropped += [known] if known is not None else []
+        if known is None or _nearness(order, outsider, member) < _nearness(order, outsider, known[1]):
+            chosen[outsider, number] = predicate, member
+            dropped += [] if known is None else [known[0]]
         else:
             dropped.append(predicate)
     return [p for p in query.where if not any(p is other for other in dropped)]
@@ -370,13 +370,6 @@ def _link(predicate: Expr, classes: Sequence[Sequence[Attr]]) -> tuple[Attr, Att
                     if member in members and not inside and outsider.at is At.EVENT:
                         return outsider, member, number
     return None
-
-
-def _member(predicate: Expr, outsider: Attr) -> Attr:
-    assert isinstance(predicate, Compare)
-    member = predicate.right if predicate.left == outsider else predicate.left
-    assert isinstance(member, Attr)
-    return member
 
 
 def _nearness(order: Sequence[str], outsider: Attr, member: Attr) -> tuple[bool, int]:
@@ -403,19 +396,17 @@ def remove_contradictions(query: Query, schema: Schema) -> Query:
     sure = _SureAttributes(query, schema)
     found = roles(query.pattern)
     impossible: list[str] = []
-    for var, role in found.items():
-        names = dict.fromkeys(
-            p.left.name
-            for p in query.where
-            if isinstance(p, Compare) and isinstance(p.left, Attr) and p.left.var == var
-        )
-        for name in names:
-            attr = Attr(var, name)
-            if role.kleene is None and sure.has(attr) and Bounds.of(attr, query.where).contradictory:
-                if var in sure.bound:
-                    return _with_where(query, [*query.where, FALSE])
-                if role.negated:
-                    impossible.append(var)
+    tests: dict[Attr, list[tuple[str, object]]] = {}
+    for p in query.where:
+        match p:
+            case Compare(left=Attr(at=At.EVENT) as attr, right=Const(value=value)):
+                tests.setdefault(attr, []).append((p.op, value))
+    for attr, limits in tests.items():
+        if found[attr.var].kleene is None and sure.has(attr) and contradict(limits):
+            if attr.var in sure.bound:
+                return _with_where(query, [*query.where, FALSE])
+            if found[attr.var].negated:
+                impossible.append(attr.var)
     if not impossible:
         return query
     kept = [p for p in query.where if not ex.variables(p).intersection(impossible)]

@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
-from cepheid import evaluation
 from cepheid.binding import composite_names
 from cepheid.checks import NODE, summarises
-from cepheid.evaluation import Env
+from cepheid.evaluation import Env, aggregate, value_or_null
 from cepheid.events import NO_CLOCK, Clock, Event
 from cepheid.expr import Aggregate, Over
-from cepheid.pattern import Column, DerivedStream, Query, SourceStream, roles
+from cepheid.pattern import DerivedStream, Query, SourceStream, roles
 from cepheid.semantics.common import Bindings, Context, Found, events_of
 
 
@@ -100,7 +99,7 @@ def _derived(
 def _primitive_of(item: DerivedStream, event: Event, clock: Clock) -> Event:
     """CED's primitive event for an event of its source, with the base schema (CED §2.1)."""
     env = Env({item.alias: event, NODE: _node(event)}, {}, clock)
-    computed = {column.name: _value(column, env) for column in item.columns}
+    computed = {column.name: value_or_null(column.expr, env) for column in item.columns}
     attributes = {**_base_schema(event.attributes.get("node_id"), event.start, event.end), **computed}
     return replace(event, type=item.name, attributes=attributes, row=attributes, position=event.position)
 
@@ -145,23 +144,19 @@ def _columns(query: Query, found: Found, clock: Clock) -> dict[str, Any] | None:
         last = max(events_of(bound), key=lambda event: (event.end, event.position))
         bound = {**bound, NODE: _node(last)}
     env = Env(bound, {}, clock)
-    return {column.name: _value(column, env) for column in query.output}
-
-
-def _value(column: Column, env: Env) -> Any:
-    return evaluation.value_or_null(column.expr, env)
+    return {column.name: value_or_null(column.expr, env) for column in query.output}
 
 
 def summary(query: Query, matches: Sequence[Match]) -> Match:
     """One row about all matches: `RETURN count(*), sum(b.price)`."""
     row: dict[str, Any] = {}
     for column in query.output or ():
-        aggregate = column.expr
-        assert isinstance(aggregate, Aggregate)
-        if aggregate.over is Over.MATCHES and aggregate.name is None:
+        of = column.expr
+        assert isinstance(of, Aggregate)
+        if of.over is Over.MATCHES and of.name is None:
             row[column.name] = len(matches)
         else:
-            events = [e for m in matches for e in events_of({aggregate.var: m.bindings.get(aggregate.var)})]
-            row[column.name] = evaluation.aggregate(aggregate.fn, events, aggregate.name)
+            events = [e for m in matches for e in events_of({of.var: m.bindings.get(of.var)})]
+            row[column.name] = aggregate(of.fn, events, of.name)
     starts, ends = [m.start for m in matches], [m.end for m in matches]
     return Match({}, min(starts, default=0), max(ends, default=0), row)

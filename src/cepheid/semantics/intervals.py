@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cepheid import expr as ex
 from cepheid.events import Duration, Event
 from cepheid.pattern import Conj, Disj, EventClass, Neg, Pattern, Seq
-from cepheid.semantics.common import Bindings, Context, Found, found
+from cepheid.semantics.common import Bindings, Context, Found, events_of, found
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +81,13 @@ def _choices(
         yield so_far
         return
     ends = [subevent.end for subevent in so_far]
-    taken = {id(event) for subevent in so_far for event in _bound_events(subevent)}
+    taken = {id(event) for subevent in so_far for event in events_of(subevent.bindings)}
     for option in options[len(so_far)]:
         if isinstance(pattern, Seq) and so_far and not so_far[-1].end < option.start:
             continue
         if so_far and not _fits(max(*ends, option.end) - min(*ends, option.end), pattern.window, context):
             continue
-        if not any(id(event) in taken for event in _bound_events(option)):
+        if not any(id(event) in taken for event in events_of(option.bindings)):
             yield from _choices(options, pattern, context, (*so_far, option))
 
 
@@ -111,7 +111,3 @@ def _spoils(
 
 def _fits(length: int, window: Duration | None, context: Context) -> bool:
     return window is None or length <= context.clock.ticks(window)
-
-
-def _bound_events(subevent: Subevent) -> list[Event]:
-    return [event for event in subevent.bindings.values() if isinstance(event, Event)]

@@ -24,15 +24,6 @@ from cepheid.pattern import EventClass, Kleene, Neg, Pattern, Seq, Strategy, wal
 from cepheid.semantics.common import Bindings, Context, Found, accepts, events_of, first_events, found, partition_key
 
 
-class Edge(IntEnum):
-    """In the order in which they decide where a conjunct is tested. One that names `a[i]` and the whole group is tested
-    at the take, over the group so far: once the run proceeds, there is no current event."""
-
-    BEGIN = 0
-    PROCEED = 1
-    TAKE = 2
-
-
 @dataclass(frozen=True, slots=True)
 class Component:
     """A positive component and the formulas on its edges (§3.2, step 2)."""
@@ -56,6 +47,15 @@ class Run:
     at: int
     first: Event
     last: Event
+
+
+class Edge(IntEnum):
+    """In the order in which they decide where a conjunct is tested. One that names `a[i]` and the whole group is tested
+    at the take, over the group so far: once the run proceeds, there is no current event."""
+
+    BEGIN = 0
+    PROCEED = 1
+    TAKE = 2
 
 
 def matches(context: Context) -> Iterator[Found]:

@@ -168,16 +168,13 @@ def successors(first: Found, candidates: Iterable[Found]) -> list[Found]:
     later = [c for c in candidates if first.end < c.start]
     if not later:
         return []
-    earliest = min((c.times for c in later), key=cmp_to_key(_compare))
+    earliest = min((c.times for c in later), key=cmp_to_key(compare))
     return [c for c in later if c.times == earliest]
 
 
-def precedes(sigma: tuple[int, ...], tau: tuple[int, ...]) -> bool:
-    """σ ⊑ τ: lexicographic from the end; of two that agree as far as the shorter goes, the longer comes first."""
-    return _compare(sigma, tau) < 0
-
-
-def _compare(sigma: tuple[int, ...], tau: tuple[int, ...]) -> int:
+def compare(sigma: tuple[int, ...], tau: tuple[int, ...]) -> int:
+    """Less than 0 if σ ⊑ τ: lexicographic from the end; of two that agree as far as the shorter goes, the longer comes
+    first."""
     for a, b in zip(reversed(sigma), reversed(tau), strict=False):
         if a != b:
             return -1 if a < b else 1

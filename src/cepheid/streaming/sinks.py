@@ -30,7 +30,6 @@ class Sink(Protocol):
 
     def forget(self, batch: str) -> None:
         """Removes what a batch wrote."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

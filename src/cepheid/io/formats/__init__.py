@@ -55,15 +55,12 @@ class Format(Protocol):
     @property
     def is_tabular(self) -> bool:
         """Whether every row has every column of the file."""
-        ...
 
     def rows(self, file: Path, columns: Columns, type: str | None) -> Iterable[RawRow | BrokenRow]:
         """The rows one by one, with plain values. `type` is the type of all events, where no column holds it."""
-        ...
 
     def stream(self, paths: Sequence[str], layout: StreamLayout, earliest: int, latest: int) -> Read:
         """The events of files of a stream, with the columns of the layout."""
-        ...
 
 
 def format_named(name: str) -> Format:
