@@ -71,9 +71,7 @@ def _expand_same(test: Same, query: Query) -> list[Expr]:
 
     def each(var: str) -> list[Attr]:
         """Every event of the component, as its language reads them."""
-        if not found_roles[var].binds_many:
-            return [read(var, At.EVENT)]
-        if query.dialect.closure is Closure.RUN:
+        if found_roles[var].binds_many and query.dialect.closure is Closure.RUN:
             return [read(var, At.FIRST), read(var, At.CURRENT)]
         return [read(var, At.EVENT)]
 

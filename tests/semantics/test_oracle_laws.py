@@ -473,14 +473,14 @@ _BREAKS = [
     ),
     (
         combinations,
-        "not before and not self.context.not_before_window(event, last)",
+        "not before and not self.context.in_window(event, last)",
         "not before",
         "sase/negation-leading-before-two",
     ),
     (
         combinations,
-        "return bool(after) or self.context.not_after_window(event, first)",
-        "return bool(after) or self.context.not_after_window(event, last)",
+        "return bool(after) or self.context.in_window(first, event)",
+        "return bool(after) or self.context.in_window(last, event)",
         "sase/negation-trailing-after-two",
     ),
     (intervals, "max(ends) - window <= event.end <=", "max(ends) - window < event.end <=", "ced/negation-in-and"),
@@ -525,7 +525,7 @@ _BREAKS = [
     (runs, "        if self._takes(run, event):", "        if False:", "sase_plus/take-and-begin"),
     (
         runs,
-        "if not self.context.not_after_window(event, run.first):",
+        "if not self.context.in_window(run.first, event):",
         "if False:",
         "sase_plus/window-bound-is-included",
     ),
@@ -541,7 +541,7 @@ _BREAKS = [
     (combinations, "        if closure.low == 0:\n            yield ()", "", "zstream/closure-trailing-star"),
     (
         combinations,
-        "and (after is not None or end is None or self.context.not_before_window(event, end))",
+        "and (after is not None or end is None or self.context.in_window(event, end))",
         "",
         "zstream/closure-leading",
     ),

@@ -50,14 +50,13 @@ class _Compiled:
     def __call__(self, *arguments: Any) -> Any:
         return _machine_code(self.source, self.argument_types)(*arguments)
 
-    def is_ready(self) -> bool:
-        name = _name(self.source, self.argument_types)
-        return any((cache_directory() / "__pycache__").glob(f"{name}.step-*.nbi"))
-
 
 def is_ready(function: Callable[..., Any]) -> bool:
     """Whether a function can be called without waiting for the compiler, here or in an earlier process."""
-    return not isinstance(function, _Compiled) or function.is_ready()
+    if not isinstance(function, _Compiled):
+        return True
+    name = _name(function.source, function.argument_types)
+    return any((cache_directory() / "__pycache__").glob(f"{name}.step-*.nbi"))
 
 
 def _name(source: str, argument_types: tuple[str, ...]) -> str:
@@ -111,10 +110,7 @@ def _numba_type(name: str) -> Any:
 
     if name == "int":
         return types.int64
-    element = (
-        types.float64 if name.startswith("float64") else types.uint64 if name.startswith("uint64") else types.int64
-    )
-    return types.Array(element, 1, "C", readonly=not name.endswith("!"))
+    return types.Array(getattr(types, name.removesuffix("!")), 1, "C", readonly=not name.endswith("!"))
 
 
 def _digest(*parts: str) -> str:

@@ -308,6 +308,7 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
 
     not_, is_null, contains = rule_for(Not), rule_for(IsNull), rule_for(Contains)
     true, false, null = (rule_for(partial(Const, value)) for value in (True, False, None))
+    conjunction_of, disjunction = (rule_for_all(partial(flat, kind)) for kind in (And, Or))
     vector = rule_for_all(Vector)
     columns = all_parts
 
@@ -315,12 +316,6 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
         check_depth(items[0], children, "expression")
         expr: Expr = items[0]
         return expr
-
-    def disjunction(self, meta: Meta, items: list[Any]) -> Expr:
-        return flat(Or, items, span_of(meta))
-
-    def conjunction_of(self, meta: Meta, items: list[Any]) -> Expr:
-        return flat(And, items, span_of(meta))
 
     def compared(self, meta: Meta, items: list[Any]) -> Expr:
         operands = items[::2]

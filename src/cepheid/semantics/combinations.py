@@ -144,7 +144,7 @@ class _Search:
                 if (after is None or after < event.start)
                 and (before is None or event.end < before)
                 and (last is None or event.position <= last.position)
-                and (after is not None or end is None or self.context.not_before_window(event, end))
+                and (after is not None or end is None or self.context.in_window(event, end))
                 and not any(event is other for other in taken)
                 and self.context.holds(mine, known, {var: event})
                 and self.context.agrees(event, beside)
@@ -185,14 +185,14 @@ class _Search:
 
         def occurs(event: Event) -> bool:
             if not in_sequence:
-                return self.context.not_before_window(event, last) and self.context.not_after_window(event, first)
+                return self.context.in_window(event, last) and self.context.in_window(first, event)
             if before and not max(e.end for e in before) < event.start:
                 return False
             if after and not event.end < min(e.start for e in after):
                 return False
-            if not before and not self.context.not_before_window(event, last):
+            if not before and not self.context.in_window(event, last):
                 return False
-            return bool(after) or self.context.not_after_window(event, first)
+            return bool(after) or self.context.in_window(first, event)
 
         return self.context.absent(item.item, bound, occurs)
 

@@ -127,17 +127,11 @@ class Context:
     def counts_events(self) -> bool:
         return self.query.window is not None and self.query.window.counts_events
 
-    def not_before_window(self, event: Event, last: Event) -> bool:
-        """Whether an event lies in the window that ends with `last`."""
+    def in_window(self, first: Event, last: Event) -> bool:
+        """Whether the window that begins with `first` reaches to `last`, which may be earlier."""
         if self.counts_events:
-            return self.fits(self.index[id(last)] - self.index[id(event)])
-        return self.fits(last.end - event.start)
-
-    def not_after_window(self, event: Event, first: Event) -> bool:
-        """Whether an event lies in the window that begins with `first`."""
-        if self.counts_events:
-            return self.fits(self.index[id(event)] - self.index[id(first)])
-        return self.fits(event.end - first.start)
+            return self.fits(self.index[id(last)] - self.index[id(first)])
+        return self.fits(last.end - first.start)
 
     # -- absence --
 

@@ -125,7 +125,7 @@ class Automaton:
             runs = stepped
 
     def _moves(self, run: Run, event: Event) -> Iterator[Run]:
-        if not self.context.not_after_window(event, run.first):
+        if not self.context.in_window(run.first, event):
             return
         if self._takes(run, event):
             var = self.components[run.at].var
@@ -219,9 +219,9 @@ def _nothing_forbidden(context: Context, items: Sequence[Pattern], bound: Bindin
 
         def occurs(event: Event, before: list[Event] = before, after: list[Event] = after) -> bool:
             if not before:
-                return event.position < first.position and context.not_before_window(event, last)
+                return event.position < first.position and context.in_window(event, last)
             if not after:
-                return event.position > last.position and context.not_after_window(event, first)
+                return event.position > last.position and context.in_window(first, event)
             return before[-1].position < event.position < after[0].position
 
         if not context.absent(item.item, bound, occurs):
