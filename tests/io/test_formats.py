@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -147,6 +148,24 @@ def test_a_damaged_file_is_reported(tmp_path: Path, suffix: str) -> None:
     file.write_bytes(b"no such file")
     with pytest.raises(InputProblem, match=r"cannot read .* as (Arrow IPC|ORC)"):
         open_files([Input(str(file))], Columns())
+
+
+def _write_stream(table: pa.Table, path: str, compression: str) -> None:
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+
+
+@pytest.mark.parametrize("written", [feather.write_feather, _write_stream], ids=["file", "stream"])
+def test_offsets_beyond_the_buffers_of_an_arrow_file_are_reported(tmp_path: Path, written: Callable[..., None]) -> None:
+    table = pa.table({"type": ["A", "B"] * 10, "ts": list(range(20)), "s": ["abcdefgh"] * 20})
+    path = tmp_path / "events.arrow"
+    written(table, str(path), compression="uncompressed")
+    content = bytearray(path.read_bytes())
+    at = content.find(struct.pack("<4i", 0, 8, 16, 24))
+    content[at + 20 : at + 24] = struct.pack("<i", -2_000_000_000)
+    path.write_bytes(content)
+    with pytest.raises(InputProblem, match=r"cannot read `.*events.arrow` as Arrow IPC"):
+        match("EVENT SEQ(A x, B y) WITHIN 3", path)
 
 
 def test_every_format_is_a_module() -> None:
