@@ -231,7 +231,7 @@ def _bind_inputs(query: Query, schema: Schema) -> tuple[list[SourceStream | Deri
     for item in query.inputs:
         bound, attributes = _bind_input(item, schema)
         inputs.append(bound)
-        schema = schema.extended(bound.name or "", attributes)
+        schema = replace(schema, types={**schema.types, bound.name or "": attributes})
     return inputs, schema
 
 

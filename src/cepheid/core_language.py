@@ -20,7 +20,8 @@ from cepheid.pattern import Pattern, roles
 def core_form(pattern: Pattern, where: Sequence[Expr]) -> Pattern:
     """The pattern in the core language, every predicate attached to its operator."""
     placed, here = _place(pattern, list(where))
-    return _filtered(placed, here)
+    keep = tuple(part for p in here for part in conjuncts(p.item if isinstance(p, Filter) else p))
+    return pt.Filtered(placed, keep) if here else placed
 
 
 def _bound_by(pattern: Pattern) -> set[str]:
@@ -36,14 +37,6 @@ def _split(where: list[Expr], *parts: Pattern) -> tuple[list[list[Expr]], list[E
         home = next((i for i, part in enumerate(parts) if names and names <= _bound_by(part)), None)
         (here if home is None else inside[home]).append(predicate)
     return inside, here
-
-
-def _filtered(pattern: Pattern, where: list[Expr]) -> Pattern:
-    if not where:
-        return pattern
-    return pt.Filtered(
-        pattern, tuple(part for p in where for part in conjuncts(p.item if isinstance(p, Filter) else p))
-    )
 
 
 def _skip_and_keep(where: list[Expr]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:

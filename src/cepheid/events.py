@@ -91,9 +91,6 @@ class Schema:
                 merged[attribute] = kind if merged.get(attribute, kind).fits(kind) else Type.UNKNOWN
         return merged
 
-    def extended(self, name: str, attributes: Mapping[str, Type]) -> Schema:
-        return Schema({**self.types, name: attributes}, self.open)
-
 
 EMPTY_SCHEMA = Schema({})
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from cepheid import expr as ex
-from cepheid.events import Duration, Event
+from cepheid.events import Event
 from cepheid.pattern import Conj, Disj, EventClass, Neg, Pattern, Seq
 from cepheid.semantics.common import Bindings, Context, Found, events_of, found
 
@@ -80,12 +80,13 @@ def _choices(
     if len(so_far) == len(options):
         yield so_far
         return
+    window = None if pattern.window is None else context.clock.ticks(pattern.window)
     ends = [subevent.end for subevent in so_far]
     taken = {id(event) for subevent in so_far for event in events_of(subevent.bindings)}
     for option in options[len(so_far)]:
         if isinstance(pattern, Seq) and so_far and not so_far[-1].end < option.start:
             continue
-        if so_far and not _fits(max(*ends, option.end) - min(*ends, option.end), pattern.window, context):
+        if so_far and window is not None and max(*ends, option.end) - min(*ends, option.end) > window:
             continue
         if not any(id(event) in taken for event in events_of(option.bindings)):
             yield from _choices(options, pattern, context, (*so_far, option))
@@ -107,7 +108,3 @@ def _spoils(
         assert window is not None
         return lambda event: before[-1].end <= event.end <= before[0].end + window
     return lambda event: before[-1].end <= event.end <= after[0].start
-
-
-def _fits(length: int, window: Duration | None, context: Context) -> bool:
-    return window is None or length <= context.clock.ticks(window)
