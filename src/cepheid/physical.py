@@ -236,6 +236,16 @@ class Plan:
         """The value of each option: as forced, or the default."""
         return {name: str(self.options.get(name, values[0])) for name, values in options.items()}
 
+    @property
+    def tested(self) -> list[str]:
+        """The attributes that the tests of single events read."""
+        return list(attributes_in(test for bit in self.bits for test in bit.tests))
+
+    @property
+    def attributes(self) -> list[str]:
+        """The attributes that masks and kernel read."""
+        return [*self.tested, *self.columns, *(self.key if self.counts_events else ())]
+
 
 # --- evaluators -------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
 
@@ -34,31 +33,13 @@ KILLED_AFTER = 6
 _LOOK_EVERY = 0.05
 
 
-@dataclass(frozen=True, slots=True)
 class Stage:
-    """Where the stream plays."""
+    """The files of the stream."""
 
-    directory: Path
-
-    @property
-    def events(self) -> Path:
-        return self.directory / "events"
-
-    @property
-    def query(self) -> Path:
-        return self.directory / "query.sase"
-
-    @property
-    def matches(self) -> Path:
-        return self.directory / "matches"
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.directory / "checkpoint"
-
-    @property
-    def log(self) -> Path:
-        return self.directory / "driver.log"
+    def __init__(self, directory: Path) -> None:
+        self.events, self.query = directory / "events", directory / "query.sase"
+        self.matches, self.checkpoint = directory / "matches", directory / "checkpoint"
+        self.log = directory / "driver.log"
 
     def command(self) -> list[str]:
         named = {

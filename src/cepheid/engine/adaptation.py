@@ -243,10 +243,9 @@ class AdaptiveStepper(Stepper):
         switch = Switch.of(events, self.kernel.plan, decision)
         self.compiled = self.kernels.of(decision.plan)
         self.kernel = without_compiling(self.compiled) if self.interpreting else self.compiled
-        replayed = self._replayed()
-        state, self.encoder = caught_up(
-            self.kernel, replayed[0].first if replayed else events, (part.events for part in replayed)
-        )
+        replayed = [part.after(self._oldest()) for part in self.retained]
+        first = replayed[0].first if replayed else events
+        state, self.encoder = caught_up(self.kernel, first, (part.events for part in replayed))
         carry_counters(self.state, state)
         self.state = state
         self.watch.follow(decision)
@@ -262,15 +261,12 @@ class AdaptiveStepper(Stepper):
         """The offset of the oldest event that another plan needs."""
         return int(self.retained[-1].offsets[-1]) - self.reach
 
-    def _replayed(self) -> list[_Retained]:
-        return [part.after(self._oldest()) for part in self.retained]
-
 
 def stepper_for(prepared: Prepared, kernel: Kernel, expected: int | None, on_switch: OnSwitch = ignore) -> Stepper:
     """`expected` is the number of events, where it is known."""
-    if prepared.adaptive is None:
-        return Stepper.start(kernel, expected)
     plain = Stepper.start(kernel, expected)
+    if prepared.adaptive is None:
+        return plain
     return AdaptiveStepper(
         plain.kernel,
         plain.state,

@@ -20,7 +20,7 @@ from cepheid.checks import summarises
 from cepheid.codegen.columns import types_of
 from cepheid.engine.layout import END, INTERVAL, START, Layout, column_names, match_schema
 from cepheid.engine.positions import MatchPositions
-from cepheid.engine.prepare import Prepared
+from cepheid.engine.prepare import Prepared, position_type
 from cepheid.engine.stepping import Stepper
 from cepheid.errors import NotAvailable, shown
 from cepheid.evaluation import Binding, Env, value_or_null
@@ -86,8 +86,7 @@ def matches(prepared: Prepared, batches: Iterable[pa.RecordBatch], first: int = 
 
 def matches_at(prepared: Prepared, found: Sequence[MatchPositions], rows: Rows) -> list[Match]:
     """The matches of a kernel, with their events decoded from `rows`, which has ROW."""
-    columns = [_flat(column) for part in found for column in part.variables.values()]
-    wanted = pc.drop_null(pa.concat_arrays(columns)).unique() if columns else pa.array([], pa.int64())
+    wanted = _all_positions(found)
     batch = rows.take([ROW, TYPE], wanted).append_column(TIME, pa.array(rows.ticks(np.asarray(wanted))))
     positions = wanted.to_pylist()
     return complete(prepared, found, dict(zip(positions, decode(prepared, batch, positions), strict=True)))
@@ -117,8 +116,11 @@ def _match(
     return (match.end, match.start, list(map(_POSITION, events))), match
 
 
-def _flat(positions: pa.Array) -> pa.Array:
-    return positions.flatten() if pa.types.is_list(positions.type) else positions
+def _all_positions(found: Sequence[MatchPositions]) -> pa.Array:
+    """The positions of all events of the matches, each once."""
+    columns = [column for part in found for column in part.variables.values()]
+    flat = [column.flatten() if pa.types.is_list(column.type) else column for column in columns]
+    return pc.drop_null(pa.concat_arrays(flat)).unique() if flat else pa.array([], pa.int64())
 
 
 def _bindings(found: MatchPositions, events: Mapping[int, Event]) -> Iterator[dict[str, Binding]]:
@@ -160,8 +162,7 @@ def match_positions(prepared: Prepared, matches: Sequence[Match]) -> MatchPositi
     columns: dict[str, pa.Array] = {}
     for var in prepared.variables:
         bindings = [match.bindings.get(var) for match in matches]
-        kind = pa.list_(pa.int64()) if var in prepared.many else pa.int64()
-        columns[var] = pa.array([_position(binding) for binding in bindings], kind)
+        columns[var] = pa.array([_position(binding) for binding in bindings], position_type(prepared, var))
     start, end = (np.array([getattr(m, name) for m in matches], np.int64) for name in ("start", "end"))
     return MatchPositions(columns, start, end)
 
@@ -224,8 +225,7 @@ def computed_columns(
 ) -> dict[str, pa.Array]:
     """Output columns that are more than an event or an attribute, match by match. `names` are the columns of the input
     that the expressions read."""
-    flat = [_flat(column) for column in found.variables.values()]
-    wanted = pc.drop_null(pa.concat_arrays(flat)).unique()
+    wanted = _all_positions([found])
     positions, ticks = wanted.to_pylist(), rows.ticks(np.asarray(wanted)).tolist()
     time = prepared.input.columns.time
     # What an expression reads of an event does not depend on the event's type.

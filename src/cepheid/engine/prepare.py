@@ -87,10 +87,6 @@ class Prepared:
         return {var: role for var, role in roles(self.query.pattern).items() if not role.negated}
 
     @property
-    def many(self) -> frozenset[str]:
-        return self.binding.many
-
-    @property
     def binding(self) -> Binding:
         return Binding.of(self.query.pattern)
 
@@ -163,6 +159,11 @@ def _if_able(plan_by: Callable[[str | None], Plan], evaluator: str) -> Plan | No
 
 def _instead(reference: Plan, wanted: Plan, problem: NotAvailable) -> Plan:
     return replace(reference, reasons=(*reference.reasons, f"not `{wanted.evaluator}`: {problem.what}"))
+
+
+def position_type(prepared: Prepared, var: str) -> pa.DataType:
+    """The Arrow type of the positions of a variable's events in each match."""
+    return pa.list_(pa.int64()) if var in prepared.binding.many else pa.int64()
 
 
 def code_of(prepared: Prepared) -> str:

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from cepheid import expr as ex
 from cepheid.engine import oracle
 from cepheid.engine.adaptation import OnSwitch, ignore, stepper_for
 from cepheid.engine.first_matches import FirstMatches, first_matches
 from cepheid.engine.gather import Gatherer
 from cepheid.engine.positions import MatchPositions, first_and_last, position_columns
-from cepheid.engine.prepare import Prepared
+from cepheid.engine.prepare import Prepared, position_type
 from cepheid.engine.stepping import PIECE, Stepper
 from cepheid.errors import NotAvailable
 from cepheid.expr import Whole
@@ -111,12 +110,7 @@ def analyze(prepared: Prepared, source: Source) -> Analysis:
 
 def read_by_plan(prepared: Prepared, schema: pa.Schema) -> list[str]:
     """The columns that the masks and kernels of the plan read."""
-    names: list[str] = []
-    for plan in prepared.plans:
-        tests = [node for bit in plan.bits for test in bit.tests for node in ex.walk(test)]
-        keys = plan.key if plan.counts_events else ()
-        names += [*(node.name for node in tests if isinstance(node, ex.Attr)), *plan.columns, *keys]
-    return columns_read(names, schema)
+    return columns_read([name for plan in prepared.plans for name in plan.attributes], schema)
 
 
 def types_of_variables(prepared: Prepared) -> dict[str, tuple[str, ...]]:
@@ -179,14 +173,11 @@ class _Run:
             return
         for positions in self._steps(self._stepper(self.prepared.kernel), rows, None):
             if len(positions):
-                yield self._input_rows(self._columns(positions), rows)
+                yield self._input_rows(position_columns(positions, self.prepared.binding), rows)
 
     @property
     def position_schema(self) -> pa.Schema:
-        many = self.prepared.many
-        return pa.schema(
-            [(var, pa.list_(pa.int64()) if var in many else pa.int64()) for var in self.prepared.variables]
-        )
+        return pa.schema([(var, position_type(self.prepared, var)) for var in self.prepared.variables])
 
     def _input_rows(self, variables: Mapping[str, pa.Array], rows: Rows) -> pa.RecordBatch:
         arrays = []
@@ -213,17 +204,15 @@ class _Run:
         for positions in self._steps(stepper, rows, names):
             if len(positions):
                 first, last = first_and_last(positions)
-                yield MatchPositions(self._columns(positions), rows.ticks(first), rows.ticks(last))
-
-    def _columns(self, positions: Positions) -> dict[str, pa.Array]:
-        return position_columns(positions, self.prepared.binding)
+                columns = position_columns(positions, self.prepared.binding)
+                yield MatchPositions(columns, rows.ticks(first), rows.ticks(last))
 
     def _first_found(self, limit: int, stepper: Stepper, rows: Rows, names: Sequence[str]) -> MatchPositions:
         """LIMIT: the first matches. No event is read once they are certain."""
         first = FirstMatches(limit, stepper.kernel.steps)
         steps = self._steps(stepper, rows, names, PIECE, first.oldest)
         positions, start, end = first_matches(stepper, steps, limit, rows.ticks, first)
-        return MatchPositions(self._columns(positions), start, end)
+        return MatchPositions(position_columns(positions, self.prepared.binding), start, end)
 
     def _stepper(self, kernel: Kernel) -> Stepper:
         return stepper_for(self.prepared, kernel, self.source.count, self.on_switch)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cepheid import expr as ex
 from cepheid.codegen.encoder import Encoder
 from cepheid.engine.observation import Observer
 from cepheid.io.rows import TIME, TYPE
@@ -40,18 +39,10 @@ def worth_sampling(source: SourceDescription) -> bool:
 
 
 def _observed(plan: Plan, source: SourceDescription, size: int) -> Stats:
-    names = _columns(plan, source)
+    names = columns_read(plan.attributes, source.schema)
     first = source.sample(names, size)
     if first is None or not first.num_rows:
         return NO_STATS
     events = for_kernel(first, names)
     encoded = Encoder(plan, TYPE, TIME, (), needs_ranks=False).encode(events)
     return Observer(plan).observe(events, encoded, thoroughly=True)
-
-
-def _columns(plan: Plan, source: SourceDescription) -> list[str]:
-    """The columns that a plan's masks and kernel read."""
-    tests = [node for bit in plan.bits for test in bit.tests for node in ex.walk(test)]
-    names = [node.name for node in tests if isinstance(node, ex.Attr)]
-    keys = plan.key if plan.counts_events else ()
-    return columns_read([*names, *plan.columns, *keys], source.schema)

@@ -85,12 +85,8 @@ class Stepper:
             if last is not None:
                 yield last
 
-    def finish(self) -> Positions:
-        """The matches that the end of the stream decides."""
-        self.state, found = self.kernel.advance(self.state, END_OF_TIME)
-        return found
-
     def finish_lazily(self) -> Iterator[Positions]:
+        """The matches that the end of the stream decides."""
         self.state, parts = self.kernel.advance_lazily(self.state, END_OF_TIME)
         yield from parts
 

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cepheid import expr as ex
 from cepheid.codegen.columns import attribute, kind_of, number_array
 from cepheid.codegen.masks import masks
 from cepheid.events import UNTYPED
@@ -52,10 +51,8 @@ class ReadTask:
     @property
     def _deciding(self) -> list[str]:
         """The columns that decide whether an event matters, besides its type."""
-        tests = [node for bit in self.plan.bits for test in bit.tests for node in ex.walk(test)]
-        tested = [node.name for node in tests if isinstance(node, ex.Attr)]
         keys = self.distribution.attributes if isinstance(self.distribution, Keyed) else ()
-        return columns_read([*tested, *keys, self.columns.time], self.schema)
+        return columns_read([*self.plan.tested, *keys, self.columns.time], self.schema)
 
     @property
     def needed(self) -> list[str]:
