@@ -165,10 +165,10 @@ def statistics(
     events: Any,
     *,
     dialect: str = "auto",
+    params: Mapping[str, Any] | None = None,
     type_column: str = "type",
     time_column: str = "ts",
     time_unit: str | None = None,
-    params: Mapping[str, Any] | None = None,
 ) -> Stats:
     """What a table of events says about a query: the rates of its classes and the selectivities of its predicates, for
     `match(..., stats=...)`. Of a Spark DataFrame they are counted in one pass over its rows."""

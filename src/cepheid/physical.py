@@ -422,6 +422,8 @@ class Evaluator(Protocol[S, K]):
     """What can be forced of it."""
     SEARCHES: bool
     """Whether statistics decide between plans of its own."""
+    SWITCHES: bool
+    """Whether its plans can take over from others while a query runs, and others from them."""
 
     def able(self, lowered: Lowered) -> str | None:
         """Why it cannot evaluate the query, a line for each reason; None if it can."""

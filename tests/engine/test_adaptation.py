@@ -38,6 +38,7 @@ from cepheid.io import frames
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import TIME, TYPE
 from cepheid.io.source import TableSource
+from cepheid.kernels.registry import SWITCHING
 from cepheid.lang import parse
 from cepheid.optimize.adapt import (
     Adaptive,
@@ -113,7 +114,7 @@ def switching_changes_nothing(text: str, drawn: DrawnStream, data: st.DataObject
         kernel = kernel_of(query, stream, evaluator="tree")
     except CepheidError:
         reject()
-    assume(why_fixed(kernel.plan) is None)
+    assume(why_fixed(kernel.plan, SWITCHING) is None)
     plans = [replace(kernel.plan, tree=drawn_plan(data, kernel.plan.query, kernel.plan)) for _ in range(2)]
     try:
         plans.append(kernel_of(query, stream, evaluator="stacks").plan)
@@ -442,7 +443,7 @@ def test_switching_changes_nothing_in_random_streams(text: str, drawn: DrawnStre
         expected = multiset(cepheid.match(text, table, time_unit="ms", evaluator="tree"))
     except (CepheidError, pa.ArrowInvalid):
         reject()
-    assume(rows and why_fixed(plan) is None)
+    assume(rows and why_fixed(plan, SWITCHING) is None)
     plans = [replace(plan, tree=drawn_plan(data, plan.query, plan)) for _ in range(2)]
     delay = data.draw(st.sampled_from((0, 3)))
     policy = Forced(itertools.cycle([*plans, plan]))

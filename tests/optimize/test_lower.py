@@ -33,6 +33,7 @@ class _Fake:
     made_for: bool = True
     OPTIONS: Options = field(default_factory=dict)
     SEARCHES: bool = False
+    SWITCHES: bool = False
 
     def able(self, lowered: Lowered) -> str | None:
         return self.reason if self.made_for else not_made_for(lowered.query)

@@ -18,8 +18,8 @@ from cepheid.events import Clock, Schema
 from cepheid.io.inputs import Columns
 from cepheid.io.source import Attributes, SourceDescription, clock_of, readable_schema, schema_of
 from cepheid.io.times import unit_of
-from cepheid.kernels.registry import EVALUATORS, kernel_for, require_known_options
-from cepheid.optimize.adapt import SWITCHABLE, Policy, why_fixed
+from cepheid.kernels.registry import EVALUATORS, SWITCHING, kernel_for, require_known_options
+from cepheid.optimize.adapt import Policy, why_fixed
 from cepheid.optimize.lower import lower
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Query, Role, roles
@@ -137,13 +137,13 @@ def _planned(
         return Prepared(bound, schema, clock, _instead(plan_by(REFERENCE), plan, problem), None, input=shape)
     if options.adaptive is None:
         return prepared
-    fixed = why_fixed(plan)
+    fixed = why_fixed(plan, SWITCHING)
     if fixed is not None:
         reasons = (*plan.reasons, f"the plan stays the same while it runs: {fixed}")
         return replace(prepared, plan=replace(plan, reasons=reasons))
     # An option of one evaluator asks for that evaluator.
     may_be_another = options.evaluator is None and not options.options.keys() - {"rewrite"}
-    names = [name for name in SWITCHABLE if name != plan.evaluator] if may_be_another else []
+    names = [name for name in SWITCHING if name != plan.evaluator] if may_be_another else []
     others = [other for name in names if (other := _if_able(plan_by, name)) is not None]
     return replace(prepared, adaptive=options.adaptive, others=tuple(others))
 

@@ -16,6 +16,8 @@ EVALUATORS: Sequence[Evaluator[Stats, Kernel]] = (stacks, runs, tree, any_runs)
 _BY_NAME: Mapping[str, Evaluator[Stats, Kernel]] = {evaluator.NAME: evaluator for evaluator in EVALUATORS}
 SEARCHING = tuple(evaluator.NAME for evaluator in EVALUATORS if evaluator.SEARCHES)
 """The evaluators whose plan depends on statistics."""
+SWITCHING = tuple(evaluator.NAME for evaluator in EVALUATORS if evaluator.SWITCHES)
+"""The evaluators that can take over from one another while a query runs."""
 
 
 def kernel_for(plan: Plan) -> Kernel:

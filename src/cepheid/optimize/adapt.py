@@ -29,8 +29,6 @@ from cepheid.optimize.stats import Drift, Stats, drift
 from cepheid.pattern import Kleene, walk
 from cepheid.physical import TREE_NODES, Plan, TreeNode, TreePlan, tree_text
 
-SWITCHABLE = ("stacks", "tree")
-"""The evaluators that can take over from one another."""
 OBSERVED_EVERY = 1 << 12
 """The number of events between two observations of a stream."""
 SECONDS_BETWEEN = 0.015
@@ -198,9 +196,10 @@ def _node_of_data(data: Mapping[str, Any]) -> TreeNode:
 # --- what a switch needs ----------------------------------------------------------------------------------------------
 
 
-def why_fixed(plan: Plan) -> str | None:
-    """Why the plan of a query cannot be exchanged while it runs; None if it can."""
-    if plan.evaluator not in SWITCHABLE:
+def why_fixed(plan: Plan, switching: Sequence[str]) -> str | None:
+    """Why the plan of a query cannot be exchanged while it runs; None if it can. `switching` are the evaluators that
+    can take over from one another."""
+    if plan.evaluator not in switching:
         return f"the evaluator {plan.evaluator} has one plan only"
     if plan.window is None:
         return "without WITHIN another plan could start only from all events, so all would have to be retained"

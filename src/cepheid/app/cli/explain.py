@@ -24,18 +24,18 @@ from cepheid.explanation import explain
 
 def explain_command(
     query: QueryArgument,
+    dialect: Dialect = "auto",
+    input: Inputs = None,
     format: Annotated[str, typer.Option(help="text, mermaid, dot or html.")] = "text",
     code: Annotated[bool, typer.Option("--code", help="Show the code generated for the query; needs --input.")] = False,
     analyze: Annotated[
         bool, typer.Option("--analyze", help="Run the query and show what each operator did; needs --input.")
     ] = False,
-    stats: Statistics = None,
-    dialect: Dialect = "auto",
-    input: Inputs = None,
     type_column: TypeColumn = "type",
     time_column: TimeColumn = "ts",
     time_unit: TimeUnit = "ms",
     param: Params = None,
+    stats: Statistics = None,
 ) -> None:
     """What a query means: its pattern, window and selection, the predicates and where they are tested; for SASE+ the
     NFA^b automaton too.

@@ -41,6 +41,7 @@ def stream_command(
     output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Where matches go, a file per batch.")],
     query_file: QueryFiles = None,
     query: Annotated[str | None, typer.Option(metavar="TEXT", help="The query itself.")] = None,
+    dialect: Dialect = "auto",
     late_output: Annotated[
         str | None, typer.Option(metavar="DIR", help="The directory for late events; by default next to the output.")
     ] = None,
@@ -62,7 +63,6 @@ def stream_command(
     ] = True,
     format: Annotated[str, typer.Option(help="Of the output: parquet, jsonl, or auto for that of the input.")] = AUTO,
     interval: Annotated[str | None, typer.Option(help="Wait so long between batches, such as '10 seconds'.")] = None,
-    dialect: Dialect = "auto",
     type_column: TypeColumn = "type",
     time_column: TimeColumn = "ts",
     time_unit: TimeUnit = "ms",

@@ -140,11 +140,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The groups that may go along an edge; `indexed` values are those that an event's values must equal."""
+    """The groups that may go along an edge."""
 
     at: int
     entry: Entry
     indexed: tuple[Value, ...]
+    """Those that an event's values must equal."""
     others: tuple[Value, ...]
     spoilt_by: tuple[int, ...]
     waits: bool

@@ -14,30 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cepheid.kernels.any_runs.compact_store import (
-    CURSOR_FIELDS,
-    ENDED_EARLIER,
-    ENDED_LAST,
-    FIRST_ROW,
-    GROUPS,
-    KEPT,
-    LAST_END,
-    LEFT,
-    LOWEST,
-    MADE,
-    NEGATIVES,
-    NODES,
-    PENDING,
-    RIGHT,
-    START,
-    TIDIED,
-    TIME,
-    enumerate_some,
-    note_oldest,
-    reachable,
-    still_pending,
-    tidied,
-)
+from cepheid.kernels.any_runs import compact_store as store
 from cepheid.kernels.any_runs.match_order import matches_in_order
 from cepheid.kernels.any_runs.match_summary import NO_SUMMARY, Summary, SummaryRow
 from cepheid.runtime.jit import machine_code
@@ -114,7 +91,7 @@ class LazyKernel(Kernel):
     def step_compressed(self, state: State, batch: Batch) -> tuple[State, Compressed]:
         """The state after a batch, and its matches in the form of the store."""
         state, (nodes, roots) = self._stepped(state, batch, int(batch.time[0]) if len(batch) else -END_OF_TIME)
-        kept, kept_roots = _fast(reachable, len(nodes) // self.node_stride)(nodes, self.node_stride, roots)
+        kept, kept_roots = _fast(store.reachable, len(nodes) // self.node_stride)(nodes, self.node_stride, roots)
         table = kept.reshape(-1, self.node_stride)
         return state, Compressed(self.steps, table, kept_roots.reshape(-1, 2), self.has_bounds)
 
@@ -130,8 +107,8 @@ class LazyKernel(Kernel):
         registers = state[0]
         registers[VALUES] = 0
         *arrays, roots, _ = self.call(state, batch, now, np.empty(64, np.int64), np.empty(1, np.int64))
-        nodes, roots = arrays[_NODES_ARRAY][: registers[NODES] * self.node_stride], roots[: registers[VALUES]]
-        registers[_PEAK] = max(registers[_PEAK], registers[NODES])
+        nodes, roots = arrays[_NODES_ARRAY][: registers[store.NODES] * self.node_stride], roots[: registers[VALUES]]
+        registers[_PEAK] = max(registers[_PEAK], registers[store.NODES])
         if self.summary.compares_texts and len(batch):
             arrays[_ORDER_ARRAY] = batch.ranks.copy()
         if self.summary.asked and len(roots):
@@ -139,19 +116,19 @@ class LazyKernel(Kernel):
             arrays[_TOTALS_ARRAY] = self.summary.added(totals, nodes, self.node_stride, roots, order)
         if len(batch):
             self._tidy(arrays, int(batch.measure[-1]))
-            note_oldest(registers, batch.first + len(batch))
+            store.note_oldest(registers, batch.first + len(batch))
         return tuple(arrays), (nodes, roots)
 
     def _tidy(self, arrays: list[Array], measure: int) -> None:
         """Forget what has left the window, when there is enough of it: work that what was made pays for."""
         registers = arrays[0]
-        used, limit = int(registers[NODES]), int(self.numbers[0])
+        used, limit = int(registers[store.NODES]), int(self.numbers[0])
         by_time = self.expires and not self.places
-        is_due = by_time and used + registers[GROUPS] > 0 and 2 * (measure - registers[TIDIED]) > limit
-        if not is_due and used <= 2 * registers[KEPT] + _FEW:
+        is_due = by_time and used + registers[store.GROUPS] > 0 and 2 * (measure - registers[store.TIDIED]) > limit
+        if not is_due and used <= 2 * registers[store.KEPT] + _FEW:
             return
-        floor = measure - limit if by_time else LOWEST
-        nodes, groups, heads, moved = _fast(tidied, used)(
+        floor = measure - limit if by_time else store.LOWEST
+        nodes, groups, heads, moved = _fast(store.tidied, used)(
             arrays[_NODES_ARRAY],
             arrays[_GROUPS_ARRAY],
             registers,
@@ -161,15 +138,17 @@ class LazyKernel(Kernel):
             limit if self.places else -1,
         )
         arrays[_NODES_ARRAY], arrays[_GROUPS_ARRAY], arrays[_HEADS_ARRAY] = nodes, groups, heads
-        pending = int(registers[PENDING])
-        registers[PENDING] = _fast(still_pending, pending)(arrays[_TIMES_ARRAY], arrays[_ITEMS_ARRAY], pending, moved)
-        negatives = arrays[_NEGATIVES_ARRAY][: registers[NEGATIVES] * self.negative_stride]
+        pending = int(registers[store.PENDING])
+        registers[store.PENDING] = _fast(store.still_pending, pending)(
+            arrays[_TIMES_ARRAY], arrays[_ITEMS_ARRAY], pending, moved
+        )
+        negatives = arrays[_NEGATIVES_ARRAY][: registers[store.NEGATIVES] * self.negative_stride]
         if len(negatives):
             recent = negatives.reshape(-1, self.negative_stride)
             recent = recent[recent[:, 2] >= floor]
-            registers[NEGATIVES] = len(recent)
+            registers[store.NEGATIVES] = len(recent)
             arrays[_NEGATIVES_ARRAY] = np.append(recent.ravel(), np.zeros(1, np.int64))
-        registers[TIDIED] = measure
+        registers[store.TIDIED] = measure
 
     # --- matches ------------------------------------------------------------------------------------------------------
 
@@ -190,19 +169,19 @@ class LazyKernel(Kernel):
         at all once there are enough that end earlier. (Those that waited for a trailing negation come in no order.)"""
         for nodes, roots in parts:
             table = nodes.reshape(-1, self.node_stride)
-            items = [(int(table[item, TIME]), item, floor) for item, floor in _items(table, roots)]
+            items = [(int(table[item, store.TIME]), item, floor) for item, floor in _items(table, roots)]
             for end, group in itertools.groupby(sorted(items), key=lambda item: item[0]):
-                if end != registers[LAST_END]:
-                    registers[ENDED_EARLIER] += registers[ENDED_LAST]
-                    registers[LAST_END], registers[ENDED_LAST] = end, 0
-                wanted = limit if self.waits else limit - int(registers[ENDED_EARLIER])
+                if end != registers[store.LAST_END]:
+                    registers[store.ENDED_EARLIER] += registers[store.ENDED_LAST]
+                    registers[store.LAST_END], registers[store.ENDED_LAST] = end, 0
+                wanted = limit if self.waits else limit - int(registers[store.ENDED_EARLIER])
                 if wanted <= 0:
                     return
                 streams = [
                     matches_in_order(nodes, self.node_stride, item, floor, len(self.steps)) for _, item, floor in group
                 ]
                 found = list(itertools.islice(heapq.merge(*streams), wanted))
-                registers[ENDED_LAST] += len(found)
+                registers[store.ENDED_LAST] += len(found)
                 registers[_MATCHES] += len(found)
                 values = [row for rows, _ in found for row in rows]
                 lengths = [length for _, counts in found for length in counts]
@@ -229,11 +208,11 @@ def _enumerated(
 ) -> Iterator[Positions]:
     """The matches of some roots, in chunks that grow; `already` matches were enumerated before."""
     width = len(steps)
-    cursor, stack, path = np.zeros(CURSOR_FIELDS, np.int64), np.empty(96, np.int64), np.empty(32, np.int64)
+    cursor, stack, path = np.zeros(store.CURSOR_FIELDS, np.int64), np.empty(96, np.int64), np.empty(32, np.int64)
     size = min(max(_SMALL_CHUNK, len(roots)), chunk)
     while True:
         values, bounds = np.empty(8 * size * width, np.int64), np.zeros(size * width + 1, np.int64)
-        stack, path, values, matches, written = _fast(enumerate_some, already)(
+        stack, path, values, matches, written = _fast(store.enumerate_some, already)(
             nodes, stride, roots, width, cursor, stack, path, values, bounds
         )
         if matches == 0:
@@ -251,8 +230,8 @@ def _items(table: Array, roots: Array) -> Iterator[tuple[int, int]]:
         while waiting:
             item = waiting.pop()
             yield item, floor
-            children = (int(table[item, pointer]) for pointer in (LEFT, RIGHT))
-            waiting.extend(child for child in children if child >= 0 and table[child, START] >= floor)
+            children = (int(table[item, pointer]) for pointer in (store.LEFT, store.RIGHT))
+            waiting.extend(child for child in children if child >= 0 and table[child, store.START] >= floor)
 
 
 def _fast(function: F, amount: int) -> F:
@@ -262,5 +241,11 @@ def _fast(function: F, amount: int) -> F:
 
 def store_counters(state: State) -> dict[str, int]:
     """What the store holds and has made."""
-    names = {"nodes": NODES, "nodes_made": MADE, "groups": GROUPS, "pending": PENDING, "first_row": FIRST_ROW}
+    names = {
+        "nodes": store.NODES,
+        "nodes_made": store.MADE,
+        "groups": store.GROUPS,
+        "pending": store.PENDING,
+        "first_row": store.FIRST_ROW,
+    }
     return {name: int(state[0][register]) for name, register in names.items()}

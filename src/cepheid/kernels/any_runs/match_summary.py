@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,10 +36,11 @@ _MANY = 1e300
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """An attribute of the events of one component, or (`column` None) the events themselves."""
+    """An attribute of the events of one component, or these events themselves."""
 
     component: int
     column: int | None
+    """The attribute; None: the events."""
     kind: Kind
 
 
@@ -199,22 +200,14 @@ def _from_word(word: int, kind: Kind) -> Any:
     return float(np.int64(word).view(np.float64)) if kind is Kind.FLOAT else int(word)
 
 
-@dataclass(slots=True)
-class _Weights:
-    """What is known of the sets of a store: for each node and quantity, over all sequences that a window leaves."""
+class _Weighed(NamedTuple):
+    """The arrays of `weigh`: what it reads of each node and quantity, and what it finds out."""
 
-    quantities: tuple[Quantity, ...]
-    ranks: Array
-    exact: bool
     components: Array
     there: Array
     amounts: Array
     places: Array
     """The rank of each value among all values of its quantity."""
-    ordered: list[Array]
-    """The words of the values, in that order."""
-    fits: float
-    """How many events the matches may have for machine numbers to be exact."""
     floors: Array
     """The window for which a node is known."""
     counts: Array
@@ -224,6 +217,20 @@ class _Weights:
     known: Array
     sums: Array
     extremes: Array
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """What is known of the sets of a store: for each node and quantity, over all sequences that a window leaves."""
+
+    quantities: tuple[Quantity, ...]
+    ranks: Array
+    exact: bool
+    ordered: list[Array]
+    """The words of each quantity's values, in order."""
+    fits: float
+    """How many events the matches may have for machine numbers to be exact."""
+    weighed: _Weighed
 
     @classmethod
     def of(cls, quantities: tuple[Quantity, ...], table: Array, ranks: Array, *, exact: bool) -> _Weights:
@@ -249,16 +256,12 @@ class _Weights:
                 amounts[:, at] = [Fraction(value) if math.isfinite(value) else value for value in known.tolist()]
             elif quantity.kind is not Kind.CODE:
                 amounts[:, at] = known
-        return cls(
-            quantities,
-            ranks,
-            exact,
+        fits = math.inf if exact else (_FITS_WHOLE if whole else _FITS_REAL) / _largest(amounts)
+        weighed = _Weighed(
             np.array([quantity.component for quantity in quantities], np.int64),
             there,
             amounts,
             places,
-            ordered,
-            math.inf if exact else (_FITS_WHOLE if whole else _FITS_REAL) / _largest(amounts),
             np.full(used, LOWEST - 1, np.int64),
             np.zeros(used, number),
             np.zeros((used, 2), np.float64),
@@ -267,41 +270,27 @@ class _Weights:
             np.zeros((used, count), amounts.dtype),
             np.zeros((used, 2 * count), np.int64),
         )
+        return cls(quantities, ranks, exact, ordered, fits, weighed)
 
     def weigh(self, nodes: Array, stride: int, root: int, floor: int) -> bool:
         """Find out about a root; False if there are too many matches for machine numbers."""
         function = weigh if self.exact else machine_code(weigh)
-        function(
-            nodes,
-            stride,
-            root,
-            floor,
-            self.components,
-            self.there,
-            self.amounts,
-            self.places,
-            self.floors,
-            self.counts,
-            self.shadow,
-            self.times,
-            self.known,
-            self.sums,
-            self.extremes,
-        )
-        return bool(self.shadow[root, 1] < self.fits)
+        function(nodes, stride, root, floor, *self.weighed)
+        return bool(self.weighed.shadow[root, 1] < self.fits)
 
     def add_to(self, totals: Totals, root: int) -> None:
-        start, end = (int(time) for time in self.times[root])
+        weighed = self.weighed
+        start, end = (int(time) for time in weighed.times[root])
         totals.start = start if totals.matches == 0 else min(totals.start, start)
         totals.end = end if totals.matches == 0 else max(totals.end, end)
-        totals.matches += int(self.counts[root])
+        totals.matches += int(weighed.counts[root])
         for at, quantity in enumerate(self.quantities):
-            if not self.known[root, at]:
+            if not weighed.known[root, at]:
                 continue
-            totals.known[at] += int(self.known[root, at])
-            amount = self.sums[root, at]
+            totals.known[at] += int(weighed.known[root, at])
+            amount = weighed.sums[root, at]
             totals.sums[at] += float(amount) if quantity.kind is Kind.FLOAT else int(amount)
-            low, high = (int(self.ordered[at][place]) for place in self.extremes[root, 2 * at : 2 * at + 2])
+            low, high = (int(self.ordered[at][place]) for place in weighed.extremes[root, 2 * at : 2 * at + 2])
             least, most = totals.least[at], totals.most[at]
             totals.least[at] = low if least is None else min(least, low, key=self._order(quantity))
             totals.most[at] = high if most is None else max(most, high, key=self._order(quantity))

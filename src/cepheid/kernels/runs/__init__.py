@@ -12,10 +12,11 @@ from cepheid.optimize.stats import Stats
 from cepheid.pattern import EventClass, Kleene, Neg, Strategy
 from cepheid.physical import Lowered, Plan, not_made_for
 
-__all__ = ["NAME", "OPTIONS", "SEARCHES", "able", "cost", "kernel", "plan"]
+__all__ = ["NAME", "OPTIONS", "SEARCHES", "SWITCHES", "able", "cost", "kernel", "plan"]
 
 NAME = "runs"
 SEARCHES = False
+SWITCHES = False
 
 
 def able(lowered: Lowered) -> str | None:

@@ -31,10 +31,11 @@ from cepheid.runtime.kernel import END_OF_TIME, StateArray
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """A negated component. `after` positive components stand before it."""
+    """A negated component."""
 
     number: int
     after: int
+    """How many positive components stand before it."""
     stack: Stack
     tests: tuple[Expr, ...]
     """What it is asked, besides what the mask and the chains decide."""

@@ -71,19 +71,11 @@ class Backtrack(RunEdges):
     def body(self, w: Writer) -> None:
         for name in ("nodes", "free", "live", "top", "used", "kept", "arrived"):
             self.register(name)
-        w(
-            "# at the end of time, every partition is finished; else every event is a job",
-            f"ending = now == {END_OF_TIME}",
-        )
+        w("# at the end of time, every partition is finished; else every event is a job")
+        w(f"ending = now == {END_OF_TIME}")
         w(f"jobs = index.shape[0] // {self.index.stride} if ending else time.shape[0]")
-        with w.block("while True:"):
-            self._make_room(w)
-            with w.block("if start == jobs:"):
-                w("break")
-            w("stop = jobs")
-            with w.block("for i in range(start, jobs):"):
-                self._job(w)
-            w("start = stop")
+        with self.interrupted_loop(w, "i", "jobs"):
+            self._job(w)
 
     def tables(self) -> list[StateArray]:
         return [
@@ -98,7 +90,7 @@ class Backtrack(RunEdges):
         with w.block("if kept > 0:"):
             w("oldest = min(oldest, event[EVENT_ROW])")
 
-    def _make_room(self, w: Writer) -> None:
+    def make_room(self, w: Writer) -> None:
         layout = f"index, {self.index.stride}, {self.index.parts}"
         w("# write what was found, forget what no run reads, and make room")
         w("values, bounds, written, ends = write_matches(")

@@ -7,7 +7,8 @@ measure, and of the values `new_...` of the run that comes of both.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from cepheid.codegen.builder import KernelBuilder
 from cepheid.codegen.scalar import is_null, key_part
@@ -81,6 +82,28 @@ class RunEdges(ABC):
     @abstractmethod
     def body(self, w: Writer) -> None:
         """All that is done with a batch."""
+
+    @abstractmethod
+    def make_room(self, w: Writer) -> None:
+        """Write the matches found so far, reclaim what no run needs, and let arrays grow."""
+
+    @contextmanager
+    def interrupted_loop(self, w: Writer, item: str, end: str) -> Iterator[None]:
+        """A loop whose body stops it (`stop = e`, `break`) where it has to make room, and goes on after that:
+
+        while True:
+            ...
+            for e in range(start, time.shape[0]): ...
+            start = stop
+        """
+        with w.block("while True:"):
+            self.make_room(w)
+            with w.block(f"if start == {end}:"):
+                w("break")
+            w(f"stop = {end}")
+            with w.block(f"for {item} in range(start, {end}):"):
+                yield
+            w("start = stop")
 
     @abstractmethod
     def tables(self) -> list[StateArray]:

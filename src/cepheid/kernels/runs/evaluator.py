@@ -87,14 +87,8 @@ class _Basic(RunEdges):
     def body(self, w: Writer) -> None:
         w("work = 2")
         self.absences.begin(w)
-        with w.block("while True:"):
-            self._make_room(w)
-            with w.block("if start == time.shape[0]:"):
-                w("break")
-            w("stop = time.shape[0]")
-            with w.block("for e in range(start, time.shape[0]):"):
-                self._event(w)
-            w("start = stop")
+        with self.interrupted_loop(w, "e", "time.shape[0]"):
+            self._event(w)
 
     def older(self, w: Writer) -> None:
         if self.absences.waits:
@@ -117,7 +111,7 @@ class _Basic(RunEdges):
 
     # --- between events -----------------------------------------------------------------------------------------------
 
-    def _make_room(self, w: Writer) -> None:
+    def make_room(self, w: Writer) -> None:
         """Write the matches, reclaim what no run needs, and let arrays grow:
 
         values, bounds, written, ends = write_matches(found, founds, 2, node, values, bounds, written, ends)

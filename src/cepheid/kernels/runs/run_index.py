@@ -22,6 +22,7 @@ class Awaited:
 
     value: Value
     attribute: str
+    """Of the event."""
     as_float: bool
 
 

@@ -22,14 +22,17 @@ from cepheid.kernels.requirements import why_not
 from cepheid.kernels.stacks.ais import ActiveInstanceStacks
 from cepheid.kernels.stacks.basic import RuntimeStack
 from cepheid.kernels.stacks.scan import StackScan
-from cepheid.optimize.search import plan_cost
+from cepheid.optimize.search import plan_cost as cost
 from cepheid.optimize.stats import Stats
 from cepheid.pattern import EventClass, Neg, Strategy
 from cepheid.physical import Lowered, Options, Plan, not_made_for
 from cepheid.runtime.kernel import Kernel
 
+__all__ = ["NAME", "OPTIONS", "SEARCHES", "SWITCHES", "able", "cost", "kernel", "plan"]
+
 NAME = "stacks"
 SEARCHES = False
+SWITCHES = True
 OPTIONS: Options = {
     "algorithm": ("ais", "basic"),
     "equalities": ("hashed", "first", "none"),
@@ -50,10 +53,6 @@ def able(lowered: Lowered) -> str | None:
 
 def plan(lowered: Lowered, stats: Stats) -> Plan:
     return lowered.plan(NAME)
-
-
-def cost(plan: Plan, stats: Stats) -> float:
-    return plan_cost(plan, stats)
 
 
 def kernel(plan: Plan) -> Kernel:

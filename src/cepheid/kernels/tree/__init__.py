@@ -5,14 +5,16 @@ from __future__ import annotations
 from cepheid.kernels.requirements import why_not
 from cepheid.kernels.tree.evaluator import OPTIONS, kernel
 from cepheid.optimize.rules import lean_equalities
-from cepheid.optimize.search import Situation, plan_cost, tree_options, tree_plan
+from cepheid.optimize.search import Situation, tree_options, tree_plan
+from cepheid.optimize.search import plan_cost as cost
 from cepheid.optimize.stats import Stats
 from cepheid.physical import Lowered, Plan, not_made_for
 
-__all__ = ["NAME", "OPTIONS", "SEARCHES", "able", "cost", "kernel", "plan"]
+__all__ = ["NAME", "OPTIONS", "SEARCHES", "SWITCHES", "able", "cost", "kernel", "plan"]
 
 NAME = "tree"
 SEARCHES = True
+SWITCHES = True
 _MASK_BITS = 64
 
 
@@ -31,7 +33,3 @@ def plan(lowered: Lowered, stats: Stats) -> Plan:
     situation = Situation(query, tuple(between), lowered.alone, lowered.window, stats)
     tree = tree_plan(situation, *tree_options(lowered.options))
     return lowered.plan(NAME, by_variable=True, predicates=between, tree=tree)
-
-
-def cost(plan: Plan, stats: Stats) -> float:
-    return plan_cost(plan, stats)

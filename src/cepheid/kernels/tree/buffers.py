@@ -96,6 +96,7 @@ class Equality:
     other: str
     other_name: str
     as_float: bool
+    """Whether an integer is compared with a float."""
     predicate: Expr
 
 
