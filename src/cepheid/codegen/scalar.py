@@ -52,8 +52,13 @@ class Term:
 def key_of(parts: Sequence[tuple[Term, bool]]) -> tuple[str, str]:
     """The key of values, `mixed_key(column0[e], column1[e])`, each as a float or not, and the condition that none of
     them is null, `column0[e] != NULL_INT and column1[e] != NULL_CODE`."""
-    key = reduce(lambda one, other: f"mixed_key({one}, {other})", (key_part(t.source, t.kind, f) for t, f in parts))
+    key = mixed([key_part(term.source, term.kind, as_float) for term, as_float in parts])
     return key, " and ".join(is_known(term.source, term.kind) for term, _ in parts)
+
+
+def mixed(parts: Sequence[str]) -> str:
+    """One number of several: `mixed_key(key0, key1)`."""
+    return reduce(lambda one, other: f"mixed_key({one}, {other})", parts)
 
 
 Reader = Callable[[ex.Attr | ex.Aggregate], Term]

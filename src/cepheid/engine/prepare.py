@@ -134,7 +134,9 @@ def _planned(
     except NotAvailable as problem:
         if options.evaluator is not None:
             raise
-        return Prepared(bound, schema, clock, _instead(plan_by(REFERENCE), plan, problem), None, input=shape)
+        reference = plan_by(REFERENCE)
+        reasons = (*reference.reasons, f"not `{plan.evaluator}`: {problem.what}")
+        return Prepared(bound, schema, clock, replace(reference, reasons=reasons), None, input=shape)
     if options.adaptive is None:
         return prepared
     fixed = why_fixed(plan, SWITCHING)
@@ -155,10 +157,6 @@ def _if_able(plan_by: Callable[[str | None], Plan], evaluator: str) -> Plan | No
     except NotAvailable:
         return None
     return plan
-
-
-def _instead(reference: Plan, wanted: Plan, problem: NotAvailable) -> Plan:
-    return replace(reference, reasons=(*reference.reasons, f"not `{wanted.evaluator}`: {problem.what}"))
 
 
 def position_type(prepared: Prepared, var: str) -> pa.DataType:

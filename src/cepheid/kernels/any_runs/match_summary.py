@@ -8,7 +8,7 @@ exact: machine integers where they fit, and Python's where there are too many ma
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -137,14 +137,14 @@ class Summary:
         count = len(self.quantities)
         if not words[0]:
             return Totals(0, 0, 0, [0] * count, [0] * count, [None] * count, [None] * count)
-        numbers = _Unpacker(words, 1)
-        totals = Totals(numbers.next(), numbers.next(), numbers.next())
+        numbers = _numbers(words)
+        totals = Totals(next(numbers), next(numbers), next(numbers))
         for quantity in self.quantities:
-            totals.known.append(numbers.next())
-            total = numbers.next()
+            totals.known.append(next(numbers))
+            total = next(numbers)
             totals.sums.append(_from_word(total, Kind.FLOAT) if quantity.kind is Kind.FLOAT else total)
-            totals.least.append(numbers.next() if numbers.next() else None)
-            totals.most.append(numbers.next() if numbers.next() else None)
+            totals.least.append(next(numbers) if next(numbers) else None)
+            totals.most.append(next(numbers) if next(numbers) else None)
         return totals
 
     def packed(self, totals: Totals) -> Array:
@@ -180,16 +180,13 @@ class Summary:
         return self.packed(totals)
 
 
-@dataclass(slots=True)
-class _Unpacker:
-    words: Array
-    at: int
-
-    def next(self) -> int:
-        length = int(self.words[self.at])
-        data = self.words[self.at + 1 : self.at + 1 + length].tobytes()
-        self.at += 1 + length
-        return int.from_bytes(data, "little", signed=True)
+def _numbers(words: Array) -> Iterator[int]:
+    """The numbers of packed totals, each as the count of its words and then these."""
+    at = 1
+    while at < len(words):
+        end = at + 1 + int(words[at])
+        yield int.from_bytes(words[at + 1 : end].tobytes(), "little", signed=True)
+        at = end
 
 
 def _to_word(value: float) -> int:

@@ -13,12 +13,12 @@ With components that may be empty, one negated component can be all of these for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from cepheid import expr as ex
 from cepheid.codegen.builder import KernelBuilder
-from cepheid.codegen.scalar import Reader, Term, condition
+from cepheid.codegen.scalar import Reader, Term, condition, mixed
 from cepheid.codegen.writer import Writer
 from cepheid.expr import Aggregate, At, Attr, Compare, Expr
 from cepheid.kernels.instance_stack import Link, Stack
@@ -216,13 +216,7 @@ class Absences:
                 w(f"{following} += 1")
 
     def _event_key(self) -> str:
-        return self._mixed([f"key{i}" for i in range(len(self.key))])
-
-    def _mixed(self, parts: Sequence[str]) -> str:
-        key = parts[0]
-        for part in parts[1:]:
-            key = f"mixed_key({key}, {part})"
-        return key
+        return mixed([f"key{i}" for i in range(len(self.key))])
 
     def latest(self, w: Writer) -> None:
         """The latest event before the one at hand that may be each negated component."""
@@ -408,7 +402,7 @@ class Absences:
 
         def waiting_key() -> str:
             fields = [_waiting_field(Value("origin", NOWHERE, self.run.column[name])) for name in self.key]
-            return self._mixed([f"waiting[item + {field}]" for field in fields])
+            return mixed([f"waiting[item + {field}]" for field in fields])
 
         w(f"q = {self._latest(stack, waiting_key)}")
         read = self._reader(absence, at, None, source, unbound=True, of_key=of_key)

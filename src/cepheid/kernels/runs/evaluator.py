@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from cepheid.codegen.scalar import is_null, key_part
+from cepheid.codegen.scalar import is_null, key_part, mixed
 from cepheid.codegen.writer import Writer
 from cepheid.kernels import instance_stack
 from cepheid.kernels.runs import run_store
@@ -486,11 +486,8 @@ class _Basic(RunEdges):
         """
         differing = self._differing(state)
         parts = [self.run.as_held(value, source(value)) for value in differing]
-        hashed = parts[0]
-        for part in parts[1:]:
-            hashed = f"mixed_key({hashed}, {part})"
         w(f"stamp = row * {len(self.states)} + {self.states.index(state)}", "q = EMPTY")
-        w(f"place = 2 * first_slot({hashed}, meet.shape[0] // 2)")
+        w(f"place = 2 * first_slot({mixed(parts)}, meet.shape[0] // 2)")
         with w.block("while q == EMPTY and meet[place] == stamp:"):
             equal = [f"run[meet[place + 1] + {field(v)}] == {part}" for v, part in zip(differing, parts, strict=True)]
             with w.block(f"if {' and '.join(equal)}:"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cepheid.codegen.scalar import mixed
 from cepheid.codegen.writer import Writer
 from cepheid.expr import At, Attr, Compare, Expr
 from cepheid.kernels.runs.run_vector import Component, RunVector
@@ -92,10 +93,7 @@ class RunIndex:
 
     def first(self, parts: Sequence[str]) -> str:
         """Source of the slot where the search for a key begins."""
-        hashed = parts[0]
-        for part in parts[1:]:
-            hashed = f"mixed_key({hashed}, {part})"
-        return f"first_slot({hashed}, slots{self.suffix}) * {self.stride}"
+        return f"first_slot({mixed(parts)}, slots{self.suffix}) * {self.stride}"
 
     def occupy(self, w: Writer, at: str, parts: Sequence[str]) -> None:
         """Make an unused slot that of a key."""
