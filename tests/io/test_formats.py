@@ -168,6 +168,28 @@ def test_offsets_beyond_the_buffers_of_an_arrow_file_are_reported(tmp_path: Path
         match("EVENT SEQ(A x, B y) WITHIN 3", path)
 
 
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+@pytest.mark.parametrize("evaluator", [None, "reference"])
+def test_views_inside_other_types(tmp_path: Path, suffix: str, evaluator: str | None) -> None:
+    views = pa.array(["p", "q"], pa.string_view())
+    columns = {
+        "s": views,
+        "bytes": pa.array([b"p", b"q"], pa.binary_view()),
+        "inner": pa.StructArray.from_arrays([views], ["s"]),
+        "list": pa.array([["p"], ["q"]], pa.list_(pa.string_view())),
+    }
+    table = pa.table({"type": ["A", "B"], "ts": [2, 1], **columns})
+    path = tmp_path / f"events{suffix}"
+    (pq.write_table if suffix == ".parquet" else feather.write_feather)(table, str(path))
+    (found,) = match("EVENT SEQ(B x, A y) WHERE y.inner.s = 'p' WITHIN 3", path, evaluator=evaluator).to_pylist()
+    assert [found["x"][name] for name in columns] == ["q", b"q", {"s": "q"}, ["q"]]
+
+
+def test_a_column_of_orc_with_a_dot_in_its_name(tmp_path: Path) -> None:
+    orc.write_table(pa.table({"type": ["A"], "ts": [1], "at.x": [5], "at": [{"x": 1}]}), str(tmp_path / "events.orc"))
+    assert match("EVENT A x", tmp_path / "events.orc").to_pylist()[0]["x"]["at.x"] == 5
+
+
 def test_every_format_is_a_module() -> None:
     formats = {name: format_named(name) for name in FORMATS.values()}
     titles = {name: format.title for name, format in formats.items() if isinstance(format, ColumnFormat)}

@@ -15,7 +15,7 @@ import pyarrow as pa
 from cepheid.errors import InputProblem, shown
 from cepheid.io.files import column_file, scan
 from cepheid.io.formats import expand, format_named
-from cepheid.io.formats.arrow import without_views
+from cepheid.io.formats.columnar import without_views
 from cepheid.io.formats.text import TextFormat
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.rows import one_batch

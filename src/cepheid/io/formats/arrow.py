@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from cepheid.io.formats.columnar import Chunk, ColumnFormat, OpenedColumns
+from cepheid.io.formats.columnar import Chunk, ColumnFormat, OpenedColumns, without_views
 
 _MAGIC = b"ARROW1"
 
@@ -52,14 +52,6 @@ def _sound(table: pa.Table) -> pa.Table:
     buffers."""
     table.validate(full=True)
     return table.cast(without_views(table.schema))
-
-
-def without_views(schema: pa.Schema) -> pa.Schema:
-    """The schema with plain strings in place of string views, of which Arrow cannot take rows."""
-    views = [(at, field) for at, field in enumerate(schema) if pa.types.is_string_view(field.type)]
-    for at, field in views:
-        schema = schema.set(at, field.with_type(pa.string()))
-    return schema
 
 
 class _Arrow(ColumnFormat):

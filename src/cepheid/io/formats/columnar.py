@@ -64,6 +64,23 @@ class OpenedColumns(ABC):
             yield from self.read(number, names).to_batches(BATCH)
 
 
+def without_views(schema: pa.Schema) -> pa.Schema:
+    """The schema with plain strings and bytes in place of views, of which Arrow cannot take rows."""
+    return pa.schema([field.with_type(_without_views(field.type)) for field in schema], schema.metadata)
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_without_views(kind.value_type)))
+    return kind
+
+
 class ColumnFormat(ABC):
     """Reads files of one format, in any process: nothing here knows who asks."""
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from cepheid.io.formats.columnar import Chunk, ColumnFormat, OpenedColumns
+from cepheid.io.formats.columnar import Chunk, ColumnFormat, OpenedColumns, without_views
 from cepheid.io.source import BATCH, ticks_of
 from cepheid.io.storage import storage
+
+R = TypeVar("R", pa.Table, pa.RecordBatch)
 
 
 class _OpenedParquet(OpenedColumns):
     def __init__(self, file: pq.ParquetFile) -> None:
-        self.file, self.schema = file, file.schema_arrow
+        self.file, self.schema = file, without_views(file.schema_arrow)
 
     def chunks(self, time_column: str | None = None) -> list[Chunk]:
         groups = [self.file.metadata.row_group(number) for number in range(self.file.metadata.num_row_groups)]
@@ -45,10 +48,13 @@ class _OpenedParquet(OpenedColumns):
         return full
 
     def read(self, number: int, names: Sequence[str]) -> pa.Table:
-        return self.file.read_row_group(number, columns=list(names), use_threads=False)
+        return self._plain(self.file.read_row_group(number, columns=list(names), use_threads=False))
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        yield from self.file.iter_batches(BATCH, columns=list(names))
+        yield from map(self._plain, self.file.iter_batches(BATCH, columns=list(names)))
+
+    def _plain(self, rows: R) -> R:
+        return rows if self.schema.equals(self.file.schema_arrow) else rows.cast(without_views(rows.schema))
 
 
 class _Parquet(ColumnFormat):
