@@ -563,7 +563,7 @@ def test_several_parquet_files_are_one_stream(tmp_path: Path) -> None:
 
 MEASURE = """
 import resource, sys
-from cepheid import cli
+from cepheid.app import cli
 sys.argv = ["cepheid", *sys.argv[1:]]
 try:
     cli.main()
@@ -603,3 +603,10 @@ def test_a_file_ten_times_larger_runs_in_the_same_memory(tmp_path: Path) -> None
     large = _peak(tmp_path / "large.parquet", tmp_path / "large.jsonl")
     assert large < 1.25 * small, (small, large)
     assert len((tmp_path / "large.jsonl").read_text().splitlines()) > 5
+
+
+@pytest.mark.parametrize("evaluator", [None, "reference"])
+def test_output_columns_that_read_no_attribute(evaluator: str | None) -> None:
+    events = pa.table({"type": ["A", "A"], "ts": [1, 2]})
+    found = cepheid.match("EVENT A b RETURN 1 AS one, 2 + 3 AS five", events, evaluator=evaluator)
+    assert found.select(["one", "five"]).to_pylist() == [{"one": 1, "five": 5}] * 2

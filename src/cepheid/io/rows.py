@@ -119,6 +119,8 @@ def events_of(
     attributes that `attributes` lists for its type, null where the row has none."""
     if ROW in rows.schema.names:
         values_of_rows = attributes_of_rows = [json.loads(text) for text in rows.column(ROW).to_pylist()]
+    elif not rows.schema.names:  # a batch without columns has lost the number of its rows
+        values_of_rows = attributes_of_rows = [{} for _ in positions]
     else:
         values_of_rows = [{name: plain(value) for name, value in row.items()} for row in rows.to_pylist()]
         in_ticks = _in_ticks(rows).to_pylist()

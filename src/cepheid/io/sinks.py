@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cepheid.errors import InputProblem, shown
-from cepheid.io.formats import format_of
+from cepheid.io.formats import FORMATS
 from cepheid.io.rejects import Reject
 from cepheid.io.rows import TYPE, plain
 
@@ -145,13 +145,13 @@ SINKS: Mapping[str, Callable[[IO[bytes], pa.Schema, Objects], Sink]] = {
 
 def output_format(path: str) -> str:
     """The format that the name of an output file says; refused before the query runs if matches cannot have it."""
-    format = format_of(Path(path))
-    if format not in SINKS:
+    suffix = Path(path).suffix.lower()
+    if FORMATS.get(suffix) not in SINKS:
         raise InputProblem(
-            f"matches cannot be written as {format}: `{shown(path, 200)}`",
+            f"matches cannot be written as {suffix[1:] or 'a file without a suffix'}: `{shown(path, 200)}`",
             expected="a file named .jsonl, .csv, .parquet or .arrow",
         )
-    return format
+    return FORMATS[suffix]
 
 
 def write_batches(

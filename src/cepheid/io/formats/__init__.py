@@ -27,7 +27,7 @@ _SUFFIXES: Mapping[str, tuple[str, ...]] = {
     "orc": (".orc",),
 }
 FORMATS: Mapping[str, str] = {suffix: name for name, suffixes in _SUFFIXES.items() for suffix in suffixes}
-_EXPECTED = f"a file named {', '.join(FORMATS)}"
+_EXPECTED = f"a file named {', '.join(list(FORMATS)[:-1])} or {list(FORMATS)[-1]}"
 
 
 @dataclass(frozen=True, slots=True)
