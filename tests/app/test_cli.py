@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
@@ -402,3 +403,13 @@ def test_the_commands_of_the_how_to_work(tmp_path: Path, monkeypatch: pytest.Mon
                 ran += 1
     assert ran >= 10
     assert Path("answers/theft.jsonl").exists() and Path("answers/typo.error").exists()
+
+
+def test_a_column_that_parquet_cannot_hold_is_reported(tmp_path: Path) -> None:
+    odd = pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])])
+    feather.write_feather(pa.table({"type": ["A", "B"], "ts": [1, 2], "odd": odd}), str(tmp_path / "events.arrow"))
+    files = ("-i", tmp_path / "events.arrow", "-o", tmp_path / "m.parquet")
+    result = cepheid("run", "--query", "EVENT A x", *files, "--backend", "local")
+    assert result.exit_code == 2
+    assert "Parquet cannot hold a column" in result.stderr
+    assert not (tmp_path / "m.parquet").exists()

@@ -119,7 +119,11 @@ class _Parquet:
     writer: pq.ParquetWriter = field(init=False)
 
     def __post_init__(self) -> None:
-        self.writer = pq.ParquetWriter(self.file, self.schema)
+        try:
+            self.writer = pq.ParquetWriter(self.file, self.schema)
+        except pa.ArrowNotImplementedError as problem:
+            reason = shown(str(problem), 200)
+            raise InputProblem(f"Parquet cannot hold a column: {reason}", expected="--output FILE.arrow") from problem
 
     def write(self, batch: pa.RecordBatch) -> None:
         self.writer.write_batch(batch)
