@@ -73,8 +73,8 @@ def match(
     if output not in OUTPUTS:
         raise InputProblem(f"there is no output `{shown(output)}`", expected=f"one of {listing(OUTPUTS)}")
     columns = Columns(type_column, time_column)
-    run_options = RunOptions(params or {}, evaluator, options or {}, stats or NO_STATS, policy_of(adaptive), time_unit)
     parsed = parse(query, dialect) if isinstance(query, str) else query
+    run_options = RunOptions(params or {}, evaluator, options or {}, stats or NO_STATS, policy_of(adaptive), time_unit)
     if session is not None or is_spark(events):
         if adaptive is not False:
             raise InputProblem(
@@ -129,8 +129,8 @@ def explain(
     if level not in LEVELS:
         raise InputProblem(f"there is no level `{shown(level)}`", expected=f"one of {listing(LEVELS)}")
     columns = Columns(type_column, time_column)
-    run_options = RunOptions(params or {}, evaluator, options or {}, stats or NO_STATS, policy_of(adaptive), time_unit)
     parsed = parse(query, dialect) if isinstance(query, str) else query
+    run_options = RunOptions(params or {}, evaluator, options or {}, stats or NO_STATS, policy_of(adaptive), time_unit)
     if is_spark(events):
         if level == "analyze":
             raise NotAvailable(

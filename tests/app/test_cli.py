@@ -248,6 +248,13 @@ def test_the_unit_assumed_is_told_where_it_matters(shop: Path) -> None:
     assert cepheid("run", "--query", THEFT, "-i", shop, "--time-unit", "moon").exit_code == 2
 
 
+def test_a_wrong_unit_is_reported_before_any_input_is_opened(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.jsonl"
+    for command in (["run", "--query"], ["explain"]):
+        result = cepheid(*command, THEFT, "-i", missing, "--time-unit", "xx")
+        assert result.exit_code == 2 and "`xx` is not a unit of time" in result.stderr
+
+
 def test_parameters(shop: Path) -> None:
     text = "EVENT SEQ(Shelf x, Exit z) WHERE [tag_id] AND x.tag_id > least"
     assert len(read_lines(cepheid("run", "--query", text, "-i", shop, "--param", "least=1").stdout)) == 1

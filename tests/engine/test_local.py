@@ -349,6 +349,11 @@ def test_an_integer_column_needs_its_unit_for_a_window_in_time() -> None:
     assert len(cepheid.match("EVENT SEQ(A x, B y) WITHIN 5 hours", table, time_unit="h")) == 0
 
 
+def test_a_wrong_unit_is_reported_before_the_events_are_opened() -> None:
+    with pytest.raises(CepheidError, match="`xx` is not a unit of time"):
+        cepheid.match("EVENT SEQ(A x, B y) WITHIN 5 hours", "missing.parquet", time_unit="xx")
+
+
 def test_other_columns_for_type_and_time() -> None:
     table = pa.table({"kind": ["A", "B"], "at": [0, 5]})
     assert len(cepheid.match("EVENT SEQ(A x, B y)", table, type_column="kind", time_column="at")) == 1

@@ -81,8 +81,7 @@ _ROWS = {
 
 
 def test_only_columns_that_are_needed_must_fit() -> None:
-    parser = csv._Parser(LAYOUT, ("type", "ts"))
-    (found,) = csv._read(b"A,1,not a number,2\n", parser)
+    (found,) = CsvReader((), LAYOUT, header=False).parsed(b"A,1,not a number,2\n", ("type", "ts"))
     assert isinstance(found, ParsedLines) and found.rows.to_pylist() == [{"type": "A", "ts": 1}]
 
 

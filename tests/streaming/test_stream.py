@@ -173,7 +173,7 @@ def test_a_batch_that_other_tasks_read_again_gives_the_same() -> None:
     def steps(tasks: int) -> Iterator[tuple[Counter[str], int]]:
         simulation = Simulation(planned("EVENT SEQ(A x, B y) WHERE [id] WITHIN 20", 4), tasks=tasks)
         for given in batches:
-            yield multiset(simulation.run_one(given).matches["q"]), simulation.spark_watermark
+            yield multiset(simulation.run([given], end_of_time=False).matches["q"]), simulation.spark_watermark
 
     for first, again in zip(steps(1), steps(7), strict=True):
         assert first == again

@@ -44,6 +44,11 @@ class RunOptions:
     time_unit: str | None = None
     """The unit of an integer time column."""
 
+    def __post_init__(self) -> None:
+        """Reports a wrong unit before any input is opened."""
+        if self.time_unit is not None:
+            object.__setattr__(self, "time_unit", unit_of(self.time_unit))
+
 
 DEFAULT_OPTIONS = RunOptions()
 
@@ -98,7 +103,7 @@ def prepare(query: Query, source: SourceDescription, options: RunOptions = DEFAU
     schema = schema_of(
         source, sorted({name for role in roles(query.pattern).values() for name in role.event_class.types})
     )
-    clock = clock_of(source, None if options.time_unit is None else unit_of(options.time_unit))
+    clock = clock_of(source, options.time_unit)
     return _planned(bind(query, schema, options.params), shape, schema, clock, options, source)
 
 

@@ -8,7 +8,6 @@ is skipped here, and `rejects` reports it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,16 +19,17 @@ import pyarrow.compute as pc
 from cepheid.errors import InputProblem, shown
 from cepheid.events import EMPTY_SCHEMA, UNTYPED, Schema
 from cepheid.io.formats import expand, format_named
-from cepheid.io.formats.columnar import ColumnFormat, column_format, is_null
+from cepheid.io.formats.columnar import ColumnFormat, column_format
 from cepheid.io.formats.text import TextFormat
 from cepheid.io.inputs import Columns, Input
-from cepheid.io.rejects import Reject
+from cepheid.io.rejects import Reject, no_time, no_type
 from cepheid.io.row_reader import read_events, row_source
-from cepheid.io.rows import TIME, RecentRows, plain
+from cepheid.io.rows import TIME, RecentRows, as_json, is_moment
 from cepheid.io.source import (
     BATCH,
     Attributes,
     Source,
+    one_type,
     require_time_column,
     ticks_of,
     types_column,
@@ -45,9 +45,7 @@ def open_files(inputs: Sequence[Input], columns: Columns, declared: Schema = EMP
     """The events of all inputs. Files are read as columns where every row can be read that way and shown as it is
     written; else row by row. `declared` holds the types that the query declares."""
     source = column_source(inputs, columns, declared)
-    if source is None:
-        return row_source(read_events(inputs, columns, declared), columns)
-    return source
+    return row_source(read_events(inputs, columns, declared), columns) if source is None else source
 
 
 def column_source(inputs: Sequence[Input], columns: Columns, declared: Schema = EMPTY_SCHEMA) -> FileSource | None:
@@ -80,7 +78,7 @@ def column_file(path: Path, name: str, item: Input, columns: Columns) -> ColumnF
     schema = format.schema(str(path))
     require_time_column(schema, columns)
     kind = item.type
-    if kind is None and (columns.type not in schema.names or is_null(str(path), columns.type, format)):
+    if kind is None and (columns.type not in schema.names or format.is_null(str(path), columns.type)):
         kind = UNTYPED
     return ColumnFile(str(path), kind, name, schema)
 
@@ -103,7 +101,7 @@ def _is_columnar(path: Path, name: str, item: Input, columns: Columns) -> bool:
     if columns.time not in schema.names:
         return False
     time = schema.field(columns.time).type
-    if not (pa.types.is_integer(time) or pa.types.is_timestamp(time) or pa.types.is_date(time)):
+    if not (pa.types.is_integer(time) or is_moment(time)):
         return False
     if item.type is None and columns.type in schema.names:
         kind = schema.field(columns.type).type
@@ -248,9 +246,10 @@ class FileSource:
             for batch in file.read(file.schema.names):
                 refused = np.flatnonzero(~_is_event(batch, file, self.columns))
                 for at, row in zip(refused.tolist(), batch.take(pa.array(refused)).to_pylist(), strict=True):
-                    reason = _reason(row.get(self.columns.time), self.columns)
-                    raw = json.dumps({name: plain(value) for name, value in row.items()}, ensure_ascii=False)
-                    yield Reject(file.path, line + at + 1, reason, raw)
+                    time = row.get(self.columns.time)
+                    is_untimed = time is None or time != time
+                    reason = no_time(self.columns.time) if is_untimed else no_type(self.columns.type)
+                    yield Reject(file.path, line + at + 1, reason, as_json(row))
                 line += batch.num_rows
 
     def _accepted(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -275,9 +274,7 @@ def _aligned(
 
 
 def _types(batch: pa.RecordBatch, file: EventFile, columns: Columns) -> pa.Array:
-    if file.type is None:
-        return types_column(batch, columns)
-    return pa.DictionaryArray.from_arrays(np.zeros(batch.num_rows, np.int32), pa.array([file.type]))
+    return types_column(batch, columns) if file.type is None else one_type(file.type, batch.num_rows)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -297,12 +294,6 @@ def _is_event(batch: pa.RecordBatch, file: EventFile, columns: Columns) -> Array
         kinds = kinds.dictionary_decode() if pa.types.is_dictionary(kinds.type) else kinds
         events &= np.asarray(pc.not_equal(kinds, UNTYPED).fill_null(False))
     return events
-
-
-def _reason(time: object, columns: Columns) -> str:
-    if time is None or time != time:
-        return f"no time: `{shown(columns.time)}` is null"
-    return f"no event type: the column `{shown(columns.type)}` is missing or null"
 
 
 # --- types and order --------------------------------------------------------------------------------------------------
@@ -377,8 +368,7 @@ def _require_one_kind_of_time(files: Sequence[EventFile], columns: Columns) -> N
     kinds: dict[str, EventFile] = {}
     for file in files:
         kind = file.schema.field(columns.time).type
-        is_timestamp = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
-        kinds.setdefault("timestamps" if is_timestamp else "integers", file)
+        kinds.setdefault("timestamps" if is_moment(kind) else "integers", file)
     if len(kinds) > 1:
         sides = " but ".join(f"in `{shown(file.path)}` it is {kind}" for kind, file in kinds.items())
         raise InputProblem(

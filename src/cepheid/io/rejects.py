@@ -25,3 +25,11 @@ class Malformed(Exception):
 
 def shown_value(value: object) -> str:
     return f"the {type_of(value).value} {shown(json.dumps(value, ensure_ascii=False, default=str))}"
+
+
+def no_time(column: str) -> str:
+    return f"no time: `{shown(column)}` is null"
+
+
+def no_type(column: str) -> str:
+    return f"no event type: the column `{shown(column)}` is missing or null"

@@ -33,12 +33,13 @@ from cepheid.events import (
     type_of,
 )
 from cepheid.io.formats import BrokenRow, Format, expand, format_named
+from cepheid.io.formats.text import EXACT
 from cepheid.io.inputs import DEFAULT_COLUMNS, Columns, Input
-from cepheid.io.rejects import Malformed, Reject, shown_value
+from cepheid.io.rejects import Malformed, Reject
 from cepheid.io.rows import ROW, TIME, TYPE
 from cepheid.io.source import JSON, TableSource
 from cepheid.io.times import TimeKind, event_time
-from cepheid.io.values import flatten
+from cepheid.io.values import event_type, flatten, misfit, typed_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +135,8 @@ class _InputReader:
         tabular = False
         for file, name in expand(self.item.path):
             format = format_named(name)
-            read = self._file_rows(file, format)
             tabular = tabular or format.is_tabular
-            rows.extend(read)
+            rows.extend(self._file_rows(file, format))
         rows = self._typed(self._timed(rows))
         if tabular:
             _drop_columns_of_other_types(rows)
@@ -178,8 +178,7 @@ class _InputReader:
         self.kind = Counter([kind for _, kind in parsed]).most_common(1)[0][0]
         for row, kind in parsed:
             if kind is not self.kind:
-                reason = f"the time `{shown(str(row.values[self.columns.time]))}` is not like the others, "
-                self.rejects.append(row.rejected(f"{reason}which are {self.kind.value}"))
+                self.rejects.append(row.rejected(self.kind.rejects(row.values[self.columns.time])))
         return [row for row, kind in parsed if kind is self.kind]
 
     def _typed(self, rows: list[_Row]) -> list[_Row]:
@@ -191,14 +190,12 @@ class _InputReader:
             return rows
         typed = []
         for row in rows:
-            kind = row.values.get(self.columns.type)
-            if isinstance(kind, str) and kind:
-                row.type = kind
-                typed.append(row)
-            elif kind is None or kind == "":
-                self.rejects.append(row.rejected(f"no event type: the column `{self.columns.type}` is missing or null"))
+            try:
+                row.type = event_type(row.values, self.columns.type)
+            except Malformed as problem:
+                self.rejects.append(row.rejected(str(problem)))
             else:
-                self.rejects.append(row.rejected(f"the event type {shown_value(kind)} is not a string"))
+                typed.append(row)
         return typed
 
     def _flattened(self, rows: list[_Row]) -> list[_Row]:
@@ -232,13 +229,6 @@ def _with_fitting_values(
     events of the same type; the first seen of two equally common."""
     votes: defaultdict[tuple[str, str], Counter[Type]] = defaultdict(Counter)
 
-    def values_of(row: _Row) -> Iterator[tuple[str, Type, Any]]:
-        for name, value in row.attributes.items():
-            if value is not None and name != time_column:
-                yield name, type_of(value), value
-        for name in row.records:
-            yield name, Type.RECORD, row.values.get(name)
-
     for row in rows:
         for name, value in row.attributes.items():
             if value is not None and name != time_column:
@@ -254,12 +244,10 @@ def _with_fitting_values(
         return rows
     fitting = []
     for row in rows:
-        for name, kind, value in values_of(row):
+        for name, kind, value in typed_values(row.values, row.attributes, row.records, time_column):
             expected = wanted[row.type, name]
             if kind is not expected:
-                of = f" of `{shown(row.type)}`" if row.type else ""
-                reason = f"the attribute `{shown(name)}`{of} is a {expected.value}, not {shown_value(value)}"
-                rejects.append(row.rejected(reason))
+                rejects.append(row.rejected(misfit(name, row.type, f"is a {expected.value}", value)))
                 break
         else:
             fitting.append(row)
@@ -295,8 +283,6 @@ def row_source(loaded: Loaded, columns: Columns) -> TableSource:
 
 
 _ARROW: Mapping[type, pa.DataType] = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
-_EXACT = 2**53
-"""Integers up to here are floats as well."""
 
 
 def _column(values: Sequence[Any]) -> pa.Array:
@@ -306,7 +292,7 @@ def _column(values: Sequence[Any]) -> pa.Array:
         return pa.nulls(len(values))
     integers = [v for v in values if isinstance(v, int)] if int in kinds else [0]
     least, most = min(integers), max(integers)
-    if kinds == {int, float} and least >= -_EXACT and most <= _EXACT:
+    if kinds == {int, float} and -EXACT <= least <= most <= EXACT:
         return pa.array([None if v is None else float(v) for v in values], pa.float64())
     is_wide = kinds == {int} and not -(2**63) < least <= most < 2**63
     if len(kinds) == 1 and kinds <= _ARROW.keys() and not is_wide:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,37 +25,35 @@ ROW = "\0raw"
 """The column with the row as JSON text, of sources that were read row by row."""
 
 
-class Rows(Protocol):
-    """Where the rows of matches are fetched from: those of a stream are added as they come."""
+class Rows(ABC):
+    """The store that rows of matches are fetched from."""
 
-    def add(self, batch: pa.RecordBatch) -> None: ...
+    def add(self, batch: pa.RecordBatch) -> None:  # noqa: B027
+        """Adds the next rows, unless the store already has all rows."""
 
-    def forget(self, before: int) -> None:
-        """No row before this position will be asked for any more."""
+    def forget(self, before: int) -> None:  # noqa: B027
+        """Allows the store to drop the rows before a position."""
 
+    @abstractmethod
     def ticks(self, positions: Array) -> Array: ...
 
+    @abstractmethod
     def take(self, names: Sequence[str], positions: pa.Array) -> pa.RecordBatch:
         """These columns of the rows at these positions, null where the position is."""
 
     def input_rows(self, positions: pa.Array) -> pa.Array:
         """The row numbers of the input, which may not have been in order."""
+        return positions
 
 
 @dataclass(frozen=True, slots=True)
-class WholeTable:
+class WholeTable(Rows):
     """An input in memory. `order` holds the row of each position, or is None where the rows were in order."""
 
     table: pa.RecordBatch
     times: Array
     order: Array | None = None
     types: pa.Array | None = None
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """They are all here."""
-
-    def forget(self, before: int) -> None:
-        """They stay: the input is in memory anyway."""
 
     def ticks(self, positions: Array) -> Array:
         found: Array = self.times[positions]
@@ -71,7 +70,7 @@ class WholeTable:
 
 
 @dataclass(slots=True)
-class RecentRows:
+class RecentRows(Rows):
     """The last part of a stream: as much of it as a later match may still contain."""
 
     names: Sequence[str]
@@ -89,9 +88,6 @@ class RecentRows:
     def ticks(self, positions: Array) -> Array:
         found: Array = self.take([TIME], pa.array(positions)).column(TIME).to_numpy()
         return found
-
-    def input_rows(self, positions: pa.Array) -> pa.Array:
-        return positions
 
     def take(self, names: Sequence[str], positions: pa.Array) -> pa.RecordBatch:
         recent = pa.Table.from_batches(self.batches).select(list(names))
@@ -122,9 +118,9 @@ def events_of(
     elif not rows.schema.names:  # a batch without columns has lost the number of its rows
         values_of_rows = attributes_of_rows = [{} for _ in positions]
     else:
-        values_of_rows = [{name: plain(value) for name, value in row.items()} for row in rows.to_pylist()]
-        in_ticks = _in_ticks(rows).to_pylist()
-        attributes_of_rows = [{name: plain(value) for name, value in row.items()} for row in in_ticks]
+        values_of_rows = plain(rows.to_pylist())
+        ticked = pa.RecordBatch.from_arrays([in_ticks(column) for column in rows.columns], names=rows.schema.names)
+        attributes_of_rows = plain(ticked.to_pylist())
     for row, values, kind, at, position in zip(
         values_of_rows, attributes_of_rows, types, ticks, positions, strict=True
     ):
@@ -133,14 +129,13 @@ def events_of(
         yield Event(kind, at, at, position, {**blank, **flat, time_column: at}, row, (at, at))
 
 
-def _in_ticks(rows: pa.RecordBatch) -> pa.RecordBatch:
-    arrays = [
-        column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
-        if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)
-        else column
-        for column in rows.columns
-    ]
-    return pa.RecordBatch.from_arrays(arrays, names=rows.schema.names)
+def is_moment(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+
+
+def in_ticks(column: pa.Array) -> pa.Array:
+    """Timestamps and dates as microseconds, finer ones truncated; any other column unchanged."""
+    return column.cast(pa.timestamp("us"), safe=False).cast(pa.int64()) if is_moment(column.type) else column
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -175,3 +170,7 @@ def plain(value: Any) -> Any:
             return [plain(item) for item in value]
         case _:
             return str(value)
+
+
+def as_json(row: Mapping[str, Any]) -> str:
+    return json.dumps(plain(row), ensure_ascii=False)

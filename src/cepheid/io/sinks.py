@@ -186,16 +186,23 @@ def make_directory(path: Path) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write that takes the path's place when all is written; on an error the old one stays."""
+def atomic(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write that replaces the one at the path when all is written; on an error the old one stays."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("wb") as file:
-                yield file
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with temporary.open("wb") as file:
+            yield file
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """As `atomic`, with an error for users."""
+    try:
+        with atomic(path) as file:
+            yield file
     except OSError as problem:
         raise InputProblem(f"cannot write `{shown(str(path), 200)}`: {problem.strerror or problem}") from problem

@@ -38,7 +38,7 @@ from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import TIMESTAMP_CLOCK, UNTYPED, Clock, Schema, Type
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import Reject
-from cepheid.io.rows import TIME, TYPE, RecentRows, Rows, WholeTable, one_batch
+from cepheid.io.rows import TIME, TYPE, RecentRows, Rows, WholeTable, in_ticks, is_moment, one_batch
 from cepheid.runtime.kernel import Array
 
 Attributes = Mapping[str, Mapping[str, pa.DataType]]
@@ -98,7 +98,7 @@ class Source(SourceDescription, Protocol):
 
 def clock_of(source: SourceDescription, unit: str | None) -> Clock:
     kind = source.schema.field(source.columns.time).type
-    return TIMESTAMP_CLOCK if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else Clock(unit)
+    return TIMESTAMP_CLOCK if is_moment(kind) else Clock(unit)
 
 
 def schema_of(source: SourceDescription, named: Iterable[str]) -> Schema:
@@ -125,7 +125,7 @@ def _type_of(kind: pa.DataType) -> Type:
         return Type.STRING
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return Type.VECTOR
-    numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_timestamp, pa.types.is_date)
+    numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, is_moment)
     return Type.NUMBER if any(test(kind) for test in numbers) else Type.UNKNOWN
 
 
@@ -134,8 +134,8 @@ def plain_layout(schema: pa.Schema) -> dict[str, pa.DataType]:
     layout = {}
     for name, kind in flat_fields(readable_schema(schema)):
         plain = {Type.NUMBER: pa.float64(), Type.BOOLEAN: pa.bool_()}.get(_type_of(kind), pa.string())
-        is_time = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
-        layout[name] = pa.timestamp("us", "UTC") if is_time else pa.int64() if pa.types.is_integer(kind) else plain
+        whole = pa.int64() if pa.types.is_integer(kind) else plain
+        layout[name] = pa.timestamp("us", "UTC") if is_moment(kind) else whole
     return layout
 
 
@@ -150,7 +150,7 @@ def require_time_column(schema: pa.Schema, columns: Columns) -> None:
             hint=did_you_mean(columns.time, schema.names) or "say which column holds the time",
         )
     kind = schema.field(columns.time).type
-    tests = (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_date, pa.types.is_floating, pa.types.is_null)
+    tests = (pa.types.is_integer, is_moment, pa.types.is_floating, pa.types.is_null)
     if not any(test(kind) for test in tests):
         raise InputProblem(
             f"the time column `{shown(columns.time)}` holds {kind}", expected="whole numbers or timestamps"
@@ -166,10 +166,8 @@ def ticks_of(column: pa.Array, name: str) -> Array:
             expected="a time in every row",
             hint="drop the rows without a time first",
         )
-    if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-        column = column.cast(pa.timestamp("us"), safe=False)
     try:
-        return np.asarray(column.cast(pa.int64()))
+        return np.asarray(in_ticks(column).cast(pa.int64()))
     except pa.ArrowInvalid as problem:
         raise InputProblem(
             f"a time in `{shown(name)}` is not a whole number of 64 bits", expected="whole numbers or timestamps"
@@ -179,7 +177,7 @@ def ticks_of(column: pa.Array, name: str) -> Array:
 def types_column(batch: pa.RecordBatch, columns: Columns) -> pa.Array:
     """The types as a dictionary, which is all that ever reads them; without a type column events have no type."""
     if columns.type not in batch.schema.names:
-        return pa.DictionaryArray.from_arrays(np.zeros(batch.num_rows, np.int32), pa.array([UNTYPED]))
+        return one_type(UNTYPED, batch.num_rows)
     column = batch.column(columns.type)
     if not pa.types.is_dictionary(column.type):
         column = dictionary_encoded(column)
@@ -188,21 +186,28 @@ def types_column(batch: pa.RecordBatch, columns: Columns) -> pa.Array:
     return column
 
 
+def one_type(name: str, count: int) -> pa.Array:
+    """The types of so many events of one type."""
+    return pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), pa.array([name]))
+
+
 def readable(column: pa.Array) -> pa.Array:
-    """The column in a type that predicates are evaluated on."""
-    kind = column.type
-    if pa.types.is_timestamp(kind) and kind.unit == "ns":
-        return column.cast(pa.timestamp("us", kind.tz), safe=False)
-    return column
+    """The column in a type that predicates are evaluated on: nanoseconds are truncated to microseconds."""
+    kind = _readable_type(column.type)
+    return column if kind == column.type else column.cast(kind, safe=False)
+
+
+def readable_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([readable(column) for column in batch.columns], names=batch.schema.names)
 
 
 def readable_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema(
-        [
-            (f.name, pa.timestamp("us", f.type.tz) if pa.types.is_timestamp(f.type) and f.type.unit == "ns" else f.type)
-            for f in schema
-        ]
-    )
+    return pa.schema([(field.name, _readable_type(field.type)) for field in schema])
+
+
+def _readable_type(kind: pa.DataType) -> pa.DataType:
+    is_nanoseconds = pa.types.is_timestamp(kind) and kind.unit == "ns"
+    return pa.timestamp("us", kind.tz) if is_nanoseconds else kind
 
 
 def for_kernel(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:

@@ -23,7 +23,6 @@ from cepheid.io.inputs import Columns, Input
 from cepheid.io.rows import ROW
 from cepheid.io.source import JSON, Attributes, Source, clock_of, require_time_column, schema_of
 from cepheid.io.stream_rows import FILE, NUMBER, Read, StreamLayout
-from cepheid.io.times import unit_of
 
 _HIDDEN = (ROW, FILE, NUMBER)
 _ARROW = {
@@ -60,8 +59,9 @@ class StreamFiles:
                 f"the files in `{shown(path, 200)}` are {listing(formats)}",
                 expected="all Parquet, all Arrow, all ORC, or all JSON Lines, for a stream",
             )
-        clock = clock_of(source, None if unit is None else unit_of(unit))
-        return cls(path, formats.pop(), StreamLayout(schema, columns, schema_of(source, ()), clock), raw)
+        return cls(
+            path, formats.pop(), StreamLayout(schema, columns, schema_of(source, ()), clock_of(source, unit)), raw
+        )
 
     # --- in the checkpoint --------------------------------------------------------------------------------------------
 
@@ -80,7 +80,7 @@ class StreamFiles:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(known["schema"])))
         types = {kind: {name: Type(of) for name, of in own.items()} for kind, own in known["types"].items()}
         require_time_column(schema, columns)
-        clock = TIMESTAMP_CLOCK if known["timestamps"] else Clock(None if unit is None else unit_of(unit))
+        clock = TIMESTAMP_CLOCK if known["timestamps"] else Clock(unit)
         return cls(path, known["format"], StreamLayout(schema, columns, Schema(types), clock), known["raw"])
 
     # --- events -------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +11,8 @@ import pyarrow.compute as pc
 from cepheid.errors import shown
 from cepheid.events import UNTYPED, Clock, Schema
 from cepheid.io.inputs import Columns
-from cepheid.io.rows import plain
+from cepheid.io.rejects import no_time, no_type
+from cepheid.io.rows import as_json, in_ticks
 from cepheid.runtime.kernel import Array
 
 REJECTS = pa.schema([("source", pa.string()), ("line", pa.int64()), ("reason", pa.string()), ("raw", pa.string())])
@@ -59,33 +59,22 @@ def accepted(rows: pa.RecordBatch, columns: Columns, requires_type: bool, earlie
         {
             "source": row.pop(FILE, None),
             "line": row.pop(NUMBER, None),
-            "reason": _reason(row, columns, no_time),
+            "reason": _time_reason(row[columns.time], columns.time) if is_untimed else no_type(columns.type),
             "raw": as_json(row),
         }
-        for row, no_time in zip(rows.filter(bad).to_pylist(), untimed, strict=True)
+        for row, is_untimed in zip(rows.filter(bad).to_pylist(), untimed, strict=True)
     ]
     return Read(rows.filter(good), np.asarray(column.filter(good)), pa.RecordBatch.from_pylist(rejects, REJECTS))
 
 
-def _reason(row: dict[str, object], columns: Columns, no_time: bool) -> str:
-    value = row[columns.time]
-    if not no_time:
-        return f"no event type: the column `{shown(columns.type)}` is missing or null"
-    if value is None:
-        return f"no time: `{shown(columns.time)}` is null"
-    return f"the time `{shown(str(value))}` is not one that a stream can hold"
+def _time_reason(value: object, column: str) -> str:
+    return no_time(column) if value is None else f"the time `{shown(str(value))}` is not one that a stream can hold"
 
 
 def _ticks(column: pa.Array) -> pa.Array:
     """Times as integers; null where there is none."""
-    if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
-        return column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
     if pa.types.is_floating(column.type):
         whole = pc.equal(column, pc.round(column)).fill_null(False)
         held = pc.and_(whole, pc.less(pc.abs(column), 2.0**62)).fill_null(False)
         return pc.if_else(held, column, None).cast(pa.int64())
-    return column.cast(pa.int64())
-
-
-def as_json(row: dict[str, object]) -> str:
-    return json.dumps({name: plain(value) for name, value in row.items()}, ensure_ascii=False)
+    return in_ticks(column).cast(pa.int64())

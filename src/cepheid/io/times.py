@@ -17,6 +17,10 @@ class TimeKind(Enum):
     INTEGER = "integers"
     TIMESTAMP = "timestamps"
 
+    def rejects(self, time: object) -> str:
+        """The reason to reject a time of the other kind."""
+        return f"the time `{shown(str(time))}` is not like the others, which are {self.value}"
+
 
 def unit_of(word: str) -> str:
     """The unit that a word names, for an integer time column."""

@@ -1,15 +1,16 @@
-"""Values of attributes: nested objects by dotted names, and what can be written out again."""
+"""Values of a row: its event type, its attributes with nested objects by dotted names, and their types."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from types import NoneType
 from typing import Any
 
 from cepheid.errors import shown
-from cepheid.io.rejects import Malformed
+from cepheid.events import Type, type_of
+from cepheid.io.rejects import Malformed, no_type, shown_value
 
 DEEPEST = 32
 """How deep a value may nest: far beyond real data, far within what recursion can walk and print."""
@@ -53,3 +54,29 @@ def _require_plain(name: str, value: Any, depth: int) -> None:
             raise Malformed(f"the attribute `{shown(name)}` is nested more than {DEEPEST} deep")
         for item in value.values() if isinstance(value, dict) else value:
             _require_plain(name, item, depth + 1)
+
+
+def event_type(values: Mapping[str, Any], column: str) -> str:
+    kind = values.get(column)
+    if isinstance(kind, str) and kind:
+        return kind
+    if kind is None or kind == "":
+        raise Malformed(no_type(column))
+    raise Malformed(f"the event type {shown_value(kind)} is not a string")
+
+
+def typed_values(
+    values: Mapping[str, Any], attributes: Mapping[str, Any], records: Sequence[str], time_column: str
+) -> Iterator[tuple[str, Type, Any]]:
+    """The attributes that have a value, and the nested objects, each with its type; not the time."""
+    for name, value in attributes.items():
+        if value is not None and name != time_column:
+            yield name, type_of(value), value
+    for name in records:
+        yield name, Type.RECORD, values.get(name)
+
+
+def misfit(name: str, event_type: str, expected: str, value: Any) -> str:
+    """The reason to reject a row because of the type of an attribute."""
+    of = f" of `{shown(event_type)}`" if event_type else ""
+    return f"the attribute `{shown(name)}`{of} {expected}, not {shown_value(value)}"

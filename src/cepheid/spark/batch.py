@@ -119,7 +119,7 @@ class SparkBatch:
         if files is None or not isinstance(files.reader, CsvReader):
             untimed = self.source.frame.filter(column(time).isNull())
             return untimed.withColumn(REASON, F.lit(f"no time: `{time}` is null"))
-        names = self.source.schema.names if self.is_whole else self._names(self._gatherer())
+        names = self.source.schema.names if self.is_whole else self._names(gatherer_for(self._shipped))
         read = self._reading(files, names)
         task = CsvRejects(files.reader, read.shares, tuple(read.needed), time, REASON)
         return self._by_shares(read).mapInArrow(task, f"{PATH} string, {LINE} string, {REASON} string")
@@ -168,13 +168,9 @@ class SparkBatch:
         prepared = self.prepared
         if makes_output(prepared.query) or prepared.plan.evaluator == REFERENCE or ROW in prepared.input.schema.names:
             return True
-        return self.as_text and self._types_differ
-
-    @property
-    def _types_differ(self) -> bool:
-        """Whether the events of a variable have different columns by a type that no column holds."""
-        differ = any(TYPE in names for names in shown_columns(self.prepared, as_text=True).values())
-        return differ and not self._types_are_in_column
+        if not self.as_text or self._types_are_in_column:
+            return False
+        return any(TYPE in names for names in shown_columns(prepared, as_text=True).values())
 
     def _whole(self) -> tuple[DataFrame, WholeTask]:
         task = WholeTask(self._shipped, self.source.local, self.as_text)
@@ -194,7 +190,7 @@ class SparkBatch:
     # --- many tasks ---------------------------------------------------------------------------------------------------
 
     def _divided(self) -> tuple[DataFrame, KernelTask]:
-        gatherer = self._gatherer()
+        gatherer = gatherer_for(self._shipped)
         types = ImpliedTypes.of(self.prepared, self.source.type_column) if self._types_are_in_column else None
         names = [name for name in self._names(gatherer) if types is None or name != types.column]
         task = KernelTask(self._shipped, gatherer, types)
@@ -205,9 +201,6 @@ class SparkBatch:
             carried.append(F.monotonically_increasing_id().alias(POSITION))
         frame, slices = self._shuffled(self._relevant().select(*carried))
         return frame, replace(task, slices=slices)
-
-    def _gatherer(self) -> Gatherer:
-        return gatherer_for(self._shipped)
 
     def _names(self, gatherer: Gatherer) -> list[str]:
         """The columns that the kernel and the output read."""

@@ -32,12 +32,6 @@ def last_batch(query: StreamingQuery) -> LastBatch | None:
     return LastBatch(progress.batchId(), int(progress.durationMs().get("triggerExecution") or 0))
 
 
-def metrics(query: StreamingQuery, totals: Totals) -> Metrics:
-    """As of the last completed batch."""
-    last = last_batch(query)
-    return totals.metrics(0 if last is None else last.latency)
-
-
 class ProgressReporter(threading.Thread):
     """Calls a function with the stream's metrics after every batch."""
 
@@ -48,7 +42,7 @@ class ProgressReporter(threading.Thread):
         self.ended = threading.Event()
 
     def run(self) -> None:
-        with suppress(Py4JError):  # Spark is gone, which whoever waits for the stream is told
+        with suppress(Py4JError):  # Spark has stopped: `wait` reports it
             while not self.ended.wait(_EVERY):
                 self._report()
 

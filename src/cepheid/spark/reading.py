@@ -6,7 +6,6 @@ part, and packs the events of each partition into one Arrow stream; only those s
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,18 +13,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cepheid.codegen.columns import attribute, kind_of, number_array
+from cepheid.codegen.columns import attribute
 from cepheid.codegen.masks import masks
 from cepheid.events import UNTYPED
 from cepheid.io.formats.csv import CsvReader, RejectedLine
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import TYPE
 from cepheid.io.shares import OpenedPart, Part, ShareReader
-from cepheid.io.source import columns_read, ticks_of, types_column
+from cepheid.io.source import columns_read, one_type, ticks_of, types_column
 from cepheid.optimize.distribution import Distribution, Keyed, may_drop
-from cepheid.physical import Kind, Plan
+from cepheid.physical import Plan
 from cepheid.runtime.kernel import Array
 from cepheid.spark.worker import BASE, BUCKET, EVENTS, MASKS, POSITION, Slices, narrowed, settle_memory
+from cepheid.streaming.pack import bucket_numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class ReadTask:
             arrays.append(_as(table.column(name), kind) if name in present else pa.nulls(opened.rows, kind))
         read = pa.RecordBatch.from_arrays(arrays, names=list(names))
         if type is not None:
-            kinds = pa.DictionaryArray.from_arrays(np.zeros(opened.rows, np.int32), pa.array([type]))
+            kinds = one_type(type, opened.rows)
         elif self.columns.type in present:
             column = table.column(self.columns.type)
             only = pa.RecordBatch.from_arrays([column.chunk(0)], names=[self.columns.type])
@@ -145,8 +145,9 @@ class ReadTask:
                     yield number, part
             return
         assert isinstance(self.distribution, Keyed)
-        buckets = bucket_of([attribute(events, name) for name in self.distribution.attributes], self.partitions)
-        order = np.argsort(buckets, kind="stable")
+        buckets = bucket_numbers(events, self.distribution.attributes, self.partitions)
+        # NumPy sorts 16-bit integers by counting.
+        order = np.argsort(buckets.astype(np.uint16) if self.partitions <= 1 << 16 else buckets, kind="stable")
         sorted_events = events.take(pa.array(order))
         edges = np.searchsorted(buckets[order], np.arange(self.partitions + 1))
         for bucket in range(self.partitions):
@@ -213,34 +214,7 @@ class CsvRejects:
             yield pa.RecordBatch.from_pydict({**columns, self.reason: [reason for _, reason in refused]})
 
 
-# --- buckets ----------------------------------------------------------------------------------------------------------
-
-
-def bucket_of(keys: Sequence[pa.Array | None], count: int) -> Array:
-    """The partition of each event: the same for equal keys, in every process."""
-    mixed: Array | None = None
-    for key in keys:
-        assert key is not None
-        hashed = _hashed(key)
-        mixed = hashed if mixed is None else mixed * np.uint64(31) + hashed
-    assert mixed is not None
-    # Sixteen bits are sorted by counting, which takes no comparisons.
-    return (mixed % np.uint64(count)).astype(np.uint16 if count <= 1 << 16 else np.uint32)
-
-
-def _hashed(key: pa.Array) -> Array:
-    kind = kind_of(key.type)
-    if kind is Kind.CODE and not pa.types.is_boolean(key.type):
-        encoded = key if pa.types.is_dictionary(key.type) else key.dictionary_encode()
-        codes = [zlib.crc32(text.encode()) for text in encoded.dictionary.to_pylist()]
-        return np.asarray(np.array(codes, np.uint64)[encoded.indices.to_numpy(zero_copy_only=False)])
-    numbers = number_array(key, Kind.FLOAT if kind is Kind.FLOAT else Kind.INT)
-    if kind is Kind.FLOAT:
-        numbers = numbers + 0.0  # minus zero is zero
-    bits = numbers.view(np.uint64)
-    bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
-    mixed: Array = bits ^ (bits >> np.uint64(33))
-    return mixed
+# --- columns ----------------------------------------------------------------------------------------------------------
 
 
 def _parts(plan: Plan) -> np.uint64:

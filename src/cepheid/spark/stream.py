@@ -23,12 +23,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from cepheid.errors import CepheidError
-from cepheid.spark.progress import ProgressReporter, metrics
+from cepheid.spark.hadoop import open_directory
+from cepheid.spark.progress import ProgressReporter, last_batch
 from cepheid.spark.session import ARROW_BATCHES, UNCOMPARED, WITHOUT_COMMANDS
 from cepheid.spark.stream_worker import OUTPUT, PACKED, STATE, Drain, Pack, Step, Unpack
 from cepheid.streaming.checkpoint import Checkpoint, Ownership
 from cepheid.streaming.delivery import LATE, MATCHES, REJECTS, STATES, OutputRow, Sinks, count
 from cepheid.streaming.failures import failure
+from cepheid.streaming.inspection import StreamState, decoded
 from cepheid.streaming.metrics import Metrics, Totals
 from cepheid.streaming.plan import StreamPlan
 from cepheid.streaming.sinks import END_OF_TIME_NAME, batch_name
@@ -181,8 +183,8 @@ class SparkStream:
         states = state_frame(self.checkpoint, self.session)
         if states is None:
             return {query.name: 0 for query in self.plan.queries}
-        rows = states.mapInArrow(Drain(self.plan, self.plan.fingerprint()), OUTPUT).collect()
-        return self.sinks.deliver(self.plan, END_OF_TIME_NAME, [OutputRow(*row) for row in rows])
+        outputs = states.mapInArrow(Drain(self.plan, self.plan.fingerprint()), OUTPUT)
+        return self.sinks.deliver(self.plan, END_OF_TIME_NAME, _collected(outputs))
 
 
 def state_frame(checkpoint: Checkpoint, session: SparkSession) -> DataFrame | None:
@@ -190,6 +192,13 @@ def state_frame(checkpoint: Checkpoint, session: SparkSession) -> DataFrame | No
     if not checkpoint.directory.inside("commits").names():
         return None
     return session.read.format("statestore").load(checkpoint.path).select("value.groupState.s")
+
+
+def read_state(path: str, session: SparkSession) -> StreamState:
+    """The state of a stream after the last completed batch, read from its checkpoint."""
+    checkpoint = Checkpoint(open_directory(path, session), path)
+    states = state_frame(checkpoint, session)
+    return decoded(checkpoint, () if states is None else (bytes(row["s"]) for row in states.toLocalIterator()))
 
 
 @dataclass(slots=True)
@@ -208,7 +217,8 @@ class RunningStream:
 
     def metrics(self) -> Metrics:
         """The metrics as of the last batch."""
-        return metrics(self.query, self.totals)
+        last = last_batch(self.query)
+        return self.totals.metrics(0 if last is None else last.latency)
 
     def wait(self, timeout: int | None = None) -> bool:
         """Waits until the stream ends, or for some seconds; returns whether it has ended. A failure is raised as an
@@ -263,8 +273,7 @@ class _Deliver:
                 if any(self.stream.writers.values()):
                     self._deliver_with_writers(frame, batch_id)
                 else:
-                    rows = _collected(frame)
-                    self._deliver(batch_id, rows, {})
+                    self._deliver(batch_id, _collected(frame), {})
             except CepheidError as error:
                 self.failure = error
                 raise
@@ -296,7 +305,7 @@ class _Deliver:
         for number, query in enumerate(plan.queries):
             if number not in with_matches:
                 continue
-            schema = query.output_schema(plan)
+            schema = query.output_schema
             blocks = frame.filter((F.col("kind") == MATCHES) & (F.col("query") == number)).select("block")
             matches = blocks.mapInArrow(Unpack(schema), from_arrow_schema(schema))
             for write in self.stream.writers.get(query.name, ()):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from cepheid.engine.prepare import RunOptions
-from cepheid.engine.query_text import require_settled_classes
-from cepheid.errors import CepheidError, InputProblem
+from cepheid.engine.query_text import QueryText, require_settled_classes
+from cepheid.errors import InputProblem
 from cepheid.events import UNTYPED
 from cepheid.io.inputs import Columns
 from cepheid.lang import parse
@@ -83,7 +83,7 @@ def stream(
     session = found.frame.sparkSession
     saved = Checkpoint(open_directory(checkpoint, session), checkpoint)
     spread = buckets or buckets_of(saved, tasks_of(session, partitions))
-    with _located(query):
+    with QueryText(query).located_errors() if isinstance(query, str) else nullcontext():
         source = stream_source(found, queries.values(), types)
         plan = plan_stream(queries, source, watermark, run_options, order=order_by, buckets=spread)
     several = isinstance(query, Mapping)
@@ -127,20 +127,6 @@ def _parsed(query: str | Query | Mapping[str, str | Query], dialect: str) -> dic
     if not named:
         raise InputProblem("there is no query", expected="at least one: {'name': 'EVENT ...'}")
     return {name: parse(given, dialect) if isinstance(given, str) else given for name, given in named.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class _located:
-    """Errors show their place in the text of the query, where there is one query and it was text."""
-
-    given: object
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if isinstance(error, CepheidError) and isinstance(self.given, str):
-            error.within(self.given)
 
 
 def _of(given: Any, name: str) -> Any:

@@ -10,7 +10,8 @@ on how early they are released.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,10 +26,10 @@ from cepheid.engine.positions import MatchPositions, first_and_last, position_co
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.stepping import Stepper
 from cepheid.io.inputs import Columns
-from cepheid.io.rows import TIME, TYPE
+from cepheid.io.rows import TIME, TYPE, Rows, as_json
 from cepheid.io.source import readable, types_column
-from cepheid.io.stream_rows import as_json
 from cepheid.optimize.adapt import Switch, horizon, same_work
+from cepheid.optimize.distribution import may_drop
 from cepheid.pattern import negatives
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import END_OF_TIME, Array, Kernel, Positions
@@ -40,25 +41,16 @@ from cepheid.streaming.plan import StreamPlan, StreamQuery, mask_column
 
 
 @dataclass(frozen=True, slots=True)
-class RetainedRows:
+class RetainedRows(Rows):
     """The released events that a later match may still contain. `first` is the position of the first of them."""
 
     table: pa.RecordBatch
     first: int
     columns: Columns
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        raise AssertionError("rows of a bucket are kept whole")
-
-    def forget(self, before: int) -> None:
-        raise AssertionError("rows of a bucket are kept whole")
-
     def ticks(self, positions: Array) -> Array:
         found: Array = np.asarray(self.table.column(TIME))[positions - self.first]
         return found
-
-    def input_rows(self, positions: pa.Array) -> pa.Array:
-        return positions
 
     def take(self, names: Sequence[str], positions: pa.Array) -> pa.RecordBatch:
         stored = [name for name in names if name != TYPE]
@@ -96,12 +88,10 @@ class Workshop:
         self.fingerprint = plan.fingerprint()
         self.kept = plan.kept_schema()
         self.packed = plan.packed_schema()
-        self.kernels: dict[int, Kernels] = {}
+        self.kernels: defaultdict[int, Kernels] = defaultdict(Kernels)
 
     def kernel(self, number: int, plan: Plan) -> Kernel:
         """The kernel of a query, by the plan that is in use."""
-        if number not in self.kernels:
-            self.kernels[number] = Kernels()
         return self.kernels[number].of(plan)
 
 
@@ -182,7 +172,7 @@ class Bucket:
 
     def _relevant(self, events: pa.RecordBatch) -> Array | None:
         """The events that can play a part in some query; None where all may."""
-        if not all(query.may_drop for _, query in self.queries):
+        if not all(may_drop(query.prepared.plan) for _, query in self.queries):
             return None
         columns = [np.asarray(events.column(mask_column(number))) for number, _ in self.queries]
         found: Array = np.logical_or.reduce([column != 0 for column in columns])
@@ -217,7 +207,7 @@ class Bucket:
         for positions in self._answers(number, query, stepper, released, watermark):
             if len(positions):
                 start, end = (self.rows.ticks(at) for at in first_and_last(positions))
-                found = MatchPositions(_columns(positions, query), start, end)
+                found = MatchPositions(position_columns(positions, query.prepared.binding), start, end)
                 outputs.extend(self._shown(number, query, found))
         if query.sums_up and watermark == END_OF_TIME:
             row = oracle.summary_match(replace(query.prepared, kernel=stepper.compiled), stepper)
@@ -437,16 +427,6 @@ def _sortable(column: pa.Array) -> pa.Array:
     if pa.types.is_nested(column.type) or pa.types.is_null(column.type):
         return pa.array([None if value is None else as_json({"": value}) for value in column.to_pylist()], pa.string())
     return column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
-
-
-def _columns(positions: Positions, query: StreamQuery) -> dict[str, pa.Array]:
-    return position_columns(positions, query.prepared.binding)
-
-
-def _placed(at: int | list[int] | None, place: Mapping[int, int]) -> int | tuple[int, ...] | None:
-    if isinstance(at, list):
-        return tuple(place[position] for position in at)
-    return None if at is None else place[at]
 
 
 def _first(found: MatchPositions, count: int) -> MatchPositions:

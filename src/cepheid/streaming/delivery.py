@@ -68,7 +68,7 @@ class Sinks:
         counted = {}
         for number, query in enumerate(plan.queries):
             blocks = [row.block for row in rows if row.kind == MATCHES and row.query == number]
-            counted[query.name] = _write(self.matches.get(query.name, ()), batch, blocks, query.output_schema(plan))
+            counted[query.name] = _write(self.matches.get(query.name, ()), batch, blocks, query.output_schema)
         late = [row.block for row in rows if row.kind == LATE]
         _write(self.late, batch, late, plan.packed_schema(), plan.shown_names)
         _write(self.rejects, batch, [row.block for row in rows if row.kind == REJECTS], REJECT_SCHEMA)

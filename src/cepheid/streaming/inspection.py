@@ -54,25 +54,16 @@ class StreamState:
         return timestamp_text(ticks) if self.timestamps else str(ticks)
 
 
-@dataclass(frozen=True, slots=True)
-class StateDecoder:
-    """Decodes the states in a checkpoint by its description, without the queries."""
-
-    description: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, checkpoint: Checkpoint) -> StateDecoder:
-        description = checkpoint.description()
-        if description is None:
-            path = shown(checkpoint.path, 200)
-            raise InputProblem(f"`{path}` is not the checkpoint of a stream", expected="the directory given to stream")
-        return cls(description)
-
-    def decode(self, states: Iterable[bytes]) -> StreamState:
-        described = self.description["stream"]
-        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.description["kept"])))
-        buckets = sorted((_bucket(data, schema, described) for data in states), key=lambda bucket: bucket.bucket)
-        return StreamState(described["queries"], bool(self.description["timestamps"]), tuple(buckets))
+def decoded(checkpoint: Checkpoint, states: Iterable[bytes]) -> StreamState:
+    """The states of the buckets, decoded by the description in the checkpoint, without the queries."""
+    description = checkpoint.description()
+    if description is None:
+        path = shown(checkpoint.path, 200)
+        raise InputProblem(f"`{path}` is not the checkpoint of a stream", expected="the directory given to stream")
+    described = description["stream"]
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(description["kept"])))
+    buckets = sorted((_bucket(data, schema, described) for data in states), key=lambda bucket: bucket.bucket)
+    return StreamState(described["queries"], bool(description["timestamps"]), tuple(buckets))
 
 
 def _bucket(data: bytes, schema: pa.Schema, described: Mapping[str, Any]) -> BucketState:

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from cepheid.codegen.columns import attribute
 from cepheid.codegen.masks import masks
-from cepheid.io.rows import TIME, TYPE, one_batch
-from cepheid.io.source import readable, types_column, with_type_and_time
+from cepheid.io.rows import TIME, TYPE, in_ticks, one_batch
+from cepheid.io.source import readable_batch, types_column, with_type_and_time
 from cepheid.runtime.kernel import Array
 from cepheid.streaming.plan import StreamPlan
 
@@ -60,16 +60,12 @@ def packets(plan: StreamPlan, rows: pa.RecordBatch) -> Iterator[Packet]:
 
 def _with_masks(plan: StreamPlan, events: pa.RecordBatch, ticks: Array) -> pa.RecordBatch:
     names = events.schema.names
-    typed = with_type_and_time(_readable(events), names, types_column(events, plan.columns), ticks)
+    typed = with_type_and_time(readable_batch(events), names, types_column(events, plan.columns), ticks)
     arrays = [*events.columns, typed.column(TIME)]
     for query in plan.queries:
         if not query.by_oracle:
             arrays.append(pa.array(masks(query.prepared.plan, typed, TYPE)))
     return pa.RecordBatch.from_arrays(arrays, schema=plan.packed_schema())
-
-
-def _readable(events: pa.RecordBatch) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([readable(column) for column in events.columns], names=events.schema.names)
 
 
 # --- buckets ----------------------------------------------------------------------------------------------------------
@@ -88,13 +84,11 @@ def bucket_numbers(events: pa.RecordBatch, key: Sequence[str], buckets: int) -> 
 
 
 def _numbers(column: pa.Array) -> Array:
-    kind = column.type
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(column.type):
         # 0.0 and -0.0 are equal and have different bits.
         floats = np.asarray(column.cast(pa.float64()).fill_null(0.0)) + 0.0
         return floats.view(np.uint64)
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        column = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+    column = in_ticks(column)
     if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
         return np.asarray(column.cast(pa.int64()).fill_null(0)).astype(np.int64).view(np.uint64)
     encoded = column.dictionary_encode()

@@ -30,8 +30,8 @@ from cepheid.io.source import Attributes, columns_read
 from cepheid.io.stream_files import StreamFiles
 from cepheid.lang import to_text
 from cepheid.logic import normal_form
-from cepheid.optimize.distribution import Keyed, distribution, may_drop
-from cepheid.pattern import Conj, Kleene, Neg, Pattern, Query, Seq, Timer, negatives, walk
+from cepheid.optimize.distribution import Keyed, distribution
+from cepheid.pattern import Conj, Kleene, Neg, Pattern, Query, Seq, negatives, walk
 from cepheid.physical import REFERENCE, Plan
 from cepheid.streaming.reader import FileReader, Reader
 from cepheid.streaming.time import EventTime
@@ -73,17 +73,6 @@ class StreamQuery:
         return None if plan.window is None or plan.counts_events else int(plan.window)
 
     @property
-    def may_drop(self) -> bool:
-        return may_drop(self.prepared.plan)
-
-    @property
-    def waits(self) -> bool:
-        """Whether time alone, without an event, can complete a match."""
-        if self.by_oracle:
-            return self.lag > 0 or any(isinstance(node, Timer) for node in _everything(self.prepared.query))
-        return _ends_with_negation(self.prepared.plan) and not self.prepared.plan.counts_events
-
-    @property
     def ties_matter(self) -> bool:
         """Whether the order of events of the same time can change the matches."""
         query = self.prepared.query
@@ -91,10 +80,9 @@ class StreamQuery:
         closes = any(isinstance(node, Kleene) for node in walk(query.pattern))
         return by_place or closes or self.by_oracle or query.limit is not None
 
-    def output_schema(self, plan: StreamPlan) -> pa.Schema:
-        if self.gatherer is not None:
-            return self.gatherer.schema
-        return made_batch(self.prepared, []).schema
+    @property
+    def output_schema(self) -> pa.Schema:
+        return made_batch(self.prepared, []).schema if self.gatherer is None else self.gatherer.schema
 
     def read_by_kernel(self, schema: pa.Schema) -> list[str]:
         plan = self.prepared.plan
@@ -323,14 +311,6 @@ def require_names(names: Sequence[str]) -> None:
 # --- when the oracle's matches are certain ----------------------------------------------------------------------------
 
 
-def _everything(query: Query) -> list[Pattern]:
-    found = list(walk(query.pattern))
-    for item in query.inputs:
-        if isinstance(item, Query):
-            found.extend(_everything(item))
-    return found
-
-
 def _lag(query: Query, prepared: Prepared) -> int:
     """How long after its end a match may still be taken back. What another query derives is certain no earlier than
     that query's own matches."""
@@ -377,8 +357,6 @@ def _horizon(query: Query, prepared: Prepared, lag: int) -> int | None:
     lies within another. Queries over other queries, and choices that depend on all earlier matches, need everything."""
     if query.dialect.windows is not Windows.MATCH or query.window is None:
         return None
-    if query.inputs or query.non_overlapping:
-        return None
-    if query.window.counts_events:
+    if query.inputs or query.non_overlapping or query.window.counts_events:
         return None
     return 2 * -int(-prepared.clock.ticks(query.window) // 1) + lag + 1

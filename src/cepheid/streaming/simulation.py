@@ -41,25 +41,13 @@ class Simulation:
     """The number of tasks that read a batch."""
 
     def run(self, batches: Iterable[pa.RecordBatch], *, end_of_time: bool = True) -> Simulated:
-        out = self._nothing()
+        out = Simulated({query.name: [] for query in self.plan.queries}, [], [])
         for batch in batches:
-            self._read(batch, out)
+            tasks = (packets(self.plan, part) for part in _parts(batch, self.tasks))
+            self._batch(list(chain.from_iterable(tasks)), self.watermark, out)
         if end_of_time:
             self._batch([], END_OF_TIME, out)
         return replace(out, states=tuple(self.sizes))
-
-    def run_one(self, batch: pa.RecordBatch) -> Simulated:
-        """One batch and nothing after it."""
-        out = self._nothing()
-        self._read(batch, out)
-        return out
-
-    def _nothing(self) -> Simulated:
-        return Simulated({query.name: [] for query in self.plan.queries}, [], [])
-
-    def _read(self, batch: pa.RecordBatch, out: Simulated) -> None:
-        tasks = (packets(self.plan, part) for part in _parts(batch, self.tasks))
-        self._batch(list(chain.from_iterable(tasks)), self.watermark, out)
 
     @property
     def watermark(self) -> int:

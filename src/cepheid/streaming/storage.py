@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from cepheid.errors import InputProblem, shown
+from cepheid.io.sinks import atomic
 
 
 class Directory(ABC):
@@ -55,20 +56,13 @@ class LocalDirectory(Directory):
 
     def write(self, name: str, content: bytes) -> None:
         """The content is on disk before the name is, so a file that survives a crash of the machine is complete."""
-        target = self.path / name
-        temporary = self.path / f".{name}.{os.getpid()}.part"
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            try:
-                with temporary.open("wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-                temporary.replace(target)
-            finally:
-                temporary.unlink(missing_ok=True)
+            with atomic(self.path / name) as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
         except OSError as problem:
-            raise _cannot("write", target, problem) from problem
+            raise _cannot("write", self.path / name, problem) from problem
 
     def _files(self) -> list[str]:
         return [path.name for path in self.path.iterdir() if path.is_file()] if self.path.is_dir() else []

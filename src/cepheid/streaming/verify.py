@@ -62,7 +62,7 @@ class Verification:
         return not self.differences
 
     def __str__(self) -> str:
-        told = (
+        summary = (
             f"{self.streams} streams of {self.events} events, evaluated by {self.evaluator}: "
             f"{self.streams - len(self.differences)} gave the {self.matches} matches of the batch"
         )
@@ -70,7 +70,7 @@ class Verification:
             f"  watermark {d.watermark}, {d.batches} batches: {len(d.missing)} missing, {len(d.unexpected)} too many"
             for d in self.differences[:_MOST_SHOWN]
         ]
-        return "\n".join([told, *lines])
+        return "\n".join([summary, *lines])
 
 
 def verify(
@@ -141,4 +141,4 @@ def _cut(rng: random.Random, source: TableSource, delay: int) -> Iterator[pa.Rec
 def _lines(batches: Iterator[pa.RecordBatch] | Sequence[pa.RecordBatch]) -> Iterator[str]:
     for batch in batches:
         for row in batch.to_pylist():
-            yield json.dumps({name: plain(value) for name, value in row.items()}, sort_keys=True)
+            yield json.dumps(plain(row), sort_keys=True)

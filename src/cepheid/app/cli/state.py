@@ -15,7 +15,7 @@ def state_command(
     """What a stream keeps: its buckets and keys, how much of each, and its oldest event."""
     from cepheid.app.stream_view import state_lines
     from cepheid.spark.session import session
-    from cepheid.spark.state import read_state
+    from cepheid.spark.stream import read_state
 
     for line in state_lines(read_state(checkpoint, session(master)), keys):
         typer.echo(line)

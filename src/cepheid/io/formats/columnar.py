@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from cepheid import expr as ex
@@ -23,7 +22,7 @@ from cepheid.io.formats import RawRow, format_named
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import one_batch, plain
 from cepheid.io.shares import OpenedPart, Part, StoredFile, StoredFiles
-from cepheid.io.source import BATCH
+from cepheid.io.source import BATCH, readable_batch
 from cepheid.io.storage import open_file
 from cepheid.io.stream_rows import FILE, HINT, NUMBER, Read, StreamLayout, accepted
 from cepheid.optimize.distribution import may_drop
@@ -117,6 +116,10 @@ class ColumnFormat(ABC):
         with self.reading(path), self.opened(path) as file:
             yield from file.batches(file.schema.names if names is None else names)
 
+    def is_null(self, path: str, name: str) -> bool:
+        """Whether a column has no value at all."""
+        return all(batch.column(0).null_count == batch.num_rows for batch in self.batches(path, [name]))
+
     def surviving(
         self, path: str, numbers: Sequence[int], condition: Callable[[pa.Schema], ds.Expression | None]
     ) -> Sequence[int]:
@@ -126,9 +129,9 @@ class ColumnFormat(ABC):
     def rows(self, file: Path, columns: Columns, type: str | None) -> Iterator[RawRow]:
         number = 0
         for batch in self.batches(str(file)):
-            for values in _with_microseconds(batch).to_pylist():
+            for values in readable_batch(batch).to_pylist():
                 number += 1
-                yield RawRow(number, None, {name: plain(value) for name, value in values.items()})
+                yield RawRow(number, None, plain(values))
 
     def stream(self, paths: Sequence[str], layout: StreamLayout, earliest: int, latest: int) -> Read:
         tables = [self._stream_table(path, layout.schema) for path in paths]
@@ -161,22 +164,6 @@ def column_format(name: str) -> ColumnFormat:
     format = format_named(name)
     assert isinstance(format, ColumnFormat)
     return format
-
-
-def is_null(path: str, name: str, format: ColumnFormat) -> bool:
-    """Whether a column has no value at all."""
-    return all(batch.column(0).null_count == batch.num_rows for batch in format.batches(path, [name]))
-
-
-def _with_microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Nanoseconds truncated to microseconds, the resolution of Python's datetime and of Cepheid's time."""
-    arrays = [
-        pc.cast(column, pa.timestamp("us", column.type.tz), safe=False)
-        if pa.types.is_timestamp(column.type) and column.type.unit == "ns"
-        else column
-        for column in batch.columns
-    ]
-    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
 
 # --- shares -----------------------------------------------------------------------------------------------------------

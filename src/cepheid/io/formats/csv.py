@@ -161,9 +161,6 @@ def csv_columns(file: Path, columns: Columns, type: str | None) -> TextTable | N
     return TextTable(pa.table(typed))
 
 
-# --- cells ------------------------------------------------------------------------------------------------------------
-
-
 def _cells(file: Path) -> pa.Table | None:
     """All cells as text, empty ones null."""
     try:
@@ -201,9 +198,6 @@ def _is_plain(content: bytes) -> bool:
     # A quote inside a cell is written twice: one that closes the cell, and one that opens it again.
     before, after = characters[quotes[::2] - 1], characters[quotes[1::2] + 1]
     return bool(np.isin(before, list(b',\n"')).all() and np.isin(after, list(b',\r\n"')).all())
-
-
-# --- what the cells of a column are -----------------------------------------------------------------------------------
 
 
 def _types(cells: pa.Table, type_column: str | None) -> Array | None:
@@ -320,9 +314,6 @@ def _require_readable_columns(schema: pa.Schema) -> None:
             )
 
 
-# --- in the workers ---------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class ParsedLines:
     """Lines that have the columns of the schema: a row for each."""
@@ -365,7 +356,49 @@ class CsvReader:
                 begin = _next_line(file, 0)
             stop = size if end >= size else _next_line(file, end - 1)
             lines = file.read_at(max(stop - begin, 0), begin)
-        yield from _read(lines, _Parser(self.schema, tuple(names)))
+        yield from self.parsed(lines, names)
+
+    def parsed(self, lines: bytes, names: Sequence[str]) -> Iterator[ParsedLines | RejectedLine]:
+        """Where Arrow refuses lines because of some of them, they are halved until those are found."""
+        if not lines.strip():
+            return
+        try:
+            rows = self._parse(lines, names)
+            problem = None if self._stand_alone(lines, rows, names) else "a quote is not closed in its line"
+        except pa.ArrowInvalid as refused:
+            problem = shown(str(refused).replace("Row #1: ", ""), 200)  # the message is of one line in the end
+        if problem is None:
+            yield ParsedLines(lines, rows)
+            return
+        middle = lines.rfind(_NEWLINE, 0, max(len(lines) // 2, 1)) + 1 or lines.find(_NEWLINE) + 1
+        if 0 < middle < len(lines):
+            yield from self.parsed(lines[:middle], names)
+            yield from self.parsed(lines[middle:], names)
+        else:
+            yield RejectedLine(lines, problem)
+
+    def _parse(self, lines: bytes, names: Sequence[str]) -> pa.Table:
+        """These columns of lines that have all columns of the schema."""
+        return pcsv.read_csv(
+            pa.BufferReader(lines),
+            pcsv.ReadOptions(use_threads=False, block_size=len(lines) + 1, column_names=self.schema.names),
+            convert_options=pcsv.ConvertOptions(
+                column_types=self.schema,
+                include_columns=list(names),
+                null_values=[""],
+                true_values=_TRUE,
+                false_values=_FALSE,
+                strings_can_be_null=True,
+            ),
+        )
+
+    def _stand_alone(self, lines: bytes, rows: pa.Table, names: Sequence[str]) -> bool:
+        """Whether each line is a row of its own. The text after a quote that is not closed becomes part of its cell. No
+        text follows the last line, so it is parsed twice in a row."""
+        if rows.num_rows != lines.count(_NEWLINE) + (not lines.endswith(_NEWLINE)):
+            return False
+        last = lines[lines.rstrip(b"\r\n").rfind(_NEWLINE) + 1 :].rstrip(b"\r\n")
+        return b'"' not in last or self._parse(last + _NEWLINE + last, names).num_rows == 2
 
 
 def _next_line(file: pa.NativeFile, at: int) -> int:
@@ -376,55 +409,3 @@ def _next_line(file: pa.NativeFile, at: int) -> int:
             return at + int(end) + 1
         at += len(some)
     return at
-
-
-@dataclass(frozen=True, slots=True)
-class _Parser:
-    """Parses some columns of lines that have all columns of the schema."""
-
-    schema: pa.Schema
-    names: tuple[str, ...]
-
-    def parse(self, lines: bytes) -> pa.Table:
-        return pcsv.read_csv(
-            pa.BufferReader(lines),
-            pcsv.ReadOptions(use_threads=False, block_size=len(lines) + 1, column_names=self.schema.names),
-            pcsv.ParseOptions(),
-            pcsv.ConvertOptions(
-                column_types=self.schema,
-                include_columns=list(self.names),
-                null_values=[""],
-                true_values=_TRUE,
-                false_values=_FALSE,
-                strings_can_be_null=True,
-            ),
-        )
-
-
-def _read(lines: bytes, parser: _Parser) -> Iterator[ParsedLines | RejectedLine]:
-    """Where Arrow refuses lines because of some of them, they are halved until those are found."""
-    if not lines.strip():
-        return
-    try:
-        rows = parser.parse(lines)
-        problem = None if _stand_alone(lines, rows, parser) else "a quote is not closed in its line"
-    except pa.ArrowInvalid as refused:
-        problem = shown(str(refused).replace("Row #1: ", ""), 200)  # the message is of one line in the end
-    if problem is None:
-        yield ParsedLines(lines, rows)
-        return
-    middle = lines.rfind(_NEWLINE, 0, max(len(lines) // 2, 1)) + 1 or lines.find(_NEWLINE) + 1
-    if 0 < middle < len(lines):
-        yield from _read(lines[:middle], parser)
-        yield from _read(lines[middle:], parser)
-    else:
-        yield RejectedLine(lines, problem)
-
-
-def _stand_alone(lines: bytes, rows: pa.Table, parser: _Parser) -> bool:
-    """Whether each line is a row of its own. The text after a quote that is not closed becomes part of its cell. No
-    text follows the last line, so it is parsed twice in a row."""
-    if rows.num_rows != lines.count(_NEWLINE) + (not lines.endswith(_NEWLINE)):
-        return False
-    last = lines[lines.rstrip(b"\r\n").rfind(_NEWLINE) + 1 :].rstrip(b"\r\n")
-    return b'"' not in last or parser.parse(last + _NEWLINE + last).num_rows == 2

@@ -15,16 +15,16 @@ import pyarrow.compute as pc
 from pyarrow.json import ParseOptions, ReadOptions, read_json
 
 from cepheid.errors import shown
-from cepheid.events import UNTYPED, Type, type_of
+from cepheid.events import UNTYPED, Type
 from cepheid.io.formats import BrokenRow, RawRow
 from cepheid.io.formats.text import BLOCK, EXACT, TextFormat, TextTable, content_of, timestamps
 from cepheid.io.inputs import Columns
-from cepheid.io.rejects import Malformed, shown_value
+from cepheid.io.rejects import Malformed
 from cepheid.io.rows import ROW
 from cepheid.io.source import JSON, Source, clock_of
 from cepheid.io.stream_rows import FILE, NUMBER, REJECTS, Read, StreamLayout
 from cepheid.io.times import TimeKind, event_time
-from cepheid.io.values import flatten
+from cepheid.io.values import event_type, flatten, misfit, typed_values
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
@@ -132,9 +132,6 @@ def json_columns(file: Path, columns: Columns, type: str | None) -> TextTable | 
     return TextTable(table.set_column(at, columns.time, times), omits_nulls=is_sparse and not has_nulls)
 
 
-# --- lines ------------------------------------------------------------------------------------------------------------
-
-
 def _is_utf8(content: bytes) -> bool:
     try:
         content.decode()
@@ -165,9 +162,6 @@ def _read(content: bytes) -> pa.Table | None:
 
 def _columns(content: bytes, explicit: pa.Schema) -> pa.Table:
     return read_json(pa.BufferReader(content), ReadOptions(block_size=BLOCK), ParseOptions(explicit_schema=explicit))
-
-
-# --- columns ----------------------------------------------------------------------------------------------------------
 
 
 def _has_types(table: pa.Table, type_column: str | None) -> bool:
@@ -249,58 +243,35 @@ def json_stream(paths: Sequence[str], layout: StreamLayout, earliest: int, lates
                 continue
             text = row.raw if row.raw is not None else json.dumps(row.values, ensure_ascii=False)
             try:
-                at, attributes, kind = _event(row.values, layout, earliest, latest)
+                at, event = _event(row.values, layout, earliest, latest)
             except Malformed as problem:
                 rejects.append({"source": path, "line": row.line, "reason": str(problem), "raw": text})
                 continue
-            rows.append({**attributes, layout.columns.type: kind, ROW: text, FILE: path, NUMBER: row.line})
+            rows.append({**event, ROW: text, FILE: path, NUMBER: row.line})
             ticks.append(at)
     refused = pa.RecordBatch.from_pylist(rejects, REJECTS)
     return Read(_batch(rows, ticks, layout), np.array(ticks, np.int64), refused)
 
 
-def _event(values: dict[str, Any], layout: StreamLayout, earliest: int, latest: int) -> tuple[int, dict[str, Any], str]:
-    kind, at = event_time(values, layout.columns.time)
+def _event(values: dict[str, Any], layout: StreamLayout, earliest: int, latest: int) -> tuple[int, dict[str, Any]]:
+    """The time and the columns of an event; Malformed if the row is not an event of the stream."""
+    columns = layout.columns
+    kind, at = event_time(values, columns.time)
     wanted = TimeKind.TIMESTAMP if layout.clock.is_timestamp else TimeKind.INTEGER
     if kind is not wanted:
-        time = shown(str(values[layout.columns.time]))
-        raise Malformed(f"the time `{time}` is not like the others, which are {wanted.value}")
+        raise Malformed(wanted.rejects(values[columns.time]))
     if not earliest <= at <= latest:
         raise Malformed(f"the time `{shown(str(at))}` is not one that a stream can hold")
-    type_name = _type(values, layout)
+    is_untyped = not layout.has_types and values.get(columns.type) is None
+    type_name = UNTYPED if is_untyped else event_type(values, columns.type)
     attributes, records = flatten(values)
-    _require_fitting(type_name, attributes, records, values, layout)
-    return at, attributes, type_name
-
-
-def _type(values: Mapping[str, Any], layout: StreamLayout) -> str:
-    kind = values.get(layout.columns.type)
-    if isinstance(kind, str) and kind:
-        return kind
-    if not layout.has_types and kind is None:
-        return UNTYPED
-    if kind is None or kind == "":
-        raise Malformed(f"no event type: the column `{layout.columns.type}` is missing or null")
-    raise Malformed(f"the event type {shown_value(kind)} is not a string")
-
-
-def _require_fitting(
-    kind: str, attributes: Mapping[str, Any], records: Sequence[str], values: Mapping[str, Any], layout: StreamLayout
-) -> None:
-    known = layout.types.types.get(kind, {})
-    typed = [(name, type_of(value), value) for name, value in attributes.items() if value is not None]
-    typed += [(name, Type.RECORD, values.get(name)) for name in records]
-    of = f" of `{shown(kind)}`" if kind else ""
-    for name, own, value in typed:
-        if name == layout.columns.time:
-            continue
+    known = layout.types.types.get(type_name, {})
+    for name, own, value in typed_values(values, attributes, records, columns.time):
         if not known.get(name, Type.UNKNOWN).fits(own):
-            wanted = f"is a {known[name].value}"
-            raise Malformed(f"the attribute `{shown(name)}`{of} {wanted}, not {shown_value(value)}")
+            raise Malformed(misfit(name, type_name, f"is a {known[name].value}", value))
         if name in layout.schema.names and not _holds(layout.schema.field(name).type, value):
-            raise Malformed(
-                f"the attribute `{shown(name)}`{of} was whole numbers when the stream began, not {shown_value(value)}"
-            )
+            raise Malformed(misfit(name, type_name, "was whole numbers when the stream began", value))
+    return at, {**attributes, columns.type: type_name}
 
 
 def _batch(rows: Sequence[Mapping[str, Any]], ticks: Sequence[int], layout: StreamLayout) -> pa.RecordBatch:
@@ -314,9 +285,7 @@ def _batch(rows: Sequence[Mapping[str, Any]], ticks: Sequence[int], layout: Stre
 
 
 def _holds(kind: pa.DataType, value: Any) -> bool:
-    if not pa.types.is_integer(kind):
-        return True
-    return isinstance(value, int) and -(2**63) <= value < 2**63
+    return not pa.types.is_integer(kind) or (isinstance(value, int) and -(2**63) <= value < 2**63)
 
 
 def _value(value: Any, kind: pa.DataType) -> Any:
