@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from kernel_harness import Stream, bound, by_kernel, by_oracle, encoder_of, kernel_of, stream_of
 
+import cepheid
 from cepheid import expr as ex
 from cepheid.errors import NotAvailable
 from cepheid.expr import Gives
@@ -142,3 +144,13 @@ def test_machine_code_computes_the_same(evaluator: str) -> None:
     query = bound(PATTERNS[evaluator].format(f"{' + '.join(terms)} > {last}.whole"), events)
     kernel = kernel_of(query, events, evaluator=evaluator, jit=True)
     assert by_kernel(kernel, events, [3])[0] == by_oracle(query, events)
+
+
+@pytest.mark.parametrize("values", [[None, 0], [0, None], [None, 0.0], [None, "aa"], [None, False]])
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_a_null_beside_the_least_value_is_not_taken_for_it(name: str, values: list[Any]) -> None:
+    rows = [{"type": kind, "ts": at, "v": None} for at, kind in enumerate("ABCABC")]
+    rows[1]["v"], rows[4]["v"] = values
+    text = f"PATTERN SEQ(A a, B b, C c) WHERE skip_till_any_match(a, b, c) {{}} WITHIN 2 RETURN {name}(b.v) AS r, count(*)"
+    found = cepheid.match(text, pa.Table.from_pylist(rows))
+    assert found["r"].to_pylist() == [values[0] if values[1] is None else values[1]]

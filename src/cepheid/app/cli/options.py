@@ -11,11 +11,13 @@ import typer
 
 from cepheid.engine.query_text import QueryText
 from cepheid.errors import InputProblem, shown
+from cepheid.io.formats import FORMATS
 from cepheid.io.inputs import exists
+from cepheid.lang import DIALECTS
 
 STANDARD = "-"
 
-Dialect = Annotated[str, typer.Option(help="The language: auto, sase, sase+, zstream, eql or ced.")]
+Dialect = Annotated[str, typer.Option(help=f"The language: auto, {', '.join(d.name for d in DIALECTS)}.")]
 QueryArgument = Annotated[
     str, typer.Argument(metavar="QUERY", help="A file that holds the query, or the query itself, or - for stdin.")
 ]
@@ -25,7 +27,7 @@ Inputs = Annotated[
         "--input",
         "-i",
         metavar="[TYPE=]PATH",
-        help="Events: a .parquet, .csv or .jsonl file, a directory of them, or a quoted glob; may be repeated. "
+        help=f"Events: a file ({', '.join(FORMATS)}), a directory of them, or a quoted glob; may be repeated. "
         "With TYPE= every row is an event of that type.",
     ),
 ]

@@ -248,7 +248,8 @@ class _Weights:
             known = np.where(there[:, at], values, 0)
             orderable = _ranked(known, ranks) if quantity.kind is Kind.CODE else known
             _, first, places[:, at] = np.unique(orderable, return_index=True, return_inverse=True)
-            ordered.append(words[first])
+            # Of a null, which counts as 0 here, the word would be that of no value.
+            ordered.append(np.ascontiguousarray(known).view(np.int64)[first])
             if exact and quantity.kind is Kind.FLOAT:
                 amounts[:, at] = [Fraction(value) if math.isfinite(value) else value for value in known.tolist()]
             elif quantity.kind is not Kind.CODE:
