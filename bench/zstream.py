@@ -107,7 +107,9 @@ def _prepared(query: str, table: pa.Table, choice: Choice) -> Prepared:
     parsed = parse(query)
     bound = prepare(parsed, opened.source).query
     stats = from_arrow(bound, table.slice(0, SAMPLED), Clock())
-    prepared = prepare(parsed, opened.source, RunOptions({}, choice.evaluator, choice.options, stats))
+    prepared = prepare(
+        parsed, opened.source, RunOptions(params={}, evaluator=choice.evaluator, options=choice.options, stats=stats)
+    )
     assert prepared.kernel is not None
     return Prepared(prepared.kernel)
 
@@ -325,7 +327,7 @@ def _in_segments(query: str, segments: Sequence[pa.Table], choice: Choice, polic
     """What each segment of a stream took, in one run over all of them."""
     whole = frames.opened(pa.concat_tables(segments), _COLUMNS)
     assert whole is not None
-    wishes = RunOptions({}, choice.evaluator, choice.options, adaptive=policy)
+    wishes = RunOptions(params={}, evaluator=choice.evaluator, options=choice.options, adaptive=policy)
     prepared = prepare(parse(query), whole.source, wishes)
     assert prepared.kernel is not None
     stepper = stepper_for(prepared, prepared.kernel, whole.source.count)

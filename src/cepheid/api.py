@@ -74,7 +74,14 @@ def match(
         raise InputProblem(f"there is no output `{shown(output)}`", expected=f"one of {listing(OUTPUTS)}")
     columns = Columns(type_column, time_column)
     parsed = parse(query, dialect) if isinstance(query, str) else query
-    run_options = RunOptions(params or {}, evaluator, options or {}, stats or NO_STATS, policy_of(adaptive), time_unit)
+    run_options = RunOptions(
+        params=params or {},
+        evaluator=evaluator,
+        options=options or {},
+        stats=stats or NO_STATS,
+        adaptive=policy_of(adaptive),
+        time_unit=time_unit,
+    )
     if session is not None or is_spark(events):
         if adaptive is not False:
             raise InputProblem(
@@ -130,7 +137,14 @@ def explain(
         raise InputProblem(f"there is no level `{shown(level)}`", expected=f"one of {listing(LEVELS)}")
     columns = Columns(type_column, time_column)
     parsed = parse(query, dialect) if isinstance(query, str) else query
-    run_options = RunOptions(params or {}, evaluator, options or {}, stats or NO_STATS, policy_of(adaptive), time_unit)
+    run_options = RunOptions(
+        params=params or {},
+        evaluator=evaluator,
+        options=options or {},
+        stats=stats or NO_STATS,
+        adaptive=policy_of(adaptive),
+        time_unit=time_unit,
+    )
     if is_spark(events):
         if level == "analyze":
             raise NotAvailable(
@@ -173,7 +187,7 @@ def statistics(
     """What a table of events says about a query: the rates of its classes and the selectivities of its predicates, for
     `match(..., stats=...)`. Of a Spark DataFrame they are counted in one pass over its rows."""
     parsed = parse(query, dialect) if isinstance(query, str) else query
-    columns, options = Columns(type_column, time_column), RunOptions(params or {}, time_unit=time_unit)
+    columns, options = Columns(type_column, time_column), RunOptions(params=params or {}, time_unit=time_unit)
     if is_spark(events):
         from cepheid.spark.stats import statistics as spark_statistics
 

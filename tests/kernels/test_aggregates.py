@@ -151,6 +151,8 @@ def test_machine_code_computes_the_same(evaluator: str) -> None:
 def test_a_null_beside_the_least_value_is_not_taken_for_it(name: str, values: list[Any]) -> None:
     rows = [{"type": kind, "ts": at, "v": None} for at, kind in enumerate("ABCABC")]
     rows[1]["v"], rows[4]["v"] = values
-    text = f"PATTERN SEQ(A a, B b, C c) WHERE skip_till_any_match(a, b, c) {{}} WITHIN 2 RETURN {name}(b.v) AS r, count(*)"
+    text = (
+        f"PATTERN SEQ(A a, B b, C c) WHERE skip_till_any_match(a, b, c) {{}} WITHIN 2 RETURN {name}(b.v) AS r, count(*)"
+    )
     found = cepheid.match(text, pa.Table.from_pylist(rows))
     assert found["r"].to_pylist() == [values[0] if values[1] is None else values[1]]

@@ -75,7 +75,7 @@ def test_any_cut_and_disorder_and_a_restart_at_every_batch_give_the_batch_result
 
 
 def golden_lines(case: Case, directory: Path) -> Counter[str]:
-    options = RunOptions(case.params, time_unit=case.headers.get("unit"))
+    options = RunOptions(params=case.params, time_unit=case.headers.get("unit"))
     inputs, query = [Input(str(directory))], QueryText(case.query)
     written = io.BytesIO()
     FileRun.open(query, query.parse(), inputs, Columns(), options, "reference").write(written, "jsonl")
@@ -94,7 +94,10 @@ def test_golden_cases_as_files_of_a_stream(language: str, tmp_path: Path) -> Non
         files = golden_files(case, directory, rng)
         query = parse(case.query)
         found = StreamFiles.first(str(directory), Columns(), case.headers.get("unit"), declared_types(query), True)
-        options, source = RunOptions(case.params, time_unit=case.headers.get("unit")), StreamSource.of_files(found)
+        options, source = (
+            RunOptions(params=case.params, time_unit=case.headers.get("unit")),
+            StreamSource.of_files(found),
+        )
         plan = plan_stream({"q": query}, source, 0, options, order=found.order, buckets=4)
         slips = [pa.RecordBatch.from_pylist([{"value": json.dumps(str(file))}]) for file in files]
         simulated = Simulation(plan).run(slips)

@@ -145,7 +145,7 @@ def _show(example: Example, directory: Path, console: Console) -> None:
 def _run(example: Example, query: Query, directory: Path) -> tuple[int, Plan]:
     """The number of matches, which are written, and the plan that found them."""
     inputs = [Input(str(directory / f"{example.data}.parquet"))]
-    options = RunOptions(example.params, time_unit=example.time_unit)
+    options = RunOptions(params=example.params, time_unit=example.time_unit)
     opened = FileRun.open(QueryText(example.text, example.file), query, inputs, Columns(), options, "spark")
     with replacing(directory / example.output) as file:
         return opened.write(file, "jsonl"), opened.prepared.plan

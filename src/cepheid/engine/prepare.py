@@ -27,7 +27,7 @@ from cepheid.physical import REFERENCE, Plan
 from cepheid.runtime.kernel import Kernel
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """What the user decides about a run."""
 

@@ -79,7 +79,14 @@ def stream(
     other thresholds) plans change between batches when the stream does; `metrics().switches` lists the changes."""
     queries = _parsed(query, dialect)
     found = SparkSource.of(events, Columns(type_column, time_column))
-    run_options = RunOptions(params or {}, evaluator, options or {}, NO_STATS, policy_of(adaptive), time_unit)
+    run_options = RunOptions(
+        params=params or {},
+        evaluator=evaluator,
+        options=options or {},
+        stats=NO_STATS,
+        adaptive=policy_of(adaptive),
+        time_unit=time_unit,
+    )
     session = found.frame.sparkSession
     saved = Checkpoint(open_directory(checkpoint, session), checkpoint)
     spread = buckets or buckets_of(saved, tasks_of(session, partitions))

@@ -89,7 +89,7 @@ def verify(
     """Compares the matches of a query in a table of events with those that it finds in streams of the same events."""
     parsed = parse(query, dialect) if isinstance(query, str) else query
     source = _source(events, Columns(type_column, time_column))
-    options = RunOptions(params or {}, evaluator, time_unit=time_unit)
+    options = RunOptions(params=params or {}, evaluator=evaluator, time_unit=time_unit)
     prepared = prepare(parsed, source, options)
     batch = Counter(_lines(run(prepared, source).batches))
     rng = random.Random(seed)

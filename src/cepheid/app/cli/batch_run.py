@@ -38,7 +38,7 @@ def batch_run_command(
     from cepheid.io.sinks import make_directory
 
     make_directory(out_dir)
-    options, columns = RunOptions(read_params(param), time_unit=time_unit), Columns(type_column, time_column)
+    options, columns = RunOptions(params=read_params(param), time_unit=time_unit), Columns(type_column, time_column)
     cases = sorted(case for case in cases_dir.iterdir() if case.is_dir() and not case.name.startswith("."))
     tally = {"done": 0, "refused": 0, "failed": 0}
     console = report.errors()

@@ -40,7 +40,7 @@ def check_command(
         from cepheid.io.inputs import Columns, Input
 
         inputs, columns = [Input.parse(text) for text in input], Columns(type_column, time_column)
-        options = RunOptions(read_params(param), time_unit=time_unit)
+        options = RunOptions(params=read_params(param), time_unit=time_unit)
         opened = FileRun.open(written, parsed, inputs, columns, options, "reference")
         report.warn(opened.warnings)
         report.warn(report.reject_lines(list(opened.source.rejects())))

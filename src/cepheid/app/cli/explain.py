@@ -58,7 +58,7 @@ def explain_command(
     from cepheid.optimize.stats import NO_STATS, read_stats
 
     known = NO_STATS if stats is None else read_stats(stats)
-    options = RunOptions(read_params(param), stats=known, time_unit=time_unit)
+    options = RunOptions(params=read_params(param), stats=known, time_unit=time_unit)
     inputs, columns = [Input.parse(text) for text in input], Columns(type_column, time_column)
     opened = FileRun.open(written, parsed, inputs, columns, options)
     with written.located_errors():

@@ -84,7 +84,7 @@ def run_command(
             expected="--backend local or --backend spark with --stats",
         )
     known = NO_STATS if stats is None else read_stats(stats)
-    options = RunOptions(read_params(param), stats=known, adaptive=policy_of(adaptive), time_unit=time_unit)
+    options = RunOptions(params=read_params(param), stats=known, adaptive=policy_of(adaptive), time_unit=time_unit)
     format = "jsonl" if output == STANDARD else output_format(output)
     for path in (output, rejects):
         if path is not None and path != STANDARD:

@@ -88,7 +88,7 @@ def stream_command(
         {name: text.parse() for name, text in written.items()},
         paths,
         Columns(type_column, time_column),
-        RunOptions(read_params(param), adaptive=policy_of(adaptive), time_unit=time_unit),
+        RunOptions(params=read_params(param), adaptive=policy_of(adaptive), time_unit=time_unit),
         watermark=watermark,
         files_per_batch=files_per_batch,
         master=master,
