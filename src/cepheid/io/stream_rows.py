@@ -19,7 +19,7 @@ REJECTS = pa.schema([("source", pa.string()), ("line", pa.int64()), ("reason", p
 """A row that is not an event: its file and line, as far as they are known; the reason; and the row."""
 FILE, NUMBER = "__cepheid_file", "__cepheid_number"
 """The file and the number of a row. Events of one time come in the order of the files' names, then of their rows."""
-HINT = "put that right and start again: the stream goes on where it stopped"
+RESUME = "fix it and start again: the stream resumes where it stopped"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
-from operator import and_, or_
+from operator import add, and_, eq, ge, gt, le, lt, mul, ne, or_, sub, truediv
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -138,7 +139,7 @@ class EventColumns:
             case ex.In():
                 return reduce(or_, (self._compare("=", expr.item, option) for option in expr.values), F.lit(False))
             case ex.Like():
-                # Spark's LIKE knows an escape sign, the languages know none.
+                # Spark's LIKE has an escape character, the languages have none.
                 return self._text(expr.item).like(expr.pattern.replace("\\", "\\\\"))
             case ex.Contains():
                 return self._text(expr.item).contains(self._text(expr.text))
@@ -261,14 +262,8 @@ class EventColumns:
         return found[0].isNull() | F.isnan(found[0]) if self._may_be_nan(expr) else found[0].isNull()
 
 
-_COMPARE: dict[str, Callable[[Column, Column], Column]] = {
-    "=": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-}
+_COMPARE: dict[str, Callable[[Any, Any], Column]] = {"=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
+_ARITHMETIC: dict[str, Callable[[Any, Any], Column]] = {"+": add, "-": sub, "*": mul, "/": truediv}
 
 
 def _of_one_event(test: Expr) -> Expr:
@@ -302,18 +297,10 @@ def _arithmetic(op: str, a: Column, b: Column) -> Column:
     """Division by zero is undefined, which is null; a remainder has the sign of its divisor, as Python's."""
     if op in ("/", "%"):
         b = F.nullif(b, F.lit(0.0))
-    match op:
-        case "+":
-            return a + b
-        case "-":
-            return a - b
-        case "*":
-            return a * b
-        case "/":
-            return a / b
-        case _:
-            rest = a % b
-            return F.when((rest != 0) & ((rest < 0) != (b < 0)), rest + b).otherwise(rest)
+    if op == "%":
+        rest = a % b
+        return F.when((rest != 0) & ((rest < 0) != (b < 0)), rest + b).otherwise(rest)
+    return _ARITHMETIC[op](a, b)
 
 
 def _function(name: str, *args: Column) -> Column:

@@ -23,8 +23,8 @@ _PLAIN: dict[pa.DataType, T.DataType] = {
     pa.timestamp("us"): T.TimestampNTZType(),
     pa.timestamp("us", "UTC"): T.TimestampType(),
 }
-"""What Arrow and Spark read alike. Of other types (unsigned, nested, decimal, in nanoseconds) Spark has its own views,
-and settings that change them."""
+"""The types that Arrow and Spark read alike. Spark converts other types (unsigned, nested, decimal, nanoseconds) by its
+own rules and settings."""
 
 
 def spark_schema(path: str) -> T.StructType | None:
@@ -57,7 +57,7 @@ def _a_file(path: Path) -> Path | None:
 
 
 def _nullable(schema: T.StructType) -> T.StructType | None:
-    """Files may lack what their schema promises, so Spark takes nothing for certain."""
+    """Every field nullable, as Spark reads files: they may lack a column of their schema."""
     plain = tuple(type(kind) for kind in _PLAIN.values())
     if not all(isinstance(field.dataType, plain) for field in schema):
         return None

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from cepheid.errors import InputProblem, shown
 from cepheid.events import UNTYPED
-from cepheid.io.files import ColumnFile, EventFile, FileSource, TextFile
+from cepheid.io.files import EventFile, FileSource, TextFile
 from cepheid.io.formats import format_of
 from cepheid.io.formats.columnar import stored_columns
 from cepheid.io.formats.csv import stored_csv
@@ -157,15 +157,10 @@ def file_source(source: Source, session: SparkSession) -> Iterator[SparkSource]:
         return
     with tempfile.TemporaryDirectory(prefix="cepheid-") as directory:
         # Workers have a working directory of their own.
-        absolute = [_absolute(file) for file in source.files]
+        absolute = [replace(file, path=os.path.abspath(file.path)) for file in source.files]
         stored = [_stored_file(file, Path(directory) / f"{number}.parquet") for number, file in enumerate(absolute)]
         files = stored_columns(stored, source.columns.time)
         yield replace(spark, files=files, drops_untyped=True, local=replace(source, files=tuple(absolute)))
-
-
-def _absolute(file: EventFile) -> EventFile:
-    assert isinstance(file, ColumnFile | TextFile)
-    return replace(file, path=os.path.abspath(file.path))
 
 
 def _stored_file(file: EventFile, temporary: Path) -> StoredFile:

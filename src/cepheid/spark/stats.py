@@ -26,7 +26,7 @@ _QUANTILES = 64
 _ACCURACY = 1_000
 _COMBINATIONS = 1_000
 _UNSEEN = 0.5
-"""What counts for what was never seen: it is rare, but not impossible."""
+"""The count of what never occurred: it is rare, but not impossible."""
 
 
 def statistics(prepared: Prepared, source: SparkSource) -> Stats:
@@ -55,16 +55,16 @@ class _Counting:
         for number, step in enumerate(steps):
             wanted[f"passed {step.var}"] = F.count_if(_has(mask, 2 * number))
             wanted[f"found {step.var}"] = F.count_if(_has(mask, 2 * number + 1))
-        place = {step.var: number for number, step in enumerate(steps)}
+        indexes = {step.var: number for number, step in enumerate(steps)}
         for attr in self._attributes():
-            value = F.when(_has(mask, 2 * place[attr.var]), read.value(attr.name))
+            value = F.when(_has(mask, 2 * indexes[attr.var]), read.value(attr.name))
             name = f"{attr.var}.{attr.name}"
             wanted[f"distinct {name}"] = F.approx_count_distinct(value)
             if self.plan.columns[attr.name] is not Kind.CODE:
                 shares = [(i + 0.5) / _QUANTILES for i in range(_QUANTILES)]
                 wanted[f"quantiles {name}"] = F.percentile_approx(value.cast("double"), shares, _ACCURACY)
-        there = self.events.frame.filter(column(self.events.columns.time).isNotNull())
-        row = there.agg(*(each.alias(f"c{i}") for i, each in enumerate(wanted.values()))).first()
+        timed = self.events.frame.filter(column(self.events.columns.time).isNotNull())
+        row = timed.agg(*(each.alias(f"c{i}") for i, each in enumerate(wanted.values()))).first()
         assert row is not None
         return self._from(dict(zip(wanted, row, strict=True)))
 

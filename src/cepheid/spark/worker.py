@@ -7,6 +7,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -57,21 +58,21 @@ class Slices:
     after: int
 
     def covers(self, number: int, ticks: Array) -> Array:
-        """Which events a slice must see to find the matches that belong to it."""
+        """The events that a slice needs to find its matches."""
         start = self.origin + number * self.length
         found: Array = (ticks >= start - self.before) & (ticks < start + self.length + self.after)
         return found
 
     def owned(self, number: int, start: Array) -> Array:
-        """Which matches, by their start, belong to a slice."""
+        """The matches, by their start, that belong to a slice."""
         found: Array = (start - self.origin) // self.length == number
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class ImpliedTypes:
-    """Where every variable has one type, the mask of an event that can be bound tells its type: the column of types,
-    which is text, need not travel."""
+    """Where every variable has one type, the mask of an event implies its type: the type column, which is text, is not
+    shuffled."""
 
     column: str
     types: tuple[str, ...]
@@ -149,7 +150,8 @@ class KernelTask:
         prepared = self.prepared
         stepper = Stepper.start(kernel_for(prepared.plan), events.num_rows)
         limit = prepared.query.limit
-        answers = _answers(stepper, events, BATCH if limit is None else PIECE)
+        pieces = stepper.step(events, BATCH if limit is None else PIECE)
+        answers: Iterator[Positions] = chain(pieces, stepper.finish_lazily())
         if limit is not None:
             answers = iter([first_matches(stepper, answers, limit, rows.ticks)[0]])
         for positions in answers:
@@ -209,11 +211,6 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return pa.list_(_plain(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
-def _answers(stepper: Stepper, events: pa.RecordBatch, piece: int) -> Iterator[Positions]:
-    yield from stepper.step(events, piece)
-    yield from stepper.finish_lazily()
-
-
 def together(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
     """All rows of a partition; None where it is empty, as partitions often are."""
     given = [batch for batch in batches if batch.num_rows]
@@ -269,9 +266,8 @@ def widened(events: pa.Table) -> pa.Table:
 
 
 def in_order(ticks: Array, arrivals: Array | None) -> Array | None:
-    """The rows by time, then by arrival (None: they are in the order of arrival); None where they are so already. Rows
-    come out of a shuffle in long stretches that are in order, which a stable sort merges; ties are looked at only where
-    it left some in disorder."""
+    """The rows by time, then by arrival (None: rows are in the order of arrival); None where they already are.
+    A shuffle gives long sorted runs, which a stable sort merges. Ties are sorted only where some are out of order."""
     order = None
     if np.any(ticks[:-1] > ticks[1:]):
         order = np.argsort(ticks, kind="stable")

@@ -1,11 +1,11 @@
 """One bucket of a stream: events wait in it until the watermark has passed them, then go through the evaluators in
-order. Nothing here knows of Spark, so parity with batch can be tested without it.
+order. Nothing here uses Spark, so parity with batch can be tested without it.
 
-Spark's watermark during a batch is what the batches before it have left. By that an event is late; but what the batch
-itself tells of time is known too when a bucket takes its step, so the events of a batch need not wait for the next one,
-which would mean to write nearly all of them into the state and to read them again. Since all events of one time are
-released together, and ordered by columns they carry, matches do not depend on how the stream was cut into batches, nor
-on how early they are released.
+Spark's watermark during a batch comes from the batches before it, and decides which events are late. A bucket releases
+events up to the watermark of the next batch, which it knows from the latest event of this one: otherwise nearly all
+events of a batch would be written to the state and read again. All events of one time are released together, in the
+order of their columns, so matches depend neither on how the stream is divided into batches nor on when events are
+released.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ class Bucket:
     # --- a batch ------------------------------------------------------------------------------------------------------
 
     def step(self, arrived: Sequence[pa.RecordBatch], watermark: int, ahead: int = -END_OF_TIME) -> BucketOutput:
-        """Take in events, of which those before the watermark are late, and let time pass up to it, or further where
-        the batch has led `ahead`: up to any watermark that is not later than that of the next batch."""
+        """Adds events, of which those before the watermark are late, and evaluates up to the watermark, or up to
+        `ahead` if that is later: any watermark that is not later than that of the next batch."""
         self.switches = []
         late = self._take_in(arrived, watermark)
         watermark = max(watermark, ahead)
@@ -270,7 +270,7 @@ class Bucket:
         return True
 
     def _catch_up(self, number: int, query: StreamQuery, stepper: Stepper, came: int) -> None:
-        """Leads a new kernel to where the old one was, before the events that just came."""
+        """Replays the retained events on a new kernel, without those that just came."""
         kept = self._for_kernel(number, query, self.rows.table.slice(0, self.rows.table.num_rows - came))
         stepper.state, stepper.encoder = caught_up(stepper.kernel, self.rows.first, [kept])
         if self.watermark > -END_OF_TIME and not query.prepared.plan.counts_events:
@@ -285,8 +285,7 @@ class Bucket:
         return self.rows.first + int(np.searchsorted(ticks, ticks[-1] - reach))
 
     def _is_over(self, query: StreamQuery, oldest: int, watermark: int) -> bool:
-        """Whether nothing that was seen can matter any more. A negated event is in no match, so only time tells that it
-        has ceased to matter."""
+        """Whether no event so far can affect a later match. A negated event is in no match: only its age decides."""
         if watermark == END_OF_TIME:
             return True
         if query.sums_up:
@@ -297,8 +296,8 @@ class Bucket:
         return oldest >= self.rows.end and not negatives(query.prepared.query.pattern)
 
     def _by_oracle(self, number: int, query: StreamQuery, watermark: int) -> tuple[list[pa.RecordBatch], int]:
-        """The oracle looks at all that is kept, every time; a match is given when the watermark passes its end (and the
-        time in which it may be taken back)."""
+        """The oracle evaluates all retained events in every batch. A match is output when the watermark passes its end
+        and the time in which it may be taken back."""
         if query.sums_up and watermark < END_OF_TIME:
             return [], self.rows.first
         ticks = np.asarray(self.rows.table.column(TIME))
@@ -343,7 +342,7 @@ class Bucket:
 
     @property
     def is_empty(self) -> bool:
-        """Whether a new bucket would do as well."""
+        """Whether the state is that of a new bucket."""
         sums_up = any(query.sums_up for _, query in self.queries)
         return not (self.waiting.num_rows or self.rows.table.num_rows or self.memory or self.given or sums_up)
 
@@ -397,7 +396,7 @@ def _unlimited(prepared: Prepared) -> Prepared:
 
 
 def _by_time(events: pa.RecordBatch) -> pa.RecordBatch:
-    """In the order of time, in which they mostly come."""
+    """Events in time order, in which most arrive."""
     times = np.asarray(events.column(TIME))
     if not np.any(times[1:] < times[:-1]):
         return events

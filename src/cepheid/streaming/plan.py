@@ -119,7 +119,7 @@ class StreamPlan:
 
     @property
     def all_buckets(self) -> int:
-        """How many buckets there are for all keys together."""
+        """The number of buckets of all keys together."""
         return self.buckets * len(self.keys)
 
     def sharing(self, bucket: int) -> tuple[int, ...]:
@@ -153,7 +153,7 @@ class StreamPlan:
         masks = [pa.field(mask_column(n), pa.uint64()) for n, query in enumerate(self.queries) if not query.by_oracle]
         return [pa.field(TIME, pa.int64()), *masks]
 
-    # --- what a checkpoint is held against ----------------------------------------------------------------------------
+    # --- the description in a checkpoint ------------------------------------------------------------------------------
 
     def description(self) -> dict[str, Any]:
         """The properties of a stream that must not change between two runs on one checkpoint."""
@@ -265,7 +265,7 @@ def _gatherer(prepared: Prepared, source: StreamSource) -> Gatherer | None:
 
 
 def stream_query(name: str, prepared: Prepared, gatherer: Gatherer | None) -> StreamQuery:
-    """The query as a stream can run it; refuses what has no answer before the end of time."""
+    """The query with what a stream needs; refuses a query that has no answer before the end of time."""
     query = prepared.query
     by_oracle = prepared.plan.evaluator == REFERENCE
     lag = _lag(query, prepared) if by_oracle and not summarises(query) else 0
@@ -287,13 +287,12 @@ def stream_query(name: str, prepared: Prepared, gatherer: Gatherer | None) -> St
 
 
 def _reads_the_same(other: Plan, plan: Plan) -> bool:
-    """Whether another plan can go on with events that were packed for a plan: with their masks and columns."""
+    """Whether another plan can read the masks and columns of events that were packed for a plan."""
     return set(other.bits) <= set(plan.bits) and other.columns.keys() <= plan.columns.keys()
 
 
 def _ends_with_negation(plan: Plan) -> bool:
-    """Whether what does not happen after a match may decide it. Of a tree plan only the negations are looked at, not
-    where they stand."""
+    """Whether a negation after a match may decide it. In a tree plan any negation counts, wherever it stands."""
     return plan.steps[-1].negated if plan.tree is None else bool(negatives(plan.query.pattern))
 
 
@@ -312,8 +311,8 @@ def require_names(names: Sequence[str]) -> None:
 
 
 def _lag(query: Query, prepared: Prepared) -> int:
-    """How long after its end a match may still be taken back. What another query derives is certain no earlier than
-    that query's own matches."""
+    """The ticks after its end in which a match may be taken back. Derived events are certain no earlier than the
+    matches that they come from."""
     inner = max((_lag(item, prepared) for item in query.inputs if isinstance(item, Query)), default=0)
     pattern = query.pattern if query.dialect.windows is Windows.OPERATOR else normal_form(query.pattern)
     if not _looks_ahead(pattern, True):
@@ -321,7 +320,7 @@ def _lag(query: Query, prepared: Prepared) -> int:
     windows = [w for w in (query.window, *(_window(node) for node in walk(query.pattern))) if w is not None]
     if not windows or any(window.counts_events for window in windows):
         raise NotAvailable(
-            "a match of this query may be taken back by any later event, so a stream can never give it out",
+            "a match of this query may be taken back by any later event, so a stream can never output it",
             hint="bound the negation by WITHIN and a length of time",
         )
     return inner + max(-int(-prepared.clock.ticks(window) // 1) for window in windows) + 1
@@ -353,8 +352,8 @@ def _parts(pattern: Pattern) -> list[Pattern]:
 
 
 def _horizon(query: Query, prepared: Prepared, lag: int) -> int | None:
-    """Two windows before the watermark: a match that is not yet certain began within one, and what decides about it
-    lies within another. Queries over other queries, and choices that depend on all earlier matches, need everything."""
+    """Two windows before the watermark: an uncertain match began within one, and the events that decide it lie within
+    another. Queries over other queries, and selections that depend on all earlier matches, need all events."""
     if query.dialect.windows is not Windows.MATCH or query.window is None:
         return None
     if query.inputs or query.non_overlapping or query.window.counts_events:

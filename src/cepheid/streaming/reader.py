@@ -1,6 +1,5 @@
-"""How the rows that Spark hands over become events, and how the oracle sees them.
-
-Rows that are not events become rejects, with the reason. A reader travels to the workers with the plan.
+"""Readers of a stream: rows from Spark become events, or rejects with the reason. A reader is sent to the workers with
+the plan.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from cepheid.runtime.kernel import Array
 from cepheid.streaming.spool import path_on
 
 SLIP = "value"
-"""The column in which Spark gives the lines of a text file."""
+"""The column of a Spark text source that holds the lines."""
 
 
 class Reader(ABC):

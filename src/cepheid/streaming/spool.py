@@ -19,6 +19,7 @@ from pathlib import Path
 
 from cepheid.errors import InputProblem, shown
 from cepheid.io.formats import FORMATS
+from cepheid.io.stream_rows import RESUME
 
 PAUSE = 0.2
 """Seconds between two listings of the directory."""
@@ -140,5 +141,5 @@ def _arrival(path: Path) -> tuple[int, list[tuple[int, str]]]:
 def _cannot(directory: Path, problem: OSError) -> InputProblem:
     return InputProblem(
         f"cannot use `{shown(str(directory), 200)}` in the checkpoint: {problem.strerror or problem}",
-        hint="put that right and start again: the stream goes on where it stopped",
+        hint=RESUME,
     )

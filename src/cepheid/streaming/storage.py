@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from cepheid.errors import InputProblem, shown
 from cepheid.io.sinks import atomic
+from cepheid.io.stream_rows import RESUME
 
 
 class Directory(ABC):
@@ -80,7 +81,7 @@ class LocalDirectory(Directory):
 def _cannot(what: str, path: Path, problem: OSError) -> InputProblem:
     return InputProblem(
         f"cannot {what} `{shown(str(path), 200)}`: {problem.strerror or problem}",
-        hint="fix it and start again: the stream resumes where it stopped",
+        hint=RESUME,
     )
 
 

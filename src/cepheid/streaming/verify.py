@@ -1,5 +1,5 @@
-"""`cepheid.verify`: is the stream the batch? A query over the same events, once as a table and many times as a stream:
-in any order that the watermark allows, in batches of any size, with its state saved and read again after every batch.
+"""`cepheid.verify`: compares the matches of a query in batch with those in streams of the same events, in any order
+that the watermark allows and in batches of any size. The state is saved and restored after every batch.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from cepheid.streaming.simulation import Simulation
 
 _MOST_SHOWN = 3
 _DELAYS = (0.0, 0.01, 0.1)
-"""Disorder that is tried, as parts of the time that the events span."""
+"""The disorder of the streams, as fractions of the time that the events span."""
 _BUCKETS = 4
-"""Enough that keys are apart."""
+"""Enough to separate keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """How many streams were tried, and those that did not give the matches of the batch."""
+    """The number of streams that were run, and those whose matches differ from the batch."""
 
     streams: int
     events: int

@@ -4,12 +4,12 @@ groups, record batches, stripes), each of which can be read by itself, and only 
 from __future__ import annotations
 
 import itertools
-import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
+from operator import and_, eq, ge, gt, le, lt, or_
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,7 +24,7 @@ from cepheid.io.rows import one_batch, plain
 from cepheid.io.shares import OpenedPart, Part, StoredFile, StoredFiles
 from cepheid.io.source import BATCH, readable_batch
 from cepheid.io.storage import open_file
-from cepheid.io.stream_rows import FILE, HINT, NUMBER, Read, StreamLayout, accepted
+from cepheid.io.stream_rows import FILE, NUMBER, RESUME, Read, StreamLayout, accepted
 from cepheid.optimize.distribution import may_drop
 from cepheid.physical import Plan
 
@@ -141,7 +141,7 @@ class ColumnFormat(ABC):
 
     def _stream_table(self, path: str, schema: pa.Schema) -> pa.Table:
         """The rows of a file in the columns of the stream: null where the file lacks a column."""
-        with self.reading(path, HINT), self.opened(path) as file:
+        with self.reading(path, RESUME), self.opened(path) as file:
             present = [name for name in schema.names if name in file.schema.names]
             own = pa.schema([file.schema.field(name) for name in present])
             table = pa.Table.from_batches(file.batches(present), own)
@@ -227,13 +227,7 @@ def _as_chunk(part: Part) -> ColumnPart:
 
 # --- statistics -------------------------------------------------------------------------------------------------------
 
-_COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+_COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {"=": eq, "<": lt, "<=": le, ">": gt, ">=": ge}
 
 
 def may_matter(plan: Plan, schema: pa.Schema, type_column: str, type: str | None = None) -> ds.Expression | None:
@@ -249,8 +243,8 @@ def may_matter(plan: Plan, schema: pa.Schema, type_column: str, type: str | None
         decisive = [test for test in tests if test is not None]
         if not decisive:
             return None
-        conditions.append(reduce(operator.and_, decisive))
-    return reduce(operator.or_, conditions) if conditions else ds.scalar(False)
+        conditions.append(reduce(and_, decisive))
+    return reduce(or_, conditions) if conditions else ds.scalar(False)
 
 
 def _simple(test: ex.Expr, plan: Plan, schema: pa.Schema) -> ds.Expression | None:

@@ -26,11 +26,10 @@ class _OpenedParquet(OpenedColumns):
 
     def _times(self, group: pq.RowGroupMetaData, time_column: str | None) -> tuple[int, int] | None:
         for column in map(group.column, range(group.num_columns)):
-            if time_column is None:
-                return None
             if column.path_in_schema == time_column and column.is_stats_set and column.statistics.has_min_max:
                 edges = [column.statistics.min, column.statistics.max]
-                first, last = ticks_of(pa.array(edges, self.schema.field(time_column).type), time_column).tolist()
+                times = pa.array(edges, self.schema.field(column.path_in_schema).type)
+                first, last = ticks_of(times, column.path_in_schema).tolist()
                 return first, last
         return None
 
