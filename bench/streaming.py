@@ -23,7 +23,7 @@ from bench.measure import Found, Sample, Variant
 from bench.report import Benchmark, Column, Report
 from bench.spark import counted, cpu_of, measured, running
 from cepheid.datasets import synthetic
-from cepheid.streaming.bucket import Bucket, Workshop
+from cepheid.streaming.bucket import Bucket, BucketContext
 from cepheid.streaming.compact import read_arrays
 from cepheid.streaming.plan import StreamPlan
 
@@ -188,13 +188,13 @@ def overhead(quick: bool) -> Report:
 
 def _live_bytes(session: SparkSession, work: Path, plan: StreamPlan) -> int:
     """The state as a batch meets it: the rows of events and the kernel's arrays, unpacked."""
-    workshop, live = Workshop(plan), 0
+    context, live = BucketContext(plan), 0
     states = session.read.format("statestore").load(str(work / "checkpoint")).select("value.groupState.s")
     for row in states.collect():
-        bucket = Bucket.load(workshop, bytes(row["s"]))
+        bucket = Bucket.load(context, bytes(row["s"]))
         live += bucket.rows.table.nbytes + bucket.waiting.nbytes
         for number, (memory, _) in bucket.memory.items():
-            kernel = workshop.kernel(number, plan.queries[number].prepared.plan)
+            kernel = context.kernel(number, plan.queries[number].prepared.plan)
             live += sum(array.nbytes for array in read_arrays(memory, kernel.arrays))
     return live
 

@@ -27,7 +27,7 @@ def _known(value: Any) -> Any:
 def test_bounds_and_types_are_sound(name: str) -> None:
     function = FUNCTIONS[name]
     assert 1 <= function.least <= function.most
-    assert function.numpy is None or (function.takes, function.gives) == (Type.NUMBER, Type.NUMBER)
+    assert function.numpy is None or (function.takes, function.result) == (Type.NUMBER, Type.NUMBER)
     assert function.numpy is None or function.arrow is None
     assert (function.spark is None) == (function.numpy is None and function.arrow is None)
 

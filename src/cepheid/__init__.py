@@ -63,7 +63,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """What the package offers is loaded when it is asked for: parsing a query needs neither Arrow nor NumPy."""
+    """Imports the names of the package on first use: parsing a query needs neither Arrow nor NumPy."""
     import importlib
 
     if name not in _HOMES:

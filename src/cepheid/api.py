@@ -56,7 +56,7 @@ def match(
 
     `events` is a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or Polars DataFrame, the path of a Parquet
     file (the answer is an Arrow table), or an iterator of batches in the order of time (the answer is an iterator of
-    record batches, read as they are asked for). Rows of tables and files may be in any order: the stream is ordered by
+    record batches, read lazily). Rows of tables and files may be in any order: the stream is ordered by
     `time_column`, which holds timestamps or whole numbers of `time_unit`, then by row. Every event has all columns.
 
     With `output="events"` there is a struct for each variable (a list of structs where it binds many events, null for a
@@ -105,7 +105,7 @@ def match(
         result = run_positions(prepared, opened.source, on_switch or ignore)
     else:
         result = run(prepared, opened.source, on_switch=on_switch or ignore)
-    return opened.give(result.schema, result.batches)
+    return opened.convert(result.schema, result.batches)
 
 
 def matches(query: str | Query, **options: Any) -> Callable[[Any], Any]:

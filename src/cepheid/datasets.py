@@ -86,7 +86,7 @@ def ticks(
     *,
     prices: Mapping[str, tuple[float, float]] | None = None,
 ) -> pa.Table:
-    """Stock trades (ZStream, §6): the type is the stock's name; `rates` are relative, 1:1:1:1 unless told.
+    """Stock trades (ZStream, §6): the type is the stock's name; `rates` are relative, 1:1:1:1 by default.
 
     Prices are uniform in 1-1000, or in the range that `prices` gives for a stock, by which the selectivity of a
     comparison is set.

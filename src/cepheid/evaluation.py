@@ -220,7 +220,7 @@ def aggregate(fn: str, group: Sequence[Event], name: str | None) -> Any:
         return len(group)
     values = [v for v in (event.attributes.get(name) for event in group) if v is not None]
     function = ex.AGGREGATES[fn]
-    return function.of(values) if values or function.gives is ex.Gives.COUNT else None
+    return function.of(values) if values or function.result is ex.ResultType.COUNT else None
 
 
 def call(fn: str, args: Sequence[Any]) -> Any:

@@ -305,7 +305,7 @@ def _operator_node(node: TreeNode, analysis: Analysis | None) -> Node:
 
 
 def _actual(node: TreeNode, analysis: Analysis | None) -> str:
-    """What an operator made in a run, beside what was expected of it in all windows that passed."""
+    """The number of records that an operator made in a run, and the number that the cost model expected."""
     counts = None if analysis is None else analysis.operators.get(tree_text(node))
     if analysis is None or counts is None:
         return ""

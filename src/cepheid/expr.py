@@ -200,15 +200,15 @@ FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 """The comparison that says the same with its sides exchanged."""
 
 
-class Gives(Enum):
-    """What the result of an aggregate is."""
+class ResultType(Enum):
+    """The kind of result of an aggregate."""
 
     COUNT = "count"
-    """How many values there are; 0 over nothing."""
+    """The number of values; 0 for an empty group."""
     NUMBER = "number"
     """Computed from numbers."""
     VALUE = "value"
-    """One of the values, so of their type."""
+    """One of the values, with their type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,18 +216,18 @@ class AggregateFunction:
     """An aggregate by its definition. `of` takes the values of a group that are not null, in order; unless it counts
     them, at least one. (`kernels/aggregates.py` holds how generated code computes it.)"""
 
-    gives: Gives
+    result: ResultType
     of: Callable[[Sequence[Any]], Any]
 
 
 AGGREGATES: Mapping[str, AggregateFunction] = {
-    "sum": AggregateFunction(Gives.NUMBER, lambda values: reduce(add, values)),
-    "avg": AggregateFunction(Gives.NUMBER, lambda values: reduce(add, values) / len(values)),
-    "min": AggregateFunction(Gives.VALUE, min),
-    "max": AggregateFunction(Gives.VALUE, max),
-    "count": AggregateFunction(Gives.COUNT, len),
-    "first": AggregateFunction(Gives.VALUE, lambda values: values[0]),
-    "last": AggregateFunction(Gives.VALUE, lambda values: values[-1]),
+    "sum": AggregateFunction(ResultType.NUMBER, lambda values: reduce(add, values)),
+    "avg": AggregateFunction(ResultType.NUMBER, lambda values: reduce(add, values) / len(values)),
+    "min": AggregateFunction(ResultType.VALUE, min),
+    "max": AggregateFunction(ResultType.VALUE, max),
+    "count": AggregateFunction(ResultType.COUNT, len),
+    "first": AggregateFunction(ResultType.VALUE, lambda values: values[0]),
+    "last": AggregateFunction(ResultType.VALUE, lambda values: values[-1]),
 }
 
 

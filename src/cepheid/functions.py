@@ -38,7 +38,7 @@ class Function:
     least: int
     most: int
     takes: Type
-    gives: Type
+    result: Type
     apply: Callable[..., Any]
     null_safe: bool = False
     kernel: str | None = None

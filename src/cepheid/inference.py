@@ -74,10 +74,10 @@ def _infer_aggregate(expr: Aggregate, attribute_type: AttributeType) -> Type:
     if expr.fn not in ex.AGGREGATES:
         raise _unknown_function(expr)
     of = attribute_type(Attr(expr.var, expr.name, span=expr.span))
-    gives = ex.AGGREGATES[expr.fn].gives
-    if gives is ex.Gives.COUNT:
+    result = ex.AGGREGATES[expr.fn].result
+    if result is ex.ResultType.COUNT:
         return Type.NUMBER
-    if gives is ex.Gives.NUMBER and not of.fits(Type.NUMBER):
+    if result is ex.ResultType.NUMBER and not of.fits(Type.NUMBER):
         raise TypeProblem(
             f"`{to_text(expr)}` adds up a {of.value}", span=expr.span, expected="an attribute that holds numbers"
         )
@@ -106,7 +106,7 @@ def _infer_call(expr: Call, attribute_type: AttributeType) -> Type:
             infer(arg, attribute_type)
         else:
             _require(arg, function.takes, attribute_type, f"`{expr.fn}` takes a {function.takes.value}")
-    return function.gives
+    return function.result
 
 
 def _infer_comparison(op: str, left: Expr, right: Expr, whole: Expr, attribute_type: AttributeType) -> None:

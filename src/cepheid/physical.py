@@ -21,15 +21,27 @@ from cepheid.checks import summarises
 from cepheid.dialect import COMBINATIONS, RUNS
 from cepheid.events import Schema
 from cepheid.expr import Attr, Expr
-from cepheid.pattern import Disj, EventClass, Kleene, Neg, Pattern, Query, Role, Seq, partition_attributes, walk
+from cepheid.pattern import (
+    Disj,
+    EventClass,
+    Kleene,
+    Neg,
+    Pattern,
+    Query,
+    Role,
+    Seq,
+    negatives,
+    partition_attributes,
+    walk,
+)
 
 REFERENCE = "reference"
-"""The evaluator that is the oracle itself, for what no compiled evaluator can do."""
+"""The evaluator that runs the oracle: it takes the queries that no compiled evaluator can run."""
 
 
 Options = Mapping[str, tuple[str, ...]]
-"""What can be forced, and the values it can have: the first is the default, unless the cost decides. None are listed
-where they are not words but written out."""
+"""The allowed values of each option. The first is the default, unless the cost model decides. An empty tuple allows any
+text (a tree shape, for example)."""
 
 
 class Kind(Enum):
@@ -228,7 +240,7 @@ class Plan:
     tree: TreePlan | None = None
     """How the tree evaluator joins."""
     expected: float = math.nan
-    """The nanoseconds for each event that the cost model expects, where it was asked."""
+    """The nanoseconds for each event by the cost model; NaN without statistics."""
     others: tuple[tuple[str, str], ...] = ()
     """The evaluators that could run instead, each with why it lost."""
 
@@ -245,6 +257,11 @@ class Plan:
     def attributes(self) -> list[str]:
         """The attributes that masks and kernel read."""
         return [*self.tested, *self.columns, *(self.key if self.counts_events else ())]
+
+    @property
+    def ends_with_negation(self) -> bool:
+        """Whether the absence of later events may decide a match. In a tree plan any negation counts."""
+        return self.steps[-1].negated if self.tree is None else bool(negatives(self.query.pattern))
 
 
 # --- evaluators -------------------------------------------------------------------------------------------------------
@@ -404,8 +421,8 @@ def _longest(window: int | float, includes_bound: bool) -> int:
 
 
 def not_made_for(query: Query) -> str:
-    """Why an evaluator with other operators than the query's cannot evaluate it. It is shown only where no evaluator
-    has a reason of its own."""
+    """The reason of an evaluator that does not implement the query's operators. It is shown only if no evaluator has a
+    more specific reason."""
     return f"no compiled evaluator for these operators of {query.dialect.name}"
 
 
@@ -419,7 +436,7 @@ class Evaluator(Protocol[S, K]):
 
     NAME: str
     OPTIONS: Options
-    """What can be forced of it."""
+    """Its options."""
     SEARCHES: bool
     """Whether statistics decide between plans of its own."""
     SWITCHES: bool

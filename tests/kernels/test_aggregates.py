@@ -12,7 +12,7 @@ from kernel_harness import Stream, bound, by_kernel, by_oracle, encoder_of, kern
 import cepheid
 from cepheid import expr as ex
 from cepheid.errors import NotAvailable
-from cepheid.expr import Gives
+from cepheid.expr import ResultType
 from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATES
 from cepheid.kernels.any_runs.lazy_matches import LazyKernel
 from cepheid.physical import Kind
@@ -46,7 +46,7 @@ CASES = [
     (fn, attribute)
     for fn, defined in ex.AGGREGATES.items()
     for attribute in VALUES
-    if attribute not in ("text", "flag") or defined.gives is not Gives.NUMBER
+    if attribute not in ("text", "flag") or defined.result is not ResultType.NUMBER
 ]
 
 
@@ -54,7 +54,7 @@ def test_every_aggregate_has_a_row() -> None:
     assert list(AGGREGATES) == list(ex.AGGREGATES)
     assert {name for row in AGGREGATES.values() for name in row.accumulators} == set(ACCUMULATORS)
     for fn, row in AGGREGATES.items():
-        assert (row.over_nothing(Kind.INT) == "0") == (ex.AGGREGATES[fn].gives is Gives.COUNT)
+        assert (row.over_nothing(Kind.INT) == "0") == (ex.AGGREGATES[fn].result is ResultType.COUNT)
         assert row.result is not None or len(row.accumulators) == 1
         assert not row.merges or (row.result is None) == (row.of_matches is None)
 
@@ -80,7 +80,7 @@ def test_a_row_computes_what_the_definition_says(fn: str, attribute: str) -> Non
         names |= {f"r{at}": value for at, value in enumerate(running)}
         found = eval(row.source(kind, [f"r{at}" for at in range(len(running))]), names)
         known = [v for v in values[:length] if v is not None]
-        counts = ex.AGGREGATES[fn].gives is Gives.COUNT
+        counts = ex.AGGREGATES[fn].result is ResultType.COUNT
         expected = ex.AGGREGATES[fn].of(known) if known or counts else None
         result_kind = row.kind_over(kind)
         if expected is None:
@@ -94,11 +94,11 @@ def test_a_row_computes_what_the_definition_says(fn: str, attribute: str) -> Non
 def test_every_evaluator_computes_every_aggregate(fn: str, attribute: str, evaluator: str) -> None:
     events = stream()
     closure, last = ("A", "B") if evaluator == "tree" else ("a[]", "b")
-    right = f"{last}.whole" if ex.AGGREGATES[fn].gives is not Gives.VALUE else f"{last}.{attribute}"
+    right = f"{last}.whole" if ex.AGGREGATES[fn].result is not ResultType.VALUE else f"{last}.{attribute}"
     tests = [f"{fn}({closure}.{attribute}) {op} {right}" for op in ("=", "!=")]
     tests += [f"{fn}({closure}.{attribute}) <= {right}"] if attribute != "flag" else []
     if evaluator != "tree":
-        limit = 3 if ex.AGGREGATES[fn].gives is not Gives.VALUE else f"a[i].{attribute}"
+        limit = 3 if ex.AGGREGATES[fn].result is not ResultType.VALUE else f"a[i].{attribute}"
         tests.append(f"{fn}(a[..i-1].{attribute}) != {limit}")
     reached = 0
     for test in tests:
@@ -129,7 +129,7 @@ def test_all_matches_are_summed_up(fn: str, attribute: str) -> None:
     state, _ = kernel.advance(state, END_OF_TIME)
     row, (match,) = kernel.summary_row(state), evaluate(query, events.events)
     x = row.values["x"]
-    if attribute == "text" and ex.AGGREGATES[fn].gives is Gives.VALUE:
+    if attribute == "text" and ex.AGGREGATES[fn].result is ResultType.VALUE:
         x = {code: text for text, code in encoder.dictionary.codes.items()}[x]
     assert match.columns == {"n": row.values["n"], "x": pytest.approx(x) if isinstance(x, float) else x}
 

@@ -66,7 +66,9 @@ def test_the_first_stays_where_another_gains_too_little_or_nothing_is_known() ->
     assert _lower(evaluators, stats=KNOWN).evaluator == "first"
     unknown = _lower(evaluators)
     assert unknown.evaluator == "first" and math.isnan(unknown.expected)
-    assert dict(unknown.others) == {"other": "nothing is known about the stream, and first keep less"}
+    assert dict(unknown.others) == {
+        "other": "no statistics are known, so the first able evaluator of the registry is used: first"
+    }
 
 
 @pytest.mark.parametrize("stats", [NO_STATS, KNOWN])

@@ -17,7 +17,7 @@ from cepheid.events import NO_CLOCK
 from cepheid.lang import parse
 from cepheid.logic import expanded
 from cepheid.optimize.alternatives import alternatives
-from cepheid.optimize.cost import HASH, LOOK, OUTPUT_WEIGHT, PREDICATE_WEIGHT, TRY, Model, nothing_between, total_cost
+from cepheid.optimize.cost import HASH, OUTPUT_WEIGHT, PREDICATE_WEIGHT, SEARCH, TRY, Model, nothing_between, total_cost
 from cepheid.optimize.search import Search, Situation, expected_of_stacks, expected_of_tree, tree_plan
 from cepheid.optimize.shapes import shaped
 from cepheid.optimize.stats import (
@@ -62,8 +62,8 @@ def chosen(text: str, stats: Stats = NO_STATS, **options: Any) -> str:
 # --- formulas ---------------------------------------------------------------------------------------------------------
 
 
-def formula_1(tried: float, predicates: int, made: float, looked: float) -> float:
-    return TRY * (tried + predicates * PREDICATE_WEIGHT * tried + OUTPUT_WEIGHT * made) + LOOK * looked
+def formula_1(tried: float, predicates: int, made: float, searches: float) -> float:
+    return TRY * (tried + predicates * PREDICATE_WEIGHT * tried + OUTPUT_WEIGHT * made) + SEARCH * searches
 
 
 def test_query_4_by_hand() -> None:
@@ -108,7 +108,7 @@ def test_negation_by_hand() -> None:
     pushed = model.annotated(SeqNode(LeafBuffer("A"), NseqNode(("B",), LeafBuffer("C"))))
     pairs = 10 * 20
     join = formula_1(pairs, 0, pairs, 20)
-    assert total_cost(pushed) == pytest.approx(LOOK * 20 + join, rel=1e-3)
+    assert total_cost(pushed) == pytest.approx(SEARCH * 20 + join, rel=1e-3)
     on_top = model.annotated(NegNode(SeqNode(LeafBuffer("A"), LeafBuffer("C")), ("B",)))
     assert total_cost(on_top) == pytest.approx(join + formula_1(pairs, 0, pairs, pairs), rel=1e-3)
     frequent = model_of("PATTERN A;!B;C WITHIN 100", rates(A=0.1, B=1.0, C=0.2))

@@ -39,7 +39,7 @@ from cepheid.physical import Bit, Kind
 from cepheid.semantics import evaluate
 from cepheid.spark.batch import SparkBatch
 from cepheid.spark.catalyst import EventColumns
-from cepheid.spark.schema import spark_schema
+from cepheid.spark.file_schema import spark_schema
 from cepheid.spark.source import SparkInput, SparkSource
 
 pytestmark = pytest.mark.spark

@@ -33,7 +33,7 @@ from cepheid.runtime.kernel import END_OF_TIME
 from cepheid.spark.bucket_groups import group_numbers, spark_hashes
 from cepheid.spark.stream import buckets_of
 from cepheid.streaming import state as stream_state
-from cepheid.streaming.bucket import Bucket, Workshop
+from cepheid.streaming.bucket import Bucket, BucketContext
 from cepheid.streaming.checkpoint import Checkpoint
 from cepheid.streaming.pack import bucket_numbers, packets
 from cepheid.streaming.plan import STATE_FORMAT, StreamPlan, StreamSource, plan_stream
@@ -160,7 +160,7 @@ def test_events_wait_no_longer_than_their_own_batch_makes_them_and_none_of_it_is
     plan = planned("EVENT SEQ(A x, B y) WHERE [id] WITHIN 50", 10, buckets=1)
     rows = batch([event("B", 100), event("A", 2), event("B", 3), event("A", 95)])
     (packet,) = packets(plan, rows)
-    bucket = Bucket.new(Workshop(plan), packet.bucket)
+    bucket = Bucket.new(BucketContext(plan), packet.bucket)
     given = bucket.step([packet.rows], -END_OF_TIME, plan.time.watermark_after(packet.latest, plan.delay))
     assert given.late is None and bucket.watermark == 90
     assert [(row["x"]["ts"], row["y"]["ts"]) for _, found in given.matches for row in found.to_pylist()] == [(2, 3)]
@@ -317,30 +317,30 @@ def test_timestamps_stream_as_they_match() -> None:
 # --- states and checkpoints -------------------------------------------------------------------------------------------
 
 
-def saved() -> tuple[Workshop, bytes]:
-    workshop = Workshop(planned(QUERIES[0]))
-    bucket = Bucket.new(workshop, 0)
-    return workshop, bucket.save()
+def saved() -> tuple[BucketContext, bytes]:
+    context = BucketContext(planned(QUERIES[0]))
+    bucket = Bucket.new(context, 0)
+    return context, bucket.save()
 
 
 def test_a_state_of_another_query_is_refused() -> None:
     _, data = saved()
     with pytest.raises(InputProblem, match="another query"):
-        Bucket.load(Workshop(planned(QUERIES[1])), data)
+        Bucket.load(BucketContext(planned(QUERIES[1])), data)
 
 
 def test_a_damaged_state_is_refused() -> None:
-    workshop, data = saved()
+    context, data = saved()
     for broken in (b"", b"CEPH", data[:20], b"x" + data[1:]):
         with pytest.raises(InputProblem, match="damaged"):
-            Bucket.load(workshop, broken)
+            Bucket.load(context, broken)
 
 
 def test_a_state_of_another_format_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    workshop, data = saved()
+    context, data = saved()
     monkeypatch.setattr(stream_state, "STATE_FORMAT", 99)
     with pytest.raises(InputProblem, match=f"format {STATE_FORMAT}"):
-        Bucket.load(workshop, data)
+        Bucket.load(context, data)
 
 
 def checkpoint(directory: Path) -> Checkpoint:

@@ -113,7 +113,7 @@ def _driver(stage: Stage) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _follow(driver: subprocess.Popen[bytes], stage: Stage, bar: Progress, task: TaskID, until: int | None) -> None:
-    """Until so many batches are complete, or the stream has ended."""
+    """Shows the progress until `until` batches are complete or the stream has ended."""
     seen = 0
     while True:
         ended, done = driver.poll() is not None, stage.batches()

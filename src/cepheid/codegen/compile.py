@@ -1,4 +1,4 @@
-"""Generated source to a running function: compiled by Numba and kept on disk, or run as it is with CEPHEID_JIT=0.
+"""Compiles generated source by Numba and caches the machine code on disk. With CEPHEID_JIT=0 Python interprets it.
 
 The file's name is a digest of everything the machine code depends on, so a changed query, Cepheid, Numba or Python
 never meets an old kernel. One process compiles, others that want the same kernel wait for it and load what it left.
@@ -35,8 +35,8 @@ from cepheid.runtime.prefetch import prefetch
 
 
 def compiled(source: str, argument_types: Sequence[str]) -> Callable[..., Any]:
-    """The function `step` of the source, compiled when it is first called: whoever only reads the source, or interprets
-    it, does not wait. Argument types are `int`, or an array's dtype, with `!` if it is written."""
+    """The function `step` of the source. It is compiled on the first call, so reading or interpreting the source does
+    not wait for the compiler. Argument types are `int`, or an array's dtype, with `!` if it is written."""
     if not jit_enabled():
         return interpreted(source)
     return _Compiled(HEADER + source, tuple(argument_types))

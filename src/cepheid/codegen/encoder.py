@@ -70,7 +70,7 @@ class Encoder:
     texts: Sequence[str]
     needs_ranks: bool
     dictionary: Dictionary = field(default_factory=Dictionary)
-    places: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    partition_counts: dict[tuple[Any, ...], int] = field(default_factory=dict)
     rows: int = 0
     last_time: int | None = None
     forgot_at: int | None = None
@@ -129,19 +129,20 @@ class Encoder:
         if not self.plan.key:
             return np.arange(self.rows, self.rows + len(time), dtype=np.int64)
         keys, inverse = _distinct_keys(table, self.plan.key)
-        counts = np.array([self.places.get(key, 0) for key in keys], np.int64)
-        places = np.empty(len(time), np.int64)
-        count = machine_code(_count_places) if len(time) >= _WORTH_COMPILING else _count_places
-        count(inverse, counts, places)
-        self.places.update(zip(keys, counts.tolist(), strict=True))
-        return places
+        counts = np.array([self.partition_counts.get(key, 0) for key in keys], np.int64)
+        indices = np.empty(len(time), np.int64)
+        count = machine_code(_count_in_partition) if len(time) >= _WORTH_COMPILING else _count_in_partition
+        count(inverse, counts, indices)
+        self.partition_counts.update(zip(keys, counts.tolist(), strict=True))
+        return indices
 
     def save(self) -> bytes:
+        """Serializes the dictionary and the counters."""
         known = self.dictionary
         memory = {
             "strings": [[text, code, text in known.recent] for text, code in known.codes.items()],
             "following": known.following,
-            "places": [[list(key), count] for key, count in self.places.items()],
+            "places": [[list(key), count] for key, count in self.partition_counts.items()],
             "rows": self.rows,
             "last": self.last_time,
             "forgot_at": self.forgot_at,
@@ -149,6 +150,7 @@ class Encoder:
         return json.dumps(memory).encode()
 
     def restore(self, data: bytes) -> None:
+        """Deserializes what `save` has serialized."""
         memory = json.loads(data)
         strings = memory["strings"]
         self.dictionary = Dictionary(
@@ -156,7 +158,7 @@ class Encoder:
             memory["following"],
             {text for text, _, recent in strings if recent},
         )
-        self.places = {tuple(key): count for key, count in memory["places"]}
+        self.partition_counts = {tuple(key): count for key, count in memory["places"]}
         self.rows, self.last_time, self.forgot_at = memory["rows"], memory["last"], memory["forgot_at"]
 
 
@@ -164,9 +166,10 @@ _WORTH_COMPILING = 10_000
 
 
 @entry
-def _count_places(keys: Array, counts: Array, places: Array) -> None:
+def _count_in_partition(keys: Array, counts: Array, indices: Array) -> None:
+    """Writes the index of each event in its partition; `counts` are the events of each partition so far."""
     for i in range(keys.shape[0]):
-        places[i] = counts[keys[i]]
+        indices[i] = counts[keys[i]]
         counts[keys[i]] += 1
 
 

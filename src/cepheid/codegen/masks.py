@@ -158,7 +158,7 @@ class _Rows:
                 if column is not None and pa.types.is_boolean(column.type):
                     return "flag"
                 return "text" if column is not None and kind_of(column.type) is Kind.CODE else "number"
-            case ex.Call(fn=fn) if FUNCTIONS[fn].gives is Type.STRING:
+            case ex.Call(fn=fn) if FUNCTIONS[fn].result is Type.STRING:
                 return "text"
             case _:
                 return "number"
@@ -175,7 +175,7 @@ class _Rows:
             case ex.Call(fn=fn) if (name := FUNCTIONS[fn].numpy) is not None:
                 with np.errstate(invalid="ignore"):
                     return getattr(np, name)(*map(self._numbers, expr.args))
-            case ex.Call(fn=fn) if FUNCTIONS[fn].gives is Type.NUMBER:
+            case ex.Call(fn=fn) if FUNCTIONS[fn].result is Type.NUMBER:
                 return number_array(self._of_texts(expr), Kind.FLOAT)
             case ex.Attr():
                 column = attribute(self.table, expr.name)
@@ -194,7 +194,7 @@ class _Rows:
         match expr:
             case ex.Const():
                 return pa.array([expr.value] * self.table.num_rows, pa.string())
-            case ex.Call(fn=fn) if FUNCTIONS[fn].gives is Type.STRING:
+            case ex.Call(fn=fn) if FUNCTIONS[fn].result is Type.STRING:
                 return self._of_texts(expr)
             case ex.Attr():
                 column = attribute(self.table, expr.name)

@@ -95,5 +95,5 @@ def _load(builder: Any, address: Any) -> Any:
 
 @instruction("int64", _load)
 def _eight_bytes(array: Array, at: int) -> int:
-    """The number that lies anywhere among bytes."""
+    """An unaligned load of eight bytes, little-endian."""
     return int.from_bytes(array[at : at + _WORD].tobytes(), "little", signed=True)

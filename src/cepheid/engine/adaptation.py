@@ -39,12 +39,12 @@ def ignore(*_: Any) -> None:
 
 
 _STEP = 0.001
-"""The seconds that a kernel works at a stretch, at the pace so far: it may be slower all at once, and is to be stopped
-then."""
+"""The seconds that a kernel works before the clock is read again, at its pace so far. The value is small, so that a
+sudden slowdown is noticed soon."""
 ENOUGH = 1_024
 """The least number of events in an observation: fewer say little."""
 _SLOWER = 2.0
-"""A kernel that is so many times slower than at the last observation is observed again at once."""
+"""A kernel that has slowed down by this factor since the last observation is observed again at once."""
 _PAUSE = 60.0
 """How much longer kernels work between two observations than an observation takes."""
 
@@ -54,7 +54,7 @@ and again is worth compiling in the end."""
 
 
 class Kernels:
-    """The kernels of one query's plans. One that was made stays, compiled or not."""
+    """A cache of kernels, one for each plan of a query."""
 
     def __init__(self, *made: Kernel) -> None:
         self.made = list(made)
@@ -69,7 +69,7 @@ class Kernels:
 
 @dataclass(slots=True)
 class Watch:
-    """What a stream looked like when its plan was chosen, what it looks like now, and what is to be done about it."""
+    """Compares the statistics of the stream with those that its plan was chosen with, and decides on a new plan."""
 
     policy: Policy
     bases: tuple[Plan, ...]
@@ -80,11 +80,11 @@ class Watch:
 
     @classmethod
     def start(cls, policy: Policy, bases: tuple[Plan, ...], stats: Stats) -> Watch:
-        """The first of the plans is the one at hand."""
+        """The first of `bases` is the plan in use."""
         return cls(policy, bases, stats, RunningStats(policy.observations), Observer(bases[0]))
 
     def observe(self, events: pa.RecordBatch, encoded: Batch) -> None:
-        """The first observation after a change is made thoroughly: a plan may be chosen by it."""
+        """Adds an observation. The first one after a switch is thorough, because a plan may be chosen by it alone."""
         last = self.observer.last
         self.running = self.running.observed(self.observer.observe(events, encoded))
         if len(self.running.observations) == 1:
@@ -93,14 +93,14 @@ class Watch:
             self.running = RunningStats(self.running.length, (known,))
 
     def decide(self, plan: Plan) -> Decision:
-        """Which plan is to go on, by what was observed."""
+        """The plan to continue with, by the observed statistics."""
         decision = self.policy.decide(plan, self.planned_with, self.running.average, self.bases)
         if decision.drift is not None and same_work(plan, decision.plan):
             self.planned_with = self.running.average  # the plan is the best for these statistics too
         return decision
 
     def follow(self, decision: Decision) -> None:
-        """The plan has changed."""
+        """Observes for the new plan from now on."""
         self.planned_with = self.running.average
         self.observer = Observer(decision.plan, self.observer.last)
 
@@ -203,7 +203,7 @@ class AdaptiveStepper(Stepper):
         return alike if piece is None or alike < piece else alike - alike % piece
 
     def _is_observation_due(self, events: int) -> bool:
-        """Whether to look at the next so many events."""
+        """Whether to observe the next batch, of this many events."""
         if self.observed_at is None:
             return True
         if events < min(self.watch.policy.observed_every, ENOUGH):
@@ -211,8 +211,8 @@ class AdaptiveStepper(Stepper):
         return self.worked - self.observed_at >= self.pause or self.pace_then > _SLOWER * self.pace
 
     def _observe(self, events: pa.RecordBatch, encoded: Batch) -> bool:
-        """Look at the events that are next, and change the plan if that is better: whether it was changed, so that they
-        must be encoded again for the new one."""
+        """Observes the next events, and switches to a better plan. Returns whether the plan was switched: then the
+        caller encodes the events again for the new plan."""
         began = time.thread_time()
         self.watch.observe(events, encoded)
         self.observation_seconds = took = min(self.observation_seconds, time.thread_time() - began)
@@ -231,8 +231,8 @@ class AdaptiveStepper(Stepper):
         return True
 
     def _is_worth_it(self, decision: Decision) -> bool:
-        """A kernel that has to be compiled first is worth it once waiting for it is no longer than what was lost
-        without it: nobody knows how much of the stream is still to come."""
+        """Whether to switch now. A kernel that must be compiled first has to wait until the old plan has wasted as much
+        time as compiling takes, because the rest of the stream may be short."""
         if self.interpreting or math.isnan(decision.cost_before):
             return True
         kernel = self.kernels.of(decision.plan)

@@ -62,8 +62,9 @@ def first_matches(
     ticks: Callable[[Array], Array],
     first: FirstMatches | None = None,
 ) -> tuple[Positions, Array, Array]:
-    """The first matches among a kernel's answers, with their starts and ends. No more answers are asked for once they
-    are certain. `ticks` gives the times of positions; `first` is given by whoever wants to watch."""
+    """The first `limit` matches among a kernel's answers, with their starts and ends. It stops reading answers once
+    they are certain. `ticks` returns the times of positions. A caller that reads the intermediate matches passes
+    `first`."""
     first = FirstMatches(limit, stepper.kernel.steps) if first is None else first
     latest, seen = -END_OF_TIME, 0
     for positions in answers:

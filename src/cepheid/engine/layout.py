@@ -9,7 +9,7 @@ import pyarrow as pa
 from cepheid.binding import composite_names, with_declared
 from cepheid.errors import PatternProblem
 from cepheid.events import Clock, Schema, Type
-from cepheid.expr import AGGREGATES, Aggregate, Attr, Expr, Gives, Whole
+from cepheid.expr import AGGREGATES, Aggregate, Attr, Expr, ResultType, Whole
 from cepheid.inference import infer
 from cepheid.pattern import DerivedStream, EventClass, Query, Role, SourceStream, positives, roles
 
@@ -98,12 +98,12 @@ class _Columns:
         match expr:
             case Whole(var=var) if var in self.roles:
                 return self._variable(self.roles[var])
-            case Aggregate(fn=fn) if AGGREGATES[fn].gives is Gives.COUNT:
+            case Aggregate(fn=fn) if AGGREGATES[fn].result is ResultType.COUNT:
                 return pa.int64()
             case Attr(var=var, name=name) if var in self.roles:
                 return self._attribute(self._types(self.roles[var]), name)
             case Aggregate(fn=fn, var=var, name=str() as name) if (
-                AGGREGATES[fn].gives is Gives.VALUE and var in self.roles
+                AGGREGATES[fn].result is ResultType.VALUE and var in self.roles
             ):
                 return self._attribute(self._types(self.roles[var]), name)
             case _:

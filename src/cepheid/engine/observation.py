@@ -26,9 +26,9 @@ _COUNTED = 1 << 13
 _STRETCH = 1 << 12
 """How many events of a batch combinations are drawn from."""
 _UNSEEN = 0.5
-"""What counts for a class or a selectivity of which nothing was seen: it is rare, but not impossible."""
+"""The count that is assumed for a class or predicate with no occurrence: rare, but not impossible."""
 _FEW_BITS = 12
-"""Up to so many bits all masks are counted in one pass."""
+"""The most mask bits for which all masks are counted in one pass."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from cepheid.engine.stepping import Stepper
 from cepheid.errors import NotAvailable, shown
 from cepheid.evaluation import Binding, Env, value_or_null
 from cepheid.events import UNTYPED, Clock, Event, Type
-from cepheid.expr import AGGREGATES, Aggregate, Attr, Expr, Gives
+from cepheid.expr import AGGREGATES, Aggregate, Attr, Expr, ResultType
 from cepheid.io.rows import ROW, TIME, TYPE, Rows, events_of
 from cepheid.io.sinks import TEXT, dumps
 from cepheid.io.source import plain_layout
@@ -143,7 +143,7 @@ def summary_match(prepared: Prepared, stepper: Stepper) -> Match:
 
     def decoded(expr: Expr, value: Any) -> Any:
         """A kernel holds strings and booleans as codes."""
-        if not isinstance(expr, Aggregate) or AGGREGATES[expr.fn].gives is not Gives.VALUE:
+        if not isinstance(expr, Aggregate) or AGGREGATES[expr.fn].result is not ResultType.VALUE:
             return value
         if expr.name is None or value is None:
             return value
@@ -331,5 +331,5 @@ class Presenter:
 
 def _reads_time(expr: Expr, time_column: str) -> bool:
     if isinstance(expr, Aggregate):
-        return expr.name == time_column and AGGREGATES[expr.fn].gives is Gives.VALUE
+        return expr.name == time_column and AGGREGATES[expr.fn].result is ResultType.VALUE
     return isinstance(expr, Attr) and expr.name == time_column

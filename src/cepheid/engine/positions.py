@@ -1,4 +1,4 @@
-"""Matches as positions of events, in Arrow: what every evaluator's answer becomes before rows are gathered for it."""
+"""Matches as positions of events, in Arrow. The results of every evaluator take this form before rows are gathered."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class MatchPositions:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What the variables of a query bind: `many` events, of which there is always one (`never_empty`), or there may be
-    none. A variable that binds nothing is that of a branch not taken; of one that may bind no event that is so where
-    one of its `rivals`, the variables of the other branches, binds something."""
+    """How the variables of a query bind events. Those in `many` bind lists; those in `never_empty` bind lists of at
+    least one event. A variable without events belongs to a branch not taken, and is null. The list of a closure that
+    may be empty is null only if one of its `rivals` (the variables of the other branches) binds an event."""
 
     many: frozenset[str]
     never_empty: frozenset[str]
@@ -55,7 +55,7 @@ class Binding:
 
 
 def position_columns(positions: Positions, binding: Binding) -> dict[str, pa.Array]:
-    """The answer of a kernel as a column for each step."""
+    """The output of a kernel as one column for each step."""
     width = len(positions.steps)
     if positions.bounds is None:
         return dict(zip(positions.steps, map(pa.array, _transposed(positions.values.reshape(-1, width))), strict=True))

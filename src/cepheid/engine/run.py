@@ -51,20 +51,20 @@ def run(
     """The matches as record batches: the events that each binds, or the columns that the query returns. With `as_text`
     they are made for text output, which shows events exactly as the input has them."""
     running = _Run(prepared, source, progress, on_switch)
-    made = _is_made(prepared)
-    batches = running.made(as_text) if made else running.gathered(gatherer_for(prepared, as_text))
+    built = _builds_rows(prepared)
+    batches = running.built_rows(as_text) if built else running.gathered(gatherer_for(prepared, as_text))
     return Result(output_schema(prepared, as_text), batches, objects_of(prepared))
 
 
 def output_schema(prepared: Prepared, as_text: bool = False) -> pa.Schema:
     """The columns of the matches, known before anything runs."""
-    if _is_made(prepared):
+    if _builds_rows(prepared):
         return oracle.match_batch(prepared, [], as_text).schema
     return gatherer_for(prepared, as_text).schema
 
 
-def _is_made(prepared: Prepared) -> bool:
-    """Whether matches are made from events one by one, instead of gathered from columns of the input."""
+def _builds_rows(prepared: Prepared) -> bool:
+    """Whether rows are built from events one by one, instead of gathered from columns of the input."""
     return oracle.makes_output(prepared.query) or ROW in prepared.input.schema.names
 
 
@@ -243,7 +243,7 @@ class _Run:
 
     # --- by the oracle, or from rows that are shown exactly as they were read -----------------------------------------
 
-    def made(self, as_text: bool) -> Iterator[pa.RecordBatch]:
+    def built_rows(self, as_text: bool) -> Iterator[pa.RecordBatch]:
         prepared, kernel = self.prepared, self.prepared.kernel
         if kernel is None:
             matches = oracle.matches(prepared, self._all_batches())

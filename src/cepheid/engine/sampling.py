@@ -14,9 +14,9 @@ from cepheid.physical import Plan
 SAMPLE = 1 << 13
 """The most events in a sample: enough for the rates of rare classes, in less than a millisecond."""
 SHARE = 8
-"""Of fewer events, one in so many is sampled, so that sampling costs little of the run."""
+"""Of fewer events, one in `SHARE` is sampled, so that sampling is a small part of the run."""
 WORTHWHILE = 2_000
-"""The number of events below which any plan is done before the best is found."""
+"""The number of events below which any plan finishes before a search for the best one would."""
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class Sampler:
 
     source: SourceDescription
     stats: Stats = NO_STATS
-    """The statistics, once they were asked for."""
+    """The statistics of the sample, once it was taken."""
 
     def __call__(self, plan: Plan) -> Stats:
         size = min(SAMPLE, (self.source.count or 0) // SHARE)

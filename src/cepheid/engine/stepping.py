@@ -15,8 +15,6 @@ import pyarrow as pa
 from cepheid.codegen.compile import interpreted
 from cepheid.codegen.encoder import Encoder
 from cepheid.io.rows import TIME, TYPE
-from cepheid.pattern import negatives
-from cepheid.physical import Plan
 from cepheid.runtime.kernel import END_OF_TIME, Batch, Kernel, Positions, State
 
 LITTLE = 20_000
@@ -100,7 +98,7 @@ class Stepper:
         output in the order in which they end, but for those that wait for a trailing negation, which come a window
         after they start."""
         plan = self.kernel.plan
-        if not _ends_with_negation(plan):
+        if not plan.ends_with_negation:
             return max(self.now, latest)
         return -END_OF_TIME if plan.counts_events or plan.window is None else self.now - int(plan.window)
 
@@ -112,11 +110,3 @@ def encoder_for(kernel: Kernel) -> Encoder:
 def without_compiling(kernel: Kernel) -> Kernel:
     """The kernel as plain Python, which starts at once."""
     return replace(kernel, function=interpreted(kernel.source))
-
-
-def _ends_with_negation(plan: Plan) -> bool:
-    """Whether what does not happen after a match may decide it. Of a tree plan only the negations are looked at, not
-    where they stand."""
-    if plan.tree is None:
-        return plan.steps[-1].negated
-    return bool(negatives(plan.query.pattern))

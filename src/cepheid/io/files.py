@@ -42,8 +42,8 @@ LEAST_TEXT = 1 << 20
 
 
 def open_files(inputs: Sequence[Input], columns: Columns, declared: Schema = EMPTY_SCHEMA) -> Source:
-    """The events of all inputs. Files are read as columns where every row can be read that way and shown as it is
-    written; else row by row. `declared` holds the types that the query declares."""
+    """The events of all inputs. Files are read as columns if every row can be read that way and shown exactly
+    as written; else row by row. `declared` holds the types that the query declares."""
     source = column_source(inputs, columns, declared)
     return row_source(read_events(inputs, columns, declared), columns) if source is None else source
 

@@ -1,5 +1,5 @@
-"""The tables that people have: Arrow, pandas, Polars, Parquet files and iterators become sources of events, and matches
-become a table of the same kind."""
+"""Converts Arrow, pandas and Polars tables, Parquet files and iterators to sources of events, and matches to a table of
+the same kind."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from cepheid.io.inputs import Columns, Input
 from cepheid.io.rows import one_batch
 from cepheid.io.source import BatchSource, Source, TableSource, require_time_column
 
-Give = Callable[[pa.Schema, Iterator[pa.RecordBatch]], Any]
-"""Makes the answer from its schema and its rows."""
+Convert = Callable[[pa.Schema, Iterator[pa.RecordBatch]], Any]
+"""Converts the schema and batches of the matches to the kind of table that the events came in."""
 
 _EXPECTED = (
     "a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or Polars DataFrame, the path of a Parquet, Arrow or "
@@ -33,11 +33,11 @@ _EXPECTED = (
 @dataclass(frozen=True, slots=True)
 class Opened:
     source: Source
-    give: Give
+    convert: Convert
 
 
 def opened(events: Any, columns: Columns) -> Opened | None:
-    """The events as a source; None for an iterator that is empty, of which nothing is known."""
+    """The events as a source; None for an empty iterator, which has no schema."""
     if isinstance(events, str | os.PathLike):
         return Opened(_file(os.fspath(events), columns), _table)
     if isinstance(events, pa.RecordBatchReader):
@@ -45,9 +45,9 @@ def opened(events: Any, columns: Columns) -> Opened | None:
         require_time_column(schema, columns)
         batches = (batch for item in events for batch in _batches(item))
         return Opened(BatchSource(batches, schema, columns), pa.RecordBatchReader.from_batches)
-    table, give = _whole(events)
+    table, convert = _whole(events)
     if table is not None:
-        return Opened(TableSource.of(table, columns), give)
+        return Opened(TableSource.of(table, columns), convert)
     if isinstance(events, Iterable):
         batches = (batch for item in events for batch in _batches(item))
         first = next(batches, None)
@@ -79,8 +79,8 @@ def _file(path: str, columns: Columns) -> Source:
     return replace(source, attributes=dict.fromkeys(source.attributes, everything))
 
 
-def _whole(events: Any) -> tuple[pa.Table | None, Give]:
-    """Events that are all there, as a table, and how to make the like of what was given."""
+def _whole(events: Any) -> tuple[pa.Table | None, Convert]:
+    """The events as a table (None if they are no table), and the conversion of matches to the same kind of table."""
     if isinstance(events, pa.Table):
         return _plain(events), _table
     if isinstance(events, pa.RecordBatch):

@@ -111,7 +111,7 @@ def events_of(
     time_column: str,
     attributes: Mapping[str, Iterable[str]] | None = None,
 ) -> Iterator[Event]:
-    """Rows as the oracle's events. A timestamp is an attribute in ticks, as it is for kernels. An event has the
+    """Rows as the oracle's events. A timestamp is an attribute in ticks, as in kernels. An event has the
     attributes that `attributes` lists for its type, null where the row has none."""
     if ROW in rows.schema.names:
         values_of_rows = attributes_of_rows = [json.loads(text) for text in rows.column(ROW).to_pylist()]

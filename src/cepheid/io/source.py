@@ -1,9 +1,9 @@
-"""Sources of events: what an input looks like to whoever evaluates a query over it, whatever its format.
+"""Sources of events: the interface between inputs of any format and the evaluators.
 
-A `Source` gives record batches in time order. Every batch has the requested columns, the event type (TYPE, a dictionary
-of strings) and the time in ticks (TIME). `schema` has the columns of the input; `attributes` says which of them the
-events of each type have, and with which Arrow type. An event shows the columns of its own type and no others, so a
-variable that may bind several types needs TYPE beside the columns (`rows(names).take([..., TYPE], positions)`).
+A `Source` yields record batches in time order. Every batch has the requested columns, the event type (TYPE, a
+dictionary of strings) and the time in ticks (TIME). `schema` has the columns of the input; `attributes` lists those of
+each event type with their Arrow types. An event shows the columns of its own type and no others, so a variable that may
+bind several types needs TYPE beside the columns (`rows(names).take([..., TYPE], positions)`).
 
 Text that is small or irregular is read row by row, and becomes a source like any other:
 

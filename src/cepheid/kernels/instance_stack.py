@@ -1,8 +1,8 @@
 """Stacks of instances in memory: rings of records, and tables of chains.
 
-All that is kept of an instance lies side by side, and so do a key and the heads of its chains: a look at an instance or
-a chain is one look at memory, and memory is what construction waits for. Stacks with the same keys share a table, and
-may share a ring: then an event is looked up once, and what has left the window is dropped in one place.
+The fields of an instance are adjacent in memory, and so are a key and the heads of its chains. Reading an instance or a
+chain is then one memory access, and construction is bound by memory latency. Stacks with the same keys share a table,
+and may share a ring: then an event is looked up once, and expired instances are dropped from one ring.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from cepheid.runtime.jit import njit
 from cepheid.runtime.kernel import StateArray
 
 NO_SIGN = (1 << 47) - 1
-"""Leaves any place in an array as it is, and says that it is not negative: machine code then need not ask whether it is
-counted from the end."""
+"""A bit mask that changes no array index. It proves to the compiler that an index is not negative, which saves the test
+for indices that count from the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,14 @@ class Ring:
         return StateArray(self.name, "int64", 16 * self.width, width=self.width)
 
     def place(self, number: str) -> str:
-        """Source of where the record of an instance begins."""
+        """Source of the offset at which the record of an instance begins."""
         return f"{self.width} * ({number} & {self.name}_last)"
 
     def note_size(self, w: Writer) -> None:
-        """To be done before anything asks for a place."""
+        """Emits the mask that `place` uses; it must come first.
+
+        s0_last = (s0.shape[0] // 4 - 1) & NO_SIGN
+        """
         w(f"{self.name}_last = ({self.name}.shape[0] // {self.width} - 1) & NO_SIGN")
 
     def grow(self, w: Writer, more: str) -> None:
@@ -107,7 +110,7 @@ class ChainTable:
             w(f"{mark} = first + e")
 
     def is_full(self, more: str) -> str:
-        """Source of whether so many more keys would fill more than half of it."""
+        """Source of the condition that `more` keys would fill over half of the table."""
         return f"{2 * self.width} * ({self.used} + {more}) > {self.name}.shape[0]"
 
     def grow(self, w: Writer, oldest_mark: str, more: str) -> None:
@@ -252,4 +255,4 @@ def float_of(bits: int) -> float:
 IMPORTS = f"from {__name__} import NO_SIGN, " + ", ".join(
     helper.__name__ for helper in (bits_of, chain_of, first_link, float_of, rehashed_chains, relaid, used_chains)
 )
-"""What generated code says to have these."""
+"""The import statement that generated code begins with."""

@@ -12,7 +12,7 @@ from cepheid.physical import Evaluator, Plan
 from cepheid.runtime.kernel import Kernel
 
 EVALUATORS: Sequence[Evaluator[Stats, Kernel]] = (stacks, runs, tree, any_runs)
-"""Those that hold less come first: the first that is able is chosen where nothing is known about the stream."""
+"""In order of preference: without statistics the first able evaluator is chosen, so the smallest state is first."""
 _BY_NAME: Mapping[str, Evaluator[Stats, Kernel]] = {evaluator.NAME: evaluator for evaluator in EVALUATORS}
 SEARCHING = tuple(evaluator.NAME for evaluator in EVALUATORS if evaluator.SEARCHES)
 """The evaluators whose plan depends on statistics."""

@@ -1,4 +1,4 @@
-"""What keeps every compiled evaluator from evaluating a query that has its operators."""
+"""Requirements on a query that all compiled evaluators share."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from cepheid.codegen.scalar import NULL, Constants, Term
 from cepheid.expr import AGGREGATES as DEFINED
-from cepheid.expr import Aggregate, At, Attr, Expr, Gives
+from cepheid.expr import Aggregate, At, Attr, Expr, ResultType
 from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATES
 from cepheid.logic import last_instantiated
 from cepheid.physical import Kind, Plan, Step
@@ -203,7 +203,7 @@ class StateVector:
         column = self.column[node.name]
         kind = self.kinds[column]
         missing = self.all_lack(c, column, source) if node.name in self.plan.lacking else None
-        if kind is Kind.CODE and DEFINED[node.fn].gives is Gives.NUMBER:
+        if kind is Kind.CODE and DEFINED[node.fn].result is ResultType.NUMBER:
             return Term("np.nan", Kind.FLOAT, missing)
         row = AGGREGATES[node.fn]
         values = [source(Value(what, c, column)) for what in row.accumulators]

@@ -31,8 +31,8 @@ from cepheid.lang.expressions import (
     rule_for_all,
     span_of,
 )
-from cepheid.lang.schemas import type_named, type_text, unknown_stream
 from cepheid.lang.text import skeleton
+from cepheid.lang.type_names import type_named, type_text, unknown_stream
 from cepheid.pattern import (
     Disj,
     EventClass,

@@ -51,7 +51,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A plan that took over from another after so many events."""
+    """A change of plan after `events` events."""
 
     events: int
     before: str
@@ -94,8 +94,8 @@ class Policy(Protocol):
         """The number of observations over which statistics are averaged."""
 
     def decide(self, plan: Plan, planned_with: Stats, now: Stats, bases: Sequence[Plan]) -> Decision:
-        """Which plan is to go on, after the one at hand. `bases` are the query's plans by each evaluator that may run
-        it."""
+        """The plan to continue with; `plan` is the one in use. `bases` are the query's plans, one for each evaluator
+        that may run it."""
 
 
 _LEAST = {"drift": 0.0, "gain": 0.0, "observed_every": 1, "seconds_between": 0.0, "observations": 1}

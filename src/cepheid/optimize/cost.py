@@ -1,6 +1,6 @@
 """ZStream's cost model (§5.1): formula (1) and table 2, with operators as operands, in nanoseconds of this kernel.
 
-The cost of an operator is what it looks at, what it tests, and what it makes: C = Ci + n k Ci + p Co. Ci counts the
+The cost of an operator counts combinations, tests and results: C = Ci + n k Ci + p Co. Ci counts the
 combinations tried, Co the records made, n the predicates that are tested on each combination. The weights are those of
 the compiled kernels (`bench zstream-rank` measures how well they predict), so that the costs of evaluators compare.
 
@@ -31,7 +31,7 @@ from cepheid.optimize.stats import DEFAULT_ORDER, NO_STATS, Stats
 from cepheid.physical import TreeNode, tree_operands
 
 TRY = 0.8
-"""Nanoseconds to look at one combination of two records: the unit of formula (1)."""
+"""Nanoseconds to try one combination of two records: the unit of formula (1)."""
 PREDICATE_WEIGHT = 2.5
 """k of formula (1): a test reads two attributes and may be guessed wrong."""
 OUTPUT_WEIGHT = 12.5
@@ -40,8 +40,8 @@ EVENT = 35.0
 """Nanoseconds to encode an event and read it."""
 BUFFER = 35.0
 """Nanoseconds to put an event into its leaf buffer, and to take it out again when it has left the window."""
-LOOK = 8.0
-"""Nanoseconds to find by time where a search begins, once for each record that is joined."""
+SEARCH = 8.0
+"""Nanoseconds to find the start of a search by time, once for each joined record."""
 HASH = 20.0
 """Nanoseconds to find a key in a table, to put a record into its chain or to begin a search there."""
 DEFAULT_CARDINALITY = 100.0
@@ -54,18 +54,18 @@ Amount = Any
 """A number, or an array of them: the search asks for many joins at once."""
 
 
-def operator_cost(tried: Amount, predicates: Amount, made: Amount, looked: Amount = 0.0) -> Amount:
-    """Formula (1), and the searches that were begun.
+def operator_cost(tried: Amount, predicates: Amount, made: Amount, searches: Amount = 0.0) -> Amount:
+    """Formula (1), plus the cost of `searches` by time.
 
     >>> operator_cost(tried=200, predicates=2, made=50) == TRY * (200 + 2 * PREDICATE_WEIGHT * 200 + OUTPUT_WEIGHT * 50)
     True
     """
-    return TRY * (tried + predicates * PREDICATE_WEIGHT * tried + OUTPUT_WEIGHT * made) + LOOK * looked
+    return TRY * (tried + predicates * PREDICATE_WEIGHT * tried + OUTPUT_WEIGHT * made) + SEARCH * searches
 
 
 class Operand(NamedTuple):
-    """What a join needs to know of an operand: its records while a window passes, the number of events in one, and how
-    many different events they may start with."""
+    """The properties of an operand that the cost of a join depends on: its records per window, the events per record,
+    and the number of different events that its records start with."""
 
     cardinality: Amount
     classes: Amount
@@ -97,8 +97,8 @@ def sequence_pairs(left: Operand, right: Operand, order: float) -> Pairs:
 
 
 def pairs_in_order(left: Amount, right: Amount, classes: Amount, order: Amount, fit: Amount, in_vain: Amount) -> Pairs:
-    """`sequence_pairs` of so many records on both sides, those on the right of so many classes; the share of ordered
-    pairs that fit a window, and the share of the others that are tried in vain, are known."""
+    """`sequence_pairs` over arrays. `left` and `right` are cardinalities, `classes` is the number of events in a right
+    record, `fit` the share of ordered pairs that fit a window, and `in_vain` the share of the others that is tried."""
     both = 2.0 * order * left * right
     fitting = both * fit
     return Pairs(fitting + (both / classes - fitting) * in_vain, fitting)
@@ -106,7 +106,8 @@ def pairs_in_order(left: Amount, right: Amount, classes: Amount, order: Amount, 
 
 @lru_cache(maxsize=1024)
 def fitting_share(left: int, right: int) -> float:
-    """The share of ordered pairs of records of so many events, each in a window, that are in a window together."""
+    """The share of ordered pairs that fit one window together, of records with `left` and `right` events that each fit
+    a window."""
     return math.factorial(left - 1) * math.factorial(right - 1) / math.factorial(left + right - 1)
 
 
@@ -130,13 +131,13 @@ def members_between(members: float, count: int | None = None, order: float = DEF
 
 
 def join(
-    pairs: Pairs, looked: Amount, linked: Amount, equal: Amount, others: Amount, tests: Amount, hashed: Amount
+    pairs: Pairs, searches: Amount, linked: Amount, equal: Amount, others: Amount, tests: Amount, hashed: Amount
 ) -> tuple[Amount, Amount]:
-    """Cardinality and cost of a join of such pairs, in which so many searches begin. `equal` is the share of pairs with
-    equal keys, `others` the share that so many other `tests` let through. Where equal keys are looked up (`hashed`),
-    only the equal are tried, for which so many records are linked by their key."""
+    """Cardinality and cost of a join over these pairs. `searches` is the number of searches, `equal` the share of pairs
+    with equal keys, and `others` the combined selectivity of the other predicates (`tests` is their number). If keys
+    are `hashed`, only pairs with equal keys are tried, and `linked` records are inserted into the hash table."""
     made = pairs.fitting * equal * others
-    return made, operator_cost(pairs.tried * equal, tests, made, looked) + hashed * HASH * (looked + linked)
+    return made, operator_cost(pairs.tried * equal, tests, made, searches) + hashed * HASH * (searches + linked)
 
 
 def nothing_between(expected: float) -> float:
@@ -150,8 +151,8 @@ def nothing_between(expected: float) -> float:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class JoinTest:
-    """A predicate between joined events, with what is asked of it again and again. Equalities that follow from one
-    another are `alike` by the number of their class: a join needs one of each."""
+    """A predicate between joined events, with its properties precomputed. Equalities that follow from one another have
+    the same class number `alike`: a join tests one of each class."""
 
     predicate: Expr
     names: frozenset[str]
@@ -160,7 +161,9 @@ class JoinTest:
     alike: int | None = None
 
 
-def tested_join(pairs: Pairs, looked: float, linked: float, tests: Iterable[tuple[float, bool]]) -> tuple[float, float]:
+def tested_join(
+    pairs: Pairs, searches: float, linked: float, tests: Iterable[tuple[float, bool]]
+) -> tuple[float, float]:
     """A join with these tests, each with its selectivity and whether it is an equality."""
     equal, others, count, hashed = 1.0, 1.0, 0, False
     for selectivity, is_equality in tests:
@@ -168,7 +171,7 @@ def tested_join(pairs: Pairs, looked: float, linked: float, tests: Iterable[tupl
             equal, hashed = equal * selectivity, True
         else:
             others, count = others * selectivity, count + 1
-    return join(pairs, looked, linked, equal, others, count, hashed)
+    return join(pairs, searches, linked, equal, others, count, hashed)
 
 
 def one_of_each(tests: Iterable[JoinTest]) -> list[JoinTest]:
@@ -205,9 +208,9 @@ class Model:
     hashing: bool = True
     tests: list[JoinTest] = field(default_factory=list)
     known: dict[str, float] = field(default_factory=dict)
-    """The cardinalities that were asked for."""
+    """Cache of `cardinality`, by variable."""
     surviving: dict[tuple[str, ...], float] = field(default_factory=dict)
-    """What negations leave, of those that were asked for."""
+    """Cache of `survival`, by the variables of the negation."""
 
     def __post_init__(self) -> None:
         predicates = join_tests(self.alternative, self.predicates, self.negated)[0]

@@ -1,5 +1,5 @@
-"""A bound query to a plan: predicates on one event become bits of its mask, and of the evaluators that can do the rest
-the cheapest is chosen."""
+"""Lowers a bound query to a plan: predicates on one event become bits of its mask, and the cheapest evaluator that is
+able to run the query is chosen."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from cepheid.pattern import Query, Role, roles
 from cepheid.physical import REFERENCE, Evaluator, Kind, Lowered, Options, Plan, attributes_in, not_made_for
 
 _WORTHWHILE = 0.95
-"""What another evaluator must cost of what the preferred one costs to be chosen: estimates err."""
+"""Another evaluator replaces the preferred one only if its cost is below this share of it: estimates err."""
 OPTIONS: Options = {"rewrite": ("on", "off", "True", "False")}
-"""What can be forced whatever evaluator is chosen."""
+"""The options of every evaluator."""
 _NO_OPTIONS: Mapping[str, str | bool] = {}
 
 Evaluators = Sequence[Evaluator[Stats, object]]
-"""The compiled evaluators. Without statistics the first that is able is chosen, so those that hold less come first."""
+"""The compiled evaluators in the order of the registry. Without statistics the first able one is chosen, so those with
+the smallest state come first."""
 
 
 def lower(
@@ -42,8 +43,8 @@ def lower(
     sample: Callable[[Plan], Stats] | None = None,
 ) -> Plan:
     """The plan of a bound query over an input with these columns, by the cheapest of the evaluators that are able, or
-    by the one that is asked for (`evaluator`). `stats` is what is known about the stream; without it, `sample` is
-    called where statistics decide between plans, with a plan that has the classes and predicates to observe."""
+    by the one that the option `evaluator` names. `stats` are the statistics of the stream; without them, `sample` is
+    called if statistics decide between plans, with a plan that has the classes and predicates to observe."""
     if str(options.get("rewrite", True)) not in ("False", "off"):
         query = rewrite(query, schema)
     lowered = _lowered(query, kinds, schema, clock, options)
@@ -86,7 +87,7 @@ def _cannot_evaluate(evaluator: str, query: Query, reasons: Mapping[str, str | N
 
 
 def _obstacles(query: Query, reasons: Mapping[str, str | None]) -> tuple[str, ...]:
-    """Why no evaluator is able: what stands in the way of all that are made for the query's operators."""
+    """Why no evaluator is able: the reasons that all evaluators for its operators share, or else all reasons."""
     general = not_made_for(query)
     lists = [reason.splitlines() for reason in reasons.values() if reason not in (None, general)]
     if not lists:
@@ -100,7 +101,7 @@ def _reference_plan(query: Query, options: Mapping[str, str | bool], reasons: Se
 
 
 def _with_most_options(able: Evaluators, options: Mapping[str, str | bool]) -> Evaluators:
-    """Those of the evaluators that have the most of the options: a forced option asks for the evaluator that has it."""
+    """The evaluators that have the most of these options: setting an option prefers the evaluators that have it."""
     known = [sum(name in e.OPTIONS for name in options) for e in able]
     return [e for e, number in zip(able, known, strict=True) if number == max(known)]
 
@@ -117,10 +118,10 @@ def _why_others_lost(
 ) -> Iterator[tuple[str, str]]:
     for name in others:
         if not costs:
-            unknown = f"nothing is known about the stream, and {chosen} keep less"
-            yield name, f"{chosen} was asked for" if forced else unknown
+            unknown = f"no statistics are known, so the first able evaluator of the registry is used: {chosen}"
+            yield name, f"{chosen} was requested" if forced else unknown
         elif forced:
-            yield name, f"{costs[name]:.4g} ns expected for each event; {chosen} was asked for"
+            yield name, f"{costs[name]:.4g} ns expected for each event; {chosen} was requested"
         else:
             ratio = costs[name] / costs[chosen]
             text = f"{costs[name]:.4g} ns expected for each event, {ratio:.2f} times that of {chosen}"

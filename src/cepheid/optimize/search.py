@@ -1,7 +1,7 @@
 """The search for the best tree plan (ZStream §5.2.3, Algorithm 5).
 
 Bottom up over ever longer stretches of a sequence, the best place to split each stretch: O(n^3), bushy plans included.
-A conjunction's operands have no order, so every way to part them is looked at where there are few of them. A nested
+The operands of a conjunction have no order, so the search tries every partition of them if they are few. A nested
 operator is an operand with the cost and cardinality of its own best plan (theorem 5.1).
 
 Negations are pushed down (NSEQ) where their predicates allow it, or kept on top (NEG), whichever is cheaper.
@@ -46,14 +46,14 @@ from cepheid.physical import Options, Plan, TreeNode, TreePlan, tree_nodes, tree
 
 TREE_OPTIONS: Options = {"shape": (), "negation": ("pushed", "top")}
 _FEW = 6
-"""Up to how many operands of a conjunction every way to part them is looked at."""
+"""The most operands of a conjunction for which the search tries every partition of them."""
 RUNNERS_UP = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a tree plan is chosen for: a query, its predicates (single-class ones by variable, the others), its window
-    in ticks or events, and what is known of the stream."""
+    """The input of the search: a query, its predicates (the single-class ones by variable, and the others), its window
+    in ticks or events, and the statistics of the stream."""
 
     query: Query
     predicates: tuple[Expr, ...]
@@ -118,9 +118,9 @@ def tree_options(options: Mapping[str, str | bool]) -> tuple[str | None, str | N
 def tree_plan(
     situation: Situation, shape: str | None = None, negation: str | None = None, next_best: int = RUNNERS_UP
 ) -> TreePlan:
-    """The cheapest plan, or the one that the user asks for: `shape` is left-deep, right-deep, bushy, or written out
-    (`[[IBM;Sun];[Oracle;Google]]`); `negation` is `top` or `pushed`. Up to so many of the
-    `next_best` are told with it."""
+    """The cheapest plan under the options: `shape` is left-deep, right-deep, bushy, or a tree
+    (`[[IBM;Sun];[Oracle;Google]]`); `negation` is `top` or `pushed`. The plan also lists the `next_best` cheapest
+    alternatives."""
     if negation is not None and negation not in TREE_OPTIONS["negation"]:
         raise InputProblem(f"no way to negate `{negation}`", expected=listing(TREE_OPTIONS["negation"]))
     chosen: list[_Candidate] = []
@@ -214,12 +214,12 @@ class Search:
         self.closures = closures
 
     def by_root_split(self, number: int) -> list[Solved]:
-        """The best plan for each way to split the whole pattern, the best of them first, up to so many."""
+        """The best plan for each split of the whole pattern: the cheapest `number` of them, cheapest first."""
         operands = self.alternative.operands
         return self._sequence(operands).splits(number) if isinstance(operands, Seq) else [self._solve(operands)]
 
     def complete(self, tree: TreeNode) -> TreeNode:
-        """The plan with what narrows its joins, and what is settled on top."""
+        """Adds the NSEQ and KSEQ nodes that narrow joins, and the groups and negations on top, to a tree of joins."""
         core = self._narrowed(tree)
         pushed = {var for absence, _ in self.absences for var in absence.variables}
         if self.alternative.groups:
@@ -279,7 +279,7 @@ class Search:
                 nseq = self.model.negating(items[index].operand.cardinality, negated)
                 items[index] = replace(items[index], cost=items[index].cost + nseq)
             kept = math.prod(map(self.model.survival, absences)) * math.prod(map(self.model.enough_between, closures))
-            steps.append(_Step(order, kept, looks=1 + len(closures)))
+            steps.append(_Step(order, kept, searches=1 + len(closures)))
         return _Stretches(items, steps, _crossing(self.model, names), ph.SeqNode)
 
     def _conjunction(self, pattern: Conj) -> Solved:
@@ -328,12 +328,12 @@ def _joined(one: Solved, other: Solved, made: float) -> Operand:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What a split at one place of a sequence means: the share of pairs in order, the share that negations and closures
-    leave, and how many searches begin for each right record."""
+    """The factors of a split at one index of a sequence: the share of pairs in order, the share that negations and
+    closures leave, and the number of searches for each right record."""
 
     order: float
     kept: float = 1.0
-    looks: int = 1
+    searches: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,14 +369,14 @@ def _crossing(model: Model, names: Sequence[frozenset[str]]) -> list[_Crossing]:
 
 @lru_cache(maxsize=64)
 def _fitting_shares(size: int) -> Any:
-    """`fitting_share` of records of up to so many classes, from one class on."""
+    """A table of `fitting_share` for records of 1 to `size` classes on both sides."""
     return np.array([[fitting_share(left, right) for right in range(1, size + 1)] for left in range(1, size + 1)])
 
 
 class _Tests:
-    """What the tests of a sequence mean for each split, by the first operand, the first after the split, and the end:
-    the share of pairs with equal keys, whether keys are looked up, and the share that so many other tests let
-    through."""
+    """The selectivities of the tests at each split of a sequence, indexed by the first operand, the first after the
+    split, and the end: the share of pairs with equal keys, whether keys are hashed, and the number and the combined
+    selectivity of the other tests."""
 
     def __init__(self, size: int, tests: Sequence[_Crossing]) -> None:
         cube = (size + 1, size + 1, size + 1)
@@ -414,7 +414,7 @@ class _Stretches:
         self.items = items
         self.node = node
         self.tests = _Tests(n, tests)
-        self.order, self.kept, self.looks = np.array([(step.order, step.kept, step.looks) for step in steps]).T
+        self.order, self.kept, self.searches = np.array([(step.order, step.kept, step.searches) for step in steps]).T
         self.classes = np.cumsum([0, *(item.operand.classes for item in items)])
         self.starts = np.cumsum([0.0, *(item.operand.starts for item in items)])
         self.in_vain = np.array([1.0 - nothing_between(item.operand.starts) for item in items])
@@ -435,17 +435,17 @@ class _Stretches:
         """Cardinality and cost of stretches from `i` to `j` that are split at `r`."""
         left, right = self.cardinality[i, r], self.cardinality[r, j]
         one, other = self.classes[r] - self.classes[i], self.classes[j] - self.classes[r]
-        looked: Any
+        searches: Any
         if self.node is ph.SeqNode:
             fit = self.fit[one - 1, other - 1]
             pairs = pairs_in_order(left, right, other, self.order[r], fit, self.in_vain[i]).scaled(self.kept[r])
-            looked, linked = right * self.looks[r], left
+            searches, linked = right * self.searches[r], left
         else:
             starts = self.starts[r] - self.starts[i], self.starts[j] - self.starts[r]
             pairs = conjunction_pairs(Operand(left, one, starts[0]), Operand(right, other, starts[1]))
-            looked = linked = left + right
+            searches = linked = left + right
         tests, at = self.tests, (i, r, j)
-        made, cost = join(pairs, looked, linked, tests.equal[at], tests.others[at], tests.count[at], tests.hashed[at])
+        made, cost = join(pairs, searches, linked, tests.equal[at], tests.others[at], tests.count[at], tests.hashed[at])
         return made, cost + self.cost[i, r] + self.cost[r, j]
 
     def _tree(self, i: int, j: int, root: int | None = None) -> TreeNode:

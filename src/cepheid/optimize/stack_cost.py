@@ -12,9 +12,9 @@ import math
 
 from cepheid.optimize.cost import (
     HASH,
-    LOOK,
     OUTPUT_WEIGHT,
     PREDICATE_WEIGHT,
+    SEARCH,
     TRY,
     Model,
     Operand,
@@ -50,12 +50,12 @@ def stacks_cost(model: Model) -> float:
         own = one_of_each(t for t in model.tests if names[depth] in t.names and t.names <= after | {names[depth]})
         equal = math.prod(test.selectivity for test in own if test.is_equality)
         others = [test.selectivity for test in own if not test.is_equality]
-        left, looked = _settled(model, after | {names[depth]}, after)
+        left, searches = _settled(model, after | {names[depth]}, after)
         # A search backwards ends at what must not lie between.
         tried = pairs.tried * equal * left * (alive if depth else 1.0)
         cost += TRY * STACK_TRY * tried * (1.0 + PREDICATE_WEIGHT * len(others))
         made = pairs.fitting * equal * math.prod(others)
-        cost += LOOK * made * left * looked
+        cost += SEARCH * made * left * searches
         suffix = Operand(made * left, suffix.classes + 1, here.starts)
     return float(cost + TRY * OUTPUT_WEIGHT * STACK_OUTPUT * suffix.cardinality)
 
@@ -70,7 +70,7 @@ def _equal_share(model: Model, var: str, names: frozenset[str]) -> float:
 def _settled(model: Model, known: frozenset[str], before: frozenset[str]) -> tuple[float, int]:
     """The absences that can be decided once these components are known, and could not be before: the share of sequences
     that they leave, and how many are looked for."""
-    survival, looked = 1.0, 0
+    survival, searches = 1.0, 0
     for absence in model.alternative.absences:
         levels = (*absence.sides.before, *absence.sides.after)
         sides = {var for level in levels for var in nearest(level)}
@@ -78,5 +78,5 @@ def _settled(model: Model, known: frozenset[str], before: frozenset[str]) -> tup
         needed = (sides | about) & set(model.alternative.plain)
         if needed <= known and not needed <= before:
             survival *= model.survival(absence)
-            looked += len(absence.variables)
-    return survival, looked
+            searches += len(absence.variables)
+    return survival, searches

@@ -268,8 +268,8 @@ def _averaged(tables: Sequence[Mapping[K, float]]) -> dict[K, float]:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A statistic that is not what it was; `before` is None where it was not known. Values that are small beside
-    `tellable` cannot be told apart."""
+    """A statistic that has changed. `before` is None if it was unknown. `tellable` is the resolution of the statistic:
+    it is added to both values, so a change between values far below it counts for little."""
 
     statistic: str
     before: float | None
@@ -278,7 +278,7 @@ class Drift:
 
     @property
     def size(self) -> float:
-        """By how much it changed, either way: 0.5 where one value is half as large again as the other."""
+        """The relative change in either direction: 0.5 if the larger value is 1.5 times the smaller."""
         if self.before is None:
             return math.inf
         low, high = sorted((self.before + self.tellable, self.after + self.tellable))

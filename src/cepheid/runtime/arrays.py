@@ -179,7 +179,7 @@ def rank(code: int, ranks: np.ndarray) -> int:
 
 @njit
 def mixed_key(left: int, right: int) -> int:
-    """Two keys as one; different pairs may meet, so whoever uses it still compares."""
+    """Hashes two keys to one. Different pairs may collide, so the caller still compares them."""
     return (((left ^ (left >> 31)) & 0x7FFFFFFF) * 73244475) ^ right
 
 

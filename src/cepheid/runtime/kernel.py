@@ -3,7 +3,7 @@
 The contract. A kernel holds no data. Its *state* is a tuple of plain arrays. `step` takes the state and one batch of
 events, in the stream's order, and gives the state after it and the matches that became certain; `advance` says that
 time has passed without events, which is when a trailing negation is decided. A state that was given to `step` or
-`advance` belongs to it and must not be used again. `save` and `restore` turn a state into bytes and back.
+`advance` belongs to it and must not be used again. `save` and `restore` serialize and deserialize a state.
 
 Any cut of a stream into batches, and any save and restore between them, gives the same matches.
 """
@@ -38,8 +38,8 @@ _ROOM = 4
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Events as arrays. `first` is the position of the first event in the whole stream; `measure` is what the window is
-    compared with (the time, or the place in the partition for windows that count events); `texts` are the codes of the
-    plan's string constants and `ranks` the place of each code in the order of strings."""
+    compared with (the time, or the index in the partition for windows that count events); `texts` are the codes of the
+    plan's string constants and `ranks` the index of each code in the order of strings."""
 
     first: int
     time: Array
@@ -92,8 +92,8 @@ class StateArray:
 
 @dataclass(frozen=True, slots=True)
 class OperatorRegisters:
-    """Where a kernel counts the work of one operator of its plan: the registers of the records that it made and, for a
-    join, of the combinations that it tried, each of which was tested by so many predicates."""
+    """The registers in which a kernel counts the work of one operator: the records that it made and, for a join, the
+    combinations that it tried. Each combination is tested by `predicates` predicates."""
 
     operator: str
     made: int
@@ -137,8 +137,8 @@ class Kernel:
         return self._call(state, self.no_events(END_OF_TIME), min(time + 1, END_OF_TIME))
 
     def step_lazily(self, state: State, batch: Batch) -> tuple[State, Iterator[Positions]]:
-        """As `step`, with the matches in parts. A kernel that can enumerate them one after the other does so only as
-        far as it is asked."""
+        """As `step`, with the matches in parts. A kernel that can enumerate matches one by one does so lazily, as the
+        iterator is consumed."""
         state, positions = self.step(state, batch)
         return state, iter([positions])
 
@@ -148,8 +148,8 @@ class Kernel:
 
     def _call(self, state: State, batch: Batch, now: int) -> tuple[State, Positions]:
         registers = state[0]
-        # Room for twice what the last step wrote, and what so many events had so far: memory that is not used costs
-        # nothing, copies do.
+        # Room for twice the output of the last step and twice the average output of as many events: unused memory
+        # costs nothing, copies do.
         events, matches = int(registers[_EVENTS]), int(registers[_MATCHES])
         usual = 2 * len(self.steps) * matches * len(batch) // max(events, 1)
         room = max(1024, _ROOM * len(batch), 2 * int(registers[VALUES]), usual)
@@ -191,11 +191,13 @@ def operator_counts(kernel: Kernel, state: State) -> dict[str, OperatorCounts]:
 
 
 def save(state: State) -> bytes:
+    """Serializes a state."""
     buffer = io.BytesIO()
     np.savez(buffer, *state)
     return buffer.getvalue()
 
 
 def restore(data: bytes) -> State:
+    """Deserializes a state that `save` has serialized."""
     with np.load(io.BytesIO(data)) as arrays:
         return tuple(arrays[name] for name in arrays.files)

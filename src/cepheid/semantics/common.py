@@ -83,8 +83,8 @@ class Context:
     # -- equivalence tests --
 
     def agrees(self, event: Event, others: Iterable[Event]) -> bool:
-        """Whether the equivalence tests allow an event beside the others (ruling 5): it has the value asked for, or the
-        same value as each of them. They ask nothing of an event whose type lacks the attribute."""
+        """Whether the equivalence tests allow an event beside the others (ruling 5): it has the required value, or the
+        same value as each of them. They do not apply to an event whose type lacks the attribute."""
         for test in self.equivalences:
             if test.name not in event.attributes:
                 continue

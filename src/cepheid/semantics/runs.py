@@ -156,7 +156,7 @@ class Automaton:
         )
 
     def _may_skip(self, bound: Bindings, index: int) -> bool:
-        """Whether a component may be empty: its closure allows it, and so does what is asked of the whole closure."""
+        """Whether a component may be empty: its closure and the predicates on the whole closure allow it."""
         component = self.components[index]
         return component.low == 0 and self.context.holds(component.proceed, {**bound, component.var: ()})
 

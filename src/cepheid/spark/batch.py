@@ -65,9 +65,8 @@ _SMALL_JOBS = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 
 
 def run(prepared: Prepared, source: SparkSource, partitions: int | None = None, *, as_text: bool = False) -> DataFrame:
-    """The matches, one row each, in any order. Nothing runs before the DataFrame is asked for rows, except one
-    aggregate over the time column where time is divided into slices and the files have no statistics. `as_text` is as
-    in `engine.run`."""
+    """The matches, one row each, in any order. The DataFrame is lazy, except for one aggregate over the time
+    column where time is divided into slices and the files have no statistics. `as_text` is as in `engine.run`."""
     return SparkBatch(prepared, source, partitions, as_text).matches()
 
 

@@ -1,8 +1,8 @@
-"""Buckets to the numbers that Spark spreads over its tasks.
+"""Maps buckets to group numbers that Spark distributes evenly over its tasks.
 
-Spark gives a group to the task `hash(number) mod tasks`, and its hash of the first few integers is far from even: of 32
-buckets one of two tasks would get 20. So each bucket goes by a number whose hash has the bucket itself as the rest of a
-division by `_EVEN`, a multiple of every usual number of tasks: these then get as many buckets as one another.
+Spark assigns a group to the task `hash(number) mod tasks`. Its hash of small integers is uneven: of 32 buckets, one of
+two tasks would get 20. So each bucket has a group number whose hash modulo `_EVEN` is the bucket itself. `_EVEN` is a
+multiple of every usual number of tasks, so every task gets the same number of buckets.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ _EVEN = 5040
 """A multiple of 1 to 10, 12, 14, 15 and 16 (and more)."""
 _SEED = 42
 _TRIED = 40 * _EVEN
-"""So many numbers that one for each rest is among them."""
+"""The number of candidates: enough that their hashes leave every remainder of a division by `_EVEN`."""
 
 
 @lru_cache(maxsize=64)
 def group_numbers(buckets: int) -> tuple[int, ...]:
-    """The numbers that stand for the buckets 0, 1, ... in Spark; for ever the same, since states are found by them."""
+    """The group numbers of the buckets 0, 1, ... They must never change: Spark finds the saved states by them."""
     rests, first = np.unique(spark_hashes(np.arange(_TRIED, dtype=np.uint32)) % _EVEN, return_index=True)
-    assert len(rests) == _EVEN, "every rest comes up among so many numbers"
+    assert len(rests) == _EVEN, "some candidate has every remainder"
     laps, rest = np.divmod(np.arange(buckets), _EVEN)
-    # More buckets than rests: those of a further lap take other numbers, which are spread as well as Spark would.
+    # More buckets than remainders: each further lap takes new numbers, which Spark distributes as usual.
     return tuple((first[rest] + laps * _TRIED).tolist())
 
 
 def bucket_of(group: int, buckets: int) -> int:
-    """The bucket that a number stands for."""
+    """The bucket of a group number."""
     return group_numbers(buckets).index(group)
 
 

@@ -35,7 +35,7 @@ def column(*path: str) -> Column:
 
 
 def ticks(of: Column, kind: T.DataType) -> Column:
-    """A time as a number: microseconds of a timestamp or date, an integer as it is."""
+    """A time as a number: microseconds of a timestamp or date; an integer is unchanged."""
     match kind:
         case T.TimestampType():
             return F.unix_micros(of)
@@ -89,7 +89,7 @@ class EventColumns:
         return any(isinstance(node, ex.Compare) and self._guarded(node.op, node.left, node.right) for node in nodes)
 
     def value(self, name: str) -> Column:
-        """An attribute that every event has, as it is."""
+        """The value of an attribute that every event has."""
         found = self._attribute(name)
         return F.lit(None) if found is None else found[0]
 
@@ -181,7 +181,7 @@ class EventColumns:
             case ex.Attr():
                 found = self._attribute(expr.name)
                 return "nothing" if found is None else _kind_of(found[1])
-            case ex.Call(fn=fn) if FUNCTIONS[fn].gives is Type.STRING:
+            case ex.Call(fn=fn) if FUNCTIONS[fn].result is Type.STRING:
                 return "text"
             case ex.Call() | ex.Arithmetic() | ex.Negative():
                 return "number"
@@ -215,7 +215,7 @@ class EventColumns:
         match expr:
             case ex.Const(value=str() as text):
                 return F.lit(text)
-            case ex.Call(fn=fn) if FUNCTIONS[fn].gives is Type.STRING:
+            case ex.Call(fn=fn) if FUNCTIONS[fn].result is Type.STRING:
                 return _function(fn, *map(self._text, expr.args))
             case ex.Attr() if self._kind(expr) == "text":
                 found = self._attribute(expr.name)

@@ -29,7 +29,7 @@ from cepheid.io.source import Attributes, Source, require_time_column
 from cepheid.io.storage import is_readable
 from cepheid.pattern import DerivedStream, EventClass, Query, SourceStream, walk
 from cepheid.spark.catalyst import column
-from cepheid.spark.schema import spark_schema
+from cepheid.spark.file_schema import spark_schema
 from cepheid.spark.session import session as running_session
 from cepheid.spark.worker import plain_schema
 
@@ -145,8 +145,8 @@ _ROW_GROUP = 1 << 18
 
 @contextmanager
 def file_source(source: Source, session: SparkSession) -> Iterator[SparkSource]:
-    """A source of files for Spark. Workers read files of columns by shares, while this context is open. A source that
-    was read row by row goes to one task as it is."""
+    """A source of files for Spark. Workers read shares of columnar files while this context is open. A source that was
+    read row by row is sent to one task."""
     schema = plain_schema(source.schema)
     frame = (
         session.createDataFrame([], from_arrow_schema(schema)) if isinstance(source, FileSource) else session.range(0)
@@ -176,8 +176,8 @@ def _stored_file(file: EventFile, temporary: Path) -> StoredFile:
 
 
 def _read(path: str, session: SparkSession) -> DataFrame:
-    """The files as a DataFrame. To find their schema Spark runs a job, which costs more than a small query; where Arrow
-    finds the same schema, Spark is given it."""
+    """The files as a DataFrame. Spark runs a job to infer their schema, which costs more than a small query. If Arrow
+    infers the same schema, it is passed to Spark."""
     as_usual = all(session.conf.get(name) == value for name, value in _USUAL.items())
     schema = spark_schema(path) if as_usual else None
     return session.read.parquet(path) if schema is None else session.read.schema(schema).parquet(path)

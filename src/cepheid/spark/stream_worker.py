@@ -12,7 +12,7 @@ import pyarrow as pa
 from cepheid.runtime.kernel import END_OF_TIME
 from cepheid.spark.bucket_groups import bucket_of, group_numbers
 from cepheid.spark.worker import settle_memory, together
-from cepheid.streaming.bucket import Bucket, Workshop
+from cepheid.streaming.bucket import Bucket, BucketContext
 from cepheid.streaming.compact import read_rows, write_rows
 from cepheid.streaming.delivery import output_rows, reject_row, state_row
 from cepheid.streaming.pack import from_bytes, packets, to_bytes
@@ -37,16 +37,16 @@ _OUTPUT_ARROW = pa.schema(
 )
 
 
-_workshops: dict[tuple[str, str], Workshop] = {}
+_contexts: dict[tuple[str, str], BucketContext] = {}
 """A worker serves many tasks, and makes the kernels of a plan once."""
 
 
-def _workshop(plan: StreamPlan, fingerprint: str) -> Workshop:
-    # A stream may go on with another policy; what it was made by, which the fingerprint tells, is then the same.
+def _context(plan: StreamPlan, fingerprint: str) -> BucketContext:
+    # A restarted stream may have another policy, which is not part of the fingerprint.
     made_for = fingerprint, repr([query.prepared.adaptive for query in plan.queries])
-    if made_for not in _workshops:
-        _workshops[made_for] = Workshop(plan)
-    return _workshops[made_for]
+    if made_for not in _contexts:
+        _contexts[made_for] = BucketContext(plan)
+    return _contexts[made_for]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Step:
     fingerprint: str
 
     def __call__(self, key: tuple[int], frames: Iterable[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-        workshop = _workshop(self.plan, self.fingerprint)
+        context = _context(self.plan, self.fingerprint)
         blocks: list[bytes] = []
         rejects: list[bytes] = []
         ahead = -END_OF_TIME
@@ -93,10 +93,10 @@ class Step:
             ahead = max([ahead, *map(int, frame["ahead"])])
         before = state.get[0] if state.exists else None
         number = bucket_of(key[0], self.plan.all_buckets)
-        bucket = Bucket.new(workshop, number) if before is None else Bucket.load(workshop, before)
+        bucket = Bucket.new(context, number) if before is None else Bucket.load(context, before)
         time = self.plan.time
         watermark = time.watermark(state.getCurrentWatermarkMs())
-        arrived = [read_rows(block, workshop.packed) for block in blocks]
+        arrived = [read_rows(block, context.packed_schema) for block in blocks]
         output = bucket.step(arrived, watermark, ahead)
         after = b""
         if not bucket.is_empty:
@@ -122,10 +122,10 @@ class Drain:
     fingerprint: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        workshop = _workshop(self.plan, self.fingerprint)
+        context = _context(self.plan, self.fingerprint)
         for batch in batches:
             for data in batch.column(0).to_pylist():
-                rows = output_rows(Bucket.load(workshop, data).step([], END_OF_TIME))
+                rows = output_rows(Bucket.load(context, data).step([], END_OF_TIME))
                 columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
                 arrays = [pa.array(c, f.type) for c, f in zip(columns, _OUTPUT_ARROW, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=_OUTPUT_ARROW)

@@ -41,7 +41,7 @@ PACKED = f"{BUCKET} int, {BASE} long, {EVENTS} binary"
 come from, and the events as an Arrow stream."""
 
 _MOST_BITS = 12
-"""A table of all masks of so many bits is still small."""
+"""The most mask bits for which a table of all masks is small."""
 
 MOST_ROWS = 1 << 15
 """Rows of an output batch; a row may be long."""

@@ -80,14 +80,14 @@ class BucketOutput:
     """The plans that changed, by the number of their query."""
 
 
-class Workshop:
-    """What a worker builds once for a plan: its kernels, and the schemas of its rows."""
+class BucketContext:
+    """The kernels and row schemas of a plan. A worker builds them once, for all buckets."""
 
     def __init__(self, plan: StreamPlan) -> None:
         self.plan = plan
         self.fingerprint = plan.fingerprint()
-        self.kept = plan.kept_schema()
-        self.packed = plan.packed_schema()
+        self.retained_schema = plan.retained_schema()
+        self.packed_schema = plan.packed_schema()
         self.kernels: defaultdict[int, Kernels] = defaultdict(Kernels)
 
     def kernel(self, number: int, plan: Plan) -> Kernel:
@@ -99,14 +99,14 @@ class Workshop:
 class Bucket:
     """The state of a bucket while it is being worked on."""
 
-    workshop: Workshop
+    context: BucketContext
     number: int
     waiting: pa.RecordBatch
     rows: RetainedRows
     watermark: int = -END_OF_TIME
     last: int = -END_OF_TIME
     """The time of the last event that was released."""
-    given: dict[int, int] = field(default_factory=dict)
+    output_counts: dict[int, int] = field(default_factory=dict)
     """The number of matches that each query with LIMIT has output."""
     memory: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
     """For each query with a kernel, its state and its encoder's."""
@@ -116,13 +116,13 @@ class Bucket:
     """The plans that changed in the batch at hand."""
 
     @classmethod
-    def new(cls, workshop: Workshop, number: int) -> Bucket:
-        none = pa.RecordBatch.from_pylist([], workshop.kept)
-        return cls(workshop, number, none, RetainedRows(none, 0, workshop.plan.columns))
+    def new(cls, context: BucketContext, number: int) -> Bucket:
+        none = pa.RecordBatch.from_pylist([], context.retained_schema)
+        return cls(context, number, none, RetainedRows(none, 0, context.plan.columns))
 
     @property
     def plan(self) -> StreamPlan:
-        return self.workshop.plan
+        return self.context.plan
 
     @property
     def queries(self) -> list[tuple[int, StreamQuery]]:
@@ -167,7 +167,7 @@ class Bucket:
         wanted = self._relevant(events)
         if wanted is not None:
             events = events.filter(pa.array(wanted))
-        self.waiting = joined([self.waiting, events.select(self.workshop.kept.names)])
+        self.waiting = joined([self.waiting, events.select(self.context.retained_schema.names)])
         return late
 
     def _relevant(self, events: pa.RecordBatch) -> Array | None:
@@ -194,7 +194,7 @@ class Bucket:
         if query.by_oracle:
             return self._by_oracle(number, query, watermark)
         switched = self._adapt(number, query, released.num_rows)
-        stepper = Stepper.start(self.workshop.kernel(number, self._plan_in_use(number)), released.num_rows)
+        stepper = Stepper.start(self.context.kernel(number, self._plan_in_use(number)), released.num_rows)
         if switched:
             self._catch_up(number, query, stepper, released.num_rows)
         elif number in self.memory:
@@ -249,7 +249,7 @@ class Bucket:
     # --- plans that change --------------------------------------------------------------------------------------------
 
     def _adapt(self, number: int, query: StreamQuery, came: int) -> bool:
-        """Whether another plan takes over before the events that just came."""
+        """Whether another plan takes over before the newly released events."""
         policy, adapted = query.prepared.adaptive, self.adapted.get(number)
         if policy is None:
             if adapted is not None:
@@ -261,7 +261,7 @@ class Bucket:
         if not came:
             return False
         before, recent = adapted.plan, self._for_kernel(number, query, self.rows.table)
-        kernel = self.workshop.kernel(number, before)
+        kernel = self.context.kernel(number, before)
         decision = adapted.decide(came, recent, kernel, self._replayed_from(query, recent.num_rows - came))
         if decision is None or same_work(before, decision.plan):
             return False
@@ -321,7 +321,7 @@ class Bucket:
     def _shown(self, number: int, query: StreamQuery, found: MatchPositions) -> Iterator[pa.RecordBatch]:
         limit = query.prepared.query.limit
         if limit is not None:
-            found = _first(found, limit - self.given.get(number, 0))
+            found = _first(found, limit - self.output_counts.get(number, 0))
         if not len(found.start):
             return
         if query.gatherer is not None:
@@ -333,8 +333,8 @@ class Bucket:
     def _limited(self, number: int, query: StreamQuery, output: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         limit = query.prepared.query.limit
         if limit is not None:
-            output = output.slice(0, max(limit - self.given.get(number, 0), 0))
-            self.given[number] = self.given.get(number, 0) + output.num_rows
+            output = output.slice(0, max(limit - self.output_counts.get(number, 0), 0))
+            self.output_counts[number] = self.output_counts.get(number, 0) + output.num_rows
         if output.num_rows:
             yield output
 
@@ -344,7 +344,7 @@ class Bucket:
     def is_empty(self) -> bool:
         """Whether the state is that of a new bucket."""
         sums_up = any(query.sums_up for _, query in self.queries)
-        return not (self.waiting.num_rows or self.rows.table.num_rows or self.memory or self.given or sums_up)
+        return not (self.waiting.num_rows or self.rows.table.num_rows or self.memory or self.output_counts or sums_up)
 
     def save(self) -> bytes:
         rows, waiting = self.rows.table, self.waiting
@@ -353,12 +353,12 @@ class Bucket:
             oldest.append(pc.min(waiting.column(TIME)).as_py())
         numbers = sorted(self.memory)
         header: dict[str, Any] = {
-            "fingerprint": self.workshop.fingerprint,
+            "fingerprint": self.context.fingerprint,
             "bucket": self.number,
             "watermark": self.watermark,
             "last": self.last,
             "first": self.rows.first,
-            "given": {str(number): count for number, count in self.given.items()},
+            "given": {str(number): count for number, count in self.output_counts.items()},
             "queries": numbers,
             "plans": {str(number): adapted.to_data() for number, adapted in self.adapted.items()},
             "waiting": waiting.num_rows,
@@ -369,20 +369,20 @@ class Bucket:
         return stream_state.write(header, parts)
 
     @classmethod
-    def load(cls, workshop: Workshop, data: bytes) -> Bucket:
-        saved = stream_state.read(data, workshop.fingerprint)
+    def load(cls, context: BucketContext, data: bytes) -> Bucket:
+        saved = stream_state.read(data, context.fingerprint)
         header, (waiting, rows, *memory) = saved.header, saved.parts
         return cls(
-            workshop,
+            context,
             header["bucket"],
-            read_rows(waiting, workshop.kept),
-            RetainedRows(read_rows(rows, workshop.kept), header["first"], workshop.plan.columns),
+            read_rows(waiting, context.retained_schema),
+            RetainedRows(read_rows(rows, context.retained_schema), header["first"], context.plan.columns),
             header["watermark"],
             header["last"],
             {int(number): count for number, count in header["given"].items()},
             {number: (memory[2 * i], memory[2 * i + 1]) for i, number in enumerate(header["queries"])},
             {
-                int(number): Adapted.of_data(workshop.plan.queries[int(number)].prepared, data)
+                int(number): Adapted.of_data(context.plan.queries[int(number)].prepared, data)
                 for number, data in header.get("plans", {}).items()
             },
         )

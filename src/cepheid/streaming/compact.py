@@ -84,7 +84,7 @@ def read_arrays(data: bytes, layout: Sequence[StateArray]) -> State:
 
 
 def _fields(array: Array, width: int) -> list[Array]:
-    """The fields of an array of records, one by one; any other array as it is."""
+    """The fields of an array of records as separate arrays; any other array unchanged."""
     return list(array.reshape(-1, width).T) if len(array) % width == 0 else [array]
 
 

@@ -31,7 +31,7 @@ from cepheid.io.stream_files import StreamFiles
 from cepheid.lang import to_text
 from cepheid.logic import normal_form
 from cepheid.optimize.distribution import Keyed, distribution
-from cepheid.pattern import Conj, Kleene, Neg, Pattern, Query, Seq, negatives, walk
+from cepheid.pattern import Conj, Kleene, Neg, Pattern, Query, Seq, walk
 from cepheid.physical import REFERENCE, Plan
 from cepheid.streaming.reader import FileReader, Reader
 from cepheid.streaming.time import EventTime
@@ -127,8 +127,8 @@ class StreamPlan:
         key = self.keys[bucket // self.buckets]
         return tuple(number for number, query in enumerate(self.queries) if query.key == key)
 
-    def kept(self) -> list[str]:
-        """The columns that events keep while they wait and while they may be part of a match."""
+    def retained(self) -> list[str]:
+        """The columns of events in the state: of those that wait, and of those that may be part of a match."""
         names: dict[str, None] = {self.columns.time: None}
         if any(query.ties_matter for query in self.queries):
             names.update(dict.fromkeys(self.order or self.schema.names))
@@ -145,9 +145,9 @@ class StreamPlan:
         """The columns of events on their way to their bucket."""
         return pa.schema([*self.schema, *self._own_fields()])
 
-    def kept_schema(self) -> pa.Schema:
+    def retained_schema(self) -> pa.Schema:
         """The columns of events in a state."""
-        return pa.schema([*(self.schema.field(name) for name in self.kept()), *self._own_fields()])
+        return pa.schema([*(self.schema.field(name) for name in self.retained()), *self._own_fields()])
 
     def _own_fields(self) -> list[pa.Field]:
         masks = [pa.field(mask_column(n), pa.uint64()) for n, query in enumerate(self.queries) if not query.by_oracle]
@@ -164,7 +164,7 @@ class StreamPlan:
             "kernel state": {query.name: list(query.arrays) for query in self.queries},
             "keys": {query.name: list(query.key) for query in self.queries},
             "buckets": self.buckets,
-            "columns": {name: str(self.schema.field(name).type) for name in self.kept()},
+            "columns": {name: str(self.schema.field(name).type) for name in self.retained()},
             "type column": self.columns.type,
             "time column": self.columns.time,
             "time unit": self.time.clock.unit,
@@ -173,8 +173,8 @@ class StreamPlan:
 
     def for_inspection(self) -> dict[str, Any]:
         """The schema that is needed to decode a state without the queries."""
-        kept = base64.b64encode(self.kept_schema().serialize().to_pybytes()).decode()
-        return {"kept": kept, "timestamps": self.time.clock.is_timestamp}
+        retained = base64.b64encode(self.retained_schema().serialize().to_pybytes()).decode()
+        return {"kept": retained, "timestamps": self.time.clock.is_timestamp}
 
     def fingerprint(self) -> str:
         text = json.dumps(self.description(), sort_keys=True)
@@ -269,7 +269,7 @@ def stream_query(name: str, prepared: Prepared, gatherer: Gatherer | None) -> St
     query = prepared.query
     by_oracle = prepared.plan.evaluator == REFERENCE
     lag = _lag(query, prepared) if by_oracle and not summarises(query) else 0
-    waits = lag > 0 or (not by_oracle and _ends_with_negation(prepared.plan))
+    waits = lag > 0 or (not by_oracle and prepared.plan.ends_with_negation)
     if query.limit is not None and waits:
         raise NotAvailable(
             "LIMIT takes the matches that end first, which is not known in a stream while others wait for a negation",
@@ -289,11 +289,6 @@ def stream_query(name: str, prepared: Prepared, gatherer: Gatherer | None) -> St
 def _reads_the_same(other: Plan, plan: Plan) -> bool:
     """Whether another plan can read the masks and columns of events that were packed for a plan."""
     return set(other.bits) <= set(plan.bits) and other.columns.keys() <= plan.columns.keys()
-
-
-def _ends_with_negation(plan: Plan) -> bool:
-    """Whether a negation after a match may decide it. In a tree plan any negation counts, wherever it stands."""
-    return plan.steps[-1].negated if plan.tree is None else bool(negatives(plan.query.pattern))
 
 
 def mask_column(number: int) -> str:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from cepheid.optimize.adapt import Switch
 from cepheid.runtime.kernel import END_OF_TIME
-from cepheid.streaming.bucket import Bucket, Workshop
+from cepheid.streaming.bucket import Bucket, BucketContext
 from cepheid.streaming.pack import Packet, packets
 from cepheid.streaming.plan import StreamPlan
 
@@ -54,12 +54,12 @@ class Simulation:
         return self.plan.time.watermark(self.spark_watermark)
 
     def _batch(self, arrived: list[Packet], watermark: int, out: Simulated) -> None:
-        workshop = Workshop(self.plan)
+        context = BucketContext(self.plan)
         out.rejects.extend(packet.rows for packet in arrived if packet.rejected)
         called = {packet.bucket for packet in arrived if not packet.rejected}
         for number in sorted(called | (self.states.keys() if watermark == END_OF_TIME else set())):
             data = self.states.pop(number, None)
-            bucket = Bucket.new(workshop, number) if data is None else Bucket.load(workshop, data)
+            bucket = Bucket.new(context, number) if data is None else Bucket.load(context, data)
             came = [packet for packet in arrived if packet.bucket == number]
             ahead = [self.plan.time.watermark_after(packet.latest, self.plan.delay) for packet in came]
             output = bucket.step(

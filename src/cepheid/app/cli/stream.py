@@ -52,7 +52,7 @@ def stream_command(
         str,
         typer.Option(help="The allowed lateness of an event behind the newest: 10min, or 500 ticks."),
     ] = "0",
-    files_per_batch: Annotated[int | None, typer.Option(min=1, help="At most so many files in one batch.")] = None,
+    files_per_batch: Annotated[int | None, typer.Option(min=1, help="The most files in one batch.")] = None,
     available_now: Annotated[bool, typer.Option(help="Stop when all files that are there have been read.")] = False,
     end_of_time: Annotated[
         bool,

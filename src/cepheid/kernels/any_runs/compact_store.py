@@ -3,8 +3,8 @@
 After CORE's timed enumerable compact sets (tECS). A *node* is an event that may come last, in the role of a step, and
 the set of sequences that may come before it (`BEFORE`, itself a node; EMPTY where the event is the first). A node is
 also the root of a set: its own sequences and those of `LEFT` and `RIGHT`. `START` is where the node's own latest
-sequence starts, in the measure of the window. No child starts later than its parent, so whoever walks a set with a
-window leaves out what has expired without looking at it, and every node that is visited gives a sequence: the delay
+sequence starts, in the measure of the window. No child starts later than its parent, so a walk over
+a set with a window skips expired nodes without visiting them, and every visited node yields a sequence: the delay
 between two matches is linear in the length of the next one.
 
 Nodes never change, so sets share them. Putting an event into a set makes one node if it starts as late as the set does,

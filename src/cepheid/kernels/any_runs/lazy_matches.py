@@ -120,7 +120,8 @@ class LazyKernel(Kernel):
         return tuple(arrays), (nodes, roots)
 
     def _tidy(self, arrays: list[Array], measure: int) -> None:
-        """Forget what has left the window, when there is enough of it: work that what was made pays for."""
+        """Compacts the store without the nodes that have left the window. It waits until the store has doubled (or half
+        a window has passed), so the amortized cost of a node is constant."""
         registers = arrays[0]
         used, limit = int(registers[store.NODES]), int(self.numbers[0])
         by_time = self.expires and not self.places

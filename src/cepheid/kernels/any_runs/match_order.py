@@ -2,8 +2,8 @@
 
 The store leads from the last event of a match back to its first, but the order begins with the first. So the pointers
 are turned around, once for each root: then the matches are the paths from the nodes without predecessor to the root,
-and a depth-first search that tries later events in order finds them in order, each in time linear in its length. Only
-what is asked for is searched.
+and a depth-first search that tries later events in order finds them in order, each in time linear in its length. The
+search is lazy.
 """
 
 from __future__ import annotations

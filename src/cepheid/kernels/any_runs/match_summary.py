@@ -56,8 +56,8 @@ class SummaryRow:
 
 @dataclass(slots=True)
 class Totals:
-    """What is known of the matches so far: how many, from when to when, and of each quantity how often it was there,
-    its sum, and the words of its least and greatest value."""
+    """Totals over the matches so far: their number, the earliest start and latest end, and for each quantity the number
+    of its values, their sum, and the minimum and maximum (as 64-bit words)."""
 
     matches: int = 0
     start: int = 0
@@ -68,7 +68,7 @@ class Totals:
     most: list[int | None] = field(default_factory=list)
 
     def value(self, merge: Merge | None, at: int, kind: Kind) -> Any:
-        """The value of an accumulator that is merged so, of a quantity that some match has."""
+        """The total of the quantity at index `at` under this merge operation. At least one match has the quantity."""
         match merge:
             case Merge.COUNT:
                 return self.known[at]
@@ -82,7 +82,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What the output asks: its columns, each with the quantity it is about (None: the matches)."""
+    """The columns of the output, each with the quantity that it aggregates (None: the matches themselves)."""
 
     asked: tuple[tuple[Column, Quantity | None], ...] = ()
     columns: tuple[str, ...] = ()

@@ -1,12 +1,12 @@
 """Negated components in the evaluation of runs (SASE+ §3.1, ruling 5): no event between the neighbours may be one.
 
 Events that may be a negated component lie on a stack of their own (`instance_stack`), chained by the partition where
-the query ties them to it. What is tested, and when, depends on what the component's predicates speak of:
+the query ties them to it. A negated component is tested at one of three times, depending on its predicates:
 
-- at once, when a run begins a component after it, if nothing later is asked for: the run is dropped;
-- when the run is complete, otherwise: the run remembers the latest event that may be the negated component (`look`) and
-  the event after which it counts (`since`, EMPTY where it is before the first: then the window decides);
-- when the window has passed, if no event of the match comes after it: until then the match waits.
+- at once, when a run begins a component after it, if no predicate refers to a later component: the run is dropped;
+- otherwise when the run is complete. Until then the run stores the latest candidate for the negated event (`look`) and
+  the event after which candidates count (`since`; EMPTY before the first component, where the window decides);
+- when the window has passed, if no component follows it: until then the match waits.
 
 With components that may be empty, one negated component can be all of these for different runs.
 """
@@ -38,13 +38,14 @@ class Absence:
     """How many positive components stand before it."""
     stack: Stack
     tests: tuple[Expr, ...]
-    """What it is asked, besides what the mask and the chains decide."""
+    """Its predicates, without those that the mask and the chains decide."""
     at_once: bool
     may_lead: bool
     may_trail: bool
 
     @property
     def look(self) -> Value:
+        """The latest candidate for the negated event: the search on the stack starts there."""
         return Value("look", NOWHERE, self.number)
 
     @property

@@ -310,4 +310,4 @@ def forward_best(index: np.ndarray, stride: int, parts: int, marks: np.ndarray) 
 IMPORTS = f"""from {__name__} import (
     AT, BEST, BEST_END, BITS, EVENT_ROW, LAST, LINK, PLACE, READ, SEEN, TOP, forget_events, forward_best, mark_best,
 )"""
-"""What generated code says to have these."""
+"""The import statement that generated code begins with."""

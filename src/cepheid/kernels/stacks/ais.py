@@ -11,7 +11,7 @@ from cepheid.expr import variables
 from cepheid.kernels.instance_stack import Stack
 from cepheid.kernels.stacks.chains import CHAIN, previous
 from cepheid.kernels.stacks.construction import Construction
-from cepheid.kernels.stacks.layout import AT_HAND, Instance, Places
+from cepheid.kernels.stacks.layout import AT_HAND, Instance, Locations
 from cepheid.kernels.stacks.scan import StackScan
 from cepheid.kernels.stacks.trailing import Trailing
 from cepheid.physical import Plan, Step
@@ -181,11 +181,11 @@ class ActiveInstanceStacks(StackScan):
         w("# no room left: do this event again, with enough")
         self.repeat_if_full(w)
 
-    def _found(self, w: Writer, places: Places) -> None:
+    def _found(self, w: Writer, locations: Locations) -> None:
         if self.decides_late:
-            self.trailing.postpone(w, places)
+            self.trailing.postpone(w, locations)
         else:
-            self.emit(w, [self.layout.field_of(places, i, "row") for i in range(len(self.layout.positive))])
+            self.emit(w, [self.layout.field_of(locations, i, "row") for i in range(len(self.layout.positive))])
 
 
 def _comment(step: Step) -> str:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from cepheid.codegen.writer import Writer
 from cepheid.errors import NotAvailable
 from cepheid.kernels.instance_stack import Stack
-from cepheid.kernels.stacks.layout import AT_HAND, Instance, Places
+from cepheid.kernels.stacks.layout import AT_HAND, Instance, Locations
 from cepheid.kernels.stacks.scan import StackScan
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import OperatorRegisters
@@ -55,10 +55,10 @@ class RuntimeStack(StackScan):
             self.repeat_if_full(w)
         self.push(w, self.cells, {})
 
-    def _search(self, w: Writer, depth: int, places: Places) -> None:
+    def _search(self, w: Writer, depth: int, locations: Locations) -> None:
         if depth < 0:
-            with self.layout.if_all(w, self.layout.tests, places), self._within_window(w, places):
-                self.emit(w, [self.layout.field_of(places, i, "row") for i in range(len(self.layout.positive))])
+            with self.layout.if_all(w, self.layout.tests, locations), self._within_window(w, locations):
+                self.emit(w, [self.layout.field_of(locations, i, "row") for i in range(len(self.layout.positive))])
             return
         step = self.layout.positive[depth]
         w(f"j{depth} = j{depth + 1} - 1")
@@ -67,13 +67,13 @@ class RuntimeStack(StackScan):
             cell = Instance(self.cells, f"i{depth}")
             chosen = f"{cell.field('cmask')} & np.uint64({1 << step.begin}) != 0"
             if not self.layout.by_position:
-                chosen += f" and {cell.field('time')} < {self.layout.field_of(places, depth + 1, 'time')}"
+                chosen += f" and {cell.field('time')} < {self.layout.field_of(locations, depth + 1, 'time')}"
             with w.block(f"if {chosen}:"):
-                self._search(w, depth - 1, {**places, step.var: cell})
+                self._search(w, depth - 1, {**locations, step.var: cell})
             w(f"j{depth} -= 1")
 
-    def _within_window(self, w: Writer, places: Places) -> AbstractContextManager[None]:
+    def _within_window(self, w: Writer, locations: Locations) -> AbstractContextManager[None]:
         """What the scan has dropped need not be tested."""
         if self.plan.window is None or self.layout.drops_in_scan:
             return nullcontext()
-        return w.block(f"if m - {self.layout.field_of(places, 0, 'measure')} <= limit:")
+        return w.block(f"if m - {self.layout.field_of(locations, 0, 'measure')} <= limit:")

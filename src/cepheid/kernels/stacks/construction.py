@@ -13,13 +13,13 @@ from cepheid import expr as ex
 from cepheid.codegen.writer import Writer
 from cepheid.expr import Expr
 from cepheid.kernels.stacks.chains import Chains, previous
-from cepheid.kernels.stacks.layout import AT_HAND, Absence, Instance, Places, StackLayout, count_predicates
+from cepheid.kernels.stacks.layout import AT_HAND, Absence, Instance, Locations, StackLayout, count_predicates
 
 
 class Construction:
     """`found` is what is done with a sequence."""
 
-    def __init__(self, layout: StackLayout, chains: Chains, found: Callable[[Writer, Places], None]) -> None:
+    def __init__(self, layout: StackLayout, chains: Chains, found: Callable[[Writer, Locations], None]) -> None:
         self.layout = layout
         self.chains = chains
         self.found = found
@@ -37,32 +37,32 @@ class Construction:
         for absence in self.layout.inner:
             if absence.at == last:
                 self.chains.find_head(w, absence.stack, f"latest_{absence.stack.name}")
-        places = {self.layout.positive[last].var: AT_HAND}
+        locations = {self.layout.positive[last].var: AT_HAND}
         if last == 0:
             with w.block("if limit >= 0:" if self.layout.plan.window is not None else "if True:"):
-                self._at_depth(w, 0, places)
+                self._at_depth(w, 0, locations)
             return
         self.chains.find_head(w, self.layout.stacks[last - 1], f"j{last - 1}")
-        self._search(w, last - 1, places)
+        self._search(w, last - 1, locations)
 
-    def _search(self, w: Writer, depth: int, places: Places) -> None:
+    def _search(self, w: Writer, depth: int, locations: Locations) -> None:
         stack = self.layout.stacks[depth]
         number, place = f"j{depth}", f"i{depth}"
         with w.block(f"while {self.chains.alive(stack, number)}:  # construct backwards"):
             w(f"{place} = {stack.place(number)}")
-            self._at_depth(w, depth, {**places, stack.step.var: Instance(stack, place)})
+            self._at_depth(w, depth, {**locations, stack.step.var: Instance(stack, place)})
             w(f"{number} = {previous(stack, number, place)}")
 
-    def _at_depth(self, w: Writer, depth: int, places: Places) -> None:
+    def _at_depth(self, w: Writer, depth: int, locations: Locations) -> None:
         """Test what can be tested now that the component at this depth is chosen, then go on to the one before it."""
         ready, absences = self._ready(depth)
-        checks = self.layout.conditions(ready, places)
+        checks = self.layout.conditions(ready, locations)
         in_window = self.layout.plan.window is None or all(map(self.layout.sorted_by_measure, self.layout.stacks))
         if depth == 0 and not in_window:
-            checks.insert(0, f"m - {self.layout.field_of(places, 0, 'measure')} <= limit")
+            checks.insert(0, f"m - {self.layout.field_of(locations, 0, 'measure')} <= limit")
         count_predicates(w, len(ready))
         with w.when(checks):
-            self._without(w, absences, depth, places)
+            self._without(w, absences, depth, locations)
 
     def _ready(self, depth: int) -> tuple[list[Expr], list[Absence]]:
         """The predicates and the absences that are tested at a depth: as soon as all they speak of is chosen, or all
@@ -84,30 +84,30 @@ class Construction:
         neighbour = max(absence.after - 1, 0)
         return min(self._depth_of(names), neighbour)
 
-    def _without(self, w: Writer, absences: Sequence[Absence], depth: int, places: Places) -> None:
+    def _without(self, w: Writer, absences: Sequence[Absence], depth: int, locations: Locations) -> None:
         """Go on if none of the absences is spoiled."""
         if not absences:
-            self._go_on(w, depth, places)
+            self._go_on(w, depth, locations)
             return
         absence, *others = absences
         if absence.after == depth + 1 and not self.layout.tests_of(absence):
-            self._stop_before(w, absence, places)
-            self._without(w, others, depth, places)
+            self._stop_before(w, absence, locations)
+            self._without(w, others, depth, locations)
             return
-        self._look_for(w, absence, places)
+        self._look_for(w, absence, locations)
         with w.block("if not spoiled:"):
-            self._without(w, others, depth, places)
+            self._without(w, others, depth, locations)
 
-    def _go_on(self, w: Writer, depth: int, places: Places) -> None:
+    def _go_on(self, w: Writer, depth: int, locations: Locations) -> None:
         if depth == 0:
-            self.found(w, places)
+            self.found(w, locations)
         else:
             w(f"j{depth - 1} = {self.layout.stacks[depth].at('rip', f'i{depth}')}")
-            self._search(w, depth - 1, places)
+            self._search(w, depth - 1, locations)
 
     # --- negation -----------------------------------------------------------------------------------------------------
 
-    def _look_for(self, w: Writer, absence: Absence, places: Places) -> None:
+    def _look_for(self, w: Writer, absence: Absence, locations: Locations) -> None:
         """Set `spoiled` if a negated event is between the neighbours: from the latest one before the next component,
         backwards (`while q >= n1_base: ... q = q - 1`)."""
         stack, negated = absence.stack, Instance(absence.stack, "k")
@@ -117,19 +117,19 @@ class Construction:
             if absence.after == 0:
                 too_old = f"m - {negated.field('measure')} > limit"
             else:
-                too_old = f"not {self._comes_between(absence, places)}"
+                too_old = f"not {self._comes_between(absence, locations)}"
             with w.block(f"if {too_old}:"):
                 w("break")
-            with self.layout.if_all(w, self.layout.tests_of(absence), {**places, stack.step.var: negated}):
+            with self.layout.if_all(w, self.layout.tests_of(absence), {**locations, stack.step.var: negated}):
                 w("spoiled = True", "break")
             w(f"q = {previous(stack, 'q', 'k')}")
 
-    def _stop_before(self, w: Writer, absence: Absence, places: Places) -> None:
+    def _stop_before(self, w: Writer, absence: Absence, locations: Locations) -> None:
         """A negated event that is tested for nothing else spoils all instances before it: the search ends there."""
         w(f"q = {self._latest(absence)}")
         with w.block(f"if q >= {self.chains.base(absence.stack)}:"):
             w(f"k = {absence.stack.place('q')}")
-            with w.block(f"if {self._comes_between(absence, places)}:"):
+            with w.block(f"if {self._comes_between(absence, locations)}:"):
                 w("break")
 
     def _latest(self, absence: Absence) -> str:
@@ -138,7 +138,7 @@ class Construction:
             return f"latest_{absence.stack.name}"
         return self.layout.stacks[absence.at].at(absence.stack.name, f"i{absence.at}")
 
-    def _comes_between(self, absence: Absence, places: Places) -> str:
+    def _comes_between(self, absence: Absence, locations: Locations) -> str:
         """Whether the negated event at place k comes after the component before it."""
         order = "row" if self.layout.by_position else "time"
-        return f"{absence.stack.at(order, 'k')} > {self.layout.field_of(places, absence.after - 1, order)}"
+        return f"{absence.stack.at(order, 'k')} > {self.layout.field_of(locations, absence.after - 1, order)}"

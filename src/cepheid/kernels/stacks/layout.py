@@ -1,7 +1,7 @@
-"""What SASE's plan of a sequence keeps of its events (SASE §4): the stacks of its components, the equalities that
-chain their instances (PAIS), the attributes that are read again, and so the predicates that are left to test.
+"""The state of SASE's plan of a sequence (SASE §4): the stacks of its components, the equalities that chain their
+instances (PAIS), the stored attributes, and the predicates that are left to test.
 
-Generated code finds the event that is a component in one of several places: it is the event at hand, or an instance on
+Generated code reads the event of a component from one of several locations: the event at hand, or an instance on
 a stack, or part of a sequence that waits (`trailing`). Wherever it is, its fields have the same names: `row`,
 `time`, `measure`, `cmask` for its mask, and `c0`, `c1`... for its attributes, by the number of their column.
 """
@@ -22,8 +22,8 @@ from cepheid.kernels.instance_stack import ChainTable, Link, Ring, Stack
 from cepheid.physical import Kind, Plan, Step
 
 
-class Place(Protocol):
-    """Where the event of a component lies."""
+class Location(Protocol):
+    """Where generated code reads the event of a component."""
 
     def field(self, name: str) -> str:
         """Source of one of its fields."""
@@ -40,7 +40,7 @@ AT_HAND = _EventAtHand()
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """The record at a place of a stack."""
+    """The record at an offset of a stack."""
 
     stack: Stack
     place: str
@@ -49,8 +49,8 @@ class Instance:
         return self.stack.at(name, self.place)
 
 
-Places = Mapping[str, Place]
-"""Where each component that is chosen already lies, by its variable."""
+Locations = Mapping[str, Location]
+"""The location of each component that is already chosen, by its variable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Absence:
 
 
 class StackLayout:
-    """The components of a plan, what is kept of their events, and what is still to be tested of them."""
+    """The components of a plan, the stored fields of their events, and the predicates that are still to be tested."""
 
     def __init__(self, builder: KernelBuilder, options: Mapping[str, str]) -> None:
         self.builder = builder
@@ -78,9 +78,9 @@ class StackLayout:
         self.equalities = Equalities(plan, options["equalities"])
         negated = {step.var for step in plan.steps if step.negated}
         self.tests = [p for p in plan.predicates if not ex.variables(p) & negated]
-        """What is asked of the positive components."""
+        """The predicates on the positive components."""
         self.stacks: list[Stack] = []
-        """Those of the positive components but the last."""
+        """The stacks of the positive components, except the last."""
         for i, step in enumerate(self.positive[: self.last]):
             links = self.equalities.links(step.var, self.positive[i + 1].var, self.tests)
             self.stacks.append(self.stack(f"s{i}", step, links))
@@ -89,7 +89,7 @@ class StackLayout:
         self.absences = [self._absence(number, step) for number, step in enumerate(plan.steps) if step.negated]
         self.trailing = [absence for absence in self.absences if absence.after > self.last]
         self.inner = [absence for absence in self.absences if absence.after <= self.last]
-        """Those that construction can decide: all that come before the last component."""
+        """The negated components before the last positive one: construction decides them."""
         for absence in self.inner:
             if absence.at < self.last:
                 self.stacks[absence.at].pointers.append(absence.stack.name)
@@ -174,30 +174,30 @@ class StackLayout:
 
     # --- reading attributes -------------------------------------------------------------------------------------------
 
-    def term(self, place: Place, name: str) -> Term:
-        """An attribute of the event at a place."""
+    def term(self, location: Location, name: str) -> Term:
+        """An attribute of the event at a location."""
         number = self.builder.column_number[name]
-        return self.builder.term(name, place.field(f"c{number}"), place.field("cmask"))
+        return self.builder.term(name, location.field(f"c{number}"), location.field("cmask"))
 
     def later_term(self, name: str, distance: int) -> Term:
         """An attribute of an event further on."""
         return Term(self.builder.column(name, f"e + {distance}"), self.plan.columns[name])
 
-    def field_of(self, places: Places, i: int, name: str) -> str:
+    def field_of(self, locations: Locations, i: int, name: str) -> str:
         """Source of a field of a positive component."""
-        return places[self.positive[i].var].field(name)
+        return locations[self.positive[i].var].field(name)
 
-    def conditions(self, tests: Sequence[Expr], places: Places) -> list[str]:
+    def conditions(self, tests: Sequence[Expr], locations: Locations) -> list[str]:
         def read(node: ex.Attr | ex.Aggregate) -> Term:
             assert isinstance(node, Attr)
-            return self.term(places[node.var], node.name)
+            return self.term(locations[node.var], node.name)
 
         return [condition(test, read, self.builder.constants) for test in tests]
 
-    def if_all(self, w: Writer, tests: Sequence[Expr], places: Places) -> AbstractContextManager[None]:
+    def if_all(self, w: Writer, tests: Sequence[Expr], locations: Locations) -> AbstractContextManager[None]:
         """A block that is entered if all the tests hold; they are counted."""
         count_predicates(w, len(tests))
-        return w.block(f"if {' and '.join(self.conditions(tests, places)) or 'True'}:")
+        return w.block(f"if {' and '.join(self.conditions(tests, locations)) or 'True'}:")
 
 
 def count_predicates(w: Writer, number: int) -> None:

@@ -10,7 +10,7 @@ from cepheid.codegen.builder import Array
 from cepheid.codegen.scalar import key_of
 from cepheid.codegen.writer import Writer
 from cepheid.kernels.stacks.chains import Chains, previous
-from cepheid.kernels.stacks.layout import Absence, Instance, Places, StackLayout
+from cepheid.kernels.stacks.layout import Absence, Instance, Locations, StackLayout
 from cepheid.physical import Kind
 from cepheid.runtime.kernel import StateArray
 
@@ -47,7 +47,7 @@ class Trailing:
                 arrays.append(StateArray(f"pending_{i}_c{column}", kind, 16))
         return arrays
 
-    def postpone(self, w: Writer, places: Places) -> None:
+    def postpone(self, w: Writer, locations: Locations) -> None:
         """Store the sequence at hand until its window has passed:
 
         pending_0_row[p] = s0[i0 + S0_ROW]
@@ -62,10 +62,10 @@ class Trailing:
             with w.block(f"if {made} > {self.time.size}:"):
                 for array in self.tables():
                     Array(array).grow(w, made)
-        w(f"{self.time.at('p')} = t", f"{self.measure.at('p')} = {self.layout.field_of(places, 0, 'measure')}")
+        w(f"{self.time.at('p')} = t", f"{self.measure.at('p')} = {self.layout.field_of(locations, 0, 'measure')}")
         for i, step in enumerate(self.layout.positive):
             for name in ("row", *(f"c{column}" for column in self.layout.columns(step.var))):
-                w(f"{_Pending(i).field(name)} = {self.layout.field_of(places, i, name)}")
+                w(f"{_Pending(i).field(name)} = {self.layout.field_of(locations, i, name)}")
         w(f"heap_push({self.heap}, {self.item}, {size}, {self.measure.at('p')}, p)", f"{size} += 1")
 
     def decide(self, w: Writer, emit: Callable[[Writer, Sequence[str]], None]) -> None:
@@ -104,8 +104,8 @@ class Trailing:
             with w.block(f"if {negated.field(order)} <= {end}:"):
                 w("break")
             with w.block(f"if {negated.field('measure')} - {self.measure.at('p')} <= limit:"):
-                places = {step.var: _Pending(i) for i, step in enumerate(self.layout.positive)}
-                with self.layout.if_all(w, self.layout.tests_of(absence), {**places, stack.step.var: negated}):
+                locations = {step.var: _Pending(i) for i, step in enumerate(self.layout.positive)}
+                with self.layout.if_all(w, self.layout.tests_of(absence), {**locations, stack.step.var: negated}):
                     w("spoiled = True", "break")
             w(f"q = {previous(stack, 'q', 'k')}")
 

@@ -16,7 +16,7 @@ from cepheid.codegen.scalar import NULL, Reader, Term, condition
 from cepheid.codegen.writer import Writer
 from cepheid.errors import NotAvailable
 from cepheid.expr import AGGREGATES as DEFINED
-from cepheid.expr import Aggregate, At, Attr, Expr, Gives
+from cepheid.expr import Aggregate, At, Attr, Expr, ResultType
 from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATES
 from cepheid.kernels.tree.buffers import NEVER, Buffer, Buffers, Chain, Place
 from cepheid.kernels.tree.output import Output
@@ -419,7 +419,7 @@ class Top:
         if node.name is None:
             return Term(f"s{n}", Kind.FLOAT)
         kind, row = b.plan.columns[node.name], AGGREGATES[node.fn]
-        if kind is Kind.CODE and (row.compares or DEFINED[node.fn].gives is Gives.NUMBER):
+        if kind is Kind.CODE and (row.compares or DEFINED[node.fn].result is ResultType.NUMBER):
             raise NotAvailable(f"`{ex.to_text(node)}` over strings cannot be compiled", span=node.span)
         term = b.term(Attr(node.var, node.name), Place(leaf.index(f"g{n}[q]")))
         name = f"f{len(self.output.aggregates)}"

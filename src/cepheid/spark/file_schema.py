@@ -1,4 +1,4 @@
-"""The schema of Parquet files as Spark would find it, read from one footer."""
+"""Infers the schema of Parquet files from one footer, as Spark would."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ own rules and settings."""
 
 
 def spark_schema(path: str) -> T.StructType | None:
-    """None where only Spark can say: other storage than local files, directories in directories (their names may be
-    columns), or types that are not plain."""
+    """The schema of the files; None where only Spark can infer it: storage other than local files, nested directories
+    (their names may be columns), or types that are not plain."""
     file = _a_file(Path(path))
     if file is None:
         return None

@@ -1,4 +1,4 @@
-"""Declared streams, which EQL and CED share: the words for types, and finding the stream that a name means."""
+"""The names of types in the stream declarations of EQL and CED, and the error for a name that no stream has."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TEXTS: Mapping[Type, str] = {kind: word for word, kind in reversed(list(_TYPES.
 
 
 def type_named(word: Token) -> Type:
-    """The type that a declaration's word stands for, in any case."""
+    """The type of this name, in upper or lower case."""
     found = _TYPES.get(word.lower())
     if found is None:
         raise NameProblem(
