@@ -96,10 +96,7 @@ def compiling(quick: bool) -> Report:
         "evaluator",
         tuple(samples),
         "the targets are 5 s for the first time and 0.3 s from disk.",
-        columns=(
-            Column("CPU seconds", lambda s: f"{s.cpu:.2f}"),
-            Column("wall seconds", lambda s: f"{s.wall:.2f}"),
-        ),
+        columns=(Column("CPU seconds", lambda s: f"{s.cpu:.2f}"), Column("wall seconds", lambda s: f"{s.wall:.2f}")),
         value=lambda sample: sample.wall,
         value_title="seconds (wall)",
     )

@@ -17,11 +17,7 @@ from bench.report import Benchmark, Column, Report
 from cepheid.datasets import stock
 
 _STRATEGIES = {"s2": "partition_contiguity", "s3": "skip_till_next_match"}
-_PREDICATES = {
-    "p1": "",
-    "p2": " and a[i].price > a[i-1].price",
-    "p3": " and a[i].price > min(a[..i-1].price)",
-}
+_PREDICATES = {"p1": "", "p2": " and a[i].price > a[i-1].price", "p3": " and a[i].price > min(a[..i-1].price)"}
 _ALL_QUERIES = ("p1s2", "p1s3", "p2s2", "p2s3", "p3s2", "p3s3")
 _BATCH = 20_000
 """Matches are long: their positions are handed over batch by batch, as a consumer would take them."""

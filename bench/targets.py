@@ -237,10 +237,7 @@ def open_runs(quick: bool) -> Report:
         "starts of a key",
         tuple(samples),
         "work per event must not be linear in the number of open runs.",
-        columns=(
-            counted("partial_matches", "partial matches/event"),
-            counted("predicates", "predicates/event"),
-        ),
+        columns=(counted("partial_matches", "partial matches/event"), counted("predicates", "predicates/event")),
         value=lambda sample: sample.microseconds,
         value_title="microseconds per event (CPU)",
         log_x=True,

@@ -166,11 +166,7 @@ def differences(expected: Iterable[str], found: Iterable[str]) -> list[str]:
 
 
 def lines(
-    query: Query,
-    found: Iterable[Match],
-    events: Sequence[Event],
-    with_interval: bool = False,
-    by_events: bool = False,
+    query: Query, found: Iterable[Match], events: Sequence[Event], with_interval: bool = False, by_events: bool = False
 ) -> list[str]:
     """The matches as a case writes them."""
     names = _names(events)

@@ -20,11 +20,7 @@ from cepheid.lang.builder import event, same, sase
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOP = pa.table(
-    {
-        "type": ["Shelf", "Shelf", "Register", "Exit", "Exit"],
-        "ts": [10, 20, 30, 40, 50],
-        "tag_id": [1, 2, 1, 1, 2],
-    }
+    {"type": ["Shelf", "Shelf", "Register", "Exit", "Exit"], "ts": [10, 20, 30, 40, 50], "tag_id": [1, 2, 1, 1, 2]}
 )
 PAIR = "EVENT SEQ(Shelf x, Exit z) WHERE [tag_id]"
 

@@ -120,10 +120,7 @@ def test_accepts() -> None:
         ("EVENT SEQ(A a, !(B b), C c) WHERE [id]", ["c.id = a.id", "b.id = a.id", "b.id = c.id"]),
         ("EVENT A a WHERE [id]", ["a.id = a.id"]),
         ("EVENT SEQ(A a, B b) WHERE [id = 5]", ["a.id = 5", "b.id = 5"]),
-        (
-            "PATTERN SEQ(A a, B+ b[]) WHERE [id]",
-            ["b[1].id = a.id", "b[i].id = a.id", "b[i].id = b[1].id"],
-        ),
+        ("PATTERN SEQ(A a, B+ b[]) WHERE [id]", ["b[1].id = a.id", "b[i].id = a.id", "b[i].id = b[1].id"]),
         ("PATTERN A;B+ WHERE [id]", ["B.id = A.id", "B.id = B[B.LEN].id"]),
         ("EVENT SEQ(A a, B b) WHERE a.v > 1", ["a.v > 1"]),
     ],

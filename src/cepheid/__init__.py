@@ -22,44 +22,19 @@ if TYPE_CHECKING:
     from cepheid.streaming.verify import Verification as Verification
     from cepheid.streaming.verify import verify as verify
 
-__all__ = [
-    "Adaptive",
-    "CepheidError",
-    "CsvFiles",
-    "Stats",
-    "Switch",
-    "Verification",
-    "__version__",
-    "explain",
-    "match",
-    "matches",
-    "parse",
-    "read_output",
-    "session",
-    "statistics",
-    "stream",
-    "to_text",
-    "verify",
-]
-
-_HOMES = {
-    "match": "cepheid.api",
-    "explain": "cepheid.api",
-    "statistics": "cepheid.api",
-    "matches": "cepheid.api",
-    "CsvFiles": "cepheid.spark.source",
-    "session": "cepheid.spark.session",
-    "stream": "cepheid.spark.stream_api",
-    "read_output": "cepheid.api",
-    "verify": "cepheid.streaming.verify",
-    "Verification": "cepheid.streaming.verify",
-    "Adaptive": "cepheid.optimize.adapt",
-    "Switch": "cepheid.optimize.adapt",
-    "Stats": "cepheid.optimize.stats",
-    "parse": "cepheid.lang",
-    "to_text": "cepheid.lang",
-    "CepheidError": "cepheid.errors",
+_MODULES = {
+    "cepheid.api": ("explain", "match", "matches", "read_output", "statistics"),
+    "cepheid.errors": ("CepheidError",),
+    "cepheid.lang": ("parse", "to_text"),
+    "cepheid.optimize.adapt": ("Adaptive", "Switch"),
+    "cepheid.optimize.stats": ("Stats",),
+    "cepheid.spark.session": ("session",),
+    "cepheid.spark.source": ("CsvFiles",),
+    "cepheid.spark.stream_api": ("stream",),
+    "cepheid.streaming.verify": ("Verification", "verify"),
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:

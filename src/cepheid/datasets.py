@@ -59,8 +59,7 @@ def stock(n: int, symbols: int = 2, p_up: float = 0.7, seed: int = 0, *, alterna
     """A stock ticker (SASE+, §6): the price rises by 1 with probability `p_up`, else falls or stays with equal chance.
 
     The paper draws symbols uniformly; alternating ones make `WITHIN n events` of one symbol exact. Prices wrap around
-    in 1-1000, as a rising price would leave the paper's range. `ts` counts ticks.
-    """
+    in 1-1000, as a rising price would leave the paper's range. `ts` counts ticks."""
     rng = np.random.default_rng(seed)
     symbol = np.arange(n) % symbols if alternating else rng.integers(symbols, size=n)
     step = rng.choice([1, 0, -1], n, p=[p_up, (1 - p_up) / 2, (1 - p_up) / 2])
@@ -89,8 +88,7 @@ def ticks(
     """Stock trades (ZStream, §6): the type is the stock's name; `rates` are relative, 1:1:1:1 by default.
 
     Prices are uniform in 1-1000, or in the range that `prices` gives for a stock, by which the selectivity of a
-    comparison is set.
-    """
+    comparison is set."""
     rates = rates or {"IBM": 1, "Sun": 1, "Oracle": 1, "Google": 1}
     rng = np.random.default_rng(seed)
     weights = np.array(list(rates.values()), np.float64)
@@ -110,17 +108,11 @@ def ticks(
 
 
 def synthetic(
-    n: int,
-    types: int = 20,
-    domains: Sequence[int] = (100, 20, 10, 1_000, 10_000),
-    seed: int = 0,
-    *,
-    theta: float = 0,
+    n: int, types: int = 20, domains: Sequence[int] = (100, 20, 10, 1_000, 10_000), seed: int = 0, *, theta: float = 0
 ) -> pa.Table:
     """Events E1, E2, ... with attributes attr1, attr2, ... of the given domain sizes (SASE, table 1).
 
-    Types follow a Zipf distribution with exponent `theta`; 0, as in the paper, is uniform. `ts` counts events.
-    """
+    Types follow a Zipf distribution with exponent `theta`; 0, as in the paper, is uniform. `ts` counts events."""
     rng = np.random.default_rng(seed)
     kind = _zipf(rng, types, theta, n)
     attributes = {f"attr{i}": rng.integers(1, size, n, endpoint=True) for i, size in enumerate(domains, 1)}
@@ -130,8 +122,7 @@ def synthetic(
 def weblog(n: int, seed: int = 0) -> pa.Table:
     """Accesses to a research group's web server in four weeks (ZStream, §6.5), a few hosts making most of them.
 
-    Publication, Project and Course have the shares of table 4; all other accesses have the type Other.
-    """
+    Publication, Project and Course have the shares of table 4; all other accesses have the type Other."""
     rng = np.random.default_rng(seed)
     kinds, paths = ["Publication", "Project", "Course", "Other"], ["publications", "projects", "courses", "pages"]
     counts = [round(count * n / 1_500_000) for count in (6775, 11610, 16083)]
@@ -154,8 +145,7 @@ def weblog(n: int, seed: int = 0) -> pa.Table:
 def shipments(n: int, sites: int = 100, seed: int = 0) -> pa.Table:
     """Shipments between sites, and alerts about some of them (SASE+, query 2), one event a minute on average.
 
-    The paper's attribute `type` of an Alert is `kind` here: `type` is the event's own.
-    """
+    The paper's attribute `type` of an Alert is `kind` here: `type` is the event's own."""
     rng = np.random.default_rng(seed)
     alert = rng.random(n) < 0.02
     origin = rng.integers(sites, size=n)
@@ -177,8 +167,7 @@ def persons(n: int, seed: int = 0) -> pa.Table:
     """People seen by cameras (plan-based CED, §2.1): 50 people in a square of side 100, ten detections a second.
 
     `ts` is in seconds. People walk, and now and then run, so that the paper's `running_person` has something to find.
-    `node_id` is the camera, one of 4 x 4, whose part of the square they are in.
-    """
+    `node_id` is the camera, one of 4 x 4, whose part of the square they are in."""
     rng = np.random.default_rng(seed)
     people, side, cameras = 50, 100.0, 4
     ts, person = np.arange(n) // 10, rng.integers(people, size=n)

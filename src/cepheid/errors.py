@@ -21,12 +21,7 @@ class CepheidError(Exception):
     """Anything Cepheid refuses to do, with what a person needs to put it right."""
 
     def __init__(
-        self,
-        what: str,
-        *,
-        span: Span | None = None,
-        expected: str | None = None,
-        hint: str | None = None,
+        self, what: str, *, span: Span | None = None, expected: str | None = None, hint: str | None = None
     ) -> None:
         super().__init__(what)
         self.what = what

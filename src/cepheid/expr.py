@@ -122,7 +122,7 @@ class Call(Expr):
 
 
 class Compare(OfTwo):
-    """One of COMPARISONS."""
+    """One of `=`, `!=`, `<`, `<=`, `>`, `>=`."""
 
     __slots__ = ()
 
@@ -195,7 +195,6 @@ class Filter(OfOne):
 
 
 TRUE = Const(True)
-COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 """The comparison that says the same with its sides exchanged."""
 

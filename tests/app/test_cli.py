@@ -212,10 +212,7 @@ def test_kleene_variables_disjunctions_and_columns(tmp_path: Path) -> None:
 
 
 def test_timestamps_look_as_they_did(tmp_path: Path) -> None:
-    rows = [
-        {"type": "A", "ts": "2024-01-01 10:00:00+01:00"},
-        {"type": "B", "ts": "2024-01-01T09:00:01.5Z"},
-    ]
+    rows = [{"type": "A", "ts": "2024-01-01 10:00:00+01:00"}, {"type": "B", "ts": "2024-01-01T09:00:01.5Z"}]
     data = write_lines(tmp_path / "e.jsonl", rows)
     text = "PATTERN A;B WITHIN 2 seconds"
     (shown,) = read_lines(cepheid("run", "--query", text, "-i", data).stdout)

@@ -40,15 +40,7 @@ from cepheid.io.rows import TIME, TYPE
 from cepheid.io.source import TableSource
 from cepheid.kernels.registry import SWITCHING
 from cepheid.lang import parse
-from cepheid.optimize.adapt import (
-    Adaptive,
-    Decision,
-    Policy,
-    Switch,
-    best_of,
-    plan_text,
-    why_fixed,
-)
+from cepheid.optimize.adapt import Adaptive, Decision, Policy, Switch, best_of, plan_text, why_fixed
 from cepheid.optimize.search import plan_cost
 from cepheid.optimize.stats import NO_STATS, RunningStats, Stats, drift
 from cepheid.physical import Plan
@@ -248,8 +240,7 @@ def test_a_jump_ends_what_was_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
-    [("PATTERN A;B", "WITHIN"), ("PATTERN A;B WHERE A.id = B.id WITHIN 5 events", "partition")],
+    ("text", "reason"), [("PATTERN A;B", "WITHIN"), ("PATTERN A;B WHERE A.id = B.id WITHIN 5 events", "partition")]
 )
 def test_plans_that_cannot_change_say_why(text: str, reason: str) -> None:
     table = pa.table({"type": ["A", "B"], "ts": [1, 2], "id": [1, 1]})

@@ -58,12 +58,7 @@ def test_attributes_are_completed_but_the_row_stays_as_given(tmp_path: Path) -> 
     )
     assert loaded.events[0].attributes == {"type": "A", "ts": 1, "x": 1, "y": None}
     assert loaded.events[0].row == {"type": "A", "ts": 1, "x": 1}
-    assert loaded.schema.types["A"] == {
-        "type": Type.STRING,
-        "ts": Type.NUMBER,
-        "x": Type.NUMBER,
-        "y": Type.STRING,
-    }
+    assert loaded.schema.types["A"] == {"type": Type.STRING, "ts": Type.NUMBER, "x": Type.NUMBER, "y": Type.STRING}
     assert "x" not in loaded.events[2].attributes  # B lacks it
 
 

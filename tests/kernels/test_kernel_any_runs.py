@@ -30,8 +30,8 @@ from kernel_harness import (
 
 from cepheid.errors import CepheidError, NotAvailable
 from cepheid.expr import AGGREGATES, Aggregate, Over
-from cepheid.kernels.any_runs.compact_store import CURSOR_FIELDS, CURSOR_VISITED, enumerate_some
-from cepheid.kernels.any_runs.lazy_matches import LazyKernel, store_counters
+from cepheid.kernels.any_runs.compact_store import CURSOR_FIELDS, CURSOR_VISITED, GROUPS, MADE, enumerate_some
+from cepheid.kernels.any_runs.lazy_matches import LazyKernel
 from cepheid.kernels.any_runs.match_summary import SummaryRow
 from cepheid.lang import parse
 from cepheid.pattern import Column, positives
@@ -245,7 +245,7 @@ def test_an_event_makes_as_many_nodes_as_there_are_edges(text: str) -> None:
     made = []
     for size in (50, 100, 200):
         _, state, _ = stepped(text, rows_of("A" * (size - 1) + "B"))
-        made.append(store_counters(state)["nodes_made"])
+        made.append(state[0][MADE])
         assert made[-1] <= CONSTANT_WORK[text] * size
         assert counters(state)["partial_matches"] <= CONSTANT_WORK[text] * size
         assert counters(state)["predicates"] == 0
@@ -259,14 +259,14 @@ def test_an_equality_with_the_last_event_finds_its_group_at_once() -> None:
     _, state, _ = stepped(text, rows_of(kinds, source=lambda i: i % 200, target=lambda i: i % 200))
     assert counters(state)["predicates"] == 0
     assert counters(state)["partial_matches"] == 400
-    assert store_counters(state)["nodes_made"] <= 600  # a node for each arrival, and one for each match told
+    assert state[0][MADE] <= 600  # a node for each arrival, and one for each match told
 
 
 def test_groups_hold_what_later_edges_ask_and_no_more() -> None:
     """200 prices, but only three that differ in what the predicate reads."""
     text = "PATTERN SEQ(A+ a[], B b) WHERE b.v > a[1].v"
     _, state, _ = stepped(text, rows_of("A" * 200 + "B", v=lambda i: i % 3))
-    assert store_counters(state)["groups"] <= 6
+    assert state[0][GROUPS] <= 6
     assert counters(state)["predicates"] == 3
 
 

@@ -213,12 +213,7 @@ def test_idle_keys_leave_nothing_behind() -> None:
     assert kernel.oldest(state) == 19_990
 
 
-SHARING = [
-    "SEQ(A x, B y, C z)",
-    "SEQ(A x, !(B y), C z)",
-    "SEQ(A x, C z, !(B y))",
-    "SEQ(A x, B y, !(A w), C z)",
-]
+SHARING = ["SEQ(A x, B y, C z)", "SEQ(A x, !(B y), C z)", "SEQ(A x, C z, !(B y))", "SEQ(A x, B y, !(A w), C z)"]
 
 
 @pytest.mark.parametrize("pattern", SHARING)

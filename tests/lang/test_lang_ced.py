@@ -218,37 +218,17 @@ ERRORS: dict[str, tuple[tuple[int, int], str, str | None]] = {
         "did you mean `sensor`?",
     ),
     "source s schema int a, strng b": ((1, 24), "unknown type `strng`", "did you mean `string`?"),
-    "source s schema int a": (
-        (1, 8),
-        "the script declares no complex event",
-        "complex NAME on ... event seq(...)",
-    ),
+    "source s schema int a": ((1, 8), "the script declares no complex event", "complex NAME on ... event seq(...)"),
     "complex c event or(a, b)\ncomplex c event or(a, b)": ((2, 9), "`c` is declared twice", None),
     "complex c event seq(d, e; 1)\ncomplex d event or(a, b)": (
         (1, 21),
         "`d` is used before it is declared",
         "move the declaration of `d` up",
     ),
-    "complex c event seq(c, e; 1)": (
-        (1, 21),
-        "`c` is used before it is declared",
-        "move the declaration of `c` up",
-    ),
-    "complex c on e as E1, e as E2 event seq(E1, E3; 1)": (
-        (1, 45),
-        "`E3` is not among the subevents",
-        None,
-    ),
-    "complex c on e as E, e as E event or(E, e)": (
-        (1, 22),
-        "`E` is listed twice",
-        "write `e as` and another name",
-    ),
-    "complex c event or(a, b; 3)": (
-        (1, 26),
-        "`or` has no window",
-        "it outputs each subevent as it occurs (§2.2)",
-    ),
+    "complex c event seq(c, e; 1)": ((1, 21), "`c` is used before it is declared", "move the declaration of `c` up"),
+    "complex c on e as E1, e as E2 event seq(E1, E3; 1)": ((1, 45), "`E3` is not among the subevents", None),
+    "complex c on e as E, e as E event or(E, e)": ((1, 22), "`E` is listed twice", "write `e as` and another name"),
+    "complex c event or(a, b; 3)": ((1, 26), "`or` has no window", "it outputs each subevent as it occurs (§2.2)"),
     "complex c schema x as y, y as x event or(a, b)": (
         (1, 18),
         "the attribute `x` is defined by itself",
@@ -349,10 +329,7 @@ def patterns(depth: int = 3) -> st.SearchStrategy[Pattern]:
     positive = st.lists(inner, min_size=2, max_size=3).map(tuple)
     any_sign = st.lists(inner | inner.map(Neg), min_size=2, max_size=3).map(tuple)
     return st.one_of(
-        leaves,
-        st.builds(Seq, any_sign, WINDOWS),
-        st.builds(Conj, any_sign, WINDOWS),
-        st.builds(Disj, positive),
+        leaves, st.builds(Seq, any_sign, WINDOWS), st.builds(Conj, any_sign, WINDOWS), st.builds(Disj, positive)
     )
 
 

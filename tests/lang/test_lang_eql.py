@@ -9,19 +9,7 @@ from hypothesis import strategies as st
 
 from cepheid.errors import CepheidError, NotAvailable, PatternProblem
 from cepheid.events import Duration, Type
-from cepheid.expr import (
-    And,
-    Arithmetic,
-    At,
-    Attr,
-    Compare,
-    Const,
-    Contains,
-    Expr,
-    Filter,
-    OccursWithin,
-    Whole,
-)
+from cepheid.expr import And, Arithmetic, At, Attr, Compare, Const, Contains, Expr, Filter, OccursWithin, Whole
 from cepheid.lang import eql, recognise
 from cepheid.lang import parse as parse_any
 from cepheid.lang import to_text as any_text

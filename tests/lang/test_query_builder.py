@@ -56,10 +56,7 @@ CASES: list[tuple[QueryBuilder, str]] = [
         sase().seq(event("A"), event("A"), any_of("B", "C")).where(same("k", id="1")).within("T"),
         "EVENT SEQ(A, A, ANY(B, C)) WHERE [k, id = '1'] WITHIN T",
     ),
-    (
-        sase().pattern(event("SHELF-READING")).limit(3).called("Q"),
-        "Q: EVENT SHELF-READING LIMIT 3",
-    ),
+    (sase().pattern(event("SHELF-READING")).limit(3).called("Q"), "Q: EVENT SHELF-READING LIMIT 3"),
     (
         sase()
         .seq(event("A", "x"), event("B", "y"))

@@ -510,12 +510,7 @@ _BREAKS = [
         "sase_plus/strategy-partition",
     ),
     (runs, "return not self._takes(run, event)", "return True", "sase_plus/kleene-next"),
-    (
-        runs,
-        "return not self._begins(run.bound, run.at + 1, event)",
-        "return True",
-        "sase_plus/strategy-next",
-    ),
+    (runs, "return not self._begins(run.bound, run.at + 1, event)", "return True", "sase_plus/strategy-next"),
     (
         runs,
         "            case _:\n                return True",
@@ -523,18 +518,8 @@ _BREAKS = [
         "sase_plus/strategy-any",
     ),
     (runs, "        if self._takes(run, event):", "        if False:", "sase_plus/take-and-begin"),
-    (
-        runs,
-        "if not self.context.in_window(run.first, event):",
-        "if False:",
-        "sase_plus/window-bound-is-included",
-    ),
-    (
-        runs,
-        "PROCEED = 1\n    TAKE = 2",
-        "PROCEED = 2\n    TAKE = 1",
-        "sase_plus/current-event-against-the-group",
-    ),
+    (runs, "if not self.context.in_window(run.first, event):", "if False:", "sase_plus/window-bound-is-included"),
+    (runs, "PROCEED = 1\n    TAKE = 2", "PROCEED = 2\n    TAKE = 1", "sase_plus/current-event-against-the-group"),
     (runs, "or run.first.position > ended[key]", "or True", "sase_plus/non-overlapping"),
     # closures
     (combinations, "else everyone[-closure.low :]", "else everyone[: closure.low]", "zstream/figure-6-closure-count"),
@@ -567,8 +552,7 @@ def test_golden_cases_notice(module: ModuleType, part: str, instead: str, case: 
 
 
 @pytest.mark.parametrize(
-    ("bound_included", "case"),
-    [(True, "sase/window-bound-is-excluded"), (False, "zstream/window-bound-is-included")],
+    ("bound_included", "case"), [(True, "sase/window-bound-is-excluded"), (False, "zstream/window-bound-is-included")]
 )
 def test_golden_cases_notice_the_window(monkeypatch: pytest.MonkeyPatch, bound_included: bool, case: str) -> None:
     def fits(self: Context, length: float) -> bool:

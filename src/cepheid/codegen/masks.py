@@ -21,14 +21,7 @@ from cepheid.functions import FUNCTIONS
 from cepheid.physical import Kind, Plan
 from cepheid.runtime.kernel import Array
 
-_ARROW = {
-    "=": pc.equal,
-    "!=": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
-}
+_ARROW = {"=": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal}
 _NUMPY: Mapping[str, Any] = {"=": np.equal, "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
 
 

@@ -21,17 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from cepheid.errors import InputProblem, listing, shown
-from cepheid.events import (
-    EMPTY_SCHEMA,
-    PLAIN_TYPES,
-    UNTYPED,
-    Event,
-    Schema,
-    Type,
-    complete,
-    infer_schema,
-    type_of,
-)
+from cepheid.events import EMPTY_SCHEMA, PLAIN_TYPES, UNTYPED, Event, Schema, Type, complete, infer_schema, type_of
 from cepheid.io.formats import BrokenRow, Format, expand, format_named
 from cepheid.io.formats.text import EXACT
 from cepheid.io.inputs import DEFAULT_COLUMNS, Columns, Input

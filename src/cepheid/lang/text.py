@@ -44,9 +44,7 @@ def check_text(text: str) -> None:
     if forbidden:
         at = forbidden.start()
         raise SyntaxProblem(
-            f"a query cannot hold the character U+{ord(text[at]):04X}",
-            span=Span(at, at + 1),
-            expected="printable text",
+            f"a query cannot hold the character U+{ord(text[at]):04X}", span=Span(at, at + 1), expected="printable text"
         )
     code, depth, aside = len(text), 0, 0
     for piece in _pieces(text):

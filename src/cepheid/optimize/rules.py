@@ -285,10 +285,9 @@ def _same(one: Expr, other: Expr) -> bool:
 def _narrower(narrow: Expr, wide: Expr) -> bool:
     """Whether `narrow` bounds the same attribute by a constant, in the same direction, more tightly."""
     match narrow, wide:
-        case (
-            Compare(left=Attr() as a, right=Const() as tight),
-            Compare(left=Attr() as b, right=Const() as loose),
-        ) if a == b and narrow.op in ("<", "<=", ">", ">=") and wide.op in ("<", "<=", ">", ">="):
+        case (Compare(left=Attr() as a, right=Const() as tight), Compare(left=Attr() as b, right=Const() as loose)) if (
+            a == b and narrow.op in ("<", "<=", ">", ">=") and wide.op in ("<", "<=", ">", ">=")
+        ):
             if narrow.op[0] != wide.op[0]:
                 return False
             if tight == loose:

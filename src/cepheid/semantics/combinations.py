@@ -110,11 +110,7 @@ class _Search:
         yield from self._fill(in_order, bound, {}, tests)
 
     def _fill(
-        self,
-        closures: Sequence[Kleene],
-        bound: Mapping[str, Event],
-        groups: dict[str, Group],
-        tests: Sequence[Expr],
+        self, closures: Sequence[Kleene], bound: Mapping[str, Event], groups: dict[str, Group], tests: Sequence[Expr]
     ) -> Iterator[dict[str, Group]]:
         if not closures:
             yield groups

@@ -16,7 +16,6 @@ from cepheid.events import UNTYPED
 from cepheid.io.inputs import Columns
 from cepheid.lang import parse
 from cepheid.optimize.adapt import Policy, policy_of
-from cepheid.optimize.stats import NO_STATS
 from cepheid.pattern import Query
 from cepheid.spark.hadoop import open_directory
 from cepheid.spark.source import SparkSource, types_named
@@ -83,7 +82,6 @@ def stream(
         params=params or {},
         evaluator=evaluator,
         options=options or {},
-        stats=NO_STATS,
         adaptive=policy_of(adaptive),
         time_unit=time_unit,
     )

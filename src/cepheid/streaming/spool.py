@@ -140,6 +140,5 @@ def _arrival(path: Path) -> tuple[int, list[tuple[int, str]]]:
 
 def _cannot(directory: Path, problem: OSError) -> InputProblem:
     return InputProblem(
-        f"cannot use `{shown(str(directory), 200)}` in the checkpoint: {problem.strerror or problem}",
-        hint=RESUME,
+        f"cannot use `{shown(str(directory), 200)}` in the checkpoint: {problem.strerror or problem}", hint=RESUME
     )

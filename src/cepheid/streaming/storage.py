@@ -79,10 +79,7 @@ class LocalDirectory(Directory):
 
 
 def _cannot(what: str, path: Path, problem: OSError) -> InputProblem:
-    return InputProblem(
-        f"cannot {what} `{shown(str(path), 200)}`: {problem.strerror or problem}",
-        hint=RESUME,
-    )
+    return InputProblem(f"cannot {what} `{shown(str(path), 200)}`: {problem.strerror or problem}", hint=RESUME)
 
 
 def is_local(path: str) -> bool:

@@ -30,8 +30,7 @@ def check_command(
 ) -> None:
     """Is this a query? Prints its language, its variables and its canonical text; or what is wrong, and where.
 
-    With --input it is also checked against the types and attributes of the data.
-    """
+    With --input it is also checked against the types and attributes of the data."""
     written = query_argument(query, dialect)
     parsed = written.parse()
     if input:

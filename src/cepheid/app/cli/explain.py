@@ -42,8 +42,7 @@ def explain_command(
 
     With --input the query is bound to the data, and the plan that `run --backend local` uses is shown: the evaluator
     and why it was chosen, the tests of single events, and the columns that are read; with --analyze also what each
-    operator did on the data, beside the estimates.
-    """
+    operator did on the data, beside the estimates."""
     written = query_argument(query, dialect)
     parsed = written.parse()
     if not input:

@@ -38,12 +38,10 @@ TimeUnit = Annotated[
     str, typer.Option(help="What an integer time column counts: us, ms, s, min, h, d or w. Timestamps need none.")
 ]
 Adaptive = Annotated[
-    bool,
-    typer.Option("--adaptive", help="Change the plan when rates or selectivities do (queries with WITHIN only)."),
+    bool, typer.Option("--adaptive", help="Change the plan when rates or selectivities do (queries with WITHIN only).")
 ]
 Statistics = Annotated[
-    str | None,
-    typer.Option("--stats", metavar="FILE", help="Statistics of the events, as JSON: rates, selectivities."),
+    str | None, typer.Option("--stats", metavar="FILE", help="Statistics of the events, as JSON: rates, selectivities.")
 ]
 Params = Annotated[
     list[str] | None,

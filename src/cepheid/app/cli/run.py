@@ -53,15 +53,13 @@ def run_command(
     stats: Statistics = None,
     adaptive: Adaptive = False,
     rejects: Annotated[
-        str | None,
-        typer.Option(metavar="PATH", help="Malformed rows and the reasons; by default next to the output."),
+        str | None, typer.Option(metavar="PATH", help="Malformed rows and the reasons; by default next to the output.")
     ] = None,
 ) -> None:
     """Find the matches of a query in files of events.
 
     Rows may be in any order: the stream is ordered by time, then by arrival. Malformed rows are set aside with the
-    reason, counted at the end, and never stop the run.
-    """
+    reason, counted at the end, and never stop the run."""
     if (query is None) == (query_file is None):
         raise InputProblem("there is no query" if query is None else "there are two queries", expected=_QUERY_OPTIONS)
     if not input:

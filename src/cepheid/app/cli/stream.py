@@ -49,8 +49,7 @@ def stream_command(
         str | None, typer.Option(metavar="DIR", help="The directory for rejected rows; by default next to the output.")
     ] = None,
     watermark: Annotated[
-        str,
-        typer.Option(help="The allowed lateness of an event behind the newest: 10min, or 500 ticks."),
+        str, typer.Option(help="The allowed lateness of an event behind the newest: 10min, or 500 ticks.")
     ] = "0",
     files_per_batch: Annotated[int | None, typer.Option(min=1, help="The most files in one batch.")] = None,
     available_now: Annotated[bool, typer.Option(help="Stop when all files that are there have been read.")] = False,
@@ -73,8 +72,7 @@ def stream_command(
     """Find the matches of queries in a stream of files, exactly once, until stopped.
 
     Events wait until the watermark has passed them, so that any order within it gives the same matches. Later ones go
-    to the late output. After a stop or a crash the same command goes on where the stream was.
-    """
+    to the late output. After a stop or a crash the same command goes on where the stream was."""
     from cepheid.app.stream_view import View
     from cepheid.engine.prepare import RunOptions
     from cepheid.optimize.adapt import policy_of

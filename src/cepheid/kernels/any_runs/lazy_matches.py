@@ -238,15 +238,3 @@ def _items(table: Array, roots: Array) -> Iterator[tuple[int, int]]:
 def _fast(function: F, amount: int) -> F:
     _interpreted[function] = _interpreted.get(function, 0) + amount
     return machine_code(function) if _interpreted[function] > _FEW else function
-
-
-def store_counters(state: State) -> dict[str, int]:
-    """What the store holds and has made."""
-    names = {
-        "nodes": store.NODES,
-        "nodes_made": store.MADE,
-        "groups": store.GROUPS,
-        "pending": store.PENDING,
-        "first_row": store.FIRST_ROW,
-    }
-    return {name: int(state[0][register]) for name, register in names.items()}

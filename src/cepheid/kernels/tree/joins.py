@@ -262,12 +262,7 @@ class Branch:
         return [] if left.is_leaf else [f"{b.first_place(left, i)} >= oldest"]
 
     def _combine(
-        self,
-        w: Writer,
-        operator: Join,
-        checks: Sequence[str],
-        left_at: tuple[str, str],
-        right_at: tuple[str, str],
+        self, w: Writer, operator: Join, checks: Sequence[str], left_at: tuple[str, str], right_at: tuple[str, str]
     ) -> None:
         """The pair into the output if it passes the checks."""
         b, out, left, right = self.buffers, operator.out, operator.left, operator.right
