@@ -56,7 +56,7 @@ def test_what_the_user_knows_comes_first() -> None:
 
 def test_nothing_is_sampled_of_few_events_or_of_an_iterator() -> None:
     few = cepheid.explain(QUERY_4, SELECTIVE.slice(0, 100))
-    assert "evaluator: stacks" in few and "nothing is known about the stream" in few
+    assert "evaluator: stacks" in few and "no statistics are known" in few
     once = iter(SELECTIVE.to_batches())
     assert "nothing is known" in cepheid.explain("PATTERN IBM IBM;Sun Sun WITHIN 9 units", once)
 
