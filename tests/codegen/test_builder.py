@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from cepheid import expr as ex
-from cepheid.codegen.builder import Array, KernelBuilder, Record
+from cepheid.codegen.builder import Array, KernelBuilder, Record, Writer
 from cepheid.codegen.scalar import Term, condition
-from cepheid.codegen.writer import Writer
 from cepheid.lang import parse
 from cepheid.physical import Kind, Plan, Step
 from cepheid.runtime.kernel import COUNTERS, FREE, Batch, Kernel, StateArray, counters

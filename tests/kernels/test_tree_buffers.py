@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from kernel_harness import bound, kernel_of, stream_of
 
-from cepheid.codegen.builder import KernelBuilder
+from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.codegen.compile import interpreted
-from cepheid.codegen.writer import Writer
 from cepheid.kernels.tree.buffers import Buffers, Chain
 from cepheid.runtime.kernel import Batch, Kernel, State
 

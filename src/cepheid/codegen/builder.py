@@ -19,7 +19,8 @@ names, and a `Record` reads and writes fields of the records in an array.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -27,13 +28,42 @@ import numpy as np
 
 from cepheid.codegen.compile import compiled
 from cepheid.codegen.scalar import Constants, Term
-from cepheid.codegen.writer import Writer
 from cepheid.physical import Kind, Plan, Step
 from cepheid.runtime.kernel import BOUNDS, COUNTERS, FREE, OLDEST, VALUES, Kernel, OperatorRegisters, StateArray
 
 K = TypeVar("K", bound=Kernel)
 
 _STRINGS = ("texts", "ranks")
+
+
+class Writer:
+    """Generated source, line by line, indented."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._depth = 0
+
+    def __call__(self, *lines: str) -> None:
+        self.lines.extend("    " * self._depth + line if line else "" for line in lines)
+
+    @contextmanager
+    def block(self, opening: str) -> Iterator[None]:
+        """The lines written inside are the body of `opening`."""
+        self(opening)
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    def when(self, conditions: Sequence[str]) -> AbstractContextManager[None]:
+        """A block that runs if all conditions hold; without conditions there is no block."""
+        return self.block(f"if {' and '.join(conditions)}:") if conditions else nullcontext()
+
+    def append(self, other: Writer) -> None:
+        """The lines of another writer, as if they were written here."""
+        self(*other.lines)
+
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"
 
 
 class Register(str):

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cepheid.codegen.builder import Record
-from cepheid.codegen.writer import Writer
+from cepheid.codegen.builder import Record, Writer
 from cepheid.physical import Step
 from cepheid.runtime.arrays import EMPTY, copy
 from cepheid.runtime.jit import njit

@@ -24,9 +24,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 from cepheid import expr as ex
-from cepheid.codegen.builder import KernelBuilder
+from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.codegen.scalar import Term, condition
-from cepheid.codegen.writer import Writer
 from cepheid.errors import NotAvailable
 from cepheid.expr import Attr
 from cepheid.kernels.any_runs.automaton import Automaton, Edge, Entry, Negation, Route, Table

@@ -17,9 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cepheid import expr as ex
-from cepheid.codegen.builder import KernelBuilder
+from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.codegen.scalar import Reader, Term, condition, mixed
-from cepheid.codegen.writer import Writer
 from cepheid.expr import Aggregate, At, Attr, Compare, Expr
 from cepheid.kernels.instance_stack import Link, Stack
 from cepheid.kernels.runs import run_store

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from cepheid.codegen.writer import Writer
+from cepheid.codegen.builder import Writer
 from cepheid.errors import NotAvailable
 from cepheid.kernels.runs import run_store
 from cepheid.kernels.runs.edges import RunEdges

@@ -10,9 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from cepheid.codegen.builder import KernelBuilder
+from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.codegen.scalar import is_null, key_part
-from cepheid.codegen.writer import Writer
 from cepheid.kernels.runs.absences import Absences
 from cepheid.kernels.runs.run_vector import RunVector, field, of_new
 from cepheid.kernels.state_vector import NOWHERE, Source, Value

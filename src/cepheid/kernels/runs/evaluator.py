@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from cepheid.codegen.builder import Writer
 from cepheid.codegen.scalar import is_null, key_part, mixed
-from cepheid.codegen.writer import Writer
 from cepheid.kernels import instance_stack
 from cepheid.kernels.runs import run_store
 from cepheid.kernels.runs.backtrack import Backtrack

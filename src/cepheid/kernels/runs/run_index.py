@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cepheid.codegen.builder import Writer
 from cepheid.codegen.scalar import mixed
-from cepheid.codegen.writer import Writer
 from cepheid.expr import At, Attr, Compare, Expr
 from cepheid.kernels.runs.run_vector import Component, RunVector
 from cepheid.kernels.state_vector import Value

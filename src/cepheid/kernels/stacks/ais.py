@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from cepheid.codegen.builder import Writer
 from cepheid.codegen.scalar import key_of
-from cepheid.codegen.writer import Writer
 from cepheid.expr import variables
 from cepheid.kernels.instance_stack import Stack
 from cepheid.kernels.stacks.chains import CHAIN, previous

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from cepheid.codegen.writer import Writer
+from cepheid.codegen.builder import Writer
 from cepheid.errors import NotAvailable
 from cepheid.kernels.instance_stack import Stack
 from cepheid.kernels.stacks.layout import AT_HAND, Instance, Locations

@@ -3,9 +3,8 @@ SASE §4.2.1), only those of one key."""
 
 from __future__ import annotations
 
-from cepheid.codegen.builder import Register
+from cepheid.codegen.builder import Register, Writer
 from cepheid.codegen.scalar import key_of
-from cepheid.codegen.writer import Writer
 from cepheid.kernels.instance_stack import Stack
 from cepheid.kernels.stacks.layout import AT_HAND, StackLayout
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cepheid import expr as ex
-from cepheid.codegen.writer import Writer
+from cepheid.codegen.builder import Writer
 from cepheid.expr import Expr
 from cepheid.kernels.stacks.chains import Chains, previous
 from cepheid.kernels.stacks.layout import AT_HAND, Absence, Instance, Locations, StackLayout, count_predicates

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cepheid import expr as ex
-from cepheid.codegen.builder import KernelBuilder
+from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.codegen.scalar import Term, condition
-from cepheid.codegen.writer import Writer
 from cepheid.expr import Attr, Compare, Expr
 from cepheid.kernels.instance_stack import ChainTable, Link, Ring, Stack
 from cepheid.physical import Kind, Plan, Step

@@ -10,9 +10,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
-from cepheid.codegen.builder import KernelBuilder
+from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.codegen.scalar import key_of
-from cepheid.codegen.writer import Writer
 from cepheid.kernels.instance_stack import IMPORTS, ChainTable, Ring, Stack
 from cepheid.kernels.stacks.chains import CHAIN, Chains
 from cepheid.kernels.stacks.layout import AT_HAND, StackLayout

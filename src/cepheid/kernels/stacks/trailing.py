@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cepheid.codegen.builder import Array
+from cepheid.codegen.builder import Array, Writer
 from cepheid.codegen.scalar import key_of
-from cepheid.codegen.writer import Writer
 from cepheid.kernels.stacks.chains import Chains, previous
 from cepheid.kernels.stacks.layout import Absence, Instance, Locations, StackLayout
 from cepheid.physical import Kind

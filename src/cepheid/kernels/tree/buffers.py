@@ -14,9 +14,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cepheid import expr as ex
-from cepheid.codegen.builder import KernelBuilder, Register
+from cepheid.codegen.builder import KernelBuilder, Register, Writer
 from cepheid.codegen.scalar import NULL, Reader, Term, key_of
-from cepheid.codegen.writer import Writer
 from cepheid.expr import At, Attr, Compare, Expr
 from cepheid.physical import Kind, Step
 from cepheid.runtime.kernel import StateArray

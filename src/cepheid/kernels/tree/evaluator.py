@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cepheid.codegen.builder import KernelBuilder
-from cepheid.codegen.writer import Writer
+from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.errors import NotAvailable
 from cepheid.kernels.tree.buffers import NEVER, Buffers
 from cepheid.kernels.tree.joins import Branch

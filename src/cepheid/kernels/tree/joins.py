@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from cepheid import expr as ex
 from cepheid import physical as ph
-from cepheid.codegen.builder import Register
+from cepheid.codegen.builder import Register, Writer
 from cepheid.codegen.scalar import condition
-from cepheid.codegen.writer import Writer
 from cepheid.errors import NotAvailable
 from cepheid.expr import Expr
 from cepheid.kernels.tree.buffers import NEVER, Buffer, Buffers, Chain, Place

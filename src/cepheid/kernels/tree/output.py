@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cepheid.codegen.writer import Writer
+from cepheid.codegen.builder import Writer
 from cepheid.kernels.tree.buffers import Buffers, Place
 
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
 from cepheid import expr as ex
+from cepheid.codegen.builder import Writer
 from cepheid.codegen.scalar import NULL, Reader, Term, condition
-from cepheid.codegen.writer import Writer
 from cepheid.errors import NotAvailable
 from cepheid.expr import AGGREGATES as DEFINED
 from cepheid.expr import Aggregate, At, Attr, Expr, ResultType
