@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from cepheid import expr as ex
-from cepheid.checks import NODE, summarises
+from cepheid.checks import NODE
 from cepheid.errors import NameProblem, did_you_mean, listing
 from cepheid.events import Schema, Type
 from cepheid.expr import Attr, Compare, Const, Expr, Whole
@@ -56,7 +56,7 @@ def bind(query: Query, schema: Schema, params: Mapping[str, Any] = _NO_PARAMS) -
     checker = _Checker(query, found, schema, raw)
     where = tuple(checker.predicate(p) for p in query.where)
     for column in query.output or ():
-        if not summarises(query):
+        if not query.summarizes:
             infer(column.expr, checker.attribute_type)
     return replace(query, where=where)
 
@@ -66,7 +66,7 @@ def warnings_for(query: Query, schema: Schema) -> list[str]:
     declared = {item.name for item in query.inputs}
     missing = [
         name
-        for role in roles(query.pattern).values()
+        for role in query.roles.values()
         for name in role.event_class.types
         if name not in schema.types and name not in declared
     ]
@@ -94,7 +94,7 @@ def _require_parameters(query: Query) -> None:
             raise NameProblem(
                 f"`{node.name}` is neither a variable's attribute nor a parameter with a value",
                 span=node.span,
-                expected=f"an attribute (`{next(iter(roles(query.pattern)))}.{node.name}`), a value, or a parameter",
+                expected=f"an attribute (`{next(iter(query.roles))}.{node.name}`), a value, or a parameter",
                 hint=f"give the parameter a value: --param {node.name}=...",
             )
     windows = [query.window, *(n.window for n in walk(query.pattern) if isinstance(n, Seq | Conj))]
@@ -109,7 +109,7 @@ def _require_parameters(query: Query) -> None:
 
 
 def _require_types(event_class: EventClass, schema: Schema, query: Query) -> None:
-    named = {name for role in roles(query.pattern).values() for name in role.event_class.types}
+    named = {name for role in query.roles.values() for name in role.event_class.types}
     for name in event_class.types:
         if name in schema.types:
             continue
@@ -257,7 +257,7 @@ def _bind_input(
 
 def output_attributes(query: Query, schema: Schema) -> dict[str, Type]:
     """The attributes of the events that a bound query's matches are."""
-    found = roles(query.pattern)
+    found = query.roles
     checker = _Checker(query, found, schema, schema)
 
     def attributes_of(var: str) -> dict[str, Type]:
@@ -275,7 +275,7 @@ def output_attributes(query: Query, schema: Schema) -> dict[str, Type]:
 def composite_names(query: Query, attributes_of: Callable[[str], Iterable[str]]) -> Iterator[tuple[str, str, str]]:
     """How the attributes of a match's events are read from the match: `var.attribute` for every event it returns, and
     the bare attribute where only one event has it or an equivalence test makes all agree."""
-    found = roles(query.pattern)
+    found = query.roles
     single = [var for var, role in found.items() if not role.negated and not role.binds_many]
     if query.output is not None:
         single = [c.expr.var for c in query.output if isinstance(c.expr, Whole) and c.expr.var in single]

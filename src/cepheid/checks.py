@@ -17,7 +17,7 @@ from cepheid.events import Duration, Type
 from cepheid.expr import Aggregate, At, Attr, Expr, Over, Whole
 from cepheid.functions import FUNCTIONS
 from cepheid.inference import infer
-from cepheid.pattern import EventClass, Pattern, Query, Role, roles, subpatterns, walk
+from cepheid.pattern import EventClass, Pattern, Query, Role, subpatterns, walk
 
 NODE = "node"
 """CED's pseudo-source: the context of an event, its node's id and clock (§2.1)."""
@@ -35,7 +35,7 @@ def check(query: Query) -> None:
         if isinstance(item, Query):
             check(item)
     _check_pattern(query)
-    found = roles(query.pattern)
+    found = query.roles
     for predicate in query.where:
         _check_names(predicate, found, query)
         _check_predicate(predicate, found, query)
@@ -83,12 +83,27 @@ def _alternatives(pattern: Pattern) -> int:
             return 1
 
 
+_OPERATORS: Mapping[type[Pattern], str] = {
+    EventClass: "event class",
+    pt.Seq: "sequence",
+    pt.Conj: "conjunction",
+    pt.Disj: "disjunction",
+    pt.Neg: "negation",
+    pt.Kleene: "closure",
+    pt.Filtered: "filter",
+    pt.Next: "successor",
+    pt.Iteration: "iteration",
+    pt.Unless: "exception",
+    pt.Timer: "timer",
+}
+
+
 def _check_pattern(query: Query) -> None:
     _check_size(query.pattern)
     seen: set[str] = set()
     for node in walk(query.pattern):
         if not isinstance(node, query.dialect.operators):
-            raise PatternProblem(f"{query.dialect.name} has no operator {type(node).__name__}", span=node.span)
+            raise PatternProblem(f"{query.dialect.title} has no {_OPERATORS[type(node)]}", span=node.span)
         if isinstance(node, EventClass):
             if node.var in seen:
                 raise PatternProblem(
@@ -104,7 +119,7 @@ def _check_pattern(query: Query) -> None:
             _check_duration(node.delay)
         if isinstance(node, pt.Kleene):
             _check_kleene(node, query.dialect)
-    if all(role.negated for role in roles(query.pattern).values()):
+    if all(role.negated for role in query.roles.values()):
         raise PatternProblem(
             "the pattern has only negated components",
             span=query.pattern.span,
@@ -369,7 +384,7 @@ def _check_output(query: Query, found: Mapping[str, Role]) -> None:
     if query.output is None:
         return
     seen: set[str] = set()
-    over_matches = summarises(query)
+    over_matches = query.summarizes
     for column in query.output:
         if column.name in seen:
             raise PatternProblem(
@@ -397,17 +412,6 @@ def _check_output(query: Query, found: Mapping[str, Role]) -> None:
         except PatternProblem:
             if not over_matches:
                 raise
-
-
-def summarises(query: Query) -> bool:
-    """Whether the output is one row about all matches: every column an aggregate, and not all of them of closures."""
-    if not query.output or not all(isinstance(column.expr, Aggregate) for column in query.output):
-        return False
-    found = roles(query.pattern)
-    aggregates = [column.expr for column in query.output if isinstance(column.expr, Aggregate)]
-    return any(a.over is Over.MATCHES for a in aggregates) and all(
-        a.over is Over.MATCHES or a.var in found for a in aggregates
-    )
 
 
 def _check_source_names(expression: Expr, stream: pt.DerivedStream) -> None:

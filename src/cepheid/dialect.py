@@ -58,6 +58,8 @@ class Dialect:
     beginning: str
     """How its queries begin, for error texts."""
     first_words: tuple[str, ...]
+    clauses: tuple[str, ...]
+    """The words that begin its clauses. None of them can be the label of a query."""
 
     selection: str
     """Which events make a match: the module of `semantics` that defines it."""

@@ -20,7 +20,7 @@ from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import OWN_UNIT, Duration
 from cepheid.expr import Aggregate, At, Attr, Expr, OccursWithin, Over, Same, to_text, variables, walk
 from cepheid.nfa import Automaton, compile_automaton
-from cepheid.pattern import EventClass, Kleene, Pattern, Query, Role, Strategy, partition_attributes, roles
+from cepheid.pattern import EventClass, Kleene, Pattern, Query, Role, Strategy, partition_attributes
 from cepheid.physical import REFERENCE, Analysis, Plan, TreeNode, TreePlan, tree_operands, tree_text
 
 
@@ -197,7 +197,7 @@ def _repetition(kleene: Kleene) -> str:
 
 
 def _predicate_node(predicate: Expr, query: Query) -> Node:
-    named = {var: role for var, role in roles(query.pattern).items() if var in variables(predicate)}
+    named = {var: role for var, role in query.roles.items() if var in variables(predicate)}
     return Node(
         to_text(predicate), (Node(f"reads {_subject(predicate, named)}"), Node(_tested_at(predicate, query, named)))
     )

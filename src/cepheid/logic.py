@@ -14,7 +14,7 @@ from cepheid import expr as ex
 from cepheid.dialect import Closure
 from cepheid.events import Event
 from cepheid.expr import Aggregate, At, Attr, Compare, Expr, Over, Same
-from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Query, Seq, roles
+from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Query, Seq
 
 
 def accepts(event_class: EventClass, event: Event) -> bool:
@@ -59,7 +59,7 @@ def always_bound(pattern: Pattern) -> list[str]:
 
 
 def _expand_same(test: Same, query: Query) -> list[Expr]:
-    found_roles = roles(query.pattern)
+    found_roles = query.roles
     in_order = list(found_roles)
 
     def read(var: str, at: At) -> Attr:

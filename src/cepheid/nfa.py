@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cepheid.expr import to_text, variables
 from cepheid.logic import expanded, last_instantiated
-from cepheid.pattern import EventClass, Query, Role, Strategy, partition_attributes, roles
+from cepheid.pattern import EventClass, Query, Role, Strategy, partition_attributes
 
 FINAL = "F"
 
@@ -33,7 +33,7 @@ class Automaton:
 
 
 def compile_automaton(query: Query) -> Automaton:
-    found = roles(query.pattern)
+    found = query.roles
     components = [var for var, role in found.items() if not role.negated]
     states = [state for var in components for state in _states(var, found[var])] + [FINAL]
     formulas = _placed(query, components, found)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from cepheid.dialect import Dialect
 from cepheid.errors import Span
 from cepheid.events import Duration, Type
-from cepheid.expr import Attr, Compare, Expr, Same, substitute
+from cepheid.expr import Aggregate, Attr, Compare, Expr, Over, Same, substitute
 
 T = TypeVar("T")
 
@@ -166,7 +167,7 @@ class DerivedStream(Stream):
     columns: tuple[Column, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Query:
     """A pattern, the predicates on what it binds, its window, how it selects events, and what it returns.
 
@@ -182,6 +183,22 @@ class Query:
     limit: int | None = None
     name: str | None = None
     inputs: tuple[SourceStream | DerivedStream | Query, ...] = ()
+
+    @cached_property
+    def roles(self) -> Mapping[str, Role]:
+        """The role of every variable, in the order of the text."""
+        return roles(self.pattern)
+
+    @cached_property
+    def summarizes(self) -> bool:
+        """Whether the output is one row about all matches: only aggregates, and not all of them over closures."""
+        aggregates = [c.expr for c in self.output or () if isinstance(c.expr, Aggregate)]
+        return (
+            bool(self.output)
+            and len(aggregates) == len(self.output or ())
+            and any(a.over is Over.MATCHES for a in aggregates)
+            and all(a.over is Over.MATCHES or a.var in self.roles for a in aggregates)
+        )
 
 
 # --- reading a pattern ------------------------------------------------------------------------------------------------
@@ -239,13 +256,10 @@ class Role:
     """What a variable is in its pattern."""
 
     event_class: EventClass
-    negated: bool = False
-    kleene: Kleene | None = None
-    iterated: bool = False
-
-    @property
-    def binds_many(self) -> bool:
-        return self.kleene is not None or self.iterated
+    negated: bool
+    kleene: Kleene | None
+    binds_many: bool
+    """Whether it binds a list of events: a closure, or a variable in an iteration."""
 
 
 def roles(pattern: Pattern) -> dict[str, Role]:
@@ -258,7 +272,7 @@ def roles(pattern: Pattern) -> dict[str, Role]:
             case EventClass():
                 found[node.var] = Role(node, negated, None, iterated)
             case Kleene():
-                found[node.item.var] = Role(node.item, negated, node, iterated)
+                found[node.item.var] = Role(node.item, negated, node, True)
             case Neg():
                 waiting.append((node.item, True, iterated))
             case Unless():
@@ -282,7 +296,7 @@ def partition_attributes(query: Query) -> tuple[str, ...]:
     """The attributes that every component must share, which partition the stream: those of equivalence tests, and those
     whose equality is spelt out between all positive components (SASE's Q2 calls the two equivalent)."""
     names = [p.name for p in query.where if isinstance(p, Same)]
-    wanted = set(positives(query.pattern))
+    wanted = {var for var, role in query.roles.items() if not role.negated}
     links: dict[str, list[tuple[str, str]]] = {}
     for p in query.where:
         match p:

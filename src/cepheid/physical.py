@@ -17,7 +17,6 @@ from enum import Enum
 from typing import Protocol, TypeVar
 
 from cepheid import expr as ex
-from cepheid.checks import summarises
 from cepheid.dialect import COMBINATIONS, RUNS
 from cepheid.events import Schema
 from cepheid.expr import Attr, Expr
@@ -318,7 +317,7 @@ class Lowered:
     @property
     def summary(self) -> tuple[Expr, ...]:
         """The columns of a summary of all matches, if the query returns one."""
-        return tuple(column.expr for column in self.query.output or ()) if summarises(self.query) else ()
+        return tuple(column.expr for column in self.query.output or ()) if self.query.summarizes else ()
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -23,7 +23,6 @@ from typer.testing import CliRunner
 import cepheid
 from cepheid.app import cli
 from cepheid.binding import bind
-from cepheid.checks import summarises
 from cepheid.engine import stepping
 from cepheid.engine.prepare import prepare
 from cepheid.errors import CepheidError
@@ -103,7 +102,7 @@ TABULAR = [case for case in CASES if case.rows and has_one_type_per_column(case)
 
 
 def makes_its_own(query: Query) -> bool:
-    return summarises(query) or any(not isinstance(item, SourceStream) for item in query.inputs)
+    return query.summarizes or any(not isinstance(item, SourceStream) for item in query.inputs)
 
 
 def test_nearly_all_golden_cases_are_tables() -> None:

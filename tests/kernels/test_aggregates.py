@@ -13,7 +13,7 @@ import cepheid
 from cepheid import expr as ex
 from cepheid.errors import NotAvailable
 from cepheid.expr import ResultType
-from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATES
+from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATE_CODE
 from cepheid.kernels.any_runs.lazy_matches import LazyKernel
 from cepheid.physical import Kind
 from cepheid.runtime.arrays import NULL_CODE, NULL_INT, divided, rank
@@ -51,9 +51,9 @@ CASES = [
 
 
 def test_every_aggregate_has_a_row() -> None:
-    assert list(AGGREGATES) == list(ex.AGGREGATES)
-    assert {name for row in AGGREGATES.values() for name in row.accumulators} == set(ACCUMULATORS)
-    for fn, row in AGGREGATES.items():
+    assert list(AGGREGATE_CODE) == list(ex.AGGREGATES)
+    assert {name for row in AGGREGATE_CODE.values() for name in row.accumulators} == set(ACCUMULATORS)
+    for fn, row in AGGREGATE_CODE.items():
         assert (row.over_nothing(Kind.INT) == "0") == (ex.AGGREGATES[fn].result is ResultType.COUNT)
         assert row.result is not None or len(row.accumulators) == 1
         assert not row.merges or (row.result is None) == (row.of_matches is None)
@@ -67,7 +67,7 @@ def test_a_row_computes_what_the_definition_says(fn: str, attribute: str) -> Non
     null = {Kind.INT: NULL_INT, Kind.CODE: NULL_CODE, Kind.FLOAT: float("nan")}[kind]
     names: dict[str, Any] = {"NULL_INT": NULL_INT, "NULL_CODE": NULL_CODE, "divided": divided, "rank": rank}
     names |= {"np": np, "ranks": np.arange(len(ordered) if attribute == "text" else 0)[::-1]}
-    row, values = AGGREGATES[fn], VALUES[attribute]
+    row, values = AGGREGATE_CODE[fn], VALUES[attribute]
     for length in range(len(values) + 1):
         held = [null if v is None else ordered.index(v) if attribute == "text" else v for v in values[:length]]
         running = [eval(ACCUMULATORS[what].over_nothing(kind), names) for what in row.accumulators]
@@ -106,7 +106,7 @@ def test_every_evaluator_computes_every_aggregate(fn: str, attribute: str, evalu
         try:
             kernel = kernel_of(query, events, evaluator=evaluator)
         except NotAvailable:
-            assert evaluator == "tree" and AGGREGATES[fn].compares and attribute in ("text", "flag")
+            assert evaluator == "tree" and AGGREGATE_CODE[fn].compares and attribute in ("text", "flag")
             continue
         for cuts in ([], [1, 2, 6]):
             assert by_kernel(kernel, events, cuts)[0] == by_oracle(query, events), test
@@ -118,7 +118,7 @@ def test_every_evaluator_computes_every_aggregate(fn: str, attribute: str, evalu
 def test_all_matches_are_summed_up(fn: str, attribute: str) -> None:
     events = stream()
     query = bound(PATTERNS["any_runs"].format("1 = 1") + f" RETURN count(*) AS n, {fn}(a[].{attribute}) AS x", events)
-    if not AGGREGATES[fn].merges:
+    if not AGGREGATE_CODE[fn].merges:
         with pytest.raises(NotAvailable, match="without enumerating"):
             kernel_of(query, events, evaluator="any_runs")
         return

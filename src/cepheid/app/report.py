@@ -14,7 +14,7 @@ from cepheid.errors import shown
 from cepheid.events import MICROSECONDS, Duration
 from cepheid.expr import OccursWithin, walk
 from cepheid.io.rejects import Reject
-from cepheid.pattern import Conj, Kleene, Query, Role, Seq, Timer, roles
+from cepheid.pattern import Conj, Kleene, Query, Role, Seq, Timer
 from cepheid.pattern import walk as walk_pattern
 from cepheid.physical import REFERENCE, Plan
 
@@ -100,7 +100,7 @@ def reject_lines(rejects: Sequence[Reject]) -> Iterator[str]:
 
 
 def variable_lines(query: Query) -> Iterator[str]:
-    found = roles(query.pattern)
+    found = query.roles
     width = max(len(var) for var in found)
     for var, role in found.items():
         yield f"  {var.ljust(width)}  {_role_text(role)}"
@@ -109,7 +109,7 @@ def variable_lines(query: Query) -> Iterator[str]:
 def _role_text(role: Role) -> str:
     event_class = role.event_class
     kind = " or ".join(event_class.types) or ("the type of that name, or any" if event_class.by_name else "any event")
-    many = f", {_times(role.kleene)}" if role.kleene is not None else ", repeated" if role.iterated else ""
+    many = f", {_times(role.kleene)}" if role.kleene is not None else ", repeated" if role.binds_many else ""
     return kind + many + (", must not occur" if role.negated else "")
 
 

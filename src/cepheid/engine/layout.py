@@ -11,7 +11,7 @@ from cepheid.errors import PatternProblem
 from cepheid.events import Clock, Schema, Type
 from cepheid.expr import AGGREGATES, Aggregate, Attr, Expr, ResultType, Whole
 from cepheid.inference import infer
-from cepheid.pattern import DerivedStream, EventClass, Query, Role, SourceStream, positives, roles
+from cepheid.pattern import DerivedStream, EventClass, Query, Role, SourceStream, positives
 
 START, END = "match_start", "match_end"
 INTERVAL = ("start_time", "end_time")
@@ -50,7 +50,7 @@ def match_schema(query: Query, schema: Schema, clock: Clock, layout: Layout | No
 class _Columns:
     def __init__(self, query: Query, schema: Schema, clock: Clock, layout: Layout) -> None:
         self.query, self.schema, self.clock = query, with_declared(query, schema), clock
-        self.roles = roles(query.pattern)
+        self.roles = query.roles
         self.returned = {column.name: column.expr for column in query.output or ()}
         self.derived = {item.name for item in query.inputs if not isinstance(item, SourceStream)}
         known = dict(layout)

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cepheid.checks import summarises
 from cepheid.codegen.columns import types_of
 from cepheid.engine.layout import END, INTERVAL, START, Layout, column_names, match_schema
 from cepheid.engine.positions import MatchPositions
@@ -40,12 +39,12 @@ from cepheid.semantics.common import events_of as events_in
 
 def makes_output(query: Query) -> bool:
     """Whether the output is not rows of the input: a summary of all matches, or events that other queries derive."""
-    return summarises(query) or any(not isinstance(item, SourceStream) for item in query.inputs)
+    return query.summarizes or any(not isinstance(item, SourceStream) for item in query.inputs)
 
 
 def sums_up(prepared: Prepared) -> bool:
     """Whether the kernel itself makes the summary of all matches."""
-    return isinstance(prepared.kernel, LazyKernel) and summarises(prepared.query)
+    return isinstance(prepared.kernel, LazyKernel) and prepared.query.summarizes
 
 
 # --- record batches to events -----------------------------------------------------------------------------------------
@@ -94,11 +93,11 @@ def matches_at(prepared: Prepared, found: Sequence[MatchPositions], rows: Rows) 
 
 def complete(prepared: Prepared, found: Sequence[MatchPositions], events: Mapping[int, Event]) -> list[Match]:
     """The matches of a kernel in the order in which they are complete, made of the events at their positions."""
-    output = None if summarises(prepared.query) else prepared.query.output
+    output = None if prepared.query.summarizes else prepared.query.output
     ordered = [_match(bound, output, prepared.clock) for part in found for bound in _bindings(part, events)]
     ordered.sort(key=itemgetter(0))
     made = [match for _, match in ordered]
-    made = [summary(prepared.query, made)] if summarises(prepared.query) else made
+    made = [summary(prepared.query, made)] if prepared.query.summarizes else made
     return made[: prepared.query.limit]
 
 

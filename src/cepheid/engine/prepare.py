@@ -22,7 +22,7 @@ from cepheid.kernels.registry import EVALUATORS, SWITCHING, kernel_for, require_
 from cepheid.optimize.adapt import Policy, why_fixed
 from cepheid.optimize.lower import lower
 from cepheid.optimize.stats import NO_STATS, Stats
-from cepheid.pattern import Query, Role, roles
+from cepheid.pattern import Query, Role
 from cepheid.physical import REFERENCE, Plan
 from cepheid.runtime.kernel import Kernel
 
@@ -89,7 +89,7 @@ class Prepared:
     @property
     def variables(self) -> dict[str, Role]:
         """The variables that a match binds."""
-        return {var: role for var, role in roles(self.query.pattern).items() if not role.negated}
+        return {var: role for var, role in self.query.roles.items() if not role.negated}
 
     @property
     def binding(self) -> Binding:
@@ -100,9 +100,7 @@ def prepare(query: Query, source: SourceDescription, options: RunOptions = DEFAU
     """Binds the query to the source's columns, samples the source where statistics decide between plans, and lowers
     the query to a plan with its kernel."""
     shape = InputShape(source.schema, source.columns, source.attributes, source.omits_nulls)
-    schema = schema_of(
-        source, sorted({name for role in roles(query.pattern).values() for name in role.event_class.types})
-    )
+    schema = schema_of(source, sorted({name for role in query.roles.values() for name in role.event_class.types}))
     clock = clock_of(source, options.time_unit)
     return _planned(bind(query, schema, options.params), shape, schema, clock, options, source)
 

@@ -1,7 +1,7 @@
 """The aggregate functions of `expr.AGGREGATES` as the evaluators compute them: one row for each.
 
 An aggregate is the result of one or more *accumulators*: running values over a group's values that are not null. The
-average is the result of a `sum` and a `count`. A new aggregate is a row in `AGGREGATES` here and its definition in
+average is the result of a `sum` and a `count`. A new aggregate is a row in `AGGREGATE_CODE` here and its definition in
 `expr.AGGREGATES`; one that needs an accumulator of its own is a row in `ACCUMULATORS` too.
 """
 
@@ -86,7 +86,7 @@ ACCUMULATORS: Mapping[str, Accumulator] = {
 
 
 @dataclass(frozen=True, slots=True)
-class AggregateRow:
+class AggregateCode:
     """An aggregate by its accumulators. Without a result of its own, it is the only one of them.
 
     `result(kind, *accumulators)` is its source, null where they are; `of_matches(*accumulators)` is its value over all
@@ -124,17 +124,17 @@ class AggregateRow:
         return any(ACCUMULATORS[name].compares for name in self.accumulators)
 
 
-AGGREGATES: Mapping[str, AggregateRow] = {
-    "sum": AggregateRow(("sum",)),
-    "avg": AggregateRow(
+AGGREGATE_CODE: Mapping[str, AggregateCode] = {
+    "sum": AggregateCode(("sum",)),
+    "avg": AggregateCode(
         ("sum", "count"),
         lambda _, total, count: f"divided(float({total}), float({count}))",
         lambda total, count: total / count,
         Kind.FLOAT,
     ),
-    "min": AggregateRow(("least",)),
-    "max": AggregateRow(("most",)),
-    "count": AggregateRow(("count",)),
-    "first": AggregateRow(("early",)),
-    "last": AggregateRow(("late",)),
+    "min": AggregateCode(("least",)),
+    "max": AggregateCode(("most",)),
+    "count": AggregateCode(("count",)),
+    "first": AggregateCode(("early",)),
+    "last": AggregateCode(("late",)),
 }

@@ -14,9 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cepheid.codegen.scalar import NULL, Constants, Term
-from cepheid.expr import AGGREGATES as DEFINED
-from cepheid.expr import Aggregate, At, Attr, Expr, ResultType
-from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATES
+from cepheid.expr import AGGREGATES, Aggregate, At, Attr, Expr, ResultType
+from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATE_CODE
 from cepheid.logic import last_instantiated
 from cepheid.physical import Kind, Plan, Step
 
@@ -203,9 +202,9 @@ class StateVector:
         column = self.column[node.name]
         kind = self.kinds[column]
         missing = self.all_lack(c, column, source) if node.name in self.plan.lacking else None
-        if kind is Kind.CODE and DEFINED[node.fn].result is ResultType.NUMBER:
+        if kind is Kind.CODE and AGGREGATES[node.fn].result is ResultType.NUMBER:
             return Term("np.nan", Kind.FLOAT, missing)
-        row = AGGREGATES[node.fn]
+        row = AGGREGATE_CODE[node.fn]
         values = [source(Value(what, c, column)) for what in row.accumulators]
         return Term(row.source(kind, values), row.kind_over(kind), missing)
 
@@ -217,5 +216,5 @@ class StateVector:
         missing = "True" if unbound else None
         if node.name is None:
             return Term("0", Kind.INT, missing)
-        row, kind = AGGREGATES[node.fn], self.plan.columns[node.name]
+        row, kind = AGGREGATE_CODE[node.fn], self.plan.columns[node.name]
         return Term(row.over_nothing(kind), row.kind_over(kind), missing)

@@ -23,10 +23,9 @@ _BYTE_ORDER_MARK = "\ufeff"
 # SASE+ comes before ZStream: both begin with PATTERN, and what follows identifies only SASE+.
 _MODULES: dict[Dialect, ModuleType] = {module.DIALECT: module for module in (sase, sase_plus, zstream, eql, ced)}
 DIALECTS: tuple[Dialect, ...] = tuple(_MODULES)
+_NOT_LABELS = "|".join(sorted({"AND", "OR", *(word for dialect in DIALECTS for word in dialect.clauses)}))
 _LABEL = re.compile(
-    r"^[ \t]*(?!(?:where|within|and|or|return|limit|output|from|select|event|pattern)\b)"
-    r"([^\W\d]\w*(?:-\w+){0,8})[ \t]*:(?!=)",
-    re.MULTILINE | re.IGNORECASE,
+    rf"^[ \t]*(?!(?:{_NOT_LABELS})\b)([^\W\d]\w*(?:-\w+){{0,8}})[ \t]*:(?!=)", re.MULTILINE | re.IGNORECASE
 )
 
 

@@ -55,6 +55,7 @@ from cepheid.pattern import (
 DIALECT = Dialect(
     name="ced", title="CED (plan-based complex event detection)", other_names=(),
     beginning="source, primitive or complex", first_words=("SOURCE", "PRIMITIVE", "COMPLEX"),
+    clauses=("EVENT", "WHERE"),
     selection=INTERVALS, selection_text="all combinations of events that fit",
     order=Order.TIME, closure=Closure.NONE, windows=Windows.OPERATOR, window_includes_bound=True,
     operators=(EventClass, Seq, Conj, Disj, Neg),
@@ -65,7 +66,7 @@ DIALECT = Dialect(
 MAX_SCHEMA = 10_000
 """The most operators that an attribute may have once the attributes that it names are substituted."""
 
-_RESERVED = ("SOURCE", "PRIMITIVE", "COMPLEX", "ON", "SCHEMA", "EVENT", "AS", "WHERE")
+_RESERVED = ("SOURCE", "PRIMITIVE", "COMPLEX", "ON", "SCHEMA", "AS", *DIALECT.clauses)
 
 _GRAMMAR = (
     r"""

@@ -51,7 +51,7 @@ from cepheid.pattern import walk as walk_pattern
 
 DIALECT = Dialect(
     name="eql", title="EQL (NEXT)", other_names=("next",),
-    beginning="SELECT ... FROM ...", first_words=("SELECT", "SOURCE"),
+    beginning="SELECT ... FROM ...", first_words=("SELECT", "SOURCE"), clauses=("SELECT", "FROM", "WHERE"),
     selection=SUCCESSORS, selection_text="for each event, its unique immediate successor",
     order=Order.TIME, closure=Closure.ITERATION, windows=Windows.CONDITION, window_includes_bound=True,
     operators=(EventClass, Disj, Next, Iteration, Unless, Timer, Filtered),
@@ -59,7 +59,7 @@ DIALECT = Dialect(
     has_nodes=False, has_rewrite_rules=False, declares_streams=True, names_its_result=False,
 )  # fmt: skip
 
-_RESERVED = ("SELECT", "FROM", "WHERE", "FILTER")
+_RESERVED = (*DIALECT.clauses, "FILTER")
 
 _GRAMMAR = (
     r"""

@@ -21,6 +21,7 @@ from cepheid.pattern import EventClass, Neg, Pattern, Query, Seq, negatives, rol
 DIALECT = Dialect(
     name="sase", title="SASE", other_names=(),
     beginning="EVENT SEQ(...)", first_words=("EVENT",),
+    clauses=("EVENT", "WHERE", "WITHIN", "RETURN", "LIMIT"),
     selection=COMBINATIONS, selection_text="all combinations of events that fit",
     order=Order.TIME, closure=Closure.NONE, windows=Windows.MATCH, window_includes_bound=False,
     operators=(EventClass, Seq, Neg),
@@ -36,7 +37,7 @@ sequence_of_one: component -> sequence
 positive: _types [NAME]
 """
     + components.GRAMMAR
-    + keywords("EVENT", "WHERE", "WITHIN", "RETURN", "LIMIT")
+    + keywords(*DIALECT.clauses)
     + expression_grammar(reserved=components.CLAUSES, caret_is_and=True, equivalence=True)
 )
 

@@ -23,6 +23,7 @@ from cepheid.pattern import EventClass, Kleene, Neg, Pattern, Query, Seq, Strate
 DIALECT = Dialect(
     name="sase+", title="SASE+", other_names=("saseplus", "sase-plus", "sase_plus"),
     beginning="PATTERN SEQ(...)", first_words=("PATTERN",),
+    clauses=("PATTERN", "WHERE", "WITHIN", "RETURN", "OUTPUT", "LIMIT"),
     selection=RUNS, selection_text=None,
     order=Order.POSITION, closure=Closure.RUN, windows=Windows.MATCH, window_includes_bound=True,
     operators=(EventClass, Seq, Neg, Kleene),
@@ -49,7 +50,7 @@ LIST: /\[(?:\s|\$|\\[ ,;!])*\]/
 FORMAT: /(?:non[-_ ]?overlap(?:ping)?|all)\b/i
 """
     + components.GRAMMAR
-    + keywords("PATTERN", "WHERE", "WITHIN", "RETURN", "OUTPUT", "LIMIT")
+    + keywords(*DIALECT.clauses)
     + expression_grammar(reserved=components.CLAUSES, caret_is_and=True, equivalence=True)
 )
 _WORDS = {
@@ -163,7 +164,7 @@ def _misspelt_strategy(text: str, problem: SyntaxProblem) -> str | None:
 
 
 def to_text(query: Query) -> str:
-    known = roles(query.pattern)
+    known = query.roles
     listed = ", ".join(f"{var}[]" if role.kleene else var for var, role in known.items())
     lines = [f"PATTERN {pattern_text(query.pattern)}"]
     conditions = f" {conditions_text(query.where)} " if query.where else ""

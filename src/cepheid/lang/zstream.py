@@ -36,6 +36,7 @@ from cepheid.pattern import EventClass, Kleene, Pattern, Query, map_classes, neg
 DIALECT = Dialect(
     name="zstream", title="ZStream", other_names=(),
     beginning="PATTERN A;B", first_words=("PATTERN",),
+    clauses=("PATTERN", "WHERE", "WITHIN", "RETURN", "LIMIT"),
     selection=COMBINATIONS, selection_text="all combinations of events that fit; the maximal group for each closure",
     order=Order.TIME, closure=Closure.GROUP, windows=Windows.MATCH, window_includes_bound=True,
     operators=(EventClass, pt.Seq, pt.Conj, pt.Disj, pt.Neg, Kleene),
@@ -43,9 +44,8 @@ DIALECT = Dialect(
     has_nodes=False, has_rewrite_rules=True, declares_streams=False, names_its_result=False,
 )  # fmt: skip
 
-_RESERVED = ("PATTERN", "WHERE", "WITHIN", "RETURN", "LIMIT")
 _SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹"
-_NOT_NAMES = "|".join(word.lower() for word in _RESERVED)
+_NOT_NAMES = "|".join(word.lower() for word in DIALECT.clauses)
 _WORD = rf"[^\W\d{_SUPERSCRIPT}][^\W{_SUPERSCRIPT}]*"
 
 _GRAMMAR = (
@@ -92,8 +92,8 @@ SUPERSCRIPT: /[{_SUPERSCRIPT}]+/
 CLASS.2: /(?!(?:{_NOT_NAMES})(?!\w|-\w)){_WORD}(?:-[^\W{_SUPERSCRIPT}]+)*/i
 VARIABLE.2: /(?!(?:{_NOT_NAMES})\b){_WORD}/i
 """
-    + keywords(*_RESERVED)
-    + expression_grammar(reserved=_RESERVED, equivalence=True, atoms="| _SAME WORD _ADDRESS? -> same_in_words")
+    + keywords(*DIALECT.clauses)
+    + expression_grammar(reserved=DIALECT.clauses, equivalence=True, atoms="| _SAME WORD _ADDRESS? -> same_in_words")
 )
 
 _WORDS = {

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cepheid import expr as ex
-from cepheid.checks import summarises
 from cepheid.dialect import Closure
 from cepheid.expr import At, Attr, Compare
 from cepheid.logic import always_bound, expanded, normal_form
-from cepheid.pattern import EventClass, Kleene, Query, Seq, Strategy, connects, roles
+from cepheid.pattern import EventClass, Kleene, Query, Seq, Strategy, connects
 from cepheid.physical import REFERENCE, Plan
 
 
@@ -45,7 +44,7 @@ def distribution(plan: Plan) -> Distribution:
     query = plan.query
     if plan.evaluator == REFERENCE:
         return Undivided("; ".join(plan.reasons) or "the reference evaluator sees all events")
-    if summarises(query):
+    if query.summarizes:
         return Undivided("the output is one row about all matches")
     key = shuffle_key(plan)
     if key:
@@ -91,8 +90,8 @@ def shuffle_key(plan: Plan) -> tuple[str, ...]:
 def _joins_all(query: Query, name: str) -> bool:
     """A condition on a variable that a match need not bind (a branch, an empty closure, a negation) does not apply when
     it is not bound, so it cannot join others: they must be joined without it, and it must be joined to one of them."""
-    closures = {var for var, role in roles(query.pattern).items() if role.binds_many}
-    everything = {(var, further) for var in roles(query.pattern) for further in (False, var in closures)}
+    closures = {var for var, role in query.roles.items() if role.binds_many}
+    everything = {(var, further) for var in query.roles for further in (False, var in closures)}
     bound = set(always_bound(query.pattern))
     core = {node for node in everything if node[0] in bound}
     links = [pair for p in expanded(query) for pair in _links(p, name, closures)]

@@ -16,7 +16,7 @@ from cepheid.expr import At, Attr, Expr
 from cepheid.logic import expanded, normal_form
 from cepheid.optimize.rules import FALSE, rewrite
 from cepheid.optimize.stats import NO_STATS, Stats
-from cepheid.pattern import Query, Role, roles
+from cepheid.pattern import Query, Role
 from cepheid.physical import REFERENCE, Evaluator, Kind, Lowered, Options, Plan, attributes_in, not_made_for
 
 _WORTHWHILE = 0.95
@@ -135,7 +135,7 @@ def _lowered(
     query: Query, kinds: Mapping[str, Kind], schema: Schema, clock: Clock, options: Mapping[str, str | bool]
 ) -> Lowered:
     predicates = expanded(query)
-    found = roles(query.pattern)
+    found = query.roles
     edges = {id(p): _edge(p, query) for p in predicates}
     constant = [p for p in predicates if not ex.variables(p)]
     alone = {var: [*(p for p in predicates if edges[id(p)] == (var, "begin")), *constant] for var in found}

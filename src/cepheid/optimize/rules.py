@@ -25,7 +25,7 @@ from cepheid.events import EMPTY_SCHEMA, Schema
 from cepheid.expr import At, Attr, Compare, Const, Expr
 from cepheid.logic import always_bound
 from cepheid.optimize.bounds import contradict
-from cepheid.pattern import EventClass, Pattern, Query, partition_attributes, positives, roles, subpatterns, walk
+from cepheid.pattern import EventClass, Pattern, Query, partition_attributes, positives, subpatterns, walk
 
 Rule = Callable[[Query, Schema], Query]
 
@@ -342,7 +342,7 @@ def _implied(members: Sequence[Attr], where: Sequence[Expr]) -> Iterator[Expr]:
 
 def _one_equality_each(query: Query, classes: Sequence[Sequence[Attr]]) -> list[Expr]:
     """The conjuncts without the further equalities of negated and closure variables with one class."""
-    order = list(roles(query.pattern))
+    order = list(query.roles)
     chosen: dict[tuple[Attr, int], tuple[Expr, Attr]] = {}
     dropped: list[Expr] = []
     for predicate in query.where:
@@ -393,7 +393,7 @@ def remove_contradictions(query: Query, schema: Schema) -> Query:
     if FALSE in query.where:
         return query
     sure = _SureAttributes(query, schema)
-    found = roles(query.pattern)
+    found = query.roles
     impossible: list[str] = []
     tests: dict[Attr, list[tuple[str, object]]] = {}
     for p in query.where:
@@ -458,7 +458,7 @@ class _SureAttributes:
     def __init__(self, query: Query, schema: Schema) -> None:
         self.query = query
         self.schema = schema
-        self.roles = roles(query.pattern)
+        self.roles = query.roles
         self.bound = frozenset(var for var in always_bound(query.pattern) if not self.roles[var].binds_many)
 
     def has(self, attr: Attr) -> bool:
@@ -491,7 +491,7 @@ def _with_where(query: Query, where: Iterable[Expr]) -> Query:
 def _with_parts(query: Query, parts_of: Callable[[Expr], Iterable[Expr]]) -> Query:
     """The query with every conjunct replaced by its parts. One that names a negated variable, or a closure's, says when
     such an event counts: none of its parts may be about the match alone."""
-    special = {var for var, role in roles(query.pattern).items() if role.negated or role.binds_many}
+    special = {var for var, role in query.roles.items() if role.negated or role.binds_many}
     where: list[Expr] = []
     for predicate in query.where:
         parts = list(parts_of(predicate))

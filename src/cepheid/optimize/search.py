@@ -41,7 +41,7 @@ from cepheid.optimize.placement import Gap, Narrowing, class_names
 from cepheid.optimize.shapes import SHAPES, parse_shape, shaped
 from cepheid.optimize.stack_cost import stacks_cost
 from cepheid.optimize.stats import NO_STATS, Stats
-from cepheid.pattern import Conj, Disj, EventClass, Pattern, Query, Seq, roles
+from cepheid.pattern import Conj, Disj, EventClass, Pattern, Query, Seq
 from cepheid.physical import Options, Plan, TreeNode, TreePlan, tree_nodes, tree_text
 
 TREE_OPTIONS: Options = {"shape": (), "negation": ("pushed", "top")}
@@ -62,7 +62,7 @@ class Situation:
     stats: Stats = NO_STATS
 
     def model(self, alternative: Alternative) -> Model:
-        found = roles(self.query.pattern)
+        found = self.query.roles
         return Model(
             alternative,
             self.predicates,
@@ -74,7 +74,7 @@ class Situation:
         )
 
     def narrowing(self, alternative: Alternative) -> Narrowing:
-        types = {var: role.event_class.types for var, role in roles(self.query.pattern).items()}
+        types = {var: role.event_class.types for var, role in self.query.roles.items()}
         return Narrowing(alternative, self.predicates, types)
 
 

@@ -24,7 +24,7 @@ from cepheid.evaluation import Env, holds
 from cepheid.events import UNTYPED, Clock, Event, complete, in_order, infer_schema, primitive
 from cepheid.expr import At, Attr, Expr
 from cepheid.logic import accepts, expanded
-from cepheid.pattern import Query, roles
+from cepheid.pattern import Query
 
 K = TypeVar("K")
 
@@ -163,7 +163,7 @@ class _Sample:
         self.by_position = query.window is not None and query.window.counts_events
         self.window = window if window is not None else (len(events) if self.by_position else self.duration)
         self.predicates = expanded(query)
-        self.roles = roles(query.pattern)
+        self.roles = query.roles
         self.classes: dict[str, list[Event]] = {}
         self.passing: dict[str, float] = {}
         self.rates: dict[str, float] = {}

@@ -14,11 +14,11 @@ from importlib import import_module
 from typing import Any
 
 from cepheid.binding import composite_names
-from cepheid.checks import NODE, summarises
+from cepheid.checks import NODE
 from cepheid.evaluation import Env, aggregate, value_or_null
 from cepheid.events import NO_CLOCK, Clock, Event
 from cepheid.expr import Aggregate, Over
-from cepheid.pattern import DerivedStream, Query, SourceStream, roles
+from cepheid.pattern import DerivedStream, Query, SourceStream
 from cepheid.semantics.common import Bindings, Context, Found, events_of
 
 
@@ -36,7 +36,7 @@ def evaluate(query: Query, events: Sequence[Event], clock: Clock = NO_CLOCK) -> 
     """All matches of a bound query on a stream in its order, in the order in which they are complete."""
     found = _found(query, events, clock, Arrivals(events), frozenset())
     matches = [Match(f.bindings, f.start, f.end, _columns(query, f, clock)) for f in found]
-    return [summary(query, matches)][: query.limit] if summarises(query) else matches
+    return [summary(query, matches)][: query.limit] if query.summarizes else matches
 
 
 class Arrivals:
@@ -68,11 +68,11 @@ def _found(
         if not isinstance(item, SourceStream):
             stream = arrivals.in_order([*stream, *_derived(item, stream, clock, arrivals, derived)])
             derived |= {item.name or ""}
-    hidden = derived - {name for role in roles(query.pattern).values() for name in role.event_class.types}
+    hidden = derived - {name for role in query.roles.values() for name in role.event_class.types}
     visible = [event for event in stream if event.type not in hidden]
     definition = import_module(f"cepheid.semantics.{query.dialect.selection}")
     found = sorted(definition.matches(Context.of(query, visible, clock)), key=_completion)
-    return found if summarises(query) else found[: query.limit]
+    return found if query.summarizes else found[: query.limit]
 
 
 def _completion(found: Found) -> tuple[int, int, list[int]]:
@@ -137,7 +137,7 @@ def _node(event: Event) -> Event:
 
 
 def _columns(query: Query, found: Found, clock: Clock) -> dict[str, Any] | None:
-    if query.output is None or summarises(query):
+    if query.output is None or query.summarizes:
         return None
     bound = found.bindings
     if query.dialect.has_nodes:

@@ -12,7 +12,7 @@ from cepheid import expr as ex
 from cepheid.evaluation import Binding, Env
 from cepheid.events import Clock, Event
 from cepheid.expr import Attr, Compare, Expr, Same
-from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Query, Role, Seq, roles, subpatterns, walk
+from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Query, Role, Seq, subpatterns, walk
 
 Bindings = Mapping[str, Binding]
 NOTHING: Mapping[str, Event] = {}
@@ -51,7 +51,7 @@ class Context:
     @staticmethod
     def of(query: Query, events: Sequence[Event], clock: Clock) -> Context:
         window = None if query.window is None else clock.ticks(query.window)
-        found_roles = roles(query.pattern)
+        found_roles = query.roles
         classes = [role.event_class for role in found_roles.values()]
         of_class = {c: [event for event in events if accepts(c, event)] for c in classes}
         equivalences = tuple(p for p in query.where if isinstance(p, Same))

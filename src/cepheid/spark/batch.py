@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import NullType, StructType
 
-from cepheid.checks import summarises
 from cepheid.engine.adaptation import ignore
 from cepheid.engine.gather import Gatherer
 from cepheid.engine.oracle import makes_output
@@ -177,7 +176,7 @@ class SparkBatch:
             return self.session.range(1, numPartitions=1), task
         frame = self.source.frame.filter(column(self.source.columns.time).isNotNull())
         frame = frame.withColumn(POSITION, F.monotonically_increasing_id())
-        if summarises(self.prepared.query):
+        if self.prepared.query.summarizes:
             frame = frame.unionByName(_no_event(frame))
         return in_one_partition(frame, self._input_bytes()), task
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from cepheid.checks import summarises
 from cepheid.codegen.columns import MASK
 from cepheid.dialect import Windows
 from cepheid.engine.gather import Gatherer
@@ -64,7 +63,7 @@ class StreamQuery:
     @property
     def sums_up(self) -> bool:
         """Whether the output is one row about all matches, which comes with the end of time only."""
-        return summarises(self.prepared.query)
+        return self.prepared.query.summarizes
 
     @property
     def window(self) -> int | None:
@@ -268,7 +267,7 @@ def stream_query(name: str, prepared: Prepared, gatherer: Gatherer | None) -> St
     """The query with what a stream needs; refuses a query that has no answer before the end of time."""
     query = prepared.query
     by_oracle = prepared.plan.evaluator == REFERENCE
-    lag = _lag(query, prepared) if by_oracle and not summarises(query) else 0
+    lag = _lag(query, prepared) if by_oracle and not query.summarizes else 0
     waits = lag > 0 or (not by_oracle and prepared.plan.ends_with_negation)
     if query.limit is not None and waits:
         raise NotAvailable(
@@ -279,7 +278,7 @@ def stream_query(name: str, prepared: Prepared, gatherer: Gatherer | None) -> St
     key = spread.attributes if isinstance(spread, Keyed) and query.limit is None else ONE_BUCKET
     kernel = prepared.kernel
     arrays = () if kernel is None else tuple(f"{array.name} {array.dtype}" for array in kernel.arrays)
-    horizon = _horizon(query, prepared, lag) if by_oracle and not summarises(query) else None
+    horizon = _horizon(query, prepared, lag) if by_oracle and not query.summarizes else None
     others = tuple(other for other in prepared.others if _reads_the_same(other, prepared.plan))
     shipped = replace(prepared, kernel=None, others=others)
     own_gatherer = None if gatherer is None else replace(gatherer, prepared=shipped)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cepheid.expr import AGGREGATES as DEFINED
-from cepheid.expr import Aggregate, ResultType
-from cepheid.kernels.aggregates import AGGREGATES
+from cepheid.expr import AGGREGATES, Aggregate, ResultType
+from cepheid.kernels.aggregates import AGGREGATE_CODE
 from cepheid.kernels.any_runs.evaluator import OPTIONS, kernel
 from cepheid.kernels.requirements import why_not
 from cepheid.optimize.run_cost import any_runs_cost
@@ -35,9 +34,9 @@ def _cannot_summarise(lowered: Lowered) -> Iterator[str]:
     for column in lowered.summary:
         if isinstance(column, Aggregate) and column.name is not None:
             adds_strings = (
-                lowered.kinds.get(column.name) is Kind.CODE and DEFINED[column.fn].result is ResultType.NUMBER
+                lowered.kinds.get(column.name) is Kind.CODE and AGGREGATES[column.fn].result is ResultType.NUMBER
             )
-            if adds_strings or not AGGREGATES[column.fn].merges:
+            if adds_strings or not AGGREGATE_CODE[column.fn].merges:
                 yield f"`{column.fn}` over all matches is not computed without enumerating them"
 
 

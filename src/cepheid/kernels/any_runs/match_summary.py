@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cepheid.checks import summarises
 from cepheid.expr import Aggregate
-from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATES, Merge
+from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATE_CODE, Merge
 from cepheid.kernels.any_runs.compact_store import BEFORE, LEFT, LOWEST, NODE_VALUES, RIGHT, STEP, TIME, is_alive
 from cepheid.pattern import Column
 from cepheid.physical import Kind, Plan
@@ -90,7 +89,7 @@ class Summary:
 
     @classmethod
     def of(cls, plan: Plan, components: Mapping[str, int]) -> Summary:
-        if not summarises(plan.query):
+        if not plan.query.summarizes:
             return cls()
         asked: list[tuple[Column, Quantity | None]] = []
         names: list[str] = []
@@ -125,10 +124,10 @@ class Summary:
             return totals.matches
         assert isinstance(column.expr, Aggregate)
         at = self.quantities.index(quantity)
-        merged = [ACCUMULATORS[name].merge for name in AGGREGATES[column.expr.fn].accumulators]
+        merged = [ACCUMULATORS[name].merge for name in AGGREGATE_CODE[column.expr.fn].accumulators]
         if not totals.known[at] and merged != [Merge.COUNT]:
             return None
-        return AGGREGATES[column.expr.fn].value([totals.value(merge, at, quantity.kind) for merge in merged])
+        return AGGREGATE_CODE[column.expr.fn].value([totals.value(merge, at, quantity.kind) for merge in merged])
 
     # --- totals as words ----------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from cepheid import expr as ex
 from cepheid.codegen.scalar import Constants, Term, condition
 from cepheid.expr import Aggregate, At, Attr, Expr
-from cepheid.kernels.aggregates import AGGREGATES
+from cepheid.kernels.aggregates import AGGREGATE_CODE
 from cepheid.kernels.state_vector import NOWHERE, Source, StateVector, Value
 from cepheid.physical import Kind, Plan, Step
 
@@ -96,7 +96,7 @@ class RunVector(StateVector):
             if node.name is None:
                 yield Value("length", c)
                 return
-            yield from (Value(what, c, self.column[node.name]) for what in AGGREGATES[node.fn].accumulators)
+            yield from (Value(what, c, self.column[node.name]) for what in AGGREGATE_CODE[node.fn].accumulators)
             if node.name in self.plan.lacking:
                 yield Value("seen", c, self.column[node.name])
             return

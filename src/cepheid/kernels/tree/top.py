@@ -15,9 +15,8 @@ from cepheid import expr as ex
 from cepheid.codegen.builder import Writer
 from cepheid.codegen.scalar import NULL, Reader, Term, condition
 from cepheid.errors import NotAvailable
-from cepheid.expr import AGGREGATES as DEFINED
-from cepheid.expr import Aggregate, At, Attr, Expr, ResultType
-from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATES
+from cepheid.expr import AGGREGATES, Aggregate, At, Attr, Expr, ResultType
+from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATE_CODE
 from cepheid.kernels.tree.buffers import NEVER, Buffer, Buffers, Chain, Place
 from cepheid.kernels.tree.output import Output
 from cepheid.optimize.alternatives import Absence, Alternative, Group, Level
@@ -365,7 +364,7 @@ class Top:
         kind = self.buffers.plan.columns[node.name]
         if isinstance(node, Attr):
             return Term(NULL[kind], kind, "True")
-        row = AGGREGATES[node.fn]
+        row = AGGREGATE_CODE[node.fn]
         return Term(row.over_nothing(kind), row.kind_over(kind))
 
     def _member_reader(self, group: Group) -> Reader:
@@ -384,7 +383,7 @@ class Top:
                 return b.term(node, closing)
             if node.name is None:
                 return Term("1.0", Kind.FLOAT)
-            kind, row = b.plan.columns[node.name], AGGREGATES[node.fn]
+            kind, row = b.plan.columns[node.name], AGGREGATE_CODE[node.fn]
             term = b.term(Attr(node.var, node.name), closing)
             started = [ACCUMULATORS[what].start(term.source, kind) for what in row.accumulators]
             return Term(row.source(kind, started), row.kind_over(kind), term.missing)
@@ -418,8 +417,8 @@ class Top:
         b, n, leaf = self.buffers, self._n(node.var), self.buffers.leaves[node.var]
         if node.name is None:
             return Term(f"s{n}", Kind.FLOAT)
-        kind, row = b.plan.columns[node.name], AGGREGATES[node.fn]
-        if kind is Kind.CODE and (row.compares or DEFINED[node.fn].result is ResultType.NUMBER):
+        kind, row = b.plan.columns[node.name], AGGREGATE_CODE[node.fn]
+        if kind is Kind.CODE and (row.compares or AGGREGATES[node.fn].result is ResultType.NUMBER):
             raise NotAvailable(f"`{ex.to_text(node)}` over strings cannot be compiled", span=node.span)
         term = b.term(Attr(node.var, node.name), Place(leaf.index(f"g{n}[q]")))
         name = f"f{len(self.output.aggregates)}"
