@@ -216,8 +216,8 @@ def test_a_million_keys(spark: SparkSession) -> None:
     first = ids.selectExpr("'A' AS type", "key AS ts", "key")
     second = ids.selectExpr("IF(key % 2 = 0, 'B', 'C') AS type", "key + 5 AS ts", "key")
     found = cepheid.match("EVENT SEQ(A x, B y) WHERE [key] WITHIN 9", first.unionAll(second), partitions=4)
-    told = found.agg(F.count("*"), F.sum(F.col("x.key")), F.sum(F.col("match_end") - F.col("match_start"))).collect()
-    assert tuple(told[0]) == (keys // 2, sum(range(0, keys, 2)), keys // 2 * 5)
+    result = found.agg(F.count("*"), F.sum(F.col("x.key")), F.sum(F.col("match_end") - F.col("match_start"))).collect()
+    assert tuple(result[0]) == (keys // 2, sum(range(0, keys, 2)), keys // 2 * 5)
 
 
 @pytest.mark.parametrize("query", [KEYED[0], SLICED[0], UNDIVIDED[2]])

@@ -92,12 +92,12 @@ def spark_process(log: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
         "SPARK_WORKER_DIR": str(log.parent / "work"),
         "PYSPARK_PYTHON": sys.executable,
     }
-    with log.open("wb") as told:
+    with log.open("wb") as result:
         process = subprocess.Popen(
             [str(home / "bin" / "spark-class"), *words],
             env=environment,
-            stdout=told,
-            stderr=told,
+            stdout=result,
+            stderr=result,
             start_new_session=True,
         )
     try:

@@ -1,4 +1,4 @@
-"""CSV files that Spark's workers read: however they are cut, every line is a row or is told about."""
+"""CSV files that Spark's workers read: however they are cut, every line is a row or is result about."""
 
 from __future__ import annotations
 
@@ -129,8 +129,8 @@ def test_matches_are_those_of_the_same_rows_in_parquet(
     pyarrow.parquet.write_table(table, tmp_path / "events.parquet")
     wanted = cepheid.match(QUERIES[name], str(tmp_path / "events.parquet"))
     assert wanted.num_rows
-    given = CsvFiles(str(directory), SCHEMA, header=True)
-    found, rejects = cepheid.match(QUERIES[name], given, session=spark, partitions=partitions, rejects=True)
+    files = CsvFiles(str(directory), SCHEMA, header=True)
+    found, rejects = cepheid.match(QUERIES[name], files, session=spark, partitions=partitions, rejects=True)
     assert _rows(found) == _rows(wanted)
     assert rejects.count() == 0
 
@@ -141,10 +141,10 @@ def test_lines_that_are_no_events_are_told_about(spark: SparkSession, tmp_path: 
     file.write_text('A,1,1,1\nA,soon,1,1\nB,,1,2\nB,3,1\n\nB,4,1,2\nB,5,"1,2\n', encoding="utf-8")
     found, rejects = cepheid.match(QUERIES["keyed"], CsvFiles(str(file), SCHEMA), session=spark, rejects=True)
     assert [(row.x.ts, row.y.ts) for row in found.collect()] == [(1, 4)]
-    told = {row.line: (row.path.endswith("/events.csv"), row.reject_reason) for row in rejects.collect()}
-    assert list(told) == ["A,soon,1,1", "B,,1,2", "B,3,1", 'B,5,"1,2']
-    assert all(is_named for is_named, _ in told.values())
-    reasons = [reason for _, reason in told.values()]
+    result = {row.line: (row.path.endswith("/events.csv"), row.reject_reason) for row in rejects.collect()}
+    assert list(result) == ["A,soon,1,1", "B,,1,2", "B,3,1", 'B,5,"1,2']
+    assert all(is_named for is_named, _ in result.values())
+    reasons = [reason for _, reason in result.values()]
     assert "'soon'" in reasons[0] and "Row" not in reasons[0]
     assert reasons[1] == "no time: `ts` is null"
     assert "Expected 4 columns, got 3" in reasons[2]
@@ -166,8 +166,8 @@ def test_columns_that_only_spark_can_read_are_refused(spark: SparkSession, tmp_p
 def test_what_else_takes_events_takes_csv_files(spark: SparkSession, tmp_path: Path) -> None:
     file = tmp_path / "events.csv"
     pyarrow.csv.write_csv(_events(50), file)
-    given = CsvFiles(str(file), SCHEMA, header=True)
-    assert "one task reads the files" in cepheid.explain(QUERIES["keyed"], given)
-    assert cepheid.statistics(QUERIES["keyed"], given)
+    files = CsvFiles(str(file), SCHEMA, header=True)
+    assert "one task reads the files" in cepheid.explain(QUERIES["keyed"], files)
+    assert cepheid.statistics(QUERIES["keyed"], files)
     with pytest.raises(NotAvailable):
-        cepheid.match(QUERIES["keyed"], given, output="positions")
+        cepheid.match(QUERIES["keyed"], files, output="positions")

@@ -173,7 +173,7 @@ def test_sparks_own_listeners_hear_what_a_batch_did(spark: SparkSession, places:
     rows = events(5, 300)
     write_parts(places.source, [*rows, {**rows[0], "ts": None}], 2)
     running = run(CLOSURE, frame(spark, places.source), places)
-    observed = [told.observedMetrics[OBSERVED].asDict() for told in running.query.recentProgress]
+    observed = [result.observedMetrics[OBSERVED].asDict() for result in running.query.recentProgress]
     assert sum(row["events"] for row in observed) == 300 == running.totals.events
     assert sum(row["matches"] for row in observed) == running.totals.matches["query"] > 0
     assert sum(row["rejects"] for row in observed) == 1 and max(row["state_bytes_touched"] for row in observed) > 0
@@ -224,7 +224,7 @@ def test_a_checkpoint_refuses_another_query_and_a_second_driver(spark: SparkSess
         run(NEGATION.replace("90", "91"), source, places)
     with pytest.raises(InputProblem, match="order: "):
         run(NEGATION, source, places, order_by=["v"])
-    with pytest.raises(InputProblem, match="`nonsense` is no format of output"):
+    with pytest.raises(InputProblem, match="`nonsense` is not an output format"):
         run(NEGATION, source, places, format="nonsense")
 
 
@@ -292,6 +292,6 @@ def test_the_tour_kills_a_stream_and_shows_that_nothing_is_lost(tmp_path: Path) 
     home, tour = tmp_path / "home", tmp_path / "tour"
     home.mkdir()
     words = [sys.executable, "-m", "cepheid", "demo", "--output", str(tour)]
-    told = subprocess.run(words, env={**os.environ, "HOME": str(home)}, capture_output=True, text=True, check=True)
-    assert "kill -9 of the driver" in told.stdout and "None was lost, none came twice." in told.stdout
+    result = subprocess.run(words, env={**os.environ, "HOME": str(home)}, capture_output=True, text=True, check=True)
+    assert "kill -9 of the driver" in result.stdout and "None was lost, none came twice." in result.stdout
     assert (tour / "stream" / "matches").is_dir()

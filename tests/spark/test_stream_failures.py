@@ -95,13 +95,16 @@ def test_damaged_files_are_named_and_after_repair_the_stream_goes_on(
     for what in damaged:
         path = DAMAGED[what](places)
         with garbage_in(path):
-            told = run(places)
-        assert told.exit_code == 2, (what, told.output, told.exception)
-        assert path.name in told.stderr and "hint: " in told.stderr and "restore" in told.stderr, (what, told.stderr)
+            result = run(places)
+        assert result.exit_code == 2, (what, result.output, result.exception)
+        assert path.name in result.stderr and "hint: " in result.stderr and "restore" in result.stderr, (
+            what,
+            result.stderr,
+        )
     path = DAMAGED["state"](places)
     with unreadable(path):
-        told = run(places)
-    assert told.exit_code == 2 and str(path) in told.stderr and "restore the file" in told.stderr
+        result = run(places)
+    assert result.exit_code == 2 and str(path) in result.stderr and "restore the file" in result.stderr
     require_success(run(places))
     require_all_of_it(places)
 
@@ -114,9 +117,9 @@ def test_a_damaged_input_file_is_named_and_read_once_it_is_whole(spark: SparkSes
     damaged = places.source / "part-02.parquet"
     with garbage_in(damaged):
         feed(places, 3, FILES)
-        told = run(places)
-        assert told.exit_code == 2
-        assert f"cannot read `{damaged}` as Parquet" in told.stderr and "start again" in told.stderr
+        result = run(places)
+        assert result.exit_code == 2
+        assert f"cannot read `{damaged}` as Parquet" in result.stderr and "start again" in result.stderr
     require_success(run(places))
     require_all_of_it(places)
 
@@ -162,10 +165,10 @@ def test_a_full_disk_stops_the_stream_and_with_room_it_goes_on(
         require_success(run(places))
         feed(places, 1, FILES)
         ballast = fill(disk, room)
-        told = run(places)
+        result = run(places)
         ballast.unlink()
-        assert told.exit_code == 2, (told.output, told.exception)
-        assert "No space left on device" in told.stderr or "the disk is full" in told.stderr
-        assert str(disk / what) in told.stderr and "start again" in told.stderr
+        assert result.exit_code == 2, (result.output, result.exception)
+        assert "No space left on device" in result.stderr or "the disk is full" in result.stderr
+        assert str(disk / what) in result.stderr and "start again" in result.stderr
         require_success(run(places))
         require_all_of_it(places)

@@ -126,7 +126,7 @@ class SparkBatch:
         """How the work is divided, and why not further."""
         files = self.source.files
         if files is not None and not self.is_whole and self._is_small(files):
-            return [f"one task reads the files and evaluates them: {files.rows:,} rows are not worth dividing"]
+            return [f"one task reads the files and evaluates them: {files.rows:,} rows are too few to divide"]
         match self.distribution:
             case Keyed(attributes):
                 divided = f"shuffled by {', '.join(attributes)}; every task evaluates all keys of its partition at once"
@@ -135,7 +135,7 @@ class SparkBatch:
                 divided = f"time is cut into slices; each also sees the {after} ticks after it{back}"
             case Undivided(reason):
                 divided = f"one task sees all events: {reason}"
-        dropped = "events that can play no part are dropped before that" if may_drop(self.prepared.plan) else None
+        dropped = "irrelevant events are dropped first" if may_drop(self.prepared.plan) else None
         is_reference = self.prepared.plan.evaluator == REFERENCE
         oracle = "the reference evaluator runs inside that task" if is_reference else None
         return [note for note in (divided, dropped, oracle) if note is not None]
@@ -162,7 +162,7 @@ class SparkBatch:
     @property
     def is_whole(self) -> bool:
         """Whether one task runs the query over all events, as `engine.run` does: the oracle evaluates it, the output is
-        not made of rows of the input, or the rows do not tell which columns their events have."""
+        not made of rows of the input, or the rows do not show which attributes their events have."""
         prepared = self.prepared
         if makes_output(prepared.query) or prepared.plan.evaluator == REFERENCE or ROW in prepared.input.schema.names:
             return True
@@ -288,8 +288,8 @@ class SparkBatch:
     def _times(self, read: ReadTask) -> tuple[int, int] | None:
         """The first and the last time in files without statistics."""
         edges = self._by_shares(read).mapInArrow(ReadTimes(read), f"{FIRST} long, {LAST} long")
-        found = edges.agg(F.min(FIRST).alias(FIRST), F.max(LAST).alias(LAST)).first()
-        return None if found is None or found[FIRST] is None else (found[FIRST], found[LAST])
+        row = edges.agg(F.min(FIRST).alias(FIRST), F.max(LAST).alias(LAST)).first()
+        return None if row is None or row[FIRST] is None else (row[FIRST], row[LAST])
 
     # --- slices of time -----------------------------------------------------------------------------------------------
 

@@ -39,11 +39,11 @@ def spark_hashes(numbers: Array) -> Array:
     """Spark's hash of integers (Murmur 3)."""
     with np.errstate(over="ignore"):
         mixed = _turned(numbers * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-        found = _turned(np.uint32(_SEED) ^ mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
-        found ^= np.uint32(4)
-        found = (found ^ (found >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-        found = (found ^ (found >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-        signed: Array = (found ^ (found >> np.uint32(16))).view(np.int32).astype(np.int64)
+        hashed = _turned(np.uint32(_SEED) ^ mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+        hashed ^= np.uint32(4)
+        hashed = (hashed ^ (hashed >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+        hashed = (hashed ^ (hashed >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+        signed: Array = (hashed ^ (hashed >> np.uint32(16))).view(np.int32).astype(np.int64)
     return signed
 
 

@@ -1,9 +1,9 @@
 """Single-event predicates as Catalyst expressions: the mask of every event, computed in the JVM, visible in Spark's own
 EXPLAIN and pushed to the files where they allow it.
 
-Truth is as in `codegen.masks`: a comparison with null (or NaN) is false, and so is one of values that do not fit.
-A Column that is null counts as false wherever it is used as a condition, so only negation has to spell it out; that
-keeps tests in the plain form that Parquet readers understand.
+Truth is as in `codegen.masks`: a comparison with null (or NaN) is false, and so is one of values of different types.
+A Column that is null counts as false wherever it is used as a condition, so only negation tests for null; so
+tests have the plain form that Parquet readers push down.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class EventColumns:
     type_column: str | None
     lacks: Mapping[str, tuple[str, ...]]
     exact: bool = True
-    """Whether NaN is looked for. Without it tests are plain enough for files to decide, and let NaN pass."""
+    """Whether tests exclude NaN. Without it they are plain enough to be pushed down to the files, and let NaN pass."""
 
     def mask(self, plan: Plan) -> Column:
-        """The number whose bits say which parts an event can play."""
+        """The mask: bit i is set where the event can bind the i-th variable."""
         signed = [(1 << i) - (1 << 64) if i == 63 else 1 << i for i in range(len(plan.bits))]
         zero = F.lit(0).cast("long")
         numbers = [
@@ -69,8 +69,8 @@ class EventColumns:
         return reduce(lambda whole, part: whole.bitwiseOR(part), numbers)
 
     def matters(self, plan: Plan) -> Column | None:
-        """Whether an event can play any part; None where all can. Types come first and by themselves, and tests first
-        in their plain form, so that they reach the files."""
+        """Whether an event can bind any variable; None where all can. Types come first and alone, and tests first in
+        their plain form, so that Spark pushes them down to the files."""
         bits = [bit for bit in plan.bits if bit.var]
         if any(not bit.types and not bit.tests for bit in bits):
             return None
@@ -78,13 +78,13 @@ class EventColumns:
         conditions: list[Column] = []
         if all(bit.types for bit in bits):
             conditions.append(self._has_type(sorted({name for bit in bits for name in bit.types})))
-        forms = [replace(self, exact=False), self] if self._looks_for_nan(parts) else [self]
+        forms = [replace(self, exact=False), self] if self._excludes_nan(parts) else [self]
         if any(bit.tests for bit in bits):
             for form in forms:
                 conditions.append(reduce(or_, (form._plays(Bit("", "", types, tests)) for types, tests in parts)))
         return reduce(and_, conditions)
 
-    def _looks_for_nan(self, parts: Iterable[tuple[tuple[str, ...], tuple[Expr, ...]]]) -> bool:
+    def _excludes_nan(self, parts: Iterable[tuple[tuple[str, ...], tuple[Expr, ...]]]) -> bool:
         nodes = [node for _, tests in parts for test in tests for node in ex.walk(test)]
         return any(isinstance(node, ex.Compare) and self._guarded(node.op, node.left, node.right) for node in nodes)
 
@@ -165,7 +165,7 @@ class EventColumns:
         return reduce(and_, (~F.isnan(self._number(side)) for side in guarded), test)
 
     def _guarded(self, op: str, left: Expr, right: Expr) -> list[Expr]:
-        """The sides that must not be NaN, where the comparison by itself would let it pass."""
+        """The sides that must not be NaN, where the comparison alone would let it pass."""
         if (isinstance(right, ex.Const) and op in ("=", "<", "<=")) or (
             isinstance(left, ex.Const) and op in ("=", ">", ">=")
         ):

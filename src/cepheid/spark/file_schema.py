@@ -34,16 +34,16 @@ def spark_schema(path: str) -> T.StructType | None:
     if file is None:
         return None
     try:
-        found = pq.read_schema(file)
+        schema = pq.read_schema(file)
     except (pa.ArrowInvalid, OSError):
-        return None  # Spark says what is wrong with it
-    if written := (found.metadata or {}).get(_WRITTEN_BY_SPARK):
+        return None  # Spark reports the error
+    if written := (schema.metadata or {}).get(_WRITTEN_BY_SPARK):
         return _nullable(T.StructType.fromJson(json.loads(written)))
-    if len({name.lower() for name in found.names}) < len(found.names):
+    if len({name.lower() for name in schema.names}) < len(schema.names):
         return None
-    if not all(field.type in _PLAIN for field in found):
+    if not all(field.type in _PLAIN for field in schema):
         return None
-    return T.StructType([T.StructField(field.name, _PLAIN[field.type]) for field in found])
+    return T.StructType([T.StructField(field.name, _PLAIN[field.type]) for field in schema])
 
 
 def _a_file(path: Path) -> Path | None:

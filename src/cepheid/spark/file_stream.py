@@ -39,7 +39,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class StreamPaths:
-    """The directories of a stream. Late events and rejects go beside the output, unless paths are given for them."""
+    """The directories of a stream. By default, late events and rejects go beside the output."""
 
     input: str
     checkpoint: str
@@ -105,7 +105,9 @@ class FileStream:
                 expected="a directory in which files of events appear",
             )
         if paths.format not in (AUTO, *FORMATS):
-            raise InputProblem(f"`{shown(paths.format)}` is no format", expected=f"one of {listing((AUTO, *FORMATS))}")
+            raise InputProblem(
+                f"`{shown(paths.format)}` is not a format", expected=f"one of {listing((AUTO, *FORMATS))}"
+            )
         spark = session(master, _SETTINGS)
         checkpoint = Checkpoint(open_directory(paths.checkpoint, spark), paths.checkpoint)
         files = _files(queries, paths, checkpoint, columns, options.time_unit)
@@ -121,12 +123,12 @@ class FileStream:
         return cls(stream, files, Spool(Path(paths.input).absolute(), slips, files.format))
 
     def start(self, trigger: Trigger, on_progress: Callable[[Metrics], None] | None = None) -> RunningStream:
-        def hand_over() -> None:
+        def prepare_input() -> None:
             """Only the owner of the checkpoint may write slips."""
             self.spool.open()
             self.spool.take_in()
 
-        return self.stream.start(trigger, on_progress, self.files.description(), hand_over)
+        return self.stream.start(trigger, on_progress, self.files.description(), prepare_input)
 
 
 def _files(

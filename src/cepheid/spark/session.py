@@ -1,4 +1,4 @@
-"""A Spark session that suits Cepheid, for those who have none."""
+"""The Spark session of Cepheid, where the user has none."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ UNCOMPARED: Mapping[str, str] = {
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
 }
-"""Spark hashes every row that it shuffles, to find out whether a task that is done again gives the same rows. That is
-not needed where none is done again, or where rows are the same whenever they are read."""
+"""Spark hashes every row that it shuffles, to detect that a repeated task returns other rows. This is not needed
+where no task is repeated, or where the input is deterministic."""
 WITHOUT_COMMANDS: Mapping[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -43,7 +43,7 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "8",
 }
 _ON_THIS_MACHINE: Mapping[str, str] = {
-    # Nobody else talks to a session on this machine, whatever its name resolves to.
+    # A session on this machine needs no other address, whatever its host name resolves to.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     **WITHOUT_COMMANDS,
@@ -52,8 +52,8 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _NO_SETTINGS: Mapping[str, str] = {}
 
 _COLLECTOR = "-XX:+UseParallelGC"
-"""Of Java's garbage collectors the one that takes the least of a few cores: a micro-batch spends a quarter as much on
-it as with Java's own choice, and nobody waits for single pauses."""
+"""The garbage collector that needs the least CPU on few cores: a quarter of Java's default for a micro-batch. Its
+longer pauses do not matter here."""
 
 
 def session(master: str = "local[*]", settings: Mapping[str, str] = _NO_SETTINGS) -> SparkSession:
@@ -70,9 +70,9 @@ def session(master: str = "local[*]", settings: Mapping[str, str] = _NO_SETTINGS
     quiet = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
     in_one_process = master.startswith("local") and not master.startswith("local-cluster")  # which cannot lose a part
     wanted = {**_SETTINGS, **(_ON_THIS_MACHINE if here else {}), **(UNCOMPARED if in_one_process else {}), **settings}
-    given = wanted.get(_JAVA_OPTIONS, "")
-    collector = _COLLECTOR if here and not _chooses_collector(given) else ""
-    wanted[_JAVA_OPTIONS] = " ".join(filter(None, (quiet, collector, given)))
+    chosen = wanted.get(_JAVA_OPTIONS, "")
+    collector = _COLLECTOR if here and not _chooses_collector(chosen) else ""
+    wanted[_JAVA_OPTIONS] = " ".join(filter(None, (quiet, collector, chosen)))
     builder = SparkSession.builder.appName("cepheid").master(master)
     for name, value in wanted.items():
         builder = builder.config(name, value)

@@ -1,6 +1,6 @@
-"""Statistics of events in Spark, in one aggregate over their rows: how many events each class has and how many of them
-pass its single-class predicates, and the distribution of every attribute that a predicate between events names, from
-which the predicate's selectivity is estimated as if attributes had nothing to do with each other."""
+"""Statistics of events in Spark, in one aggregate over their rows: the number of events of each class, the
+number of them that pass its single-class predicates, and the distribution of every attribute in a predicate between
+events. The selectivity of such a predicate is estimated as if attributes were independent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _QUANTILES = 64
 _ACCURACY = 1_000
 _COMBINATIONS = 1_000
 _UNSEEN = 0.5
-"""The count of what never occurred: it is rare, but not impossible."""
+"""The count of an event that never occurred: it is rare, but not impossible."""
 
 
 def statistics(prepared: Prepared, source: SparkSource) -> Stats:
@@ -54,7 +54,7 @@ class _Counting:
         wanted: dict[str, Column] = {"events": F.count(F.lit(1)), "first": F.min(time), "last": F.max(time)}
         for number, step in enumerate(steps):
             wanted[f"passed {step.var}"] = F.count_if(_has(mask, 2 * number))
-            wanted[f"found {step.var}"] = F.count_if(_has(mask, 2 * number + 1))
+            wanted[f"typed {step.var}"] = F.count_if(_has(mask, 2 * number + 1))
         indexes = {step.var: number for number, step in enumerate(steps)}
         for attr in self._attributes():
             value = F.when(_has(mask, 2 * indexes[attr.var]), read.value(attr.name))
@@ -79,12 +79,12 @@ class _Counting:
         if not counted["events"]:
             return NO_STATS
         duration = max(counted["last"] - counted["first"] + 1, 1)
-        found = {step.var: max(counted[f"found {step.var}"], _UNSEEN) for step in self.plan.steps}
+        typed = {step.var: max(counted[f"typed {step.var}"], _UNSEEN) for step in self.plan.steps}
         passed = {step.var: max(counted[f"passed {step.var}"], _UNSEEN) for step in self.plan.steps}
         shares = {ex.to_text(p): share for p in self._between() if (share := self._selectivity(p, counted)) is not None}
         return Stats(
-            {var: count / duration for var, count in found.items()},
-            {var: passed[var] / found[var] for var in found},
+            {var: count / duration for var, count in typed.items()},
+            {var: passed[var] / typed[var] for var in typed},
             shares,
             {},
             counted["events"] / duration,

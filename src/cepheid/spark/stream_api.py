@@ -77,7 +77,7 @@ def stream(
     types of the input, for queries whose names may or may not be types. With `adaptive=True` (or an `Adaptive` with
     other thresholds) plans change between batches when the stream does; `metrics().switches` lists the changes."""
     queries = _parsed(query, dialect)
-    found = SparkSource.of(events, Columns(type_column, time_column))
+    input = SparkSource.of(events, Columns(type_column, time_column))
     run_options = RunOptions(
         params=params or {},
         evaluator=evaluator,
@@ -85,11 +85,11 @@ def stream(
         adaptive=policy_of(adaptive),
         time_unit=time_unit,
     )
-    session = found.frame.sparkSession
+    session = input.frame.sparkSession
     saved = Checkpoint(open_directory(checkpoint, session), checkpoint)
     spread = buckets or buckets_of(saved, tasks_of(session, partitions))
     with QueryText(query).located_errors() if isinstance(query, str) else nullcontext():
-        source = stream_source(found, queries.values(), types)
+        source = stream_source(input, queries.values(), types)
         plan = plan_stream(queries, source, watermark, run_options, order=order_by, buckets=spread)
     several = isinstance(query, Mapping)
     by_spark = format not in FORMATS
@@ -104,7 +104,7 @@ def stream(
         _sinks(late_output, own, on_late, session),
         _sinks(reject_output, own, None, session),
     )
-    planned = SparkStream(plan, found.frame, saved, sinks, writers, partitions)
+    planned = SparkStream(plan, input.frame, saved, sinks, writers, partitions)
     return planned.start(Trigger(available_now, interval), on_progress)
 
 
@@ -131,11 +131,11 @@ def _parsed(query: str | Query | Mapping[str, str | Query], dialect: str) -> dic
     named = query if isinstance(query, Mapping) else {ONE: query}
     if not named:
         raise InputProblem("there is no query", expected="at least one: {'name': 'EVENT ...'}")
-    return {name: parse(given, dialect) if isinstance(given, str) else given for name, given in named.items()}
+    return {name: parse(query, dialect) if isinstance(query, str) else query for name, query in named.items()}
 
 
-def _of(given: Any, name: str) -> Any:
-    return given.get(name) if isinstance(given, Mapping) else given
+def _of(by_name: Any, name: str) -> Any:
+    return by_name.get(name) if isinstance(by_name, Mapping) else by_name
 
 
 def _inside(path: str | None, inside: str | None) -> str | None:

@@ -21,7 +21,7 @@ from cepheid.streaming.plan import StreamPlan
 PACKED = "grouped int, rejected boolean, ahead long, block binary, at timestamp"
 OUTPUT = "kind string, query int, number long, block binary"
 STATE = "s binary"
-"""One flat column, in lower case: the only kind of schema that Spark lets a state keep for ever."""
+"""One flat column, in lower case: the only schema that Spark never asks a state to change."""
 
 _PACKED_ARROW = pa.schema(
     [
@@ -57,10 +57,10 @@ class Pack:
     plan: StreamPlan
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        given = together(batches)
-        if given is None:
+        rows = together(batches)
+        if rows is None:
             return
-        packed = list(packets(self.plan, given))
+        packed = list(packets(self.plan, rows))
         time, delay = self.plan.time, self.plan.delay
         numbers = group_numbers(self.plan.all_buckets)
         at = [0 if packet.latest is None else time.to_spark_micros(packet.latest) for packet in packed]
@@ -105,7 +105,7 @@ class Step:
                 state.update((after,))
         elif before is not None:
             state.remove()
-        # An event that several keys spread is counted once.
+        # An event goes to one bucket of each key, but is counted once.
         events = sum(batch.num_rows for batch in arrived) if bucket.number < self.plan.buckets else 0
         reached = max(watermark, ahead)
         known = reached if reached > -END_OF_TIME else None

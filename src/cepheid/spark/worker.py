@@ -29,7 +29,7 @@ from cepheid.runtime.kernel import Array, Positions
 POSITION = "__cepheid_position"
 """The order of arrival, which decides between events of the same time."""
 NO_EVENT = -1
-"""The position of a row that only makes sure that there is a partition."""
+"""The position of a row without an event: it ensures that there is a partition."""
 MASKS = "__cepheid_mask"
 SLICE = "__cepheid_slice"
 ORDER = "__cepheid_order"
@@ -37,8 +37,8 @@ ORDER = "__cepheid_order"
 
 BUCKET, BASE, EVENTS = "bucket", "base", "events"
 PACKED = f"{BUCKET} int, {BASE} long, {EVENTS} binary"
-"""The rows that are shuffled where events travel packed: the partition that they belong to, where in the input they
-come from, and the events as an Arrow stream."""
+"""The rows that are shuffled where events travel packed: the partition that they belong to, their offset in the
+input, and the events as an Arrow stream."""
 
 _MOST_BITS = 12
 """The most mask bits for which a table of all masks is small."""
@@ -60,13 +60,13 @@ class Slices:
     def covers(self, number: int, ticks: Array) -> Array:
         """The events that a slice needs to find its matches."""
         start = self.origin + number * self.length
-        found: Array = (ticks >= start - self.before) & (ticks < start + self.length + self.after)
-        return found
+        covered: Array = (ticks >= start - self.before) & (ticks < start + self.length + self.after)
+        return covered
 
     def owned(self, number: int, start: Array) -> Array:
         """The matches, by their start, that belong to a slice."""
-        found: Array = (start - self.origin) // self.length == number
-        return found
+        owned: Array = (start - self.origin) // self.length == number
+        return owned
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +140,13 @@ class KernelTask:
         if order is not None:
             arrays = [array.take(pa.array(order)) for array in arrays]
         events = pa.RecordBatch.from_arrays([*arrays, pa.array(times)], names=[*names, MASK, TIME])
-        for found in self._found(events, rows):
+        for matches in self._matches(events, rows):
             if self.slices is not None:
-                found = _chosen(found, self.slices.owned(table.column(SLICE)[0].as_py(), found.start))
-            if len(found.start):
-                yield self._shown(found, rows)
+                matches = _chosen(matches, self.slices.owned(table.column(SLICE)[0].as_py(), matches.start))
+            if len(matches.start):
+                yield self._shown(matches, rows)
 
-    def _found(self, events: pa.RecordBatch, rows: WholeTable) -> Iterator[MatchPositions]:
+    def _matches(self, events: pa.RecordBatch, rows: WholeTable) -> Iterator[MatchPositions]:
         prepared = self.prepared
         stepper = Stepper.start(kernel_for(prepared.plan), events.num_rows)
         limit = prepared.query.limit
@@ -159,9 +159,9 @@ class KernelTask:
                 start, end = (rows.ticks(at) for at in first_and_last(positions))
                 yield MatchPositions(position_columns(positions, prepared.binding), start, end)
 
-    def _shown(self, found: MatchPositions, rows: WholeTable) -> pa.RecordBatch:
-        shown = self.gatherer.table(found, rows)
-        return shown if self.prepared.query.limit is None else shown.append_column(ORDER, _order_of(found, rows))
+    def _shown(self, matches: MatchPositions, rows: WholeTable) -> pa.RecordBatch:
+        shown = self.gatherer.table(matches, rows)
+        return shown if self.prepared.query.limit is None else shown.append_column(ORDER, _order_of(matches, rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +213,8 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 def together(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
     """All rows of a partition; None where it is empty, as partitions often are."""
-    given = [batch for batch in batches if batch.num_rows]
-    return one_batch(pa.Table.from_batches(given)) if given else None
+    filled = [batch for batch in batches if batch.num_rows]
+    return one_batch(pa.Table.from_batches(filled)) if filled else None
 
 
 def unpacked(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
@@ -245,9 +245,9 @@ def narrowed(events: pa.RecordBatch) -> pa.RecordBatch:
             edges = pc.min_max(numbers)
             least, most = edges["min"].as_py(), edges["max"].as_py()
             if most - least < 1 << 32:
-                said = {_BASE: str(least), _TYPE: pa.schema([field]).serialize().to_pybytes()}
+                encoding = {_BASE: str(least), _TYPE: pa.schema([field]).serialize().to_pybytes()}
                 column = pc.subtract(numbers, least).cast(pa.uint32())
-                field = pa.field(field.name, pa.uint32(), metadata=said)
+                field = pa.field(field.name, pa.uint32(), metadata=encoding)
         arrays.append(column)
         fields.append(field)
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
@@ -256,10 +256,10 @@ def narrowed(events: pa.RecordBatch) -> pa.RecordBatch:
 def widened(events: pa.Table) -> pa.Table:
     arrays, fields = [], []
     for field, column in zip(events.schema, events.columns, strict=True):
-        said = field.metadata or {}
-        if _BASE in said:
-            field = pa.ipc.read_schema(pa.py_buffer(said[_TYPE])).field(0)
-            column = pc.add(column.cast(pa.int64()), int(said[_BASE])).cast(field.type)
+        encoding = field.metadata or {}
+        if _BASE in encoding:
+            field = pa.ipc.read_schema(pa.py_buffer(encoding[_TYPE])).field(0)
+            column = pc.add(column.cast(pa.int64()), int(encoding[_BASE])).cast(field.type)
         arrays.append(column)
         fields.append(field)
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
@@ -285,19 +285,19 @@ def _numbers(table: pa.RecordBatch, name: str) -> Array:
     return np.asarray(table.column(name))
 
 
-def _chosen(found: MatchPositions, which: Array) -> MatchPositions:
+def _chosen(matches: MatchPositions, which: Array) -> MatchPositions:
     if bool(which.all()):
-        return found
+        return matches
     at = pa.array(np.flatnonzero(which))
     return MatchPositions(
-        {var: column.take(at) for var, column in found.variables.items()}, found.start[which], found.end[which]
+        {var: column.take(at) for var, column in matches.variables.items()}, matches.start[which], matches.end[which]
     )
 
 
-def _order_of(found: MatchPositions, rows: WholeTable) -> pa.Array:
+def _order_of(matches: MatchPositions, rows: WholeTable) -> pa.Array:
     arrivals = _numbers(rows.table, POSITION)
-    orders: list[list[int]] = [[int(end), int(start)] for end, start in zip(found.end, found.start, strict=True)]
-    for column in found.variables.values():
+    orders: list[list[int]] = [[int(end), int(start)] for end, start in zip(matches.end, matches.start, strict=True)]
+    for column in matches.variables.values():
         for order, bound in zip(orders, column.to_pylist(), strict=True):
             for position in bound if isinstance(bound, list) else [] if bound is None else [bound]:
                 row = position if rows.order is None else rows.order[position]

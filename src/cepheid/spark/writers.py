@@ -29,7 +29,7 @@ class BatchDirectories:
             jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(format, conf)
         except (PySparkException, Py4JJavaError) as problem:
             raise InputProblem(
-                f"`{shown(format)}` is no format of output",
+                f"`{shown(format)}` is not an output format",
                 expected=f"{listing(FORMATS)}, or one that this Spark session can write",
             ) from problem
         return cls(path, format)

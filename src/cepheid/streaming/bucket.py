@@ -49,8 +49,8 @@ class RetainedRows(Rows):
     columns: Columns
 
     def ticks(self, positions: Array) -> Array:
-        found: Array = np.asarray(self.table.column(TIME))[positions - self.first]
-        return found
+        times: Array = np.asarray(self.table.column(TIME))[positions - self.first]
+        return times
 
     def take(self, names: Sequence[str], positions: pa.Array) -> pa.RecordBatch:
         stored = [name for name in names if name != TYPE]
@@ -97,7 +97,7 @@ class BucketContext:
 
 @dataclass(slots=True)
 class Bucket:
-    """The state of a bucket while it is being worked on."""
+    """The state of a bucket during a batch."""
 
     context: BucketContext
     number: int
@@ -118,7 +118,7 @@ class Bucket:
     @classmethod
     def new(cls, context: BucketContext, number: int) -> Bucket:
         none = pa.RecordBatch.from_pylist([], context.retained_schema)
-        return cls(context, number, none, RetainedRows(none, 0, context.plan.columns))
+        return cls(context, number, none, RetainedRows(none, 0, context.plan.reader.columns))
 
     @property
     def plan(self) -> StreamPlan:
@@ -131,8 +131,8 @@ class Bucket:
     # --- a batch ------------------------------------------------------------------------------------------------------
 
     def step(self, arrived: Sequence[pa.RecordBatch], watermark: int, ahead: int = -END_OF_TIME) -> BucketOutput:
-        """Adds events, of which those before the watermark are late, and evaluates up to the watermark, or up to
-        `ahead` if that is later: any watermark that is not later than that of the next batch."""
+        """Adds events (those before the watermark are late) and evaluates up to the watermark, or up to `ahead` if
+        that is later. `ahead` is at most the watermark of the next batch."""
         self.switches = []
         late = self._take_in(arrived, watermark)
         watermark = max(watermark, ahead)
@@ -160,7 +160,7 @@ class Bucket:
         late = None
         if times.min() < watermark:
             is_late = times < watermark
-            # An event that several keys spread is late once.
+            # An event goes to one bucket of each key, but is late once.
             if self.number < self.plan.buckets:
                 late = events.filter(pa.array(is_late))
             events = events.filter(pa.array(~is_late))
@@ -171,12 +171,12 @@ class Bucket:
         return late
 
     def _relevant(self, events: pa.RecordBatch) -> Array | None:
-        """The events that can play a part in some query; None where all may."""
+        """The events that can bind a variable of some query; None where all may."""
         if not all(may_drop(query.prepared.plan) for _, query in self.queries):
             return None
         columns = [np.asarray(events.column(mask_column(number))) for number, _ in self.queries]
-        found: Array = np.logical_or.reduce([column != 0 for column in columns])
-        return found
+        relevant: Array = np.logical_or.reduce([column != 0 for column in columns])
+        return relevant
 
     def _release(self, watermark: int) -> pa.RecordBatch:
         waiting = _by_time(self.waiting)
@@ -207,8 +207,8 @@ class Bucket:
         for positions in self._answers(number, query, stepper, released, watermark):
             if len(positions):
                 start, end = (self.rows.ticks(at) for at in first_and_last(positions))
-                found = MatchPositions(position_columns(positions, query.prepared.binding), start, end)
-                outputs.extend(self._shown(number, query, found))
+                bound = MatchPositions(position_columns(positions, query.prepared.binding), start, end)
+                outputs.extend(self._shown(number, query, bound))
         if query.sums_up and watermark == END_OF_TIME:
             row = oracle.summary_match(replace(query.prepared, kernel=stepper.compiled), stepper)
             outputs.append(oracle.made_batch(query.prepared, [row]))
@@ -237,7 +237,7 @@ class Bucket:
 
     def _for_kernel(self, number: int, query: StreamQuery, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Rows as the kernel of the plan in use reads them."""
-        names = query.read_by_kernel(self.plan.schema)
+        names = query.read_by_kernel(self.plan.reader.schema)
         arrays = [*(readable(rows.column(name)) for name in names), rows.column(TIME)]
         masks = rearranged(rows.column(mask_column(number)), query.prepared.plan, self._plan_in_use(number))
         return pa.RecordBatch.from_arrays([*arrays, masks], names=[*names, TIME, MASK])
@@ -253,7 +253,7 @@ class Bucket:
         policy, adapted = query.prepared.adaptive, self.adapted.get(number)
         if policy is None:
             if adapted is not None:
-                adapted.since = self.rows.end  # from now on rows are kept for matches only
+                adapted.since = self.rows.end  # from now on rows are retained for matches only
             return False
         if adapted is None:
             since = self.rows.end - came if number in self.memory else 0
@@ -271,8 +271,8 @@ class Bucket:
 
     def _catch_up(self, number: int, query: StreamQuery, stepper: Stepper, came: int) -> None:
         """Replays the retained events on a new kernel, without those that just came."""
-        kept = self._for_kernel(number, query, self.rows.table.slice(0, self.rows.table.num_rows - came))
-        stepper.state, stepper.encoder = caught_up(stepper.kernel, self.rows.first, [kept])
+        retained = self._for_kernel(number, query, self.rows.table.slice(0, self.rows.table.num_rows - came))
+        stepper.state, stepper.encoder = caught_up(stepper.kernel, self.rows.first, [retained])
         if self.watermark > -END_OF_TIME and not query.prepared.plan.counts_events:
             stepper.state, _ = stepper.kernel.advance(stepper.state, self.watermark - 1)
 
@@ -318,16 +318,16 @@ class Bucket:
         gone = int(np.searchsorted(ticks, watermark - query.horizon)) if watermark != END_OF_TIME else len(ticks)
         return outputs, self.rows.first + gone
 
-    def _shown(self, number: int, query: StreamQuery, found: MatchPositions) -> Iterator[pa.RecordBatch]:
+    def _shown(self, number: int, query: StreamQuery, positions: MatchPositions) -> Iterator[pa.RecordBatch]:
         limit = query.prepared.query.limit
         if limit is not None:
-            found = _first(found, limit - self.output_counts.get(number, 0))
-        if not len(found.start):
+            positions = _first(positions, limit - self.output_counts.get(number, 0))
+        if not len(positions.start):
             return
         if query.gatherer is not None:
-            yield from self._limited(number, query, query.gatherer.table(found, self.rows))
+            yield from self._limited(number, query, query.gatherer.table(positions, self.rows))
         else:
-            matches = oracle.matches_at(_unlimited(query.prepared), [found], self.rows)
+            matches = oracle.matches_at(_unlimited(query.prepared), [positions], self.rows)
             yield from self._limited(number, query, oracle.made_batch(query.prepared, matches))
 
     def _limited(self, number: int, query: StreamQuery, output: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -376,7 +376,7 @@ class Bucket:
             context,
             header["bucket"],
             read_rows(waiting, context.retained_schema),
-            RetainedRows(read_rows(rows, context.retained_schema), header["first"], context.plan.columns),
+            RetainedRows(read_rows(rows, context.retained_schema), header["first"], context.plan.reader.columns),
             header["watermark"],
             header["last"],
             {int(number): count for number, count in header["given"].items()},
@@ -416,7 +416,7 @@ def _settled(events: pa.RecordBatch, plan: StreamPlan) -> pa.RecordBatch:
 
 
 def _order_of(tied: pa.RecordBatch, plan: StreamPlan) -> Array:
-    names = list(plan.order) or [field.name for field in plan.schema if field.name in tied.schema.names]
+    names = list(plan.order) or [field.name for field in plan.reader.schema if field.name in tied.schema.names]
     columns = {"time": tied.column(TIME), **{f"c{i}": _sortable(tied.column(name)) for i, name in enumerate(names)}}
     keys = [(name, "ascending") for name in columns]
     return np.asarray(pc.sort_indices(pa.table(columns), sort_keys=keys)).astype(np.int64)
@@ -428,11 +428,11 @@ def _sortable(column: pa.Array) -> pa.Array:
     return column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
 
 
-def _first(found: MatchPositions, count: int) -> MatchPositions:
+def _first(positions: MatchPositions, count: int) -> MatchPositions:
     """The first matches by end, then by start, then by the positions of their events."""
-    rows = list(zip(*(column.to_pylist() for column in found.variables.values()), strict=True))
+    rows = list(zip(*(column.to_pylist() for column in positions.variables.values()), strict=True))
     flat = [[p for at in row for p in (at if isinstance(at, list) else [at]) if p is not None] for row in rows]
-    order = sorted(range(len(flat)), key=lambda i: (found.end[i], found.start[i], flat[i]))[: max(count, 0)]
+    order = sorted(range(len(flat)), key=lambda i: (positions.end[i], positions.start[i], flat[i]))[: max(count, 0)]
     chosen = pa.array(order, pa.int64())
-    variables = {var: column.take(chosen) for var, column in found.variables.items()}
-    return MatchPositions(variables, found.start[order], found.end[order])
+    variables = {var: column.take(chosen) for var, column in positions.variables.items()}
+    return MatchPositions(variables, positions.start[order], positions.end[order])

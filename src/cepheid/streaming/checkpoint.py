@@ -54,12 +54,12 @@ class Checkpoint:
 
     def _object(self, name: str, content: bytes | None) -> dict[str, Any]:
         try:
-            found = json.loads(content or b"")
+            parsed = json.loads(content or b"")
         except ValueError as problem:
             raise self._damaged(name) from problem
-        if not isinstance(found, dict):
+        if not isinstance(parsed, dict):
             raise self._damaged(name)
-        return found
+        return parsed
 
     def _damaged(self, name: str) -> InputProblem:
         return InputProblem(

@@ -21,46 +21,46 @@ _STATE = "CANNOT_LOAD_STATE_STORE"
 _LONGEST = 300
 
 
-def failure(text: str, checkpoint: str, damaged_state: Callable[[], Iterable[str]]) -> CepheidError:
-    """The error for what Spark raised. `damaged_state` lists the files of the state that cannot be read, which Spark
-    does not always name."""
-    own = _OWN.search(text)
+def failure(message: str, checkpoint: str, damaged_state: Callable[[], Iterable[str]]) -> CepheidError:
+    """Converts Spark's message to an error. `damaged_state` lists the unreadable files of the state: Spark does not
+    always name them."""
+    own = _OWN.search(message)
     if own is not None:
         return _from_worker(own[1])
     at = f"the checkpoint `{shown(checkpoint, 200)}`"
-    if _FULL in text:
+    if _FULL in message:
         return InputProblem(
             f"the stream stopped: the disk is full; {at} or Spark's own directory (spark.local.dir) has no space",
             hint=f"free some space and {RESUME}",
         )
-    if _STATE in text:
+    if _STATE in message:
         damaged = ", ".join(f"`{shown(path, 200)}`" for path in damaged_state())
         return InputProblem(
-            f"the stream stopped: the state in {at} cannot be read: {_reason(text)}"
+            f"the stream stopped: the state in {at} cannot be read: {_reason(message)}"
             + (f"; damaged: {damaged}" if damaged else ""),
             hint=f"restore the file from a copy of the checkpoint and {RESUME}; "
             "without a copy, use a new checkpoint and a new output, and all input is read again",
         )
-    log = _LOG_FILE.search(text)
+    log = _LOG_FILE.search(message)
     if log is not None:
         return InputProblem(
             f"the stream stopped: `{shown(log[1].removeprefix('file:'), 200)}` in {at} is damaged",
             hint=f"restore it from a copy of the checkpoint and {RESUME}",
         )
-    return InputProblem(f"the stream stopped: {_reason(text)}", hint=f"fix it and {RESUME}")
+    return InputProblem(f"the stream stopped: {_reason(message)}", hint=f"fix it and {RESUME}")
 
 
-def _reason(text: str) -> str:
+def _reason(message: str) -> str:
     """The innermost cause with a message; without any, Spark's own message."""
-    causes = [match[2] for match in _CAUSE.finditer(text) if match[2] and "Python Proxy" not in match[2]]
-    conditions = _CONDITION.findall(text)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [match[2] for match in _CAUSE.finditer(message) if match[2] and "Python Proxy" not in match[2]]
+    conditions = _CONDITION.findall(message)
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
     return shown([*(lines[:1] or ["Spark gave no reason"]), *conditions[-1:], *causes[-1:]][-1], _LONGEST)
 
 
-def _from_worker(text: str) -> CepheidError:
-    """An error of Cepheid that a worker raised, from its text."""
-    what, *more = text.split("\n  ")
+def _from_worker(message: str) -> CepheidError:
+    """An error of Cepheid that a worker raised, from its message."""
+    what, *more = message.split("\n  ")
     parts = dict(line.split(": ", 1) for line in more if line.startswith(("expected: ", "hint: ")))
     return InputProblem(
         f"the stream stopped: {what}", expected=parts.get("expected"), hint=parts.get("hint") or f"fix it and {RESUME}"

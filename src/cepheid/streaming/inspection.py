@@ -59,7 +59,9 @@ def decoded(checkpoint: Checkpoint, states: Iterable[bytes]) -> StreamState:
     description = checkpoint.description()
     if description is None:
         path = shown(checkpoint.path, 200)
-        raise InputProblem(f"`{path}` is not the checkpoint of a stream", expected="the directory given to stream")
+        raise InputProblem(
+            f"`{path}` is not the checkpoint of a stream", expected="the checkpoint directory of a stream"
+        )
     described = description["stream"]
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(description["kept"])))
     buckets = sorted((_bucket(data, schema, described) for data in states), key=lambda bucket: bucket.bucket)
@@ -86,9 +88,9 @@ def _bucket(data: bytes, schema: pa.Schema, described: Mapping[str, Any]) -> Buc
 def _keys(rows: pa.RecordBatch, key: Sequence[str]) -> list[KeyState]:
     columns = [attribute(rows, name) for name in key]
     times = np.asarray(rows.column(TIME)).tolist()
-    found: dict[tuple[Any, ...], tuple[int, int]] = {}
+    states: dict[tuple[Any, ...], tuple[int, int]] = {}
     for at, *values in zip(times, *(column.to_pylist() for column in columns if column is not None), strict=True):
         value = tuple(plain(item) for item in values)
-        count, oldest = found.get(value, (0, at))
-        found[value] = count + 1, min(oldest, at)
-    return [KeyState(value, count, oldest) for value, (count, oldest) in found.items()]
+        count, oldest = states.get(value, (0, at))
+        states[value] = count + 1, min(oldest, at)
+    return [KeyState(value, count, oldest) for value, (count, oldest) in states.items()]

@@ -60,7 +60,7 @@ def packets(plan: StreamPlan, rows: pa.RecordBatch) -> Iterator[Packet]:
 
 def _with_masks(plan: StreamPlan, events: pa.RecordBatch, ticks: Array) -> pa.RecordBatch:
     names = events.schema.names
-    typed = with_type_and_time(readable_batch(events), names, types_column(events, plan.columns), ticks)
+    typed = with_type_and_time(readable_batch(events), names, types_column(events, plan.reader.columns), ticks)
     arrays = [*events.columns, typed.column(TIME)]
     for query in plan.queries:
         if not query.by_oracle:
@@ -92,8 +92,8 @@ def _numbers(column: pa.Array) -> Array:
     if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
         return np.asarray(column.cast(pa.int64()).fill_null(0)).astype(np.int64).view(np.uint64)
     encoded = column.dictionary_encode()
-    texts = encoded.dictionary.cast(pa.string()).to_pylist()
-    sums = np.array([zlib.crc32(text.encode()) for text in texts] or [0], np.uint64)
+    strings = encoded.dictionary.cast(pa.string()).to_pylist()
+    sums = np.array([zlib.crc32(string.encode()) for string in strings] or [0], np.uint64)
     return np.asarray(sums[np.asarray(encoded.indices.fill_null(0))])
 
 

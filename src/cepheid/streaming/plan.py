@@ -47,10 +47,10 @@ class StreamQuery:
     name: str
     prepared: Prepared
     gatherer: Gatherer | None
-    """None where the output is not made of rows of the input: lines of JSON, or what other queries derive."""
+    """None where the output is not made of input columns: lines of JSON, or derived events."""
     key: tuple[str, ...]
     lag: int
-    """Ticks after its end at which a match that the oracle finds is certain."""
+    """Ticks after its end at which a match of the oracle is certain."""
     horizon: int | None
     """Ticks before the watermark from which on events can still matter to the oracle; None: all of them."""
     arrays: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class StreamQuery:
 
     @property
     def sums_up(self) -> bool:
-        """Whether the output is one row about all matches, which comes with the end of time only."""
+        """Whether the output is one row that summarizes all matches, written at the end of time."""
         return self.prepared.query.summarizes
 
     @property
@@ -75,9 +75,9 @@ class StreamQuery:
     def ties_matter(self) -> bool:
         """Whether the order of events of the same time can change the matches."""
         query = self.prepared.query
-        by_place = query.dialect.ordered_by_position or self.prepared.plan.counts_events
+        by_position = query.dialect.ordered_by_position or self.prepared.plan.counts_events
         closes = any(isinstance(node, Kleene) for node in walk(query.pattern))
-        return by_place or closes or self.by_oracle or query.limit is not None
+        return by_position or closes or self.by_oracle or query.limit is not None
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -100,16 +100,7 @@ class StreamPlan:
     order: tuple[str, ...] = ()
     buckets: int = 1
     shown_names: tuple[str, ...] = ()
-    """The columns that a late event is shown with."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns that travel."""
-        return self.reader.schema
-
-    @property
-    def columns(self) -> Columns:
-        return self.reader.columns
+    """The columns of the late output."""
 
     @property
     def keys(self) -> tuple[tuple[str, ...], ...]:
@@ -128,25 +119,25 @@ class StreamPlan:
 
     def retained(self) -> list[str]:
         """The columns of events in the state: of those that wait, and of those that may be part of a match."""
-        names: dict[str, None] = {self.columns.time: None}
+        names: dict[str, None] = {self.reader.columns.time: None}
         if any(query.ties_matter for query in self.queries):
-            names.update(dict.fromkeys(self.order or self.schema.names))
+            names.update(dict.fromkeys(self.order or self.reader.schema.names))
         for query in self.queries:
-            names.update(dict.fromkeys(columns_read(query.key, self.schema)))
-            names.update(dict.fromkeys(query.read_by_kernel(self.schema)))
+            names.update(dict.fromkeys(columns_read(query.key, self.reader.schema)))
+            names.update(dict.fromkeys(query.read_by_kernel(self.reader.schema)))
             if query.gatherer is None or query.by_oracle:
                 names.update(dict.fromkeys(self.reader.shown_from()))
             else:
                 names.update(dict.fromkeys(query.gatherer.needed()))
-        return [name for name in self.schema.names if name in names]
+        return [name for name in self.reader.schema.names if name in names]
 
     def packed_schema(self) -> pa.Schema:
         """The columns of events on their way to their bucket."""
-        return pa.schema([*self.schema, *self._own_fields()])
+        return pa.schema([*self.reader.schema, *self._own_fields()])
 
     def retained_schema(self) -> pa.Schema:
         """The columns of events in a state."""
-        return pa.schema([*(self.schema.field(name) for name in self.retained()), *self._own_fields()])
+        return pa.schema([*(self.reader.schema.field(name) for name in self.retained()), *self._own_fields()])
 
     def _own_fields(self) -> list[pa.Field]:
         masks = [pa.field(mask_column(n), pa.uint64()) for n, query in enumerate(self.queries) if not query.by_oracle]
@@ -163,9 +154,9 @@ class StreamPlan:
             "kernel state": {query.name: list(query.arrays) for query in self.queries},
             "keys": {query.name: list(query.key) for query in self.queries},
             "buckets": self.buckets,
-            "columns": {name: str(self.schema.field(name).type) for name in self.retained()},
-            "type column": self.columns.type,
-            "time column": self.columns.time,
+            "columns": {name: str(self.reader.schema.field(name).type) for name in self.retained()},
+            "type column": self.reader.columns.type,
+            "time column": self.reader.columns.time,
             "time unit": self.time.clock.unit,
             "order": list(self.order),
         }
@@ -176,8 +167,8 @@ class StreamPlan:
         return {"kept": retained, "timestamps": self.time.clock.is_timestamp}
 
     def fingerprint(self) -> str:
-        text = json.dumps(self.description(), sort_keys=True)
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        description = json.dumps(self.description(), sort_keys=True)
+        return hashlib.blake2b(description.encode(), digest_size=16).hexdigest()
 
     def notes(self) -> list[str]:
         """How each query is divided, and whether its state grows, as text for users."""
@@ -191,9 +182,9 @@ class StreamPlan:
                 )
                 lines.append(f"{query.name}: in one bucket, one task: {reason}")
             if query.sums_up:
-                lines.append(f"{query.name}: the row about all matches comes with the end of time only")
+                lines.append(f"{query.name}: the summary is output at the end of time only")
             if query.window is None and (not query.by_oracle or query.horizon is None):
-                lines.append(f"{query.name}: without a window of time, state is never released as time passes")
+                lines.append(f"{query.name}: without a time window, the state grows without bound")
         return lines
 
 
@@ -206,7 +197,7 @@ class StreamSource:
     """The columns of each event type, without those that Cepheid adds."""
     is_closed: bool = False
     as_lines: bool = False
-    """Whether events are shown as the lines of JSON that they were read from."""
+    """Whether an event is output as the JSON line that it was read from."""
     omits_nulls: bool = False
     count: None = None
 
@@ -264,7 +255,7 @@ def _gatherer(prepared: Prepared, source: StreamSource) -> Gatherer | None:
 
 
 def stream_query(name: str, prepared: Prepared, gatherer: Gatherer | None) -> StreamQuery:
-    """The query with what a stream needs; refuses a query that has no answer before the end of time."""
+    """Adds the stream's key, lag and horizon to a query; refuses a query that has no output before the end of time."""
     query = prepared.query
     by_oracle = prepared.plan.evaluator == REFERENCE
     lag = _lag(query, prepared) if by_oracle and not query.summarizes else 0
@@ -291,30 +282,30 @@ def _reads_the_same(other: Plan, plan: Plan) -> bool:
 
 
 def mask_column(number: int) -> str:
-    """The column that says which parts an event can play in the query of this number."""
+    """The mask column of a query: a bit for each variable that the event can bind."""
     return f"{MASK}{number}"
 
 
 def require_names(names: Sequence[str]) -> None:
     for name in names:
         if not name or not all(part.isalnum() for part in name.replace("-", "_").split("_") if part):
-            raise InputProblem(f"`{name}` is no name for a query of a stream", expected="letters, digits, - and _")
+            raise InputProblem(f"`{shown(name)}` is not a valid name of a query", expected="letters, digits, - and _")
 
 
 # --- when the oracle's matches are certain ----------------------------------------------------------------------------
 
 
 def _lag(query: Query, prepared: Prepared) -> int:
-    """The ticks after its end in which a match may be taken back. Derived events are certain no earlier than the
-    matches that they come from."""
+    """The ticks after its end during which a later event may invalidate a match. A derived event is certain no
+    earlier than the match that it comes from."""
     inner = max((_lag(item, prepared) for item in query.inputs if isinstance(item, Query)), default=0)
     pattern = query.pattern if query.dialect.windows is Windows.OPERATOR else normal_form(query.pattern)
-    if not _looks_ahead(pattern, True):
+    if not _needs_later_events(pattern, True):
         return inner
     windows = [w for w in (query.window, *(_window(node) for node in walk(query.pattern))) if w is not None]
     if not windows or any(window.counts_events for window in windows):
         raise NotAvailable(
-            "a match of this query may be taken back by any later event, so a stream can never output it",
+            "any later event may invalidate a match of this query, so a stream can never output it",
             hint="bound the negation by WITHIN and a length of time",
         )
     return inner + max(-int(-prepared.clock.ticks(window) // 1) for window in windows) + 1
@@ -324,9 +315,9 @@ def _window(node: Pattern) -> Duration | None:
     return node.window if isinstance(node, Seq | Conj) else None
 
 
-def _looks_ahead(pattern: Pattern, at_the_end: bool) -> bool:
-    """Whether what comes after a match can decide about it: a negation that no positive part follows, or a closure that
-    may be empty there."""
+def _needs_later_events(pattern: Pattern, at_the_end: bool) -> bool:
+    """Whether later events can invalidate a match: the pattern ends with a negation, or with a closure that may be
+    empty."""
     match pattern:
         case Neg():
             return at_the_end
@@ -334,11 +325,11 @@ def _looks_ahead(pattern: Pattern, at_the_end: bool) -> bool:
             return at_the_end and pattern.low == 0
         case Seq():
             last = max((i for i, item in enumerate(pattern.items) if not isinstance(item, Neg)), default=-1)
-            return any(_looks_ahead(item, at_the_end and i >= last) for i, item in enumerate(pattern.items))
+            return any(_needs_later_events(item, at_the_end and i >= last) for i, item in enumerate(pattern.items))
         case Conj():
-            return any(_looks_ahead(item, True) for item in pattern.items)
+            return any(_needs_later_events(item, True) for item in pattern.items)
         case _:
-            return any(_looks_ahead(part, at_the_end) for part in _parts(pattern))
+            return any(_needs_later_events(part, at_the_end) for part in _parts(pattern))
 
 
 def _parts(pattern: Pattern) -> list[Pattern]:

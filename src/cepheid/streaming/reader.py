@@ -34,7 +34,7 @@ class Reader(ABC):
 
     @abstractmethod
     def read(self, rows: pa.RecordBatch, earliest: int, latest: int) -> Read:
-        """The events of some rows; times outside of the bounds are ones that a stream cannot hold."""
+        """The events of some rows. Rows whose time is outside the bounds are rejected."""
 
     # --- the oracle ---------------------------------------------------------------------------------------------------
 
@@ -65,7 +65,7 @@ class RowReader(Reader):
 
 @dataclass(frozen=True, slots=True)
 class FileReader(Reader):
-    """Files that slips name, read in the workers."""
+    """Files named by slips; the workers read them."""
 
     schema: pa.Schema
     columns: Columns

@@ -87,7 +87,7 @@ def as_json_lines(rows: pa.Table) -> bytes:
 
 
 def _shown(value: Any) -> Any:
-    """A value as JSON; an event that was read from a line of JSON is what the line said."""
+    """A value as JSON. An event that was read from a JSON line is output as that line."""
     if isinstance(value, dict):
         if ROW in value:
             return json.loads(value[ROW])
@@ -95,7 +95,7 @@ def _shown(value: Any) -> Any:
     return [_shown(item) for item in value] if isinstance(value, list) else plain(value)
 
 
-# --- reading it again -------------------------------------------------------------------------------------------------
+# --- reading the output -----------------------------------------------------------------------------------------------
 
 
 def read_rows(directory: Directory) -> pa.Table | None:

@@ -61,7 +61,7 @@ class Spool:
             ) from problem
 
     def take_in(self) -> int:
-        """Writes a slip for every file that has none yet; gives the number of new slips."""
+        """Writes a slip for every file that has none yet; returns the number of new slips."""
         new = sorted(self._new(), key=_arrival)
         for path in new:
             self._write(path)

@@ -55,7 +55,7 @@ class EventTime:
         """The allowed lateness in Spark's milliseconds."""
         ticks = self.clock.ticks(parse_duration(text))
         if ticks < 0:
-            raise InputProblem(f"the watermark `{shown(str(text))}` is negative", expected="a length of time, or 0")
+            raise InputProblem(f"the watermark `{shown(str(text))}` is negative", expected="a duration, or 0")
         return -int(-ticks // self.ticks_a_milli)
 
 
@@ -66,12 +66,12 @@ def parse_duration(text: str | int) -> Duration:
     """`10 minutes`, `10min`, or a bare number in the time column's own unit."""
     if isinstance(text, int):
         return Duration(text)
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    parts = _DURATION.fullmatch(text)
+    if parts is None:
         raise InputProblem(
-            f"`{shown(text)}` is not a length of time", expected="a number and a unit, such as 10min, or a number"
+            f"`{shown(text)}` is not a duration", expected="a number and a unit, such as 10min, or a number"
         )
-    amount, word = found.groups()
+    amount, word = parts.groups()
     unit = UNIT_WORDS.get(word.lower()) if word else OWN_UNIT
     if unit is None or unit == EVENTS:
         raise InputProblem(

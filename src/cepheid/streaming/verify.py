@@ -99,9 +99,9 @@ def verify(
         delay = round(rng.choice(_DELAYS) * span)
         plan = _plan(parsed, source, prepared.clock, delay, options)
         parts = list(_cut(rng, source, delay))
-        found = Counter(_lines(Simulation(plan).run(parts).matches["query"]))
-        if found != batch:
-            missing, unexpected = tuple((batch - found).elements()), tuple((found - batch).elements())
+        streamed = Counter(_lines(Simulation(plan).run(parts).matches["query"]))
+        if streamed != batch:
+            missing, unexpected = tuple((batch - streamed).elements()), tuple((streamed - batch).elements())
             differences.append(Difference(delay, len(parts), missing, unexpected))
     total = sum(batch.values())
     return Verification(streams, source.count, total, prepared.plan.evaluator, tuple(differences))
