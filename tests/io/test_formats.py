@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,9 +23,11 @@ from cepheid.events import Schema
 from cepheid.io.files import FileSource, open_files
 from cepheid.io.formats import FORMATS, RawRow, format_named
 from cepheid.io.formats.columnar import ColumnFormat, ColumnPart, stored_columns
+from cepheid.io.formats.text import TextFormat
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.rows import TIME, TYPE
 from cepheid.io.shares import StoredFile
+from cepheid.io.sinks import Objects, write_batches
 from cepheid.io.stream_files import StreamFiles
 from cepheid.io.stream_rows import FILE, NUMBER
 from cepheid.lang import parse
@@ -188,6 +191,30 @@ def test_views_inside_other_types(tmp_path: Path, suffix: str, evaluator: str | 
 def test_a_column_of_orc_with_a_dot_in_its_name(tmp_path: Path) -> None:
     orc.write_table(pa.table({"type": ["A"], "ts": [1], "at.x": [5], "at": [{"x": 1}]}), str(tmp_path / "events.orc"))
     assert match("EVENT A x", tmp_path / "events.orc").to_pylist()[0]["x"]["at.x"] == 5
+
+
+def test_a_text_format_needs_only_a_title_and_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is then read row by row, whatever its size, and has no streams."""
+    pipes = TextFormat("pipes", lambda file, columns, type: [RawRow(1, None, {"type": "A", "ts": 1})])
+    monkeypatch.setattr("cepheid.io.files.LEAST_TEXT", 0)
+    monkeypatch.setattr("cepheid.io.formats.jsonl.FORMAT", pipes)
+    (tmp_path / "x.jsonl").write_text("A|1")
+    assert list(open_files([Input(str(tmp_path))], Columns()).attributes or ()) == ["A"]
+    with pytest.raises(InputProblem, match="for a stream"):
+        StreamFiles.first(str(tmp_path), Columns(), None, Schema({}), False)
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_error_while_matches_are_written_is_the_only_error(tmp_path: Path) -> None:
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"x": [1]})
+        raise InputProblem("the file ends early")
+
+    schema = pa.schema([("x", pa.int64())])
+    for format in ("parquet", "arrow", "csv", "jsonl"):
+        with pytest.raises(InputProblem, match="ends early"), (tmp_path / "out").open("wb") as file:
+            write_batches(file, format, schema, failing(), Objects({}, {}, "type"))
+        gc.collect()  # a writer that is still open would raise here, which pytest reports
 
 
 def test_every_format_is_a_module() -> None:

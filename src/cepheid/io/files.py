@@ -1,9 +1,8 @@
-"""Files as one source of events, whatever their formats.
+"""Files of any formats as one source of events.
 
-Of files of columns (Parquet, Arrow, ORC) only the columns that are needed are read and, where the rows are in time
-order, only a batch of them at once. Text (CSV, JSON Lines) is in memory as a table. The type and time columns are read
-first, for the types and the order. A row without a time, or without a type where others have one, is not an event: it
-is skipped here, and `rejects` reports it.
+Of columnar files (Parquet, Arrow, ORC) only the required columns are read, batch by batch if the rows are in time
+order. Text files (CSV, JSON Lines) are held in memory as tables. The type and time columns are read first, to find the
+event types and the order. A row without a time is rejected, and so is a row without a type if other rows have one.
 """
 
 from __future__ import annotations
@@ -38,24 +37,24 @@ from cepheid.io.source import (
 from cepheid.runtime.kernel import Array
 
 LEAST_TEXT = 1 << 20
-"""Bytes of text below which the row reader is done before columns pay off; it shows numbers as they are written."""
+"""Text files of fewer bytes are read row by row, which is as fast and shows numbers as written."""
 
 
 def open_files(inputs: Sequence[Input], columns: Columns, declared: Schema = EMPTY_SCHEMA) -> Source:
-    """The events of all inputs. Files are read as columns if every row can be read that way and shown exactly
-    as written; else row by row. `declared` holds the types that the query declares."""
+    """The events of all inputs. Files are read as columns if that retains every row and every value, else row by row.
+    `declared` holds the types that the query declares."""
     source = column_source(inputs, columns, declared)
     return row_source(read_events(inputs, columns, declared), columns) if source is None else source
 
 
 def column_source(inputs: Sequence[Input], columns: Columns, declared: Schema = EMPTY_SCHEMA) -> FileSource | None:
-    """None where the rows have to be read one by one."""
+    """The inputs as columns. None if the rows must be read one by one."""
     expanded = [(item, expand(item.path)) for item in inputs]
     texts = {path for _, paths in expanded for path, name in paths if isinstance(format_named(name), TextFormat)}
     for item, paths in expanded:
         if any(path not in texts and not _is_columnar(path, name, item, columns) for path, name in paths):
             return None
-    # Where a query declares types, every value is checked against them.
+    # If the query declares types, the row reader checks every value against them.
     if texts and (any(declared.types.values()) or sum(path.stat().st_size for path in texts) < LEAST_TEXT):
         return None
     opened: list[list[EventFile]] = []
@@ -84,7 +83,7 @@ def column_file(path: Path, name: str, item: Input, columns: Columns) -> ColumnF
 
 
 def _text_file(path: Path, name: str, item: Input, columns: Columns) -> TextFile | None:
-    """None where it has to be read row by row."""
+    """None if the file must be read row by row."""
     format = format_named(name)
     assert isinstance(format, TextFormat)
     text = format.columns(path, columns, item.type)
@@ -96,7 +95,7 @@ def _text_file(path: Path, name: str, item: Input, columns: Columns) -> TextFile
 
 
 def _is_columnar(path: Path, name: str, item: Input, columns: Columns) -> bool:
-    """Whether times and types are what they should be, so that no row has to be checked by itself."""
+    """Whether the time and type columns have types that need no check of each row."""
     schema = column_format(name).schema(str(path))
     if columns.time not in schema.names:
         return False
@@ -111,9 +110,8 @@ def _is_columnar(path: Path, name: str, item: Input, columns: Columns) -> bool:
 
 
 def _with_one_schema(inputs: list[list[EventFile]]) -> list[list[EventFile]] | None:
-    """The files with one type for each column. None where the row reader has to choose the rows to reject (some files
-    of an input have types and others none, or a column is not of one type), or where nulls do not mean the same in all
-    files."""
+    """The files with the same type for each column. None if the row reader must choose rows to reject (only some files
+    of an input have event types, or a column has several types), or if files differ in the meaning of null."""
     files = [file for group in inputs for file in group]
     if any(file.omits_nulls for file in files) and any(file.sparse and not file.omits_nulls for file in files):
         return None
@@ -141,11 +139,11 @@ def _cast(file: TextFile, schema: pa.Schema) -> TextFile:
 
 @dataclass(frozen=True, slots=True)
 class ColumnFile:
-    """A file that is read as columns, batch by batch."""
+    """A columnar file, read batch by batch."""
 
     path: str
     type: str | None
-    """The type of its events; None where the type column holds it, and UNTYPED where there is none."""
+    """The type of its events. None if the type column holds it, UNTYPED if the events have no type."""
     format: str
     schema: pa.Schema
     omits_nulls: bool = False
@@ -172,13 +170,13 @@ class ColumnFile:
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """A file of text in memory. Every row is an event: a file with any other row is read row by row."""
+    """A text file in memory. Every row is an event: files with rejects are read row by row."""
 
     path: str
     type: str | None
     table: pa.Table
     omits_nulls: bool = False
-    """Whether a null is an attribute that the row does not have."""
+    """Whether a null means that the row lacks the attribute."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -227,7 +225,7 @@ class FileSource:
         yield from whole.take(pa.array(order)).to_batches(BATCH)
 
     def sample(self, names: Sequence[str], size: int) -> pa.RecordBatch | None:
-        """None where the files are not in time order: the first events are known only once all are read."""
+        """None if the files are not in time order, because finding the first events would take reading all."""
         first = next(self.batches(names), None) if self.in_order else None
         return None if first is None else first.slice(0, size)
 
@@ -244,8 +242,8 @@ class FileSource:
         for file in self.files:
             line = 0
             for batch in file.read(file.schema.names):
-                refused = np.flatnonzero(~_is_event(batch, file, self.columns))
-                for at, row in zip(refused.tolist(), batch.take(pa.array(refused)).to_pylist(), strict=True):
+                rejected = np.flatnonzero(~_is_event(batch, file, self.columns))
+                for at, row in zip(rejected.tolist(), batch.take(pa.array(rejected)).to_pylist(), strict=True):
                     time = row.get(self.columns.time)
                     is_untimed = time is None or time != time
                     reason = no_time(self.columns.time) if is_untimed else no_type(self.columns.type)
@@ -262,7 +260,7 @@ class FileSource:
 def _aligned(
     batch: pa.RecordBatch, file: EventFile, names: Sequence[str], schema: pa.Schema, columns: Columns
 ) -> pa.RecordBatch:
-    """The batch with the columns that all files together have."""
+    """The batch with the columns of the unified schema."""
     arrays = []
     for name in names:
         wanted = schema.field(name).type
@@ -301,7 +299,7 @@ def _is_event(batch: pa.RecordBatch, file: EventFile, columns: Columns) -> Array
 
 @dataclass(slots=True)
 class _Scan:
-    """The types and the order of events, from the columns that have to be read for them."""
+    """Collects the types and the order of events."""
 
     columns: Columns
     count: int = 0
@@ -309,10 +307,10 @@ class _Scan:
     last: int | None = None
     in_order: bool = True
     filled: dict[str, set[str]] = field(default_factory=dict)
-    """The columns of each type that have a value in some event."""
+    """The columns of each type that are not null in every event."""
 
     def add(self, file: EventFile, sparse: Sequence[str]) -> set[str]:
-        """Reads the times, the types and the columns that may have nulls; gives the types."""
+        """Reads the times, the types and the columns that may have nulls. Returns the types."""
         types: set[str] = set()
         rows = 0
         for batch in _events_in(file, self.columns, sparse):
@@ -337,7 +335,7 @@ class _Scan:
 
 
 def scan(inputs: Sequence[Sequence[EventFile]], columns: Columns) -> FileSource:
-    """The files of each input as one source, in time order, rows of equal time as they arrive."""
+    """The files of all inputs as one source in time order. Events with equal times remain in order of arrival."""
     read = _Scan(columns)
     files = [file for group in inputs for file in group]
     _require_one_kind_of_time(files, columns)
@@ -360,7 +358,7 @@ def scan(inputs: Sequence[Sequence[EventFile]], columns: Columns) -> FileSource:
 
 
 def unified(files: Sequence[EventFile]) -> pa.Schema:
-    """The columns that all files together have."""
+    """The columns of all files."""
     return pa.unify_schemas([file.schema.remove_metadata() for file in files], promote_options="permissive")
 
 

@@ -1,4 +1,4 @@
-"""Inputs as a user names them: files, and the columns with the type and the time. Loads no library."""
+"""Inputs as the user specifies them: files, and the columns of the type and the time. Imports no library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cepheid.errors import InputProblem, shown
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which columns hold the type and the time of an event."""
+    """The names of the columns with the type and the time of an event."""
 
     type: str = "type"
     time: str = "ts"
@@ -22,7 +22,7 @@ DEFAULT_COLUMNS = Columns()
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """Files to read, and the event type of their rows where it is not in a column."""
+    """Files to read, and the event type of their rows if no column holds it."""
 
     path: str
     type: str | None = None
@@ -39,7 +39,7 @@ class Input:
 
 
 def exists(path: str) -> bool:
-    """Whether there is such a file or directory; text that cannot be a path (a NUL, 1 MB of query) is none."""
+    """Whether the file or directory exists. False for a string that cannot be a path (a NUL, 1 MB of query)."""
     try:
         return Path(path).exists()
     except (OSError, ValueError):
@@ -47,6 +47,6 @@ def exists(path: str) -> bool:
 
 
 def neighbours(path: str) -> list[str]:
-    """The names in the directory where the path should have been, for a suggestion."""
+    """The names in the parent directory of a path, for suggestions."""
     parent = str(Path(path).parent)
     return sorted(entry.name for entry in Path(parent).iterdir()) if exists(parent) and Path(parent).is_dir() else []

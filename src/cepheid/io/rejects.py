@@ -1,4 +1,4 @@
-"""Rows that are not events."""
+"""Rejects: rows that are not events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cepheid.events import type_of
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A row that is not an event. `line` counts from 1: lines of a text file, rows of a Parquet file."""
+    """A row that is not an event. `line` counts from 1: the line in a text file, the row in a columnar file."""
 
     source: str
     line: int

@@ -1,7 +1,7 @@
-"""The row reader: events from rows that are read one by one, and those rows as a source.
+"""The row reader: reads files row by row, and returns the rows as a source.
 
-It defines what a row of any format means. A malformed row never stops the run and never vanishes: it becomes a Reject
-with the file, the line, the reason and the row itself.
+It defines how a row of any format becomes an event. A malformed row becomes a Reject with the file, the line, the
+reason and the row itself. It neither stops the run nor is dropped silently.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class Loaded:
     events: list[Event]
     schema: Schema
     is_timestamp: bool
-    """Whether times are timestamps rather than integers."""
+    """Whether times are timestamps, not integers."""
     rejects: list[Reject] = field(default_factory=list)
     rows: int = 0
 
 
 @contextmanager
 def _without_collecting() -> Iterator[None]:
-    """Rows are retained until all are read, so a search for garbage is wasted: it would take a third of the time."""
+    """Disables garbage collection, which would take a third of the time and free nothing: all rows are retained."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -58,7 +58,7 @@ def _without_collecting() -> Iterator[None]:
 
 @_without_collecting()
 def read_events(inputs: Sequence[Input], columns: Columns = DEFAULT_COLUMNS, declared: Schema = EMPTY_SCHEMA) -> Loaded:
-    """The events of all inputs, by time, then by arrival, which is the order of the inputs and their rows. `declared`
+    """The events of all inputs, sorted by time, then by arrival (the order of the inputs and their rows). `declared`
     holds the types that the query declares."""
     rows: list[_Row] = []
     rejects: list[tuple[int, Reject]] = []
@@ -94,7 +94,7 @@ def read_events(inputs: Sequence[Input], columns: Columns = DEFAULT_COLUMNS, dec
 
 @dataclass(slots=True)
 class _Row:
-    """A row on its way to becoming an event."""
+    """A row that may become an event."""
 
     arrival: int
     source: str
@@ -112,7 +112,7 @@ class _Row:
 
 
 class _InputReader:
-    """Reads the files of one input. Rows that are not events go to `rejects`, numbered by arrival."""
+    """Reads the files of one input. `rejects` collects rejected rows with their number of arrival."""
 
     def __init__(self, item: Input, columns: Columns, arrived: int) -> None:
         self.item, self.columns = item, columns
@@ -149,11 +149,11 @@ class _InputReader:
         return rows
 
     def _timed(self, rows: list[_Row]) -> list[_Row]:
-        """The rows that have a time, of the kind that most of them have; the first seen of two equally common."""
+        """The rows with a time of the most common kind. Of two equally common kinds, the first seen."""
         parsed: list[tuple[_Row, TimeKind]] = []
         for row in rows:
             value = row.values.get(self.columns.time)
-            if type(value) is int and abs(value) < 2**63:  # most times, without a call for each
+            if type(value) is int and abs(value) < 2**63:  # the common case, without a call
                 row.time = value
                 parsed.append((row, TimeKind.INTEGER))
                 continue
@@ -202,8 +202,8 @@ class _InputReader:
 
 
 def _drop_columns_of_other_types(rows: list[_Row]) -> None:
-    """A table that holds several types has the columns of all of them in every row: a column that is empty throughout
-    one type, and filled in another, is one that the type lacks (ruling 13)."""
+    """In a table of several types, every row has the columns of all types. A type lacks a column that is null in all of
+    its events and not null in events of another type (ruling 13)."""
     filled: dict[str, set[str]] = {}
     for row in rows:
         filled.setdefault(row.type, set()).update(name for name, value in row.values.items() if value is not None)
@@ -215,8 +215,8 @@ def _drop_columns_of_other_types(rows: list[_Row]) -> None:
 def _with_fitting_values(
     rows: list[_Row], rejects: list[tuple[int, Reject]], time_column: str, declared: Schema
 ) -> list[_Row]:
-    """The rows whose values are of the type that is declared for the attribute, or else that most values of it have in
-    events of the same type; the first seen of two equally common."""
+    """The rows whose values have the declared type of the attribute or, without a declaration, the most common type of
+    the attribute in events of the same type. Of two equally common types, the first seen."""
     votes: defaultdict[tuple[str, str], Counter[Type]] = defaultdict(Counter)
 
     for row in rows:
@@ -248,7 +248,7 @@ def _with_fitting_values(
 
 
 def row_source(loaded: Loaded, columns: Columns) -> TableSource:
-    """Rows as a table with a column for each attribute, and the rows themselves (see `source`)."""
+    """Rows as a table with a column for each attribute, and the rows as JSON text (see `source`)."""
     events = loaded.events
     types = [event.type for event in events]
     attributes: dict[str, dict[str, pa.DataType]] = {
@@ -276,7 +276,7 @@ _ARROW: Mapping[type, pa.DataType] = {int: pa.int64(), float: pa.float64(), str:
 
 
 def _column(values: Sequence[Any]) -> pa.Array:
-    """The values in a type that holds them all, or as JSON text."""
+    """The values in a type that holds all of them, or as JSON text."""
     kinds = set(map(type, values)) - {NoneType}
     if not kinds:
         return pa.nulls(len(values))
@@ -291,12 +291,12 @@ def _column(values: Sequence[Any]) -> pa.Array:
 
 
 def _kinds_by_type(types: Sequence[str], values: Sequence[Any]) -> dict[str, pa.DataType]:
-    """The Arrow type that the values of an attribute have in events of each type."""
+    """The Arrow type of an attribute in events of each type."""
     of_types: dict[str, list[Any]] = {name: [] for name in dict.fromkeys(types)}
     for of_type, value in zip(types, values, strict=True):
         if value is not None:
             of_types[of_type].append(value)
-    return {of_type: _narrowest(found) for of_type, found in of_types.items()}
+    return {of_type: _narrowest(of_values) for of_type, of_values in of_types.items()}
 
 
 def _narrowest(values: Sequence[Any]) -> pa.DataType:

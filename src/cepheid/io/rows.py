@@ -1,4 +1,4 @@
-"""The events of an input as Arrow rows that can be fetched by position, to show the events of a match."""
+"""Input rows, fetched by position to show the events of a match."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from cepheid.events import Event
 from cepheid.runtime.kernel import Array
 
 TYPE, TIME = "\0type", "\0time"
-"""The columns that every batch brings besides its attributes: the event's type, and its time in ticks. No attribute is
-called so, since text with a NUL is no query."""
+"""The columns of every batch besides the attributes: the event type, and the time in ticks. No attribute can have such
+a name, because queries with a NUL are refused."""
 ROW = "\0raw"
-"""The column with the row as JSON text, of sources that were read row by row."""
+"""The column with the row as JSON text, in sources that were read row by row."""
 
 
 class Rows(ABC):
     """The store that rows of matches are fetched from."""
 
     def add(self, batch: pa.RecordBatch) -> None:  # noqa: B027
-        """Adds the next rows, unless the store already has all rows."""
+        """Adds the next rows. Ignored if the store has all rows from the start."""
 
     def forget(self, before: int) -> None:  # noqa: B027
         """Allows the store to drop the rows before a position."""
@@ -39,16 +39,16 @@ class Rows(ABC):
 
     @abstractmethod
     def take(self, names: Sequence[str], positions: pa.Array) -> pa.RecordBatch:
-        """These columns of the rows at these positions, null where the position is."""
+        """These columns of the rows at these positions. The row of a null position is null."""
 
     def input_rows(self, positions: pa.Array) -> pa.Array:
-        """The row numbers of the input, which may not have been in order."""
+        """The row numbers in the input, which need not be in time order."""
         return positions
 
 
 @dataclass(frozen=True, slots=True)
 class WholeTable(Rows):
-    """An input in memory. `order` holds the row of each position, or is None where the rows were in order."""
+    """An input in memory. `order` holds the row of each position. It is None if the rows are in time order."""
 
     table: pa.RecordBatch
     times: Array
@@ -56,8 +56,8 @@ class WholeTable(Rows):
     types: pa.Array | None = None
 
     def ticks(self, positions: Array) -> Array:
-        found: Array = self.times[positions]
-        return found
+        ticks: Array = self.times[positions]
+        return ticks
 
     def input_rows(self, positions: pa.Array) -> pa.Array:
         return positions if self.order is None else pa.array(self.order).take(positions)
@@ -71,12 +71,12 @@ class WholeTable(Rows):
 
 @dataclass(slots=True)
 class RecentRows(Rows):
-    """The last part of a stream: as much of it as a later match may still contain."""
+    """The most recent rows of a stream: those that a later match may contain."""
 
     names: Sequence[str]
     batches: deque[pa.RecordBatch] = field(default_factory=deque)
     first: int = 0
-    """The position of the first row that is still there."""
+    """The position of the first retained row."""
 
     def add(self, batch: pa.RecordBatch) -> None:
         self.batches.append(batch.select([*self.names, TYPE, TIME]))
@@ -86,8 +86,8 @@ class RecentRows(Rows):
             self.first += self.batches.popleft().num_rows
 
     def ticks(self, positions: Array) -> Array:
-        found: Array = self.take([TIME], pa.array(positions)).column(TIME).to_numpy()
-        return found
+        ticks: Array = self.take([TIME], pa.array(positions)).column(TIME).to_numpy()
+        return ticks
 
     def take(self, names: Sequence[str], positions: pa.Array) -> pa.RecordBatch:
         recent = pa.Table.from_batches(self.batches).select(list(names))
@@ -95,7 +95,7 @@ class RecentRows(Rows):
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """The rows of a table in one piece."""
+    """The table as one record batch."""
     arrays = [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in table.columns]
     return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
 
@@ -111,11 +111,11 @@ def events_of(
     time_column: str,
     attributes: Mapping[str, Iterable[str]] | None = None,
 ) -> Iterator[Event]:
-    """Rows as the oracle's events. A timestamp is an attribute in ticks, as in kernels. An event has the
-    attributes that `attributes` lists for its type, null where the row has none."""
+    """Rows as events of the oracle. The value of a timestamp is in ticks, as in kernels. An event has the attributes
+    that `attributes` lists for its type. They are null if the row lacks them."""
     if ROW in rows.schema.names:
         values_of_rows = attributes_of_rows = [json.loads(text) for text in rows.column(ROW).to_pylist()]
-    elif not rows.schema.names:  # a batch without columns has lost the number of its rows
+    elif not rows.schema.names:  # a batch without columns has no number of rows
         values_of_rows = attributes_of_rows = [{} for _ in positions]
     else:
         values_of_rows = plain(rows.to_pylist())
@@ -134,7 +134,7 @@ def is_moment(kind: pa.DataType) -> bool:
 
 
 def in_ticks(column: pa.Array) -> pa.Array:
-    """Timestamps and dates as microseconds, finer ones truncated; any other column unchanged."""
+    """Timestamps and dates as microseconds (nanoseconds are truncated). Other columns are unchanged."""
     return column.cast(pa.timestamp("us"), safe=False).cast(pa.int64()) if is_moment(column.type) else column
 
 
@@ -147,7 +147,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def plain(value: Any) -> Any:
-    """A value of Arrow as JSON knows it. A NaN is null: tables made with pandas have no other sign for it."""
+    """An Arrow value as a JSON value. NaN becomes null, because pandas uses NaN for missing values."""
     match value:
         case None | bool() | int() | str():
             return value

@@ -1,5 +1,4 @@
-"""Shares of files: what one worker reads, whatever schedules the workers. Everything here can be pickled, and reads
-with PyArrow alone."""
+"""Shares of files: the parts that one worker reads. Everything here can be pickled and needs PyArrow alone."""
 
 from __future__ import annotations
 
@@ -13,14 +12,14 @@ import pyarrow as pa
 from cepheid.physical import Plan
 
 MOST_FILES = 10_000
-"""More files than this are not opened before the work is divided."""
+"""The driver opens at most this many files to divide the work."""
 _FILE_BITS = 40
-"""Positions number the files in their upper bits and the rows of a file in these."""
+"""These lower bits of a position number the rows of a file. The upper bits number the files."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file, and the type of its events where no column holds it."""
+    """A file, and the type of its events if no column holds it."""
 
     path: str
     type: str | None = None
@@ -29,8 +28,8 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a file that is read at once. `first` is a number that no row before it reaches: the number of its first
-    row, or the offset of its first byte."""
+    """A part of a file that is read at once. `first` is the number of its first row, or the offset of its first byte:
+    either way, rows before it have smaller numbers."""
 
     file: int
     first: int
@@ -38,13 +37,13 @@ class Part:
 
     @property
     def base(self) -> int:
-        """The position of its first row; those of the others follow."""
+        """The position of its first row. The other rows follow."""
         return (self.file << _FILE_BITS) + self.first
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedPart:
-    """A part while it is read: its columns are `names`, and `read` reads some of them."""
+    """An open part. `names` are its columns, and `read` reads some of them."""
 
     rows: int
     names: Sequence[str]
@@ -52,7 +51,7 @@ class OpenedPart:
 
 
 class ShareReader(Protocol):
-    """What a worker needs to read its share of the files."""
+    """Reads shares of files in a worker."""
 
     @property
     def files(self) -> tuple[StoredFile, ...]: ...
@@ -60,27 +59,29 @@ class ShareReader(Protocol):
     def surviving(self, share: Sequence[Part], plan: Plan, schema: pa.Schema, type_column: str) -> Iterator[Part]:
         """The parts that may contain events of the query (the others are skipped by their statistics)."""
 
-    def opened(self, part: Part, names: Sequence[str], texts: Sequence[str]) -> AbstractContextManager[OpenedPart]:
-        """For reading some of these columns. `texts` are columns with few distinct values."""
+    def opened(
+        self, part: Part, names: Sequence[str], dictionaries: Sequence[str]
+    ) -> AbstractContextManager[OpenedPart]:
+        """Opens a part to read some of these columns. `dictionaries` are string columns with few distinct values."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFiles:
-    """Files that workers read, and what is known of them before they are read."""
+    """Files that workers read, with their sizes and statistics."""
 
     reader: ShareReader
     parts: tuple[Part, ...]
     rows: int
-    """The number of rows, which may be an estimate."""
+    """The number of rows, possibly estimated."""
     times: tuple[int, int] | None = None
-    """The first and the last time, where the files know them."""
+    """The first and the last time, if the files have statistics."""
 
     @property
     def size(self) -> int:
         return sum(part.size for part in self.parts)
 
     def shares(self, count: int) -> list[tuple[Part, ...]]:
-        """The parts in as many runs of about the same size."""
+        """Divides the parts into `count` runs of about the same size."""
         size = max(self.size, 1)
         shares: list[list[Part]] = [[] for _ in range(max(count, 1))]
         before = 0

@@ -7,7 +7,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -162,12 +162,12 @@ def write_batches(
     file: IO[bytes], format: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], objects: Objects
 ) -> int:
     """Writes the matches as they are found; returns their number."""
-    sink = SINKS[format](file, schema, objects)
     matches = 0
-    for batch in batches:
-        sink.write(batch)
-        matches += batch.num_rows
-    sink.close()
+    # Closed after an error too: an open ParquetWriter would print a second one when it is collected.
+    with closing(SINKS[format](file, schema, objects)) as sink:
+        for batch in batches:
+            sink.write(batch)
+            matches += batch.num_rows
     return matches
 
 

@@ -1,26 +1,25 @@
 """Sources of events: the interface between inputs of any format and the evaluators.
 
 A `Source` yields record batches in time order. Every batch has the requested columns, the event type (TYPE, a
-dictionary of strings) and the time in ticks (TIME). `schema` has the columns of the input; `attributes` lists those of
-each event type with their Arrow types. An event shows the columns of its own type and no others, so a variable that may
-bind several types needs TYPE beside the columns (`rows(names).take([..., TYPE], positions)`).
+dictionary of strings) and the time in ticks (TIME). `schema` has the columns of the input. `attributes` lists the
+columns of each event type with their Arrow types. The output shows only the columns of the event's own type, so a
+variable that may bind several types needs TYPE beside the columns (`rows(names).take([..., TYPE], positions)`).
 
-Text that is small or irregular is read row by row, and becomes a source like any other:
+Small or irregular text files are read row by row. The resulting source has the same interface:
 
 - Every attribute is a column. Nested objects are flattened: the attribute `a.b` is a column named `a.b`.
-- The type of a column is one that holds every value: int64, float64 (integers beside floats, as long as no integer is
-  rounded), string, bool, null (no value at all). The time column is int64, or timestamp("us", "UTC").
-- An attribute that no such type holds (strings in one event type and numbers in another, lists, integers of more than
-  64 bits) is JSON text in a column of type `JSON`. No kernel reads that type, so a query that tests the attribute is
-  left to the oracle. `attributes` still has the type that it has in events of one type: int64, float64, bool, string,
-  list<double>, or list<JSON> for any other list. A column may be narrower there than in `schema` (int64 in one event
-  type where another has floats), and null where events of the type never have a value.
-- ROW, the last column of `schema`, is the row as JSON text: what must be shown exactly as written (5 beside 5.0, null
-  beside absent, nested objects, times as text). Where a source has this column, events are made from it
-  (`rows.events_of`), the JSON Lines and CSV sinks show it as it stands, and columns that a query returns are computed
-  from those events. `attributes` does not list it.
+- The type of a column holds every value: int64, float64 (integers mixed with floats, if no integer is rounded), string,
+  bool, null (no value at all). The time column is int64 or timestamp("us", "UTC").
+- An attribute that fits none of these types (strings in one event type and numbers in another, lists, integers of more
+  than 64 bits) is JSON text in a column of type `JSON`. Kernels do not read that type, so the oracle runs queries that
+  test the attribute. `attributes` has its type for each event type: int64, float64, bool, string, list<double>, or
+  list<JSON> for any other list. That type may be narrower than in `schema` (int64 if only another event type has
+  floats), and is null if no event of the type has a value.
+- ROW, the last column of `schema`, is the row as JSON text, which preserves the notation (5 and 5.0, null and absent,
+  nested objects, times as text). If a source has this column, `rows.events_of` creates events from it, the JSON Lines
+  and CSV sinks write it unchanged, and RETURN columns are computed from those events. `attributes` does not list it.
 
-Where a source without ROW has `omits_nulls`, a null is an attribute that the row does not have, and is not shown.
+If a source without ROW has `omits_nulls`, a null means that the row lacks the attribute, and sinks omit it.
 """
 
 from __future__ import annotations
@@ -42,16 +41,16 @@ from cepheid.io.rows import TIME, TYPE, RecentRows, Rows, WholeTable, in_ticks, 
 from cepheid.runtime.kernel import Array
 
 Attributes = Mapping[str, Mapping[str, pa.DataType]]
-"""The columns that the events of each type have."""
+"""The columns of each event type."""
 JSON = pa.binary()
-"""The type of a column of JSON text: values that no other type holds."""
+"""The type of a column of JSON text, for values that fit no other type."""
 
 BATCH = 1 << 17
-"""Events in a batch: enough that the cost of a batch does not show, few enough to stay in the processor's cache."""
+"""Events in a batch: enough to amortize the cost of a batch, few enough for the processor's cache."""
 
 
 class SourceDescription(Protocol):
-    """What `prepare` reads of a source."""
+    """The part of a source that `prepare` reads."""
 
     @property
     def columns(self) -> Columns: ...
@@ -61,31 +60,30 @@ class SourceDescription(Protocol):
 
     @property
     def attributes(self) -> Attributes | None:
-        """The columns of each event type; None where types are known only as they come."""
+        """The columns of each event type. None if the types are not known in advance."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether no other types than those of `attributes` can exist."""
+        """Whether `attributes` lists all event types that can occur."""
 
     @property
     def count(self) -> int | None:
-        """The number of events, where it is known."""
+        """The number of events, if known."""
 
     @property
     def omits_nulls(self) -> bool:
-        """Whether a null is an attribute that the row does not have."""
+        """Whether a null means that the row lacks the attribute."""
 
     def sample(self, names: Sequence[str], size: int) -> pa.RecordBatch | None:
-        """The first events, as `batches` gives them. None where a sample would take reading all events, or would take
-        them away from `batches`."""
+        """The first events, in the columns of `batches`. None if sampling would read or consume all events."""
 
 
 class Source(SourceDescription, Protocol):
-    """Events in time order, rows of equal time in the order in which they arrived."""
+    """Events in time order. Events with equal times are in order of arrival."""
 
     @property
     def rejected(self) -> int:
-        """The number of rows that are not events."""
+        """The number of rejected rows."""
 
     def rejects(self) -> Iterator[Reject]: ...
 
@@ -93,7 +91,7 @@ class Source(SourceDescription, Protocol):
         """The events with these columns, TYPE and TIME."""
 
     def rows(self, names: Sequence[str]) -> Rows:
-        """The store that rows of matches are fetched from, with these columns; of a stream, the rows added to it."""
+        """The store that rows of matches are fetched from, with these columns. A stream adds its rows to it."""
 
 
 def clock_of(source: SourceDescription, unit: str | None) -> Clock:
@@ -102,8 +100,8 @@ def clock_of(source: SourceDescription, unit: str | None) -> Clock:
 
 
 def schema_of(source: SourceDescription, named: Iterable[str]) -> Schema:
-    """The attributes of each event type. Where types are known only as they come, those that the query names (`named`)
-    are taken to exist, with all columns."""
+    """The attributes of each event type. If the types are not known in advance, the types that the query names
+    (`named`) are assumed to exist, with all columns."""
     if source.attributes is None:
         attributes = attribute_types(source.schema)
         return Schema({name: attributes for name in (*named, UNTYPED)})
@@ -130,7 +128,7 @@ def _type_of(kind: pa.DataType) -> Type:
 
 
 def plain_layout(schema: pa.Schema) -> dict[str, pa.DataType]:
-    """The types in which the oracle's events give the columns back: what is not a plain value is JSON text."""
+    """The types of columns that are created from events of the oracle. Nested values are JSON text."""
     layout = {}
     for name, kind in flat_fields(readable_schema(schema)):
         plain = {Type.NUMBER: pa.float64(), Type.BOOLEAN: pa.bool_()}.get(_type_of(kind), pa.string())
@@ -147,7 +145,7 @@ def require_time_column(schema: pa.Schema, columns: Columns) -> None:
         raise InputProblem(
             f"the events have no column `{shown(columns.time)}`",
             expected=f"the time column; there are {listing(schema.names)}",
-            hint=did_you_mean(columns.time, schema.names) or "say which column holds the time",
+            hint=did_you_mean(columns.time, schema.names) or "name the column that holds the time",
         )
     kind = schema.field(columns.time).type
     tests = (pa.types.is_integer, is_moment, pa.types.is_floating, pa.types.is_null)
@@ -158,7 +156,7 @@ def require_time_column(schema: pa.Schema, columns: Columns) -> None:
 
 
 def ticks_of(column: pa.Array, name: str) -> Array:
-    """The times of a column without nulls: integers, or timestamps truncated to microseconds."""
+    """The times of a column without nulls, in ticks. Timestamps are truncated to microseconds."""
     if column.null_count:
         row = int(np.flatnonzero(np.asarray(column.is_null()))[0])
         raise InputProblem(
@@ -175,7 +173,7 @@ def ticks_of(column: pa.Array, name: str) -> Array:
 
 
 def types_column(batch: pa.RecordBatch, columns: Columns) -> pa.Array:
-    """The types as a dictionary, which is all that ever reads them; without a type column events have no type."""
+    """The event types, dictionary-encoded. Without a type column, events are UNTYPED."""
     if columns.type not in batch.schema.names:
         return one_type(UNTYPED, batch.num_rows)
     column = batch.column(columns.type)
@@ -187,12 +185,12 @@ def types_column(batch: pa.RecordBatch, columns: Columns) -> pa.Array:
 
 
 def one_type(name: str, count: int) -> pa.Array:
-    """The types of so many events of one type."""
+    """A column of `count` equal event types."""
     return pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), pa.array([name]))
 
 
 def readable(column: pa.Array) -> pa.Array:
-    """The column in a type that predicates are evaluated on: nanoseconds are truncated to microseconds."""
+    """The column in a type that predicates support: nanoseconds are truncated to microseconds."""
     kind = _readable_type(column.type)
     return column if kind == column.type else column.cast(kind, safe=False)
 
@@ -211,7 +209,7 @@ def _readable_type(kind: pa.DataType) -> pa.DataType:
 
 
 def for_kernel(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """What a kernel's masks and columns are made from: these columns, the types and the times."""
+    """The input of a kernel's masks and columns: these columns, the types and the times."""
     arrays = [*(readable(batch.column(name)) for name in names), batch.column(TYPE), batch.column(TIME)]
     return pa.RecordBatch.from_arrays(arrays, names=[*names, TYPE, TIME])
 
@@ -227,28 +225,28 @@ def with_type_and_time(batch: pa.RecordBatch, names: Sequence[str], types: pa.Ar
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """Events in memory. The rows may be in any order: they are sorted by time, rows of equal time as they come."""
+    """Events in memory. Rows in any order are sorted by time; the sort is stable."""
 
     table: pa.RecordBatch
     columns: Columns
     types: pa.Array
     times: Array
     order: Array | None
-    """The row of each event; None where the rows are in time order."""
+    """The row of each event. None if the rows are in time order."""
     attributes: Attributes
-    refused: Sequence[Reject] = ()
+    rejected_rows: Sequence[Reject] = ()
     omits_nulls: bool = False
     is_closed: bool = False
 
     @classmethod
     def of(cls, table: pa.Table, columns: Columns) -> TableSource:
-        """Every event has all columns."""
+        """A table in which every event has all columns."""
         require_time_column(table.schema, columns)
         batch = one_batch(table)
         times, types = ticks_of(batch.column(columns.time), columns.time), types_column(batch, columns)
-        everything = {field.name: field.type for field in table.schema}
+        all_columns = {field.name: field.type for field in table.schema}
         names = [*types.dictionary.to_pylist(), *([UNTYPED] if types.null_count else [])]
-        attributes = dict.fromkeys(names, everything)
+        attributes = dict.fromkeys(names, all_columns)
         if bool(np.all(times[:-1] <= times[1:])):
             return cls(batch, columns, types, times, None, attributes)
         order = np.argsort(times, kind="stable")
@@ -264,10 +262,10 @@ class TableSource:
 
     @property
     def rejected(self) -> int:
-        return len(self.refused)
+        return len(self.rejected_rows)
 
     def rejects(self) -> Iterator[Reject]:
-        return iter(self.refused)
+        return iter(self.rejected_rows)
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         whole = self.sample(names, self.count)
@@ -285,7 +283,7 @@ class TableSource:
 
 @dataclass(frozen=True, slots=True)
 class BatchSource:
-    """Events as they come, in time order. They can be read once."""
+    """An iterator of record batches in time order. It can be read once."""
 
     arriving: Iterator[pa.RecordBatch]
     schema: pa.Schema
@@ -319,12 +317,12 @@ class BatchSource:
 
 
 def columns_read(names: Iterable[str], schema: pa.Schema) -> list[str]:
-    """The columns that hold these attributes."""
+    """The columns that contain these attributes."""
     return list(dict.fromkeys(column for name in names for column in owner(name, schema)))
 
 
 def flat_fields(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    """The attributes that a schema's columns are: structs by dotted names."""
+    """The attributes of a schema: fields of structs have dotted names."""
     fields: list[tuple[str, pa.DataType]] = []
     stack = [(field.name, field.type) for field in reversed(list(schema))]
     while stack:
@@ -337,7 +335,7 @@ def flat_fields(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
 
 
 def owner(attribute_name: str, schema: pa.Schema) -> list[str]:
-    """The column that an attribute is, or is inside of; none where there is no such column."""
+    """The column that contains an attribute, as a list of one; empty if there is none."""
     parts = attribute_name.split(".")
     prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
     return [prefix for prefix in prefixes if prefix in schema.names][:1]

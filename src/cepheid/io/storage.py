@@ -1,4 +1,4 @@
-"""Where files lie: this machine, or a storage that PyArrow can read."""
+"""File systems: local files, and remote storage that PyArrow can read."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def is_readable(path: str) -> bool:
 
 
 def storage(path: str) -> tuple[fs.FileSystem, str]:
-    """The file system, and the name of the file in it. Spark gives URIs, in which characters are escaped; Java writes
-    `file:/tmp/x` where others write `file:///tmp/x`."""
+    """The file system, and the name of the file in it. Spark's URIs escape characters, and Java writes `file:/tmp/x`
+    for `file:///tmp/x`."""
     if path.startswith("file:"):
         return fs.LocalFileSystem(), unquote(urlsplit(path).path)
     return fs.FileSystem.from_uri(path) if path.startswith(_REMOTE) else (fs.LocalFileSystem(), path)

@@ -1,6 +1,6 @@
-"""A directory in which files of events appear, as a stream: files of columns (Parquet, Arrow, ORC) or JSON Lines.
+"""Streams of files: a directory to which event files are added, in any format that has a stream reader.
 
-The files that are there when the stream first starts settle its schema, which the checkpoint keeps.
+The files that exist when the stream first starts determine its schema. The checkpoint stores it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from cepheid.events import TIMESTAMP_CLOCK, Clock, Schema, Type
 from cepheid.io.files import column_file, open_files, scan
 from cepheid.io.formats import expand, format_named
 from cepheid.io.formats.columnar import ColumnFormat
-from cepheid.io.formats.jsonl import FORMAT as JSON_LINES
-from cepheid.io.formats.jsonl import stream_schema
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.rows import ROW
 from cepheid.io.source import JSON, Attributes, Source, clock_of, require_time_column, schema_of
@@ -39,29 +37,29 @@ class StreamFiles:
     format: str
     layout: StreamLayout
     raw: bool
-    """Whether events are shown as the lines that they were read from."""
+    """Whether the output shows an event as the line that it was read from."""
 
     @classmethod
     def first(cls, path: str, columns: Columns, unit: str | None, declared: Schema, raw: bool) -> StreamFiles:
-        """As the files that are there show it. `declared` holds the types that the queries declare."""
-        formats = {format for _, format in expand(path)}
-        format = format_named(next(iter(formats)))
-        source: Source
-        if len(formats) == 1 and isinstance(format, ColumnFormat):
-            source, raw = scan([[column_file(*file, Input(path), columns) for file in expand(path)]], columns), False
-            fields = [field.with_type(_plain(field.type)) for field in source.schema]
-            schema = pa.schema([*fields, (FILE, pa.string()), (NUMBER, pa.int64())])
-        elif len(formats) == 1 and format is JSON_LINES:
-            source = open_files([Input(path)], columns, declared)
-            schema = stream_schema(source)
-        else:
+        """Infers the schema from the existing files. `declared` holds the types that the queries declare."""
+        files = expand(path)
+        names = {name for _, name in files}
+        format = format_named(files[0][1])
+        if len(names) > 1 or format.stream is None:
             raise InputProblem(
-                f"the files in `{shown(path, 200)}` are {listing(formats)}",
+                f"the files in `{shown(path, 200)}` are {listing(names)}",
                 expected="all Parquet, all Arrow, all ORC, or all JSON Lines, for a stream",
             )
-        return cls(
-            path, formats.pop(), StreamLayout(schema, columns, schema_of(source, ()), clock_of(source, unit)), raw
-        )
+        source: Source
+        if isinstance(format, ColumnFormat):
+            source, raw = scan([[column_file(*file, Input(path), columns) for file in files]], columns), False
+            fields = [field.with_type(_plain(field.type)) for field in source.schema]
+            schema = pa.schema([*fields, (FILE, pa.string()), (NUMBER, pa.int64())])
+        else:
+            source = open_files([Input(path)], columns, declared)
+            schema = _text_schema(source)
+        layout = StreamLayout(schema, columns, schema_of(source, ()), clock_of(source, unit))
+        return cls(path, names.pop(), layout, raw)
 
     # --- in the checkpoint --------------------------------------------------------------------------------------------
 
@@ -87,18 +85,19 @@ class StreamFiles:
 
     @property
     def order(self) -> Sequence[str]:
-        """Events of one time come in the order of the files' names, then of their rows, as in batch."""
+        """Events with equal times are ordered by file name, then by row number, as in batch."""
         return FILE, NUMBER
 
     def read(self, paths: Sequence[str], earliest: int, latest: int) -> Read:
-        """The events of some files; times outside of the bounds are ones that a stream cannot hold."""
-        format = format_named(self.format)
-        return format.stream(paths, self.layout, earliest, latest)
+        """The events of some files. A time outside the bounds cannot be represented in a stream."""
+        stream = format_named(self.format).stream
+        assert stream is not None
+        return stream(paths, self.layout, earliest, latest)
 
     @property
     def attributes(self) -> Attributes:
-        """The columns of each event type. A column of JSON Lines may mix the values of several event types; the types
-        in the checkpoint decide."""
+        """The columns of each event type. In a text file a column may mix values of several types, so the types in the
+        checkpoint decide."""
         schema, known = self.layout.schema, self.layout.types.types
         if ROW in schema.names:
             return {kind: {name: _ARROW.get(of, JSON) for name, of in own.items()} for kind, own in known.items()}
@@ -110,5 +109,25 @@ class StreamFiles:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type without a dictionary, which could not travel in blocks."""
+    """The type without a dictionary. Blocks of the stream cannot hold dictionaries."""
     return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _text_schema(source: Source) -> pa.Schema:
+    """A column for each attribute, in a type that holds its values in events of every type, and the line itself."""
+    columns = source.columns
+    types: dict[str, set[pa.DataType]] = {}
+    for attributes in (source.attributes or {}).values():
+        for name, kind in attributes.items():
+            if not pa.types.is_null(kind) and name not in (columns.type, columns.time):
+                types.setdefault(name, set()).add(JSON if kind == pa.list_(JSON) else kind)
+    fields = [(name, _one_type(kinds)) for name, kinds in types.items()]
+    time = pa.timestamp("us", "UTC") if clock_of(source, None).is_timestamp else pa.int64()
+    own = [(ROW, pa.string()), (FILE, pa.string()), (NUMBER, pa.int64())]
+    return pa.schema([(columns.type, pa.string()), (columns.time, time), *fields, *own])
+
+
+def _one_type(kinds: set[pa.DataType]) -> pa.DataType:
+    if kinds == {pa.int64(), pa.float64()}:
+        return pa.float64()
+    return next(iter(kinds)) if len(kinds) == 1 else JSON

@@ -1,7 +1,8 @@
-"""Rows of a stream as events: against a schema that was settled when the stream first started."""
+"""Rows of a stream as events, checked against the schema that the stream fixed when it first started."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,15 +17,15 @@ from cepheid.io.rows import as_json, in_ticks
 from cepheid.runtime.kernel import Array
 
 REJECTS = pa.schema([("source", pa.string()), ("line", pa.int64()), ("reason", pa.string()), ("raw", pa.string())])
-"""A row that is not an event: its file and line, as far as they are known; the reason; and the row."""
+"""A rejected row: its file and line (null if unknown), the reason, and the row itself."""
 FILE, NUMBER = "__cepheid_file", "__cepheid_number"
-"""The file and the number of a row. Events of one time come in the order of the files' names, then of their rows."""
+"""The file and the number of a row. Events with equal times are ordered by file name, then by row number."""
 RESUME = "fix it and start again: the stream resumes where it stopped"
 
 
 @dataclass(frozen=True, slots=True)
 class StreamLayout:
-    """What the events of a stream look like. `schema` has the columns of the events, with FILE and NUMBER."""
+    """The schema of the events of a stream. `schema` has the columns of the events, with FILE and NUMBER."""
 
     schema: pa.Schema
     columns: Columns
@@ -38,15 +39,19 @@ class StreamLayout:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The events among some rows, in the columns of the stream; their times in ticks; and the rejects."""
+    """Events in the columns of the stream, their times in ticks, and the rejects."""
 
     events: pa.RecordBatch
     ticks: Array
     rejects: pa.RecordBatch
 
 
+StreamReader = Callable[[Sequence[str], StreamLayout, int, int], Read]
+"""Reads files of a stream, in the columns of the layout. It rejects times outside the two bounds."""
+
+
 def accepted(rows: pa.RecordBatch, columns: Columns, requires_type: bool, earliest: int, latest: int) -> Read:
-    """The rows that are events. Times outside of the bounds are ones that a stream cannot hold."""
+    """Splits rows into events and rejects. A time outside the bounds cannot be represented in a stream."""
     column = _ticks(rows.column(columns.time))
     fits = pc.and_(pc.greater_equal(column, earliest), pc.less_equal(column, latest)).fill_null(False)
     typed = pc.not_equal(rows.column(columns.type), UNTYPED).fill_null(False) if requires_type else None
@@ -72,7 +77,7 @@ def _time_reason(value: object, column: str) -> str:
 
 
 def _ticks(column: pa.Array) -> pa.Array:
-    """Times as integers; null where there is none."""
+    """Times as integers. A missing or fractional time is null."""
     if pa.types.is_floating(column.type):
         whole = pc.equal(column, pc.round(column)).fill_null(False)
         held = pc.and_(whole, pc.less(pc.abs(column), 2.0**62)).fill_null(False)

@@ -1,4 +1,4 @@
-"""The time of an event: integers, ISO 8601 timestamps, units."""
+"""Times of events: integers, ISO 8601 timestamps, units."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TimeKind(Enum):
 
 
 def unit_of(word: str) -> str:
-    """The unit that a word names, for an integer time column."""
+    """The unit of an integer time column, by its name."""
     unit = UNIT_WORDS.get(word.strip().lower())
     if unit is None or unit not in MICROSECONDS:
         raise InputProblem(
@@ -63,12 +63,12 @@ def event_time(values: Mapping[str, Any], column: str) -> tuple[TimeKind, int]:
 
 
 def timestamp(text: str) -> int | None:
-    """Microseconds since 1970 of an ISO 8601 date or date-time, taken as UTC where it says no other; finer fractions
-    are cut. None where the text is not one."""
-    found = _ISO.fullmatch(text.strip())
-    if found is None:
+    """An ISO 8601 date or date-time in microseconds since 1970. Without an offset it is in UTC. Finer fractions are
+    truncated. None if the text is no timestamp."""
+    match = _ISO.fullmatch(text.strip())
+    if match is None:
         return None
-    year, month, day, hour, minute, second, fraction, offset = found.groups()
+    year, month, day, hour, minute, second, fraction, offset = match.groups()
     try:
         moment = datetime(
             int(year),
@@ -94,7 +94,7 @@ def _zone(offset: str | None) -> timezone:
 
 
 def timestamp_text(ticks: int | float) -> str:
-    """`YYYY-MM-DDTHH:MM:SS[.ffffff]Z`, or the number itself where no calendar reaches."""
+    """`YYYY-MM-DDTHH:MM:SS[.ffffff]Z`, or the number itself if the year is out of range."""
     try:
         moment = _EPOCH + timedelta(microseconds=ticks)
     except OverflowError:

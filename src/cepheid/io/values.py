@@ -1,4 +1,4 @@
-"""Values of a row: its event type, its attributes with nested objects by dotted names, and their types."""
+"""Values of a row: the event type, the attributes (nested objects by dotted names), and their types."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cepheid.events import Type, type_of
 from cepheid.io.rejects import Malformed, no_type, shown_value
 
 DEEPEST = 32
-"""How deep a value may nest: far beyond real data, far within what recursion can walk and print."""
+"""The nesting depth of a value: more than real data has, and well within Python's recursion limit."""
 
 
 def flatten(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The attributes, nested objects by dotted names, and the names of those objects."""
+    """The attributes (those of nested objects by dotted names), and the names of the nested objects."""
     flat: dict[str, Any] = {}
     records: list[str] = []
     waiting: list[tuple[str, Any, int]] = list(zip(values.keys(), values.values(), repeat(0)))[::-1]
@@ -41,7 +41,7 @@ def flatten(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]
 
 
 def _require_plain(name: str, value: Any, depth: int) -> None:
-    """Numbers must be finite and text must be Unicode, or the row could not be written out again."""
+    """Numbers must be finite and strings valid Unicode. Sinks could not write other values."""
     if isinstance(value, float) and not math.isfinite(value):
         raise Malformed(f"the attribute `{shown(name)}` is not a finite number")
     if isinstance(value, str) and not value.isascii():
@@ -68,7 +68,7 @@ def event_type(values: Mapping[str, Any], column: str) -> str:
 def typed_values(
     values: Mapping[str, Any], attributes: Mapping[str, Any], records: Sequence[str], time_column: str
 ) -> Iterator[tuple[str, Type, Any]]:
-    """The attributes that have a value, and the nested objects, each with its type; not the time."""
+    """The attributes that are not null, and the nested objects, each with its type. The time is left out."""
     for name, value in attributes.items():
         if value is not None and name != time_column:
             yield name, type_of(value), value

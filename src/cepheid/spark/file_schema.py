@@ -1,4 +1,4 @@
-"""Infers the schema of Parquet files from one footer, as Spark would."""
+"""Infers the schema of Parquet files from one footer, with the same result as Spark."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _PLAIN: dict[pa.DataType, T.DataType] = {
     pa.timestamp("us"): T.TimestampNTZType(),
     pa.timestamp("us", "UTC"): T.TimestampType(),
 }
-"""The types that Arrow and Spark read alike. Spark converts other types (unsigned, nested, decimal, nanoseconds) by its
-own rules and settings."""
+"""The types that Arrow and Spark read in the same way. Spark converts other types (unsigned, nested, decimal,
+nanoseconds) by its own rules and settings."""
 
 
 def spark_schema(path: str) -> T.StructType | None:
-    """The schema of the files; None where only Spark can infer it: storage other than local files, nested directories
-    (their names may be columns), or types that are not plain."""
+    """The schema of the files. None if only Spark can infer it: storage other than local files, nested directories
+    (their names may be columns), or other types than those above."""
     file = _a_file(Path(path))
     if file is None:
         return None
@@ -57,7 +57,7 @@ def _a_file(path: Path) -> Path | None:
 
 
 def _nullable(schema: T.StructType) -> T.StructType | None:
-    """Every field nullable, as Spark reads files: they may lack a column of their schema."""
+    """The schema with nullable fields. Spark reads files this way, because they may lack columns."""
     plain = tuple(type(kind) for kind in _PLAIN.values())
     if not all(isinstance(field.dataType, plain) for field in schema):
         return None

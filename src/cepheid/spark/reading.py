@@ -1,7 +1,7 @@
-"""Files read by Spark's workers with Arrow, without passing through the JVM's rows.
+"""Reads files with Arrow in Spark's workers, without rows in the JVM.
 
-Spark schedules shares of the files. A worker reads the columns that are needed, computes masks, drops what can play no
-part, and packs the events of each partition into one Arrow stream; only those streams are shuffled.
+Spark schedules shares of the files. A worker reads the required columns, computes masks, drops the events that no
+variable can bind, and packs the events of each partition into one Arrow stream. Only those streams are shuffled.
 """
 
 from __future__ import annotations
@@ -30,35 +30,35 @@ from cepheid.streaming.pack import bucket_numbers
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """Reads one share of the files and packs the events that can take part in a match."""
+    """Reads a share of the files and packs the events that can be part of a match."""
 
     plan: Plan
     columns: Columns
     schema: pa.Schema
-    """The columns as Spark types them."""
+    """The columns in Spark's types."""
     names: tuple[str, ...]
-    """The columns that travel."""
+    """The columns to shuffle."""
     reader: ShareReader
     shares: tuple[tuple[Part, ...], ...]
     distribution: Distribution
     partitions: int
     slices: Slices | None
     numbered: bool
-    """Whether every event has its position in a column, rather than only coming in order."""
+    """Whether a column holds the position of each event. Otherwise only their order is known."""
     typed: bool = False
-    """Whether a row without a type is not an event, in files that have a type column."""
+    """Whether rows without a type are rejected, in files that have a type column."""
 
     @property
-    def _deciding(self) -> list[str]:
-        """The columns that decide whether an event matters, besides its type."""
+    def _filter_columns(self) -> list[str]:
+        """The columns that decide whether an event is shuffled, besides its type."""
         keys = self.distribution.attributes if isinstance(self.distribution, Keyed) else ()
         return columns_read([*self.plan.tested, *keys, self.columns.time], self.schema)
 
     @property
     def needed(self) -> list[str]:
-        """The columns that are read."""
+        """The columns to read."""
         kinds = [self.columns.type] if self.columns.type in self.schema.names else []
-        return list(dict.fromkeys([*kinds, *self._deciding, *self.names]))
+        return list(dict.fromkeys([*kinds, *self._filter_columns, *self.names]))
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -76,17 +76,17 @@ class ReadTask:
             yield pa.RecordBatch.from_arrays(arrays, names=[BUCKET, BASE, EVENTS])
 
     def _relevant(self, part: Part) -> pa.RecordBatch | None:
-        """The events of a part that matter; the columns that decide it are read first, the others only where some
-        event does."""
+        """The events of a part to shuffle. The columns that decide it are read first, and the others only if there are
+        such events."""
         type = self.reader.files[part.file].type
         kinds = [name for name in [self.columns.type] if name in self.schema.names and type is None]
-        first = [*kinds, *(name for name in self._deciding if name not in kinds)]
+        first = [*kinds, *(name for name in self._filter_columns if name not in kinds)]
         others = [name for name in self.names if name not in first]
         with self.reader.opened(part, [*first, *others], kinds) as opened:
             known = self._read(opened, first, type)
             mask = masks(self.plan, known, TYPE)
-            kept = self._kept(known, mask, needs_type=self.typed and type is None)
-            if kept is not None and not len(kept):
+            selected = self._selected(known, mask, needs_type=self.typed and type is None)
+            if selected is not None and not len(selected):
                 return None
             rest = self._read(opened, others, type) if others else known
         arrays = [(known if name in first else rest).column(name) for name in self.names]
@@ -96,10 +96,10 @@ class ReadTask:
             arrays.append(pa.array(np.arange(part.base, part.base + known.num_rows)))
             names.append(POSITION)
         whole = pa.RecordBatch.from_arrays(arrays, names=names)
-        return whole if kept is None else whole.take(pa.array(kept))
+        return whole if selected is None else whole.take(pa.array(selected))
 
     def _read(self, opened: OpenedPart, names: Sequence[str], type: str | None) -> pa.RecordBatch:
-        """Columns as Spark types them, null where the file has none, and the types of the events."""
+        """Columns in Spark's types (null if the file lacks them), and the types of the events."""
         present = [name for name in names if name in opened.names]
         table = opened.read(present).combine_chunks()
         arrays = []
@@ -117,14 +117,14 @@ class ReadTask:
             return read
         return read.append_column(TYPE, kinds)
 
-    def _kept(self, known: pa.RecordBatch, mask: Array, needs_type: bool) -> Array | None:
-        """The rows that travel; None for all."""
+    def _selected(self, known: pa.RecordBatch, mask: Array, needs_type: bool) -> Array | None:
+        """The rows to shuffle. None for all."""
         wanted = ~np.asarray(known.column(self.columns.time).is_null())
         if needs_type:
             kinds = known.column(TYPE)
             wanted &= np.asarray(pc.not_equal(kinds.cast(pa.string()), UNTYPED).fill_null(False))
         if may_drop(self.plan):
-            wanted &= mask & _parts(self.plan) != 0
+            wanted &= mask & _variable_bits(self.plan) != 0
         if isinstance(self.distribution, Keyed):
             for name in self.distribution.attributes:
                 value = attribute(known, name)
@@ -161,7 +161,7 @@ FIRST, LAST = "first", "last"
 
 @dataclass(frozen=True, slots=True)
 class ReadTimes:
-    """The first and the last time of each part, of files without statistics."""
+    """Reads the first and the last time of each part, for files without statistics."""
 
     read: ReadTask
 
@@ -179,17 +179,17 @@ class ReadTimes:
 # --- rejects ----------------------------------------------------------------------------------------------------------
 
 PATH, LINE = "path", "line"
-"""The columns of rejected lines besides the reason."""
+"""The columns of a rejected line, besides the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class CsvRejects:
-    """The lines of some shares that are not events for a query, with the reason."""
+    """Reads the rejected lines of some shares, with the reason."""
 
     reader: CsvReader
     shares: tuple[tuple[Part, ...], ...]
     names: tuple[str, ...]
-    """The columns that the query reads: the others are not parsed."""
+    """The columns that the query reads. The others are not parsed."""
     time_column: str
     reason: str
 
@@ -200,25 +200,25 @@ class CsvRejects:
                     yield from self._rejects(part)
 
     def _rejects(self, part: Part) -> Iterator[pa.RecordBatch]:
-        refused: list[tuple[bytes, str]] = []
+        rejects: list[tuple[bytes, str]] = []
         for read in self.reader.read(part, self.names):
             if isinstance(read, RejectedLine):
-                refused.append((read.line, read.reason))
+                rejects.append((read.line, read.reason))
             else:
                 timeless = np.flatnonzero(read.rows.column(self.time_column).is_null(nan_is_null=True))
                 lines = read.lines.split(b"\n") if len(timeless) else []
-                refused += ((lines[at], f"no time: `{self.time_column}` is null") for at in timeless.tolist())
-        if refused:
-            texts = [line.rstrip(b"\r\n").decode(errors="backslashreplace") for line, _ in refused]
-            columns = {PATH: [self.reader.files[part.file].path] * len(refused), LINE: texts}
-            yield pa.RecordBatch.from_pydict({**columns, self.reason: [reason for _, reason in refused]})
+                rejects += ((lines[at], f"no time: `{self.time_column}` is null") for at in timeless.tolist())
+        if rejects:
+            texts = [line.rstrip(b"\r\n").decode(errors="backslashreplace") for line, _ in rejects]
+            columns = {PATH: [self.reader.files[part.file].path] * len(rejects), LINE: texts}
+            yield pa.RecordBatch.from_pydict({**columns, self.reason: [reason for _, reason in rejects]})
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 
-def _parts(plan: Plan) -> np.uint64:
-    """The bits of the mask that are parts an event can play."""
+def _variable_bits(plan: Plan) -> np.uint64:
+    """The bits of the mask that stand for a variable of the pattern."""
     return np.uint64(sum(1 << i for i, bit in enumerate(plan.bits) if bit.var))
 
 
@@ -239,7 +239,7 @@ def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
 
 
 def _stream(events: pa.RecordBatch) -> pa.Array:
-    """The events as one binary value, which is not copied on its way to Spark."""
+    """The events as one binary value, without a copy of the serialized bytes."""
     sink, narrow = pa.BufferOutputStream(), narrowed(events)
     with pa.ipc.new_stream(sink, narrow.schema) as writer:
         writer.write_batch(narrow)

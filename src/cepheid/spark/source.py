@@ -37,14 +37,14 @@ _USUAL: Mapping[str, str] = {
     "spark.sql.parquet.mergeSchema": "false",
     "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
 }
-"""With these settings the footer of one file has the schema that Spark finds."""
+"""With these settings Spark infers the schema in the footer of one file."""
 
 
 @dataclass(frozen=True, slots=True)
 class CsvFiles:
-    """CSV files whose columns are known: `path` is a file, a directory or a pattern, `schema` the names and types of
-    the columns as Spark writes them (`"type string, ts long"`). With `header` the first line of each file is skipped. A
-    value may be quoted, and may not contain a line break."""
+    """CSV files with a declared schema. `path` is a file, a directory or a glob. `schema` has the names and types of
+    the columns in Spark's notation (`"type string, ts long"`). With `header`, the first line of each file is skipped.
+    Values may be quoted but may not contain line breaks."""
 
     path: str
     schema: str
@@ -52,17 +52,17 @@ class CsvFiles:
 
 
 SparkInput = DataFrame | Mapping[str, DataFrame] | str | os.PathLike[str] | CsvFiles
-"""A DataFrame, one for each event type, the path or table of Parquet files, or CSV files with known columns."""
+"""A DataFrame, a DataFrame for each event type, a path or table of Parquet files, or CSV files with a schema."""
 TYPES = "__cepheid_type"
-"""The column with the type of events, where each type has a DataFrame of its own."""
+"""The column with the event type, if each type has its own DataFrame."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkSource:
     """Events in Spark, for `prepare` (see `io.source.Source`) and `spark.batch.run`.
 
-    `schema` has the columns that users see. Where each type has a DataFrame of its own, `attributes` has the columns of
-    each: a type lacks those that only others have (ruling 13)."""
+    `schema` has the columns of the user. If each type has its own DataFrame, `attributes` has the columns of each: a
+    type lacks the columns that only other types have (ruling 13)."""
 
     frame: DataFrame
     columns: Columns
@@ -70,17 +70,17 @@ class SparkSource:
     attributes: Attributes | None = None
     is_closed: bool = False
     files: StoredFiles | None = None
-    """The files of the frame, where workers can read them without Spark's readers."""
+    """The files of the frame, if workers can read them without Spark's readers."""
     drops_untyped: bool = False
-    """Whether a row of the files without a type is not an event."""
+    """Whether rows of the files without a type are rejected."""
     local: Source | None = None
-    """The source that one task reads by itself, instead of the frame, where the work cannot be divided."""
+    """The source that a single task reads instead of the frame, if the work cannot be divided."""
     omits_nulls: bool = False
     count: None = None
 
     @classmethod
     def open(cls, events: SparkInput, columns: Columns, session: SparkSession | None = None) -> SparkSource:
-        """Files are opened in the given session, or else in the running one, or else in a new one."""
+        """Opens files in this session, in the running session, or in a new one."""
         if isinstance(events, CsvFiles):
             return cls._csv(events, session or running_session(), columns)
         if isinstance(events, str | os.PathLike):
@@ -98,21 +98,21 @@ class SparkSource:
 
     @classmethod
     def _stored(cls, name: str, session: SparkSession, columns: Columns) -> SparkSource:
-        """Parquet files at a path, or a table of them."""
+        """Parquet files by their path, or a table."""
         is_path = "/" in name or name.lower().endswith(".parquet")
         source = cls.of(_read(name, session) if is_path else session.table(name), columns)
         return replace(source, files=_stored_parquet(source.frame, columns.time))
 
     @classmethod
     def _csv(cls, files: CsvFiles, session: SparkSession, columns: Columns) -> SparkSource:
-        """Where Spark reads the files itself, it drops the lines that workers would reject."""
+        """If Spark reads the files itself, it drops the lines that workers would reject."""
         reader = session.read.schema(files.schema).options(header=files.header, mode="DROPMALFORMED")
         source = cls.of(reader.csv(files.path), columns)
         return replace(source, files=stored_csv(sorted(source.frame.inputFiles()), source.schema, files.header))
 
     def for_query(self, query: Query) -> SparkSource:
-        """With the attributes of the types that the query names. Only a query whose names may or may not be types
-        (ruling 8) needs the types of the events, which takes a Spark job."""
+        """Adds the attributes of the types that the query names. A Spark job collects the types of the events if the
+        query has names that may be types or not (ruling 8)."""
         if self.attributes is not None:
             return self
         columns = {field.name: field.type for field in self.schema}
@@ -122,7 +122,7 @@ class SparkSource:
         return replace(self, attributes=dict.fromkeys(named, columns))
 
     def sample(self, names: Sequence[str], size: int) -> None:
-        """A sample would take a Spark job; `cepheid.statistics` counts all events in one."""
+        """None, because a sample would take a Spark job. `cepheid.statistics` counts all events in one job."""
 
     @property
     def type_column(self) -> str | None:
@@ -140,13 +140,13 @@ class SparkSource:
 # --- files of the command line ----------------------------------------------------------------------------------------
 
 _ROW_GROUP = 1 << 18
-"""Rows in a row group: few enough that every core reads some."""
+"""Rows in a row group: few enough to divide them among all cores."""
 
 
 @contextmanager
 def file_source(source: Source, session: SparkSession) -> Iterator[SparkSource]:
-    """A source of files for Spark. Workers read shares of columnar files while this context is open. A source that was
-    read row by row is sent to one task."""
+    """The files of a source for Spark. Workers read shares of columnar files while this context is open. Rows that were
+    read one by one go to a single task."""
     schema = plain_schema(source.schema)
     frame = (
         session.createDataFrame([], from_arrow_schema(schema)) if isinstance(source, FileSource) else session.range(0)
@@ -156,7 +156,7 @@ def file_source(source: Source, session: SparkSession) -> Iterator[SparkSource]:
         yield spark
         return
     with tempfile.TemporaryDirectory(prefix="cepheid-") as directory:
-        # Workers have a working directory of their own.
+        # Workers have another working directory.
         absolute = [replace(file, path=os.path.abspath(file.path)) for file in source.files]
         stored = [_stored_file(file, Path(directory) / f"{number}.parquet") for number, file in enumerate(absolute)]
         files = stored_columns(stored, source.columns.time)
@@ -164,7 +164,7 @@ def file_source(source: Source, session: SparkSession) -> Iterator[SparkSource]:
 
 
 def _stored_file(file: EventFile, temporary: Path) -> StoredFile:
-    """A text file was parsed to find the types of its columns; its table is written for the workers."""
+    """The file that workers read. The parsed table of a text file is written to a temporary file."""
     path = Path(file.path)
     if isinstance(file, TextFile):
         path = temporary
@@ -176,16 +176,16 @@ def _stored_file(file: EventFile, temporary: Path) -> StoredFile:
 
 
 def _read(path: str, session: SparkSession) -> DataFrame:
-    """The files as a DataFrame. Spark runs a job to infer their schema, which costs more than a small query. If Arrow
-    infers the same schema, it is passed to Spark."""
+    """The files as a DataFrame. Spark's inference of the schema is a job that costs more than a small query, so Arrow
+    infers it if the result is the same."""
     as_usual = all(session.conf.get(name) == value for name, value in _USUAL.items())
     schema = spark_schema(path) if as_usual else None
     return session.read.parquet(path) if schema is None else session.read.schema(schema).parquet(path)
 
 
 def _stored_parquet(frame: DataFrame, time_column: str) -> StoredFiles | None:
-    """None where only Spark knows how to read the files: another storage, columns that are not in every file (they may
-    be named after directories, or differ in case), or too many files to open them all."""
+    """The files of a DataFrame. None if only Spark can read them: other storage, columns that some file lacks (they may
+    come from the names of directories, or differ in case), or too many files."""
     paths = sorted(frame.inputFiles())
     if not paths or len(paths) > MOST_FILES or not all(is_readable(path) for path in paths):
         return None
@@ -201,7 +201,7 @@ def _arrow_schema(frame: DataFrame) -> pa.Schema:
 
 
 def _united(events: Mapping[str, DataFrame], columns: Columns) -> SparkSource:
-    """The DataFrames of several types as one. Where a column has two types, no predicate could be right."""
+    """The DataFrames of several event types as one. A column must have the same type in all of them."""
     if not events:
         raise InputProblem("there are no DataFrames", expected="at least one: {'Shelf': df}")
     kinds: dict[str, tuple[str, T.DataType]] = {}
@@ -210,10 +210,10 @@ def _united(events: Mapping[str, DataFrame], columns: Columns) -> SparkSource:
             raise InputProblem(f"the events of `{shown(kind)}` are a {type(frame).__name__}", expected="a DataFrame")
         require_time_column(_arrow_schema(frame), columns)
         for field in frame.schema:
-            other, found = kinds.setdefault(field.name, (kind, field.dataType))
-            if found != field.dataType:
+            other, expected = kinds.setdefault(field.name, (kind, field.dataType))
+            if expected != field.dataType:
                 raise InputProblem(
-                    f"the column `{shown(field.name)}` is {found.simpleString()} in the events of `{shown(other)}` "
+                    f"the column `{shown(field.name)}` is {expected.simpleString()} in the events of `{shown(other)}` "
                     f"and {field.dataType.simpleString()} in those of `{shown(kind)}`",
                     hint="cast one of them",
                 )
@@ -239,7 +239,7 @@ def _queries(query: Query) -> Iterator[Query]:
 
 
 def types_named(query: Query) -> list[str]:
-    """Every event type that a query, or a query that it is made of, names."""
+    """The event types that a query and its input queries name."""
     names: dict[str, None] = {}
     for part in _queries(query):
         for node in walk(part.pattern):

@@ -7,7 +7,7 @@ as columns) or a `text.TextFormat` (the file is parsed). Adding a format takes t
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +17,7 @@ from cepheid.errors import InputProblem, did_you_mean, shown
 from cepheid.io.inputs import Columns, exists, neighbours
 
 if TYPE_CHECKING:
-    from cepheid.io.stream_rows import Read, StreamLayout
+    from cepheid.io.stream_rows import StreamReader
 
 _SUFFIXES: Mapping[str, tuple[str, ...]] = {
     "parquet": (".parquet",),
@@ -32,7 +32,7 @@ _EXPECTED = f"a file named {', '.join(list(FORMATS)[:-1])} or {list(FORMATS)[-1]
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
-    """A row of a file. `raw` is its text, or None where the file is not text."""
+    """A row of a file. `raw` is its line, or None in a binary file."""
 
     line: int
     raw: str | None
@@ -59,30 +59,31 @@ class Format(Protocol):
     def rows(self, file: Path, columns: Columns, type: str | None) -> Iterable[RawRow | BrokenRow]:
         """The rows one by one, with plain values. `type` is the type of all events, where no column holds it."""
 
-    def stream(self, paths: Sequence[str], layout: StreamLayout, earliest: int, latest: int) -> Read:
-        """The events of files of a stream, with the columns of the layout."""
+    @property
+    def stream(self) -> StreamReader | None:
+        """Reads files of a stream. None if the format cannot be streamed."""
 
 
 def format_named(name: str) -> Format:
-    """The format, whose module is loaded only now: reading a format may take a library."""
+    """The format. Its module is imported on first use, because it may import a large library."""
     format: Format = import_module(f"{__name__}.{name}").FORMAT
     return format
 
 
 def format_of(path: Path) -> str:
-    found = FORMATS.get(path.suffix.lower())
-    if found is None:
+    name = FORMATS.get(path.suffix.lower())
+    if name is None:
         raise InputProblem(f"the format of `{shown(str(path), 200)}` is not known by its name", expected=_EXPECTED)
-    return found
+    return name
 
 
 def expand(path: str) -> list[tuple[Path, str]]:
-    """The files that a path stands for (a file, a directory, a glob), in order of name, each with its format."""
+    """The files of a path (a file, a directory or a glob), sorted by name, each with its format."""
     if exists(path):
         root = Path(path)
         if not root.is_dir():
             return [(root, format_of(root))]
-        # Spark's markers (_SUCCESS, .crc) lie beside the data it writes.
+        # Spark writes markers (_SUCCESS, .crc) beside the data.
         files = [
             file
             for file in sorted(root.rglob("*"))

@@ -1,4 +1,4 @@
-"""Arrow IPC, which is also Feather: files with a footer, and streams of record batches written to a file."""
+"""Arrow IPC and Feather: the file format, which has a footer, and the streaming format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAGIC = b"ARROW1"
 
 
 class _OpenedFile(OpenedColumns):
-    """A file with a footer: any record batch can be read by itself."""
+    """The file format: the footer allows reading any single record batch."""
 
     def __init__(self, file: pa.NativeFile) -> None:
         self.file = file
@@ -25,19 +25,19 @@ class _OpenedFile(OpenedColumns):
 
     def read(self, number: int, names: Sequence[str]) -> pa.Table:
         table = pa.Table.from_batches([self._reader(names).get_batch(number)])
-        return _sound(table).select(list(names))
+        return _validated(table).select(list(names))
 
     def _reader(self, names: Sequence[str]) -> pa.ipc.RecordBatchFileReader:
-        # No fields at all would mean every field.
+        # PyArrow reads all fields if the list is empty.
         chosen = [self.schema.get_field_index(name) for name in names] or [0]
         return pa.ipc.open_file(self.file, options=pa.ipc.IpcReadOptions(included_fields=chosen))
 
 
 class _OpenedStream(OpenedColumns):
-    """A stream can only be read from its beginning, so it is one chunk."""
+    """The streaming format: one chunk, because it can only be read from its beginning."""
 
     def __init__(self, file: pa.NativeFile) -> None:
-        self.table = _sound(pa.ipc.open_stream(file).read_all())
+        self.table = _validated(pa.ipc.open_stream(file).read_all())
         self.schema = self.table.schema
 
     def chunks(self, time_column: str | None = None) -> list[Chunk]:
@@ -47,9 +47,9 @@ class _OpenedStream(OpenedColumns):
         return self.table.select(list(names))
 
 
-def _sound(table: pa.Table) -> pa.Table:
-    """The table with plain strings. PyArrow trusts the offsets and codes of a damaged file, and would read beyond its
-    buffers."""
+def _validated(table: pa.Table) -> pa.Table:
+    """The table with plain strings. PyArrow does not check the offsets and dictionary codes of a damaged file, and
+    would read beyond its buffers."""
     table.validate(full=True)
     return table.cast(without_views(table.schema))
 

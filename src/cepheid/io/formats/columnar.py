@@ -1,5 +1,5 @@
-"""What formats of columns (Parquet, Arrow IPC, ORC) have in common. A file has a schema and consists of chunks (row
-groups, record batches, stripes), each of which can be read by itself, and only the columns that are needed."""
+"""Columnar formats (Parquet, Arrow IPC, ORC). A file has a schema and consists of chunks (row groups, record batches,
+stripes). Any columns of any chunk can be read separately."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from cepheid.physical import Plan
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The number of rows and bytes of a chunk, and the first and last time, where the file knows them."""
+    """The number of rows and bytes of a chunk, and its first and last time if the file has statistics."""
 
     rows: int
     size: int
@@ -39,7 +39,7 @@ class Chunk:
 
 
 class OpenedColumns(ABC):
-    """A file of columns while it is read."""
+    """An open columnar file."""
 
     schema: pa.Schema
 
@@ -55,7 +55,7 @@ class OpenedColumns(ABC):
         return sum(chunk.rows for chunk in self.chunks())
 
     def filled(self) -> set[str]:
-        """The columns that have no nulls, as far as that is known before they are read."""
+        """The columns that have no nulls according to the statistics of the file."""
         return set()
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -64,7 +64,7 @@ class OpenedColumns(ABC):
 
 
 def without_views(schema: pa.Schema) -> pa.Schema:
-    """The schema with plain strings and bytes in place of views, of which Arrow cannot take rows."""
+    """The schema with plain strings and bytes instead of views. Arrow cannot `take` from views."""
     return pa.schema([field.with_type(_without_views(field.type)) for field in schema], schema.metadata)
 
 
@@ -81,18 +81,18 @@ def _without_views(kind: pa.DataType) -> pa.DataType:
 
 
 class ColumnFormat(ABC):
-    """Reads files of one format, in any process: nothing here knows who asks."""
+    """Reads files of one format, in any process."""
 
     title: ClassVar[str]
     is_tabular: ClassVar[bool] = True
 
     @abstractmethod
     def open(self, file: pa.NativeFile, dictionaries: Sequence[str] = ()) -> OpenedColumns:
-        """`dictionaries` are columns of text with few distinct values."""
+        """`dictionaries` are string columns with few distinct values."""
 
     @contextmanager
     def reading(self, path: str, hint: str | None = None) -> Iterator[None]:
-        """Reports what PyArrow cannot read. `hint` says what to do then."""
+        """Reports errors of PyArrow as errors of the file."""
         try:
             yield
         except (pa.ArrowException, OSError) as problem:
@@ -117,13 +117,13 @@ class ColumnFormat(ABC):
             yield from file.batches(file.schema.names if names is None else names)
 
     def is_null(self, path: str, name: str) -> bool:
-        """Whether a column has no value at all."""
+        """Whether every value of a column is null."""
         return all(batch.column(0).null_count == batch.num_rows for batch in self.batches(path, [name]))
 
     def surviving(
         self, path: str, numbers: Sequence[int], condition: Callable[[pa.Schema], ds.Expression | None]
     ) -> Sequence[int]:
-        """The chunks that may have rows of which the condition holds; the others are skipped by their statistics."""
+        """The chunks that may have rows for which the condition holds. Statistics rule out the others."""
         return numbers
 
     def rows(self, file: Path, columns: Columns, type: str | None) -> Iterator[RawRow]:
@@ -140,19 +140,17 @@ class ColumnFormat(ABC):
         return accepted(whole, layout.columns, requires_type, earliest, latest)
 
     def _stream_table(self, path: str, schema: pa.Schema) -> pa.Table:
-        """The rows of a file in the columns of the stream: null where the file lacks a column."""
+        """The rows of a file in the columns of the stream. A column that the file lacks is null."""
         with self.reading(path, RESUME), self.opened(path) as file:
             present = [name for name in schema.names if name in file.schema.names]
             own = pa.schema([file.schema.field(name) for name in present])
             table = pa.Table.from_batches(file.batches(present), own)
-            own_columns = {
-                FILE: lambda: pa.repeat(path, table.num_rows),
-                NUMBER: lambda: pa.array(range(1, table.num_rows + 1), pa.int64()),
-            }
             arrays = []
             for field in schema:
-                if field.name in own_columns:
-                    arrays.append(own_columns[field.name]())
+                if field.name == FILE:
+                    arrays.append(pa.repeat(path, table.num_rows))
+                elif field.name == NUMBER:
+                    arrays.append(pa.array(range(1, table.num_rows + 1), pa.int64()))
                 elif field.name in present:
                     arrays.append(table.column(field.name).cast(field.type))
                 else:
@@ -171,14 +169,14 @@ def column_format(name: str) -> ColumnFormat:
 
 @dataclass(frozen=True, slots=True)
 class ColumnPart(Part):
-    """A chunk of a file of columns."""
+    """A chunk of a columnar file."""
 
     number: int
     rows: int
 
 
 def stored_columns(files: Sequence[StoredFile], time_column: str, expected: Sequence[str] = ()) -> StoredFiles | None:
-    """These files, in this order; None where one lacks a column that is expected of it."""
+    """Files for workers to read. None if a file lacks an expected column."""
     parts: list[ColumnPart] = []
     times: list[tuple[int, int] | None] = []
     for number, file in enumerate(files):
@@ -214,9 +212,9 @@ class ColumnReader:
             yield from (part for part in parts if part.number in numbers)
 
     @contextmanager
-    def opened(self, part: Part, names: Sequence[str], texts: Sequence[str]) -> Iterator[OpenedPart]:
+    def opened(self, part: Part, names: Sequence[str], dictionaries: Sequence[str]) -> Iterator[OpenedPart]:
         file, chunk = self.files[part.file], _as_chunk(part)
-        with column_format(file.format).opened(file.path, texts) as opened:
+        with column_format(file.format).opened(file.path, dictionaries) as opened:
             yield OpenedPart(chunk.rows, opened.schema.names, partial(opened.read, chunk.number))
 
 
@@ -231,8 +229,8 @@ _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {"=": eq, "<": lt, "<=": le,
 
 
 def may_matter(plan: Plan, schema: pa.Schema, type_column: str, type: str | None = None) -> ds.Expression | None:
-    """A condition that holds for every event that can take part in a match, in terms that the statistics of row groups
-    decide; None where there is none. `type` is the type of all events, where no column holds it."""
+    """A condition that every event of a match satisfies, and that the statistics of row groups can rule out. None if
+    there is no such condition. `type` is the type of all events, if no column holds it."""
     conditions: list[ds.Expression] = []
     for bit in plan.bits:
         if not bit.var or (type is not None and bit.types and type not in bit.types):

@@ -1,4 +1,4 @@
-"""CSV: files with a header, read by rows or by columns; and files with a known schema, of which a worker reads a range
+"""CSV: files with a header, read as rows or as columns; and files with a declared schema, which workers read in ranges
 of bytes."""
 
 from __future__ import annotations
@@ -18,20 +18,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
-from cepheid.errors import InputProblem, NotAvailable, listing, shown
+from cepheid.errors import InputProblem, listing, shown
 from cepheid.io.formats import BrokenRow, RawRow
 from cepheid.io.formats.text import BLOCK, EXACT, TextFormat, TextTable, all_true, content_of, fits, timestamps
 from cepheid.io.inputs import Columns
 from cepheid.io.shares import MOST_FILES, OpenedPart, Part, StoredFile, StoredFiles
 from cepheid.io.storage import is_readable, open_file
-from cepheid.io.stream_rows import Read, StreamLayout
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import Array
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 MOST = 0.75
-"""The share of a column's filled cells that must be numbers for the column to be numeric."""
+"""A column is numeric if at least this fraction of its non-empty cells are numbers."""
 
 NUMBER = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
@@ -40,7 +39,7 @@ LONGEST_NUMBER = 400
 
 
 def csv_rows(file: Path, columns: Columns, type: str | None) -> list[RawRow | BrokenRow]:
-    """The rows under the header, with numbers and booleans recognised."""
+    """The rows below the header, with numbers and booleans parsed."""
     rows = list(_text_rows(file))
     type_column = columns.type if type is None else None
     recognise_cells([row.values for row in rows if isinstance(row, RawRow)], type_column, columns.time)
@@ -48,7 +47,7 @@ def csv_rows(file: Path, columns: Columns, type: str | None) -> list[RawRow | Br
 
 
 def _text_rows(file: Path) -> Iterator[RawRow | BrokenRow]:
-    """Cells are text, and empty ones null."""
+    """Rows of strings. An empty cell is null."""
     try:
         text = content_of(file).decode("utf-8-sig")
     except UnicodeDecodeError as problem:
@@ -79,8 +78,8 @@ def _header(file: Path, cells: list[str] | str) -> list[str]:
 
 
 def _csv_records(lines: Sequence[str]) -> Iterator[tuple[int, str, list[str] | str]]:
-    """Line, text, and cells of each record (or why it has none). A quote that is never closed would swallow the rest of
-    the file: only its own line is rejected, and parsing goes on with the next."""
+    """The line number, text and cells of each record, or an error in place of the cells. An unclosed quote would
+    extend to the end of the file, so only its own line is rejected and parsing continues with the next line."""
     at = 0
     while at < len(lines):
         reader = csv.reader(lines[at:], strict=True)
@@ -96,8 +95,8 @@ def _csv_records(lines: Sequence[str]) -> Iterator[tuple[int, str, list[str] | s
 
 
 def recognise_cells(rows: Sequence[dict[str, Any]], type_column: str | None, time_column: str) -> None:
-    """Turns the text of cells into numbers and booleans, column by column and event type by event type. The time column
-    is recognised cell by cell; the type column stays text."""
+    """Parses numbers and booleans, separately for each column and event type. Times are parsed cell by cell. The type
+    column remains text."""
     columns: dict[tuple[str | None, str], list[dict[str, Any]]] = {}
     for row in rows:
         of_type = row.get(type_column) if type_column is not None else None
@@ -118,7 +117,7 @@ def recognise_cells(rows: Sequence[dict[str, Any]], type_column: str | None, tim
 
 
 def _number(cell: str) -> int | float | None:
-    """The number that a cell shows; `007` is a name, not a number."""
+    """The number in a cell, or None. `007` is a name, not a number."""
     text = cell.strip()
     if len(text) > LONGEST_NUMBER:
         return None
@@ -135,10 +134,11 @@ def _boolean(cell: str) -> bool | None:
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 _BOOLEAN = "[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee]"
+_TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 
 
 def csv_columns(file: Path, columns: Columns, type: str | None) -> TextTable | None:
-    """The rows of a file, all of which are events; None where the row reader has to read it."""
+    """The rows of a file as typed columns. None if the row reader must read the file."""
     cells = _cells(file)
     type_column = columns.type if type is None else None
     if cells is None or not cells.num_rows or columns.time not in cells.column_names or columns.time == type_column:
@@ -162,46 +162,58 @@ def csv_columns(file: Path, columns: Columns, type: str | None) -> TextTable | N
 
 
 def _cells(file: Path) -> pa.Table | None:
-    """All cells as text, empty ones null."""
+    """All cells as strings. An empty cell is null."""
     try:
         content = file.read_bytes()
         if not _is_plain(content):
             return None
         header = next(csv.reader(io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline=""), strict=True), [])
-        cells = pcsv.read_csv(
-            pa.BufferReader(content),
-            pcsv.ReadOptions(block_size=BLOCK),
-            pcsv.ParseOptions(newlines_in_values=True),
-            pcsv.ConvertOptions(
-                column_types=dict.fromkeys(header, pa.string()),
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=True,
-            ),
-        )
+        if len(set(header)) < len(header):
+            return None
+        schema = pa.schema([(name, pa.string()) for name in header])
+        cells = _parse(content, pcsv.ReadOptions(block_size=BLOCK), schema, multiline=True)
     except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowException):
         return None
-    if cells.column_names != header or len(set(header)) < len(header):
+    if cells.column_names != header:
         return None
     longest = max(pc.max(pc.binary_length(column)).as_py() or 0 for column in cells.columns)
     return cells if longest <= csv.field_size_limit() else None
 
 
+def _parse(
+    content: bytes, options: pcsv.ReadOptions, schema: pa.Schema, names: Sequence[str] = (), multiline: bool = False
+) -> pa.Table:
+    """These columns, or all. `multiline` allows line breaks in quoted cells."""
+    return pcsv.read_csv(
+        pa.BufferReader(content),
+        options,
+        pcsv.ParseOptions(newlines_in_values=multiline),
+        pcsv.ConvertOptions(
+            column_types=schema,
+            include_columns=list(names),
+            null_values=[""],
+            true_values=_TRUE,
+            false_values=_FALSE,
+            strings_can_be_null=True,
+        ),
+    )
+
+
 def _is_plain(content: bytes) -> bool:
-    """Whether quotes enclose whole cells and lines end in one of two ways; elsewhere each reader has its own rules."""
+    """Whether quotes enclose whole cells and lines end in LF or CRLF. Parsers disagree about anything else."""
     if b"\0" in content or content.count(b"\r") != content.count(b"\r\n"):
         return False
     characters = np.frombuffer(b"\n" + content.removeprefix(b"\xef\xbb\xbf") + b"\n", np.uint8)
     quotes = np.flatnonzero(characters == ord('"'))
     if len(quotes) % 2:
         return False
-    # A quote inside a cell is written twice: one that closes the cell, and one that opens it again.
+    # A quote inside a cell is doubled: the first closes the cell and the second opens it again.
     before, after = characters[quotes[::2] - 1], characters[quotes[1::2] + 1]
     return bool(np.isin(before, list(b',\n"')).all() and np.isin(after, list(b',\r\n"')).all())
 
 
 def _types(cells: pa.Table, type_column: str | None) -> Array | None:
-    """The event type of each row, as a number; None where some rows have one and others have none."""
+    """The code of each row's event type. None if only some rows have a type."""
     column = cells.column(type_column) if type_column in cells.column_names else None
     if column is None or column.null_count == len(column):
         return np.zeros(cells.num_rows, np.int32)
@@ -216,7 +228,7 @@ def _times(cells: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 
 def _recognised(cells: pa.ChunkedArray, types: Array) -> pa.ChunkedArray | None:
-    """A column that means the same in events of every type; None where it does not."""
+    """The typed column. None if its type would differ between event types."""
     text = pc.utf8_trim_whitespace(cells)
     whole = _whole_numbers(text)
     if whole is not None:
@@ -225,9 +237,9 @@ def _recognised(cells: pa.ChunkedArray, types: Array) -> pa.ChunkedArray | None:
     written = pc.if_else(numbers, text, pa.scalar(None, pa.string()))
     values = written.cast(pa.float64())
     if not all_true(pc.is_finite(values)) or not all_true(pc.less_equal(pc.binary_length(written), LONGEST_NUMBER)):
-        return None  # `1e999` looks like a number and is none
+        return None  # `1e999` has the form of a number but does not fit a float
     if all_true(numbers):
-        # As a float, `-0` would not be equal to `0` where bits are compared.
+        # Code that compares the bits of floats would take `-0` and `0` for different values.
         is_exact = all_true(pc.less(pc.abs(values), EXACT)) and not pc.any(pc.equal(text, "-0")).as_py()
         return values if is_exact else None
     if all_true(booleans):
@@ -240,13 +252,13 @@ def _whole_numbers(text: pa.ChunkedArray) -> pa.ChunkedArray | None:
         whole = text.cast(pa.int64())
     except pa.ArrowInvalid:
         return None
-    # Arrow also reads `007` and `0x10`. The lowest number of 64 bits is no time, and no kernel counts with it.
-    is_as_written = all_true(pc.equal(whole.cast(pa.string()), text)) and pc.min(whole).as_py() > -(2**63)
-    return whole if is_as_written else None
+    # Arrow also parses `007` and `0x10`. Kernels reserve the lowest 64-bit integer.
+    is_exact = all_true(pc.equal(whole.cast(pa.string()), text)) and pc.min(whole).as_py() > -(2**63)
+    return whole if is_exact else None
 
 
 def _is_text(cells: pa.ChunkedArray, types: Array, numbers: pa.ChunkedArray, booleans: pa.ChunkedArray) -> bool:
-    """Whether the column is neither of numbers nor of booleans in the events of any type."""
+    """Whether the column is neither numeric nor boolean in any event type."""
 
     def of_types(rows: pa.ChunkedArray) -> Array:
         return np.bincount(types[rows.fill_null(False).to_numpy()], minlength=types.max() + 1)
@@ -256,32 +268,27 @@ def _is_text(cells: pa.ChunkedArray, types: Array, numbers: pa.ChunkedArray, boo
     return not np.any(most & (names == 0) & (filled > 0))
 
 
-def _no_stream(paths: Sequence[str], layout: StreamLayout, earliest: int, latest: int) -> Read:
-    raise NotAvailable("a stream of CSV files", hint="write the files as JSON Lines or Parquet")
-
-
-FORMAT = TextFormat("CSV", True, csv_rows, csv_columns, _no_stream)
+FORMAT = TextFormat("CSV", csv_rows, is_tabular=True, columns=csv_columns)
 
 
 # --- shares -----------------------------------------------------------------------------------------------------------
 
 _RANGE = 4 << 20
-"""Bytes that are read at once: few enough that all cores get some of a small file."""
+"""Bytes of a part: small enough to divide a small file among all cores."""
 _SAMPLE = 1 << 16
-"""Bytes that are read to estimate the length of lines, or to find the end of one."""
+"""Bytes to read in order to estimate the length of lines, or to find the end of a line."""
 _NEWLINE = b"\n"
-_TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 
 
 def stored_csv(paths: Sequence[str], schema: pa.Schema, header: bool) -> StoredFiles:
-    """CSV files that all have the columns of the schema, in this order; refused where workers cannot read them."""
+    """CSV files with the columns of the schema, in this order. An error if workers cannot read them."""
     _require_readable_columns(schema)
-    elsewhere = [path for path in paths if not is_readable(path)]
-    if elsewhere or len(paths) > MOST_FILES:
-        what = f"`{shown(elsewhere[0], 200)}`" if elsewhere else f"{len(paths):,} files"
+    unreadable = [path for path in paths if not is_readable(path)]
+    if unreadable or len(paths) > MOST_FILES:
+        files = f"`{shown(unreadable[0], 200)}`" if unreadable else f"{len(paths):,} files"
         raise InputProblem(
-            f"workers cannot read {what} by themselves",
-            hint="have Spark read them: `spark.read.csv(...)` gives a DataFrame",
+            f"workers cannot read {files} by themselves",
+            hint="let Spark read them: `spark.read.csv(...)` returns a DataFrame",
         )
     parts: list[Part] = []
     rows = 0
@@ -310,13 +317,13 @@ def _require_readable_columns(schema: pa.Schema) -> None:
             raise InputProblem(
                 f"the column `{shown(field.name)}` of a CSV file is declared as {field.type}",
                 expected=listing(["string", "boolean", "int", "long", "float", "double", "date", "timestamp_ntz"]),
-                hint="have Spark read it: `spark.read.csv(...)` gives a DataFrame",
+                hint="let Spark read it: `spark.read.csv(...)` returns a DataFrame",
             )
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedLines:
-    """Lines that have the columns of the schema: a row for each."""
+    """Lines that fit the schema, with one row for each."""
 
     lines: bytes
     rows: pa.Table
@@ -337,11 +344,11 @@ class CsvReader:
     header: bool
 
     def surviving(self, share: Sequence[Part], plan: Plan, schema: pa.Schema, type_column: str) -> Iterator[Part]:
-        """All of them: text has no statistics."""
+        """All parts, because CSV files have no statistics."""
         yield from share
 
     @contextmanager
-    def opened(self, part: Part, names: Sequence[str], texts: Sequence[str]) -> Iterator[OpenedPart]:
+    def opened(self, part: Part, names: Sequence[str], dictionaries: Sequence[str]) -> Iterator[OpenedPart]:
         empty = pa.schema([self.schema.field(name) for name in names]).empty_table()
         read = [lines.rows for lines in self.read(part, names) if isinstance(lines, ParsedLines)]
         table = pa.concat_tables([empty, *read]).combine_chunks()
@@ -359,14 +366,14 @@ class CsvReader:
         yield from self.parsed(lines, names)
 
     def parsed(self, lines: bytes, names: Sequence[str]) -> Iterator[ParsedLines | RejectedLine]:
-        """Where Arrow refuses lines because of some of them, they are halved until those are found."""
+        """Parses lines. If Arrow reports an error, the lines are bisected until the invalid ones are isolated."""
         if not lines.strip():
             return
         try:
             rows = self._parse(lines, names)
             problem = None if self._stand_alone(lines, rows, names) else "a quote is not closed in its line"
         except pa.ArrowInvalid as refused:
-            problem = shown(str(refused).replace("Row #1: ", ""), 200)  # the message is of one line in the end
+            problem = shown(str(refused).replace("Row #1: ", ""), 200)  # only used if there is a single line
         if problem is None:
             yield ParsedLines(lines, rows)
             return
@@ -378,23 +385,12 @@ class CsvReader:
             yield RejectedLine(lines, problem)
 
     def _parse(self, lines: bytes, names: Sequence[str]) -> pa.Table:
-        """These columns of lines that have all columns of the schema."""
-        return pcsv.read_csv(
-            pa.BufferReader(lines),
-            pcsv.ReadOptions(use_threads=False, block_size=len(lines) + 1, column_names=self.schema.names),
-            convert_options=pcsv.ConvertOptions(
-                column_types=self.schema,
-                include_columns=list(names),
-                null_values=[""],
-                true_values=_TRUE,
-                false_values=_FALSE,
-                strings_can_be_null=True,
-            ),
-        )
+        options = pcsv.ReadOptions(use_threads=False, block_size=len(lines) + 1, column_names=self.schema.names)
+        return _parse(lines, options, self.schema, names)
 
     def _stand_alone(self, lines: bytes, rows: pa.Table, names: Sequence[str]) -> bool:
-        """Whether each line is a row of its own. The text after a quote that is not closed becomes part of its cell. No
-        text follows the last line, so it is parsed twice in a row."""
+        """Whether each line is one row. The cell of an unclosed quote continues in the next line. The last line has no
+        next line, so it is followed by a copy of itself and parsed again."""
         if rows.num_rows != lines.count(_NEWLINE) + (not lines.endswith(_NEWLINE)):
             return False
         last = lines[lines.rstrip(b"\r\n").rfind(_NEWLINE) + 1 :].rstrip(b"\r\n")
@@ -402,7 +398,7 @@ class CsvReader:
 
 
 def _next_line(file: pa.NativeFile, at: int) -> int:
-    """The offset of the line after the one at this byte."""
+    """The offset of the first line that begins after this byte."""
     while some := file.read_at(_SAMPLE, at):
         end = some.find(_NEWLINE)
         if end >= 0:

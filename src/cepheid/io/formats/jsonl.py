@@ -21,7 +21,7 @@ from cepheid.io.formats.text import BLOCK, EXACT, TextFormat, TextTable, content
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import Malformed
 from cepheid.io.rows import ROW
-from cepheid.io.source import JSON, Source, clock_of
+from cepheid.io.source import JSON
 from cepheid.io.stream_rows import FILE, NUMBER, REJECTS, Read, StreamLayout
 from cepheid.io.times import TimeKind, event_time
 from cepheid.io.values import event_type, flatten, misfit, typed_values
@@ -30,7 +30,7 @@ from cepheid.io.values import event_type, flatten, misfit, typed_values
 
 
 def json_rows(file: Path, columns: Columns, type: str | None) -> Iterable[RawRow | BrokenRow]:
-    """One object per line. A `.json` file may also be one array of objects."""
+    """One object per line. A `.json` file may also hold one array of objects."""
     content = content_of(file)
     if file.suffix.lower() == ".json" and content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
         whole = _array(content)
@@ -64,7 +64,7 @@ def _lines(content: bytes) -> list[RawRow | BrokenRow]:
 
 
 def _array(content: bytes) -> list[Any] | None:
-    """The items of a file that is one JSON array; None where it is not, and is parsed line by line."""
+    """The items of a file with one JSON array. None if the file must be parsed line by line."""
     try:
         whole = json.loads(content, object_pairs_hook=_object, parse_constant=_no_constant)
     except (ValueError, RecursionError, Malformed):
@@ -87,7 +87,7 @@ def decode_object(text: str) -> dict[str, Any]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """JSON does not define what a key that appears twice means, so such a row is rejected."""
+    """Rejects a duplicate key, whose meaning JSON leaves open."""
     value = dict(pairs)
     if len(value) < len(pairs):
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
@@ -109,7 +109,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 
 
 def json_columns(file: Path, columns: Columns, type: str | None) -> TextTable | None:
-    """The lines of a file, all of which are events; None where the row reader has to read it."""
+    """The lines of a file as typed columns. None if the row reader must read the file."""
     try:
         content = file.read_bytes().removeprefix(b"\xef\xbb\xbf")
     except OSError:
@@ -141,7 +141,7 @@ def _is_utf8(content: bytes) -> bool:
 
 
 def _has_an_object_in_each_line(content: bytes) -> bool:
-    """No value continues in a line that begins with a brace, where the line before ends with one."""
+    """Whether every line begins and ends with a brace, so that no value continues in the next line."""
     characters = np.frombuffer(b"\n" + content.rstrip(b"\r\n") + b"\n", np.uint8)
     ends = np.flatnonzero(characters == ord("\n"))
     before = characters[ends[1:] - 1]
@@ -150,12 +150,12 @@ def _has_an_object_in_each_line(content: bytes) -> bool:
 
 
 def _read(content: bytes) -> pa.Table | None:
-    """Arrow parses text that looks like a time; here it stays text."""
+    """Arrow converts strings in the form of a timestamp. Here they remain strings."""
     try:
         table = _columns(content, pa.schema([]))
-        texts = [field.with_type(pa.string()) for field in table.schema if pa.types.is_timestamp(field.type)]
-        # Columns of the explicit schema come first in the result, wherever they stand in the lines.
-        return _columns(content, pa.schema(texts)).select(table.column_names) if texts else table
+        strings = [field.with_type(pa.string()) for field in table.schema if pa.types.is_timestamp(field.type)]
+        # Arrow moves the columns of the explicit schema to the front.
+        return _columns(content, pa.schema(strings)).select(table.column_names) if strings else table
     except pa.ArrowException:
         return None
 
@@ -165,7 +165,7 @@ def _columns(content: bytes, explicit: pa.Schema) -> pa.Table:
 
 
 def _has_types(table: pa.Table, type_column: str | None) -> bool:
-    """Whether all events have a type, or none has one."""
+    """Whether either all events or no events have a type."""
     if type_column not in table.column_names:
         return True
     column = table.column(type_column)
@@ -183,7 +183,7 @@ def _times(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 
 def _is_exact(column: pa.ChunkedArray) -> bool:
-    """Whether the values are those that are written, and none is nested."""
+    """Whether Arrow's values equal those of the row reader, and none is nested."""
     kind = column.type
     if pa.types.is_float64(kind):
         values = column.drop_null().to_numpy()
@@ -194,8 +194,8 @@ def _is_exact(column: pa.ChunkedArray) -> bool:
 
 
 def _all_nulls_are_written(content: bytes, table: pa.Table, type_column: str | None) -> bool:
-    """Whether every line has every attribute, and an attribute that is null in some events of a type is not in all: a
-    table cannot tell it from one that the type lacks."""
+    """Whether every line has every attribute, and no attribute is null in all events of a type: a table could not
+    distinguish it from an attribute that the type lacks."""
     names = [name for name in table.column_names if table.column(name).null_count]
     if not all(_PLAIN_NAME.fullmatch(name) for name in names):
         return False
@@ -211,28 +211,8 @@ def _all_nulls_are_written(content: bytes, table: pa.Table, type_column: str | N
 # --- streams ----------------------------------------------------------------------------------------------------------
 
 
-def stream_schema(source: Source) -> pa.Schema:
-    """A column for each attribute, in a type that holds its values in events of every type, and the line itself."""
-    columns = source.columns
-    types: dict[str, set[pa.DataType]] = {}
-    for attributes in (source.attributes or {}).values():
-        for name, kind in attributes.items():
-            if not pa.types.is_null(kind) and name not in (columns.type, columns.time):
-                types.setdefault(name, set()).add(JSON if kind == pa.list_(JSON) else kind)
-    fields = [(name, _one_type(kinds)) for name, kinds in types.items()]
-    time = pa.timestamp("us", "UTC") if clock_of(source, None).is_timestamp else pa.int64()
-    own = [(ROW, pa.string()), (FILE, pa.string()), (NUMBER, pa.int64())]
-    return pa.schema([(columns.type, pa.string()), (columns.time, time), *fields, *own])
-
-
-def _one_type(kinds: set[pa.DataType]) -> pa.DataType:
-    if kinds == {pa.int64(), pa.float64()}:
-        return pa.float64()
-    return next(iter(kinds)) if len(kinds) == 1 else JSON
-
-
 def json_stream(paths: Sequence[str], layout: StreamLayout, earliest: int, latest: int) -> Read:
-    """Lines become events by the same rules as in batch, against the types of the layout."""
+    """Converts lines to events by the rules of a batch run, with the types of the layout."""
     rows: list[dict[str, Any]] = []
     ticks: list[int] = []
     rejects: list[dict[str, Any]] = []
@@ -254,7 +234,7 @@ def json_stream(paths: Sequence[str], layout: StreamLayout, earliest: int, lates
 
 
 def _event(values: dict[str, Any], layout: StreamLayout, earliest: int, latest: int) -> tuple[int, dict[str, Any]]:
-    """The time and the columns of an event; Malformed if the row is not an event of the stream."""
+    """The time and the columns of an event. Malformed if the row is not an event of the stream."""
     columns = layout.columns
     kind, at = event_time(values, columns.time)
     wanted = TimeKind.TIMESTAMP if layout.clock.is_timestamp else TimeKind.INTEGER
@@ -289,7 +269,7 @@ def _holds(kind: pa.DataType, value: Any) -> bool:
 
 
 def _value(value: Any, kind: pa.DataType) -> Any:
-    """The value in the form that the column's type takes."""
+    """The value, converted to the type of the column."""
     if value is None:
         return None
     if kind == JSON:
@@ -301,4 +281,4 @@ def _value(value: Any, kind: pa.DataType) -> Any:
     return value
 
 
-FORMAT = TextFormat("JSON Lines", False, json_rows, json_columns, json_stream)
+FORMAT = TextFormat("JSON Lines", json_rows, columns=json_columns, stream=json_stream)

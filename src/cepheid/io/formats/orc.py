@@ -18,7 +18,7 @@ class _OpenedOrc(OpenedColumns):
         stripes = self.file.nstripes
         if stripes == 1:
             return [Chunk(self.file.nrows, self.file.content_length)]
-        # The footer does not give the rows of a stripe: its first column does.
+        # PyArrow does not report the number of rows of a stripe, so its first column is read.
         size = self.file.content_length // max(stripes, 1)
         return [Chunk(self.read(number, self.schema.names[:1]).num_rows, size) for number in range(stripes)]
 
@@ -27,7 +27,7 @@ class _OpenedOrc(OpenedColumns):
         return int(self.file.nrows)
 
     def read(self, number: int, names: Sequence[str]) -> pa.Table:
-        # PyArrow takes a name with a dot for the path of a nested field.
+        # PyArrow interprets a dot in a name as the path to a nested field.
         chosen = None if any("." in name for name in names) else list(names)
         return pa.Table.from_batches([self.file.read_stripe(number, columns=chosen)]).select(list(names))
 

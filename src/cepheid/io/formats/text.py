@@ -1,8 +1,8 @@
-"""What formats of text (CSV, JSON Lines) have in common."""
+"""Text formats (CSV, JSON Lines): files without a schema, which are parsed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,38 +12,38 @@ import pyarrow.compute as pc
 from cepheid.errors import InputProblem, shown
 from cepheid.io.formats import BrokenRow, RawRow
 from cepheid.io.inputs import Columns
-from cepheid.io.stream_rows import Read, StreamLayout
+from cepheid.io.stream_rows import StreamReader
 
 BLOCK = 1 << 22
-"""Bytes that Arrow reads at once: some batches of events, and more than any row should have."""
+"""Bytes of a block of Arrow's parsers: several batches of events, and longer than any row."""
 EXACT = 2**53
-"""Every integer below is a float as well; a float of this size may be a rounded larger integer."""
+"""A float64 holds every smaller integer exactly. From here on, it may be a rounded integer."""
 _TIMESTAMP = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{6})?Z"
-"""The form in which timestamps are shown. The row reader retains the text of any other form."""
+"""The form in which sinks write timestamps. The row reader retains the text of other forms."""
 _OTHER_TIMESTAMP = r"^0000|\.000000Z$"
-"""There is no year 0, and no fraction is shown where it is zero."""
+"""Year 0 does not exist, and sinks do not write a fraction of zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """The rows of a file as typed columns."""
+    """A parsed file, as typed columns."""
 
     rows: pa.Table
     omits_nulls: bool = False
-    """Whether a null is an attribute that the row does not have, rather than one that is null."""
+    """Whether a null means that the row lacks the attribute, rather than that its value is null."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextFormat:
-    """`rows` defines what a file means. `columns` reads large files, and only those whose rows are all events and mean
-    the same as typed columns; it gives None for any other. One difference is allowed: in a column that mixes integers
-    and floats, every value is a float."""
+    """`rows` defines the content of a file. `columns` is a fast path for large files: it returns the same values as
+    typed columns, or None if a row is not an event or a value does not fit its column. One difference is allowed: in a
+    column that mixes integers and floats, every value is a float."""
 
     title: str
-    is_tabular: bool
     rows: Callable[[Path, Columns, str | None], Iterable[RawRow | BrokenRow]]
-    columns: Callable[[Path, Columns, str | None], TextTable | None]
-    stream: Callable[[Sequence[str], StreamLayout, int, int], Read]
+    is_tabular: bool = False
+    columns: Callable[[Path, Columns, str | None], TextTable | None] = lambda file, columns, type: None
+    stream: StreamReader | None = None
 
 
 def content_of(file: Path) -> bytes:
@@ -53,21 +53,21 @@ def content_of(file: Path) -> bytes:
         raise InputProblem(f"cannot read `{shown(str(file), 200)}`: {problem.strerror}") from problem
 
 
-def timestamps(texts: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """The texts as timestamps; None where one of them is not a timestamp, or has another form."""
-    if not all_true(fits(texts, _TIMESTAMP)) or pc.any(pc.match_substring_regex(texts, _OTHER_TIMESTAMP)).as_py():
+def timestamps(strings: pa.ChunkedArray) -> pa.ChunkedArray | None:
+    """Parses timestamps. None if a string is not a timestamp, or is not in the form that sinks write."""
+    if not all_true(fits(strings, _TIMESTAMP)) or pc.any(pc.match_substring_regex(strings, _OTHER_TIMESTAMP)).as_py():
         return None
     try:
-        return texts.cast(pa.timestamp("us", "UTC"))
+        return strings.cast(pa.timestamp("us", "UTC"))
     except pa.ArrowInvalid:  # the 30th of February
         return None
 
 
-def fits(texts: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
-    """Whether each text as a whole matches the pattern."""
-    return pc.match_substring_regex(texts, f"^(?:{pattern})$")
+def fits(strings: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
+    """Whether the pattern matches each whole string."""
+    return pc.match_substring_regex(strings, f"^(?:{pattern})$")
 
 
-def all_true(truths: pa.ChunkedArray) -> bool:
-    """Nulls aside."""
-    return bool(pc.all(truths, min_count=0).as_py())
+def all_true(values: pa.ChunkedArray) -> bool:
+    """Whether no value is false. Nulls do not count."""
+    return bool(pc.all(values, min_count=0).as_py())
