@@ -1,9 +1,9 @@
-"""Fitting a query to a schema: what its names mean, and whether its types fit.
+"""Binding: resolves the names and types of a query against a schema.
 
-The schema of JSON Lines or CSV is read off the data, so a type that it does not show may still exist: a stream without
-a register reading today is no reason to refuse the shoplifting query. What is refused is what cannot be right: an
-attribute that no event has, types that do not fit, a parameter without a value, a type name one slip away from a type
-that exists and that the query does not mention.
+The schema of a JSON Lines or CSV file is inferred from its rows, so an event type that it lacks may still occur: a day
+without register readings does not invalidate the shoplifting query. These are errors: an attribute that no event has,
+types that do not fit, a parameter without a value, and a type name one typo away from a type of the input that the
+query does not use.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from cepheid.pattern import (
 
 _INTERVAL = {"start_time": Type.NUMBER, "end_time": Type.NUMBER}
 _BASE_SCHEMA = {"node_id": Type.UNKNOWN, "event_id": Type.UNKNOWN, **_INTERVAL}
-"""What every event type has in CED (§2.1)."""
+"""The attributes of every event type in CED (§2.1)."""
 _NO_PARAMS: Mapping[str, Any] = {}
 _SHORTEST_TYPO = 4
 
 
 def bind(query: Query, schema: Schema, params: Mapping[str, Any] = _NO_PARAMS) -> Query:
-    """The query with its parameters filled in and its classes settled; raises where it does not fit the schema."""
+    """The query with values for its parameters and resolved event classes; raises if it does not fit the schema."""
     query = with_params(query, params)
     inputs, schema = _bind_inputs(query, schema)
     derived = {item.name for item in inputs if not isinstance(item, SourceStream)}
@@ -62,7 +62,7 @@ def bind(query: Query, schema: Schema, params: Mapping[str, Any] = _NO_PARAMS) -
 
 
 def warnings_for(query: Query, schema: Schema) -> list[str]:
-    """What is odd about a bound query on this input but may be meant."""
+    """Suspicious but legal properties of a bound query on this input."""
     declared = {item.name for item in query.inputs}
     missing = [
         name
@@ -95,7 +95,7 @@ def _require_parameters(query: Query) -> None:
                 f"`{node.name}` is neither a variable's attribute nor a parameter with a value",
                 span=node.span,
                 expected=f"an attribute (`{next(iter(query.roles))}.{node.name}`), a value, or a parameter",
-                hint=f"give the parameter a value: --param {node.name}=...",
+                hint=f"set the parameter: --param {node.name}=...",
             )
     windows = [query.window, *(n.window for n in walk(query.pattern) if isinstance(n, Seq | Conj))]
     for window in windows:
@@ -104,7 +104,7 @@ def _require_parameters(query: Query) -> None:
                 f"the window's length `{window.amount}` has no value",
                 span=window.span,
                 expected="a number",
-                hint=f"give the parameter a value: --param {window.amount}=...",
+                hint=f"set the parameter: --param {window.amount}=...",
             )
 
 
@@ -124,8 +124,8 @@ def _require_types(event_class: EventClass, schema: Schema, query: Query) -> Non
 
 
 def _slip(name: str, others: Iterable[str]) -> str | None:
-    """The type that a misspelt name was meant to be, if there is hardly a doubt. E1 and E2 are not slips of each other,
-    nor are names that differ in a number."""
+    """The type that a misspelt name means, if this is nearly certain. Names that differ in digits (E1, E2) are not
+    typos of each other."""
     letters = "".join(c for c in name if not c.isdigit())
     candidates = [o for o in others if len(o) >= _SHORTEST_TYPO and _digits(o) == _digits(name)]
     if len(letters) < _SHORTEST_TYPO:
@@ -164,8 +164,8 @@ class _Checker:
         return Type.UNKNOWN
 
     def _require_known(self, name: str, types: tuple[str, ...], node: Expr) -> None:
-        """A type may lack an attribute that others have (a predicate on it is then true, ruling 4), but an attribute
-        that nobody has is a mistake, provided that the types in question have been seen at all."""
+        """A type may lack an attribute that other types have (a predicate on it is then true, ruling 4). An attribute
+        that no type has is an error, provided that the types of the variable occur in the input."""
         everyone = self.schema.attributes(self.schema.types)
         if name in everyone or not types or any(t not in self.schema.types for t in types):
             return
@@ -189,13 +189,13 @@ class _Checker:
         fitted = ex.transform(predicate, self._fit_literal)
         if not infer(fitted, self.attribute_type).fits(Type.BOOLEAN):
             raise NameProblem(
-                f"`{ex.to_text(predicate)}` is not a condition", span=predicate.span, expected="something true or false"
+                f"`{ex.to_text(predicate)}` is not a condition", span=predicate.span, expected="a condition"
             )
         return fitted
 
     def _fit_literal(self, node: Expr) -> Expr:
-        """The papers write ids in quotes (`[id='1']`) whatever they are: a quoted number that is tested for equality
-        with a numeric attribute is that number."""
+        """The papers quote all ids (`[id='1']`): a quoted number that is compared for equality with a numeric attribute
+        is a number."""
         if not isinstance(node, Compare) or node.op not in ("=", "!="):
             return node
         left, right = node.left, node.right

@@ -1,6 +1,6 @@
-"""The invariants of a Query, which need no data.
+"""The invariants of a Query. Checking them needs no data.
 
-Each check raises the first problem with its position in the text, what was expected, and what to write instead.
+Each check raises the first problem with its position, the expected input, and a correction.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def check(query: Query) -> None:
 MOST_COMPONENTS = 200
 MOST_ALTERNATIVES = 1_000
 MOST_REPEATS = 1_000
-"""Limits that no query of a person reaches, so that a hostile one is refused instead of run for ever."""
+"""Limits far beyond hand-written queries. They refuse hostile queries that would run forever."""
 
 
 def _check_size(pattern: Pattern) -> None:
@@ -73,7 +73,7 @@ def _check_size(pattern: Pattern) -> None:
 
 
 def _alternatives(pattern: Pattern) -> int:
-    """How many patterns without disjunction the pattern is the union of."""
+    """The number of patterns without disjunction whose union is the pattern."""
     match pattern:
         case pt.Disj():
             return sum(_alternatives(item) for item in pattern.items)
@@ -157,7 +157,7 @@ def _check_negation(pattern: Pattern, query: Query, parent: Pattern | None) -> N
     if isinstance(pattern, pt.Neg):
         if not isinstance(parent, pt.Seq | pt.Conj):
             raise PatternProblem(
-                "a negation cannot stand here",
+                "a negation is not allowed here",
                 span=pattern.span,
                 expected="a negated component beside one that does occur, in a sequence (or a conjunction)",
             )
@@ -167,7 +167,7 @@ def _check_negation(pattern: Pattern, query: Query, parent: Pattern | None) -> N
             raise PatternProblem(
                 "only event types (or alternatives of them) can be negated",
                 span=pattern.span,
-                hint="give the inner pattern a name of its own and negate that name",
+                hint="make the inner pattern a query of its own and negate its name",
             )
         return
     if isinstance(pattern, pt.Seq | pt.Conj):
@@ -196,8 +196,8 @@ def _check_negation(pattern: Pattern, query: Query, parent: Pattern | None) -> N
 
 
 def _check_closures(pattern: Pattern, in_conjunction: bool) -> None:
-    """A ZStream closure is a group between two neighbours, so it stands in a sequence, between neighbours that are
-    not closures."""
+    """A ZStream closure is a group between two neighbours, so it must be in a sequence, between neighbours that are not
+    closures."""
     if isinstance(pattern, pt.Kleene) and in_conjunction:
         raise PatternProblem(
             "a closure cannot be an operand of `&`", span=pattern.span, expected="a closure in a sequence, `A;B+;C`"
@@ -305,7 +305,7 @@ def _check_predicate(predicate: Expr, found: Mapping[str, Role], query: Query) -
     for node in ex.walk(predicate):
         if isinstance(node, Aggregate) and node.over is Over.MATCHES:
             raise PatternProblem(
-                f"`{ex.to_text(node)}` counts matches, so it cannot stand in WHERE", span=node.span, hint="use RETURN"
+                f"`{ex.to_text(node)}` counts matches, so it is not allowed in WHERE", span=node.span, hint="use RETURN"
             )
     if query.dialect.conditions_belong_to_operators:
         return

@@ -1,9 +1,8 @@
-"""EQL's qualifications placed on NEXT's core operators (§3.4, §3.5).
+"""Translates EQL to NEXT's core language, which attaches each predicate to one operator (§3.4, §3.5).
 
-EQL keeps predicates apart from the pattern; the core language attaches each to one operator. A predicate belongs to the
-smallest sub-pattern that binds all its variables. On a single event it is a filter, unless that event is what a next or
-an iteration is waiting for: then it is that operator's θ, which discards the instance (the paper's three-consecutive-
-transactions query), or, written FILTER(...), its φ, which passes the event over.
+A predicate belongs to the smallest sub-pattern that binds all its variables. On a single event it is a filter, unless a
+next or an iteration waits for that event: then it is the operator's θ, which discards the instance (the paper's query
+of three consecutive transactions), or, written FILTER(...), its φ, which skips the event.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def _bound_by(pattern: Pattern) -> set[str]:
 
 
 def _split(where: list[Expr], *parts: Pattern) -> tuple[list[list[Expr]], list[Expr]]:
-    """Which predicates belong inside each part, and which stay at the operator above them."""
+    """The predicates that belong to each part, and those of the operator above the parts."""
     inside: list[list[Expr]] = [[] for _ in parts]
     here: list[Expr] = []
     for predicate in where:
@@ -66,7 +65,7 @@ def _place(pattern: Pattern, where: list[Expr]) -> tuple[Pattern, list[Expr]]:
         case pt.Timer():
             return replace(pattern, item=core_form(pattern.item, where)), []
         case _:
-            raise PatternProblem("EQL has no such operator", span=pattern.span)
+            raise PatternProblem("EQL does not have this operator", span=pattern.span)
 
 
 def _place_next(pattern: pt.Next, where: list[Expr]) -> pt.Next:

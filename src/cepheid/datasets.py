@@ -1,7 +1,7 @@
 """Seeded event data after the papers' experiments, for examples, tests and benchmarks.
 
-Every generator returns a table with `type` (string) and `ts` (integer, never decreasing), then the attributes. The same
-arguments give the same table. An attribute that a type does not have is null in all its events.
+Every generator returns a table with `type` (string) and `ts` (integer, never decreasing), then the attributes. The
+same arguments produce the same table. An attribute that a type does not have is null in all its events.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cepheid.errors import InputProblem
 
 MINUTE = 60_000
 DAY = 24 * 60 * MINUTE
-"""In milliseconds, the unit of `ts` wherever a generator speaks of real time."""
+"""In milliseconds, the unit of `ts` in generators with real time."""
 
 
 def retail(n: int, tags: int = 50_000, seed: int = 0) -> pa.Table:
@@ -87,8 +87,8 @@ def ticks(
 ) -> pa.Table:
     """Stock trades (ZStream, §6): the type is the stock's name; `rates` are relative, 1:1:1:1 by default.
 
-    Prices are uniform in 1-1000, or in the range that `prices` gives for a stock, by which the selectivity of a
-    comparison is set."""
+    Prices are uniform in 1-1000, or in the range of the stock in `prices`, which sets the selectivity of a
+    comparison."""
     rates = rates or {"IBM": 1, "Sun": 1, "Oracle": 1, "Google": 1}
     rng = np.random.default_rng(seed)
     weights = np.array(list(rates.values()), np.float64)
@@ -110,7 +110,7 @@ def ticks(
 def synthetic(
     n: int, types: int = 20, domains: Sequence[int] = (100, 20, 10, 1_000, 10_000), seed: int = 0, *, theta: float = 0
 ) -> pa.Table:
-    """Events E1, E2, ... with attributes attr1, attr2, ... of the given domain sizes (SASE, table 1).
+    """Events E1, E2, ... with attributes attr1, attr2, ... of these domain sizes (SASE, table 1).
 
     Types follow a Zipf distribution with exponent `theta`; 0, as in the paper, is uniform. `ts` counts events."""
     rng = np.random.default_rng(seed)
@@ -175,7 +175,7 @@ def persons(n: int, seed: int = 0) -> pa.Table:
     elapsed = np.diff(ts[by_person], prepend=0)
     walked = elapsed * np.where(rng.random(n) < 0.05, 6.0, 1.4)
     direction = rng.uniform(0, 2 * np.pi, n)
-    # The first step of each person begins at the last place of the one before; a long one takes it anywhere.
+    # The first step of each person begins at the last position of the previous one; a long step leads anywhere.
     first = np.diff(person[by_person], prepend=-1) != 0
     walked[first] = rng.uniform(0, 100 * side, int(first.sum()))
     place = np.empty((2, n))
@@ -214,7 +214,7 @@ def write(table: pa.Table, path: str | Path) -> None:
 
 
 def _pick(names: Sequence[str], index: npt.ArrayLike, where: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """The name at each index, as strings; null where `where` is given and false."""
+    """The name at each index, as strings; null where `where` is false."""
     chosen = pa.array(index, mask=None if where is None else ~where)
     return pa.array(names, pa.string()).take(chosen)
 

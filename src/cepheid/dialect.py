@@ -1,8 +1,7 @@
-"""What differs between the languages of queries, as data: a Query carries the Dialect of its language.
+"""The traits of a query language as a value. A Query carries the Dialect of its language.
 
-Each `lang/<language>.py` makes its value, and decides every trait. The rest of the package reads traits and never asks
-for a language by name, so a new language is its module in `lang`, its definition in `semantics`, and its place in the
-list of `lang`.
+Each `lang/<language>.py` creates its value and sets every trait. Other code reads traits and never compares the name of
+a language. A new language is a module in `lang`, a definition in `semantics`, and an entry in the list of `lang`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Order(Enum):
 
 
 class Closure(Enum):
-    """What a repeated component is, and so what an attribute of its variable means."""
+    """The meaning of a repeated component, and of an attribute of its variable."""
 
     NONE = "there is none"
     RUN = "events taken one by one, `a[1]`, `a[i]`, `a[i-1]`, each with its conditions"
@@ -39,7 +38,7 @@ class Closure(Enum):
 
 
 class Windows(Enum):
-    """What a window limits."""
+    """The scope of a window."""
 
     MATCH = "the whole match"
     OPERATOR = "the operands of one operator"
@@ -81,7 +80,7 @@ class Dialect:
     has_rewrite_rules: bool
     """Whether the optimizer's rules hold: conditions range over all combinations."""
     declares_streams: bool
-    """Whether a text declares the streams that it reads."""
+    """Whether the text of a query declares its input streams."""
     names_its_result: bool
     """Whether a text is a script of declarations, the last of which is the result."""
 

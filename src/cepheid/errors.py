@@ -1,4 +1,4 @@
-"""The error tree. Every message says where, what was found, what was expected, and what to write instead."""
+"""The error tree. A message names the position, the problem, the expected input, and a correction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Span:
 
 
 class CepheidError(Exception):
-    """Anything Cepheid refuses to do, with what a person needs to put it right."""
+    """An error that the user can correct: the problem, its position, the expected input and a hint."""
 
     def __init__(
         self, what: str, *, span: Span | None = None, expected: str | None = None, hint: str | None = None
@@ -32,14 +32,14 @@ class CepheidError(Exception):
         self.source = "query"
 
     def within(self, text: str, source: str = "query") -> CepheidError:
-        """Say which text the span refers to; the innermost caller to know it wins."""
+        """Attach the text that the span refers to. The innermost caller that has the text wins."""
         if self.text is None:
             self.text, self.source = text, source
         return self
 
     @property
     def position(self) -> tuple[int, int] | None:
-        """Line and column, both from 1, or None where the error has no place in a text."""
+        """Line and column, both from 1, or None if the error has no position in a text."""
         if self.span is None or self.text is None:
             return None
         before = self.text[: self.span.start]
@@ -84,7 +84,7 @@ class NotAvailable(CepheidError):
 
 
 def did_you_mean(found: str, known: Iterable[str]) -> str | None:
-    """A hint that names the closest known word, if one is close."""
+    """A hint with the most similar known name, if one is similar enough."""
     by_folded = {name.casefold(): name for name in known}
     close = difflib.get_close_matches(found.casefold()[:80], by_folded, n=1, cutoff=0.6)
     return f"did you mean `{by_folded[close[0]]}`?" if close else None
@@ -98,7 +98,7 @@ def listing(names: Iterable[str], limit: int = 12) -> str:
 
 
 def shown(text: str, limit: int = 40) -> str:
-    """A piece of user text, safe and short enough to stand in a message."""
+    """A printable excerpt of user text for a message."""
     plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[: limit + 1])
     return plain if len(text) <= limit else plain[:limit] + "…"
 

@@ -28,8 +28,8 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """What an expression is evaluated against: the events bound so far and, while events are being taken or tried,
-    those events by the variable they are for."""
+    """The context of an evaluation: the events bound so far and, by variable, the candidate events that are being
+    tested."""
 
     bound: Mapping[str, Binding]
     trying: Mapping[str, Event] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Env:
 
 
 class _Vacuous(Exception):
-    """The predicate names something that is not there, so it does not apply."""
+    """The predicate names an attribute or variable that is absent, so it does not apply."""
 
 
 class _ForAll(Exception):

@@ -18,7 +18,7 @@ UNTYPED = ""
 
 
 class Type(Enum):
-    """What an attribute holds, as far as expressions care."""
+    """The type of an attribute in expressions."""
 
     NUMBER = "number"
     STRING = "string"
@@ -51,9 +51,9 @@ def type_of(value: object) -> Type:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Event:
-    """One event. `attributes` holds every attribute its type has (null where the row gave none); `row` is what the
-    input said, for output. `times` is the complete history of NEXT's time model (§3.2): all time points of all
-    primitive events it is made of."""
+    """One event. `attributes` holds every attribute of its type (null if the row has none), `row` the values of the
+    input, for output. `times` is the complete history of NEXT's time model (§3.2): the time points of all its primitive
+    events."""
 
     type: str
     start: int
@@ -84,7 +84,7 @@ class Schema:
     open: bool = True
 
     def attributes(self, types: Iterable[str]) -> dict[str, Type]:
-        """The attributes that any of the types has; of a name that means different things, the type is unknown."""
+        """The attributes of all these types. An attribute with different types has the type unknown."""
         merged: dict[str, Type] = {}
         for name in types:
             for attribute, kind in self.types.get(name, {}).items():
@@ -96,7 +96,7 @@ EMPTY_SCHEMA = Schema({})
 
 
 def infer_schema(events: Iterable[Event]) -> Schema:
-    """The schema that a stream shows: an attribute that no event of a type has is one the type lacks (ruling 13)."""
+    """The schema of these events. A type lacks an attribute if none of its events has it (ruling 13)."""
     types: dict[str, dict[str, Type]] = {}
     for event in events:
         attributes = types.setdefault(event.type, {})
@@ -174,7 +174,7 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How the time column counts: `unit` is None for an integer column whose unit nobody declared."""
+    """The unit of the time column. `unit` is None for an integer column without a declared unit."""
 
     unit: str | None = None
     is_timestamp: bool = False
@@ -185,7 +185,7 @@ class Clock:
             raise InputProblem(
                 f"the window's length `{duration.amount}` has no value",
                 span=duration.span,
-                hint=f"give it one: --param {duration.amount}=...",
+                hint=f"set the parameter: --param {duration.amount}=...",
             )
         if duration.unit in (OWN_UNIT, EVENTS):
             return duration.amount

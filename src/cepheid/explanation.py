@@ -1,7 +1,7 @@
-"""What a query means, for people: one description, shown as text, Mermaid, Graphviz or a self-contained HTML page.
+"""EXPLAIN: a description of a query, rendered as text, Mermaid, Graphviz or a self-contained HTML page.
 
-A description is a tree of labelled nodes and, for SASE+, the NFA^b automaton of the pattern. The renderers know nothing
-of queries.
+A description is a tree of labelled nodes and, for SASE+, the NFA^b automaton of the pattern. The renderers do not
+depend on queries.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Explanation:
 
 
 def explain(query: Query, format: str = "text", plan: Plan | None = None, analysis: Analysis | None = None) -> str:
-    """What a query means, with its plan how it is evaluated, and with an analysis what that took."""
+    """The description of a query; with a plan also its evaluation, with an analysis also the measured counters."""
     render = FORMATS.get(format)
     if render is None:
         raise InputProblem(
@@ -249,7 +249,7 @@ def _tested_at(predicate: Expr, query: Query, named: Mapping[str, Role]) -> str:
 
 
 def plan_node(plan: Plan, analysis: Analysis | None = None) -> Node:
-    """Which evaluator runs and why, what is decided for each event alone, and what reaches the evaluator."""
+    """The chosen evaluator and the reasons, the tests on single events, and the input of the evaluator."""
     reasons = tuple(Node(reason) for reason in plan.reasons)
     if plan.evaluator == REFERENCE:
         return Node("plan", (Node("evaluator: reference, the definition itself, which is slow", reasons),))
@@ -276,7 +276,7 @@ def plan_node(plan: Plan, analysis: Analysis | None = None) -> Node:
 
 
 def _tree_nodes(plan: TreePlan, analysis: Analysis | None) -> list[Node]:
-    """The chosen tree with what is expected of each operator, and the plans that lost."""
+    """The chosen tree with the estimates of each operator, and the rejected plans."""
     trees = tuple(_operator_node(tree, analysis) for tree in plan.trees)
     parts = [Node(f"tree plan, estimated cost {plan.cost:.4g} ns while a window passes", trees)]
     if plan.runners_up:

@@ -1,6 +1,6 @@
 """Scalar expressions: the tree, the definitions of aggregates, and the printer.
 
-`inference` gives the type of an expression, `evaluation` its value, and `functions` has the scalar functions.
+`inference` computes the type of an expression, `evaluation` its value. `functions` is the table of scalar functions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cepheid.events import Duration
 
 @dataclass(frozen=True, slots=True)
 class Expr:
-    """A node. Where it stood in the text (`span`) is not part of its value."""
+    """A node. Its position in the text (`span`) is not part of its value."""
 
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
 
@@ -196,7 +196,7 @@ class Filter(OfOne):
 
 TRUE = Const(True)
 FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-"""The comparison that says the same with its sides exchanged."""
+"""The equivalent comparison with its sides exchanged."""
 
 
 class ResultType(Enum):

@@ -1,7 +1,7 @@
-"""The scalar functions: one row for each, with its definition and what each evaluator computes it with.
+"""The table of scalar functions: the definition of each, and its implementation in each evaluator.
 
-A new function is a row here. It is a case in `spark/catalyst.py` too where Spark's function of that name differs from
-the definition, for instance beyond 64 bits.
+A new function is a row here. It also needs a case in `spark/catalyst.py` if Spark's function differs from the
+definition, for instance beyond 64 bits.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def _hash_f(*args: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of `least` to `most` arguments. `apply` defines it; it is null where an argument is null (unless
-    `null_safe`) or `apply` gives None. A column that is None says that the evaluator does not have the function."""
+    """A function of `least` to `most` arguments. `apply` is its definition. The result is null if an argument is null
+    (unless `null_safe`) or if `apply` returns None. An evaluator whose column is None does not have the function."""
 
     least: int
     most: int

@@ -14,7 +14,7 @@ AttributeType = Callable[[Attr], Type]
 
 
 def infer(expr: Expr, attribute_type: AttributeType) -> Type:
-    """The type of an expression; raises where types do not fit. `attribute_type` knows the schema."""
+    """The type of an expression; raises if types do not fit. `attribute_type` reads the schema."""
     match expr:
         case Const():
             return type_of(expr.value)

@@ -1,5 +1,5 @@
-"""What follows from a query without data: normal forms of patterns, equivalence tests spelt out, the variables that
-every match binds, and the edge of an automaton on which a conjunct is tested.
+"""Logic of queries that needs no data: normal forms of patterns, expansion of equivalence tests, the variables that
+every match binds, and the edge of an automaton that tests a conjunct.
 
 The optimizer and the evaluators share these. The oracle (`semantics`) does not use them: it tests the definitions
 themselves, so that a mistake here shows as a difference from it.
@@ -18,7 +18,7 @@ from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Query,
 
 
 def accepts(event_class: EventClass, event: Event) -> bool:
-    """A class without types is the whole input stream; what other queries derive from it is not."""
+    """Whether the class contains the event. A class without types is the whole input stream, without derived events."""
     return event.type in event_class.types if event_class.types else not event.parts
 
 
@@ -37,8 +37,8 @@ def normal_form(pattern: Pattern) -> Pattern:
 
 
 def expanded(query: Query) -> tuple[Expr, ...]:
-    """The conjuncts with every equivalence test spelt out: every pair of positive components equal, and the negative
-    ones with the positive ones (ruling 5)."""
+    """The conjuncts with every equivalence test expanded: every pair of positive components is equal, and each negated
+    component equals the positive ones (ruling 5)."""
     result: list[Expr] = []
     for predicate in query.where:
         result.extend(_expand_same(predicate, query) if isinstance(predicate, Same) else [predicate])

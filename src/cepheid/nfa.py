@@ -1,5 +1,6 @@
-"""The NFA^b automaton of a SASE+ query, compiled as §3.2 of the SASE+ paper says: structure, predicates on the edges of
-their last identifiers, ignore edges by strategy, the window (steps 1-4, and 5 and 6 that tighten them)."""
+"""The NFA^b automaton of a SASE+ query, compiled by §3.2 of the SASE+ paper: structure, predicates on the edges of
+their last identifiers, ignore edges by strategy, the window (steps 1-4, and 5 and 6 that tighten them).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ FINAL = "F"
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """`begin` and `take` consume an event and keep it, `ignore` consumes it, `proceed` consumes nothing."""
+    """`begin` and `take` consume an event and bind it, `ignore` consumes it, `proceed` consumes nothing."""
 
     kind: str
     source: str

@@ -1,7 +1,6 @@
 """The pattern algebra and Query: one frozen value that every language produces.
 
-`check` states the invariants of a Query and needs no data. `bind` fits a Query to a schema: it settles what names mean
-and finds attributes that do not exist and types that do not fit.
+`check` tests the invariants of a Query and needs no data. `bind` resolves its names and types against a schema.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A node. Where it stood in the text (`span`) is not part of its value."""
+    """A node. Its position in the text (`span`) is not part of its value."""
 
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
 class EventClass(Pattern):
-    """The events that a variable may bind: those of the types (SASE's ANY if several), or all if there are none.
+    """The events that a variable may bind: those of the types (SASE's ANY if several), or all events if there are none.
 
-    `by_name` is ZStream's way of naming: the class is the type of the variable's name if the input has such a type, and
-    the whole stream otherwise (ruling 8); `bind` settles which."""
+    `by_name` is ZStream's naming: if the input has a type with the name of the variable, the class is that type,
+    otherwise the whole stream (ruling 8). `bind` resolves it."""
 
     var: str
     types: tuple[str, ...] = ()
@@ -145,7 +144,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A declared stream, and where its name stood in the text."""
+    """A declared stream, and the position of its name in the text."""
 
     name: str
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
@@ -169,9 +168,8 @@ class DerivedStream(Stream):
 
 @dataclass(frozen=True)
 class Query:
-    """A pattern, the predicates on what it binds, its window, how it selects events, and what it returns.
-
-    `where` holds the conjuncts. `inputs` are the named streams and queries that the pattern may use as event types."""
+    """A pattern, its predicates, its window, its selection strategy and its output. `where` holds the conjuncts.
+    `inputs` are the named streams and queries that the pattern may use as event types."""
 
     pattern: Pattern
     dialect: Dialect
@@ -253,7 +251,7 @@ def map_classes(pattern: Pattern, change: Callable[[EventClass], Pattern]) -> Pa
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a variable is in its pattern."""
+    """The role of a variable in its pattern."""
 
     event_class: EventClass
     negated: bool
@@ -293,8 +291,8 @@ def negatives(pattern: Pattern) -> list[str]:
 
 
 def partition_attributes(query: Query) -> tuple[str, ...]:
-    """The attributes that every component must share, which partition the stream: those of equivalence tests, and those
-    whose equality is spelt out between all positive components (SASE's Q2 calls the two equivalent)."""
+    """The attributes that partition the stream, because all components must share their values: those of equivalence
+    tests, and those with explicit equalities between all positive components (SASE's Q2 calls the two equivalent)."""
     names = [p.name for p in query.where if isinstance(p, Same)]
     wanted = {var for var, role in query.roles.items() if not role.negated}
     links: dict[str, list[tuple[str, str]]] = {}

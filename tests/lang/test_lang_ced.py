@@ -232,7 +232,7 @@ ERRORS: dict[str, tuple[tuple[int, int], str, str | None]] = {
     "complex c schema x as y, y as x event or(a, b)": (
         (1, 18),
         "the attribute `x` is defined by itself",
-        "say whose attribute is meant: `A.attribute`",
+        "qualify the attribute: `A.attribute`",
     ),
     "complex c schema x as a.x, x as b.x event or(a, b)": ((1, 28), "the attribute `x` is declared twice", None),
     "primitive p on s as S, t as T schema a as S.a complex c event or(p, q)": (
@@ -252,7 +252,7 @@ ERRORS: dict[str, tuple[tuple[int, int], str, str | None]] = {
         "a trailing negation without a window never ends",
         "write how long the event must stay away, e.g. `; 10)`",
     ),
-    "complex c event or(a, !b)": ((1, 23), "a negation cannot stand here", None),
+    "complex c event or(a, !b)": ((1, 23), "a negation is not allowed here", None),
     "complex c event or(a, b) where d.x = 1": ((1, 32), "unknown variable `d`", None),
 }
 

@@ -251,7 +251,7 @@ def test_an_error_as_a_person_reads_it() -> None:
         "  1 | SINK alerts (acc int)\n"
         "    | ^^^^^^^^^^^^^^^^^^^^^\n"
         "  expected: definitions of sources only\n"
-        "  hint: where results go is said when the query is run"
+        "  hint: the output is chosen when the query runs"
     )
 
 

@@ -279,7 +279,7 @@ def test_an_error_as_a_person_reads_it() -> None:
         "  1 | PATTERN T1;(T2;T3)+\n"
         "    |             ^^^^^\n"
         "  expected: a single event class before `+`, `*` or a count\n"
-        "  hint: a closure of a whole group cannot be said in ZStream (EQL has iteration)"
+        "  hint: ZStream has no closure of a group (EQL has iteration)"
     )
 
 

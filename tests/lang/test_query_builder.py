@@ -196,7 +196,7 @@ def test_names_and_values_must_be_such() -> None:
         var("a b")
     with pytest.raises(InputProblem, match="did you mean `hours`"):
         sase().within(3, "hourss")
-    with pytest.raises(InputProblem, match="cannot stand"):
+    with pytest.raises(InputProblem, match="is not allowed in a query"):
         const(float("nan"))
     with pytest.raises(InputProblem, match="takes conditions"):
         sase().where(a == b)  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ AUTO = "auto"
 MAX_QUERIES = 100
 _BYTE_ORDER_MARK = "\ufeff"
 
-# SASE+ comes before ZStream: both begin with PATTERN, and what follows identifies only SASE+.
+# SASE+ precedes ZStream: both begin with PATTERN, and only SASE+ is identified by the next token.
 _MODULES: dict[Dialect, ModuleType] = {module.DIALECT: module for module in (sase, sase_plus, zstream, eql, ced)}
 DIALECTS: tuple[Dialect, ...] = tuple(_MODULES)
 _NOT_LABELS = "|".join(sorted({"AND", "OR", *(word for dialect in DIALECTS for word in dialect.clauses)}))
@@ -30,7 +30,7 @@ _LABEL = re.compile(
 
 
 def parse(text: str, dialect: str = AUTO, source: str = "query") -> Query:
-    """The query that the text holds, checked; errors show where in the text (called `source`) they lie."""
+    """Parse and check a text. Errors show their position in the text, which is called `source`."""
     if text.startswith(_BYTE_ORDER_MARK):
         text = " " + text[1:]
     try:
@@ -44,13 +44,13 @@ def parse(text: str, dialect: str = AUTO, source: str = "query") -> Query:
 
 
 def recognise(text: str) -> Dialect:
-    """The language of the text: of the last query, where there are several."""
+    """The language of the text; of several queries, that of the last one."""
     check_text(text)
     return _language(_blocks(text)[-1], AUTO)
 
 
 def to_text(query: Query) -> str:
-    """The query as text that reads back as the same query; the queries it uses come first, each with its label."""
+    """The query as text that parses to the same query. The queries that it uses come first, each with its label."""
     used = [item for item in query.inputs if isinstance(item, Query) and not _is_declared_inside(item, query)]
     own = replace(query, inputs=tuple(item for item in query.inputs if item not in used))
     is_labelled = query.name is not None and (bool(used) or not query.dialect.names_its_result)
@@ -117,7 +117,7 @@ def _script(text: str, dialect: str) -> Query:
 
 def _query(block: _Block, dialect: str, known: Collection[str]) -> Query:
     language = _language(block, dialect)
-    # A text that declares the streams it reads must know which are declared elsewhere.
+    # A text that declares its input streams needs the names that are declared elsewhere.
     elsewhere = (known,) if language.declares_streams else ()
     query: Query = _MODULES[language].parse(block.text, *elsewhere)
     return query
@@ -173,7 +173,7 @@ def _language(block: _Block, name: str) -> Dialect:
             return language
     word = re.search(r"\w+|\S", skeleton(block.text))
     raise SyntaxProblem(
-        f"no language begins with `{shown(word.group())}`" if word else "there is no query in the text",
+        f"no language begins with `{shown(word.group())}`" if word else "the text contains no query",
         span=Span(*word.span()) if word else None,
         expected="; ".join(f"{dialect.name}: {dialect.beginning}" for dialect in DIALECTS),
         hint=did_you_mean(word.group(), [first for d in DIALECTS for first in d.first_words]) if word else None,

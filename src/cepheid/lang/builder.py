@@ -35,7 +35,7 @@ from cepheid.lang.common import where_clause
 from cepheid.lang.components import with_names
 from cepheid.lang.expressions import resolve
 from cepheid.lang.sase import attribute_of
-from cepheid.lang.terms import (  # noqa: F401  (what a user of the builder needs beside it)
+from cepheid.lang.terms import (  # noqa: F401  (part of the builder's interface)
     TYPE_NAME,
     Term,
     Var,
@@ -109,7 +109,7 @@ class Part:
 
 
 def event(type: str, variable: str | None = None) -> Part:
-    """Events of a type and their variable; without one, the language decides what it is called."""
+    """Events of a type and their variable; without a name, the language chooses one."""
     return any_of(type, variable=variable)
 
 
@@ -270,7 +270,7 @@ def _columns(columns: Iterable[tuple[str | None, Expr]], negated: list[str]) -> 
 def _flattened(
     inputs: Iterable[SourceStream | DerivedStream | Query],
 ) -> Iterable[SourceStream | DerivedStream | Query]:
-    """As a script lists them: what a query uses comes before it, on the same level (a CED script is of one piece)."""
+    """The order of a script: the inputs of a query precede it, on the same level (a CED script is one unit)."""
     for item in inputs:
         if isinstance(item, Query) and not item.dialect.names_its_result:
             yield from _flattened(used for used in item.inputs if isinstance(used, Query))

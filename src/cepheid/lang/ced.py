@@ -208,7 +208,7 @@ def parse(text: str, known: Collection[str] = ()) -> Query:
 
 
 def _used(result: Query, streams: Sequence[_Stream]) -> set[str]:
-    """The declarations that the result is made of, directly or through others; they stand before what uses them."""
+    """The declarations that the result uses, directly or through others. A declaration precedes its uses."""
     used = _types(result)
     for stream in reversed(streams):
         if stream.name in used and stream is not result:
@@ -226,11 +226,11 @@ def _types(stream: _Stream) -> set[str]:
             return set()
 
 
-# --- what declarations mean -------------------------------------------------------------------------------------------
+# --- declarations -----------------------------------------------------------------------------------------------------
 
 
 class _Script:
-    """The declarations in their order, and what each name means where it is used."""
+    """The declarations in their order, and the meaning of each name."""
 
     def __init__(self, declarations: Sequence[_Declaration], known: Collection[str]) -> None:
         self._declarations = declarations
@@ -355,7 +355,7 @@ class _Schema:
                 f"the attribute `{name}` is defined by itself" if name in trail else "attributes nested too deep",
                 span=attribute.span,
                 expected="attributes of the subevents, or attributes that are made of them",
-                hint="say whose attribute is meant: `A.attribute`",
+                hint="qualify the attribute: `A.attribute`",
             )
         bare = [node.name for node in walk_expr(attribute.expr) if isinstance(node, Param)]
         inner = {other: self._settled(other, (*trail, name)) for other in bare if other in self._attributes}

@@ -1,5 +1,5 @@
-"""What the languages share besides expressions: running a grammar, turning its complaints into ours, and the clauses
-that all of them have.
+"""The parts that all languages share besides expressions: running a grammar, translating its errors, and common
+clauses.
 
 A language module exposes `parse(text) -> Query`, `to_text(query) -> str` (without inputs and label) and
 `recognises(text) -> bool` (cheap, and only about how the text begins).
@@ -76,7 +76,7 @@ class LanguageParser:
         return Lark(self._grammar, parser="lalr", lexer="contextual", propagate_positions=True)
 
     def parse(self, text: str) -> Any:
-        """What the builder makes of the text, whose spans are offsets into it."""
+        """The result of the builder for the text. Spans are offsets into the text."""
         check_text(text)
         text = self._prepare(text) if self._prepare else text
         try:
@@ -100,7 +100,8 @@ class LanguageParser:
         )
 
     def _expected(self, terminals: Collection[str]) -> str | None:
-        """In words. A sign before an operand, and the NOT of `NOT IN` after one, are left out: they would distract."""
+        """The expected tokens in words, without the less likely ones: a sign before an operand, the NOT of `NOT IN`
+        after one."""
         hidden = {"NAME"} if "STRING" in terminals else set()
         hidden |= {"_NOT"} if "COMPARE" in terminals else set() if "PLUS" in terminals else {"MINUS"}
         described = {self._words.get(name, f"`{self._keyword(name)}`") for name in terminals if name not in hidden}
@@ -110,7 +111,7 @@ class LanguageParser:
         return phrases[0] if len(phrases) == 1 else ", ".join(phrases[:-1]) + " or " + phrases[-1]
 
     def _misspelt(self, before: str, word: str) -> str | None:
-        """A misspelt keyword often passes for a name, and what follows it is what does not fit."""
+        """A misspelt keyword is often parsed as a name, and the error is then at the next token."""
         last = _LAST_WORD.search(before[-100:])
         clauses = {self._keyword(t.name) for t in self._lark.terminals if t.name.startswith("_")} - {"PERCENT"}
         if last is None or not word or last.group(1).upper() in clauses or len(last.group(1)) < 4:
@@ -134,7 +135,7 @@ def _acceptable(error: UnexpectedInput) -> set[str]:
 
 
 def _found(error: UnexpectedInput, text: str) -> tuple[Span, str]:
-    """Where parsing stopped, and the token that stands there (none at the end)."""
+    """The position where parsing stopped, and the token there (none at the end)."""
     if isinstance(error, UnexpectedToken) and error.token.type == "$END":
         end = len(text.rstrip())
         return Span(end, end), ""
@@ -172,7 +173,7 @@ def output_columns(
     negated: Collection[str] = (),
     bare_name: Callable[[Param], Expr] | None = None,
 ) -> tuple[Column, ...]:
-    """RETURN's columns: a bare variable stands for its event, and a column without a name is called by its text."""
+    """The columns of RETURN. A bare variable is its event. A column without a name is named by its text."""
 
     def column(item: ParsedColumn) -> Column:
         match item.expr:

@@ -105,8 +105,8 @@ def _renamed(component: Pattern, name: str) -> Pattern:
 
 
 def mark_hyphens(text: str) -> str:
-    """The text with a stand-in for the hyphen wherever a clause names a type of the pattern that has one, which would
-    read as a subtraction otherwise. Offsets stay the same."""
+    """The text with a substitute for hyphens in the names of the pattern's types, which would parse as subtractions in
+    a clause. Offsets stay the same."""
     code = skeleton(text)
     clause = _CLAUSE.search(code)
     if clause is None:
@@ -183,7 +183,7 @@ def _types_text(event_class: EventClass) -> str:
 
 
 def quantifier(closure: Kleene, exactly: str = "{%d}") -> str:
-    """`+`, `*`, `{2,}` or `{2,4}`; one count is written as `exactly` says."""
+    """`+`, `*`, `{2,}` or `{2,4}`; a single count is written in the format `exactly`."""
     match closure.low, closure.high:
         case (1, None):
             return "+"
@@ -196,7 +196,7 @@ def quantifier(closure: Kleene, exactly: str = "{%d}") -> str:
 
 
 def bounds(quantifier: Token) -> tuple[int, int | None]:
-    """What `+`, `*`, `{3}`, `{2,4}` or `{2,}` asks for."""
+    """The bounds of `+`, `*`, `{3}`, `{2,4}` or `{2,}`."""
     text = re.sub(r"\s", "", quantifier)
     if text in ("+", "*"):
         return (1 if text == "+" else 0), None

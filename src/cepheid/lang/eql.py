@@ -1,8 +1,8 @@
 r"""NEXT's languages (§3.5): stream definitions, and the Event Query Language `SELECT ... FROM ... WHERE ...`.
 
 In a pattern `+` and `@` bind tightest, then `|`, then `\`, then `;`. Next and exception group to the left; brackets
-stay where they are written, because rewriting them is the optimiser's business (§4.3). The paper gives stream
-definitions no syntax; here it is `SOURCE t (acc long, amount double)`, which may begin with CREATE or REGISTER.
+are preserved, because rewriting them is the task of the optimizer (§4.3). The paper defines no syntax for stream
+definitions; here it is `SOURCE t (acc long, amount double)`, which may begin with CREATE or REGISTER.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class _Builder(ExpressionBuilder):
             f"the sink `{items[0]}` cannot be declared in a query",
             span=span_of(meta),
             expected="definitions of sources only",
-            hint="where results go is said when the query is run",
+            hint="the output is chosen when the query runs",
         )
 
     def field(self, meta: Meta, items: list[Any]) -> tuple[str, Any]:
@@ -168,7 +168,7 @@ _SQL = re.compile(r"\bMATCH_RECOGNIZE\b", re.IGNORECASE)
 
 
 def recognises(text: str) -> bool:
-    """SELECT begins SQL's row patterns too, which say MATCH_RECOGNIZE."""
+    """SQL's row patterns also begin with SELECT, but contain MATCH_RECOGNIZE."""
     code = skeleton(text)
     return _START.match(code) is not None and _SQL.search(code) is None
 

@@ -1,4 +1,4 @@
-r"""The expressions that all five languages share: a Lark grammar fragment, and what builds `expr` nodes from it.
+r"""The expressions of all languages: a fragment of a Lark grammar, and the builder of `expr` nodes.
 
 A language's grammar is its own rules plus `expression_grammar(...)`; its builder inherits from `ExpressionBuilder`. The
 rules it uses are `condition` (an expression whose depth is checked), `duration`, `columns` and `row_limit`; the
@@ -176,7 +176,7 @@ def keywords(*words: str) -> str:
     return "\n".join(rf"_{word}.3: /{word.lower()}\b/i" for word in words) + "\n"
 
 
-# --- what only a parser sees ------------------------------------------------------------------------------------------
+# --- nodes of the parser alone ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +202,8 @@ class ParsedColumn:
 
 
 def resolve(expr: Expr, negated: Collection[str] = (), bare_name: Callable[[Param], Expr] | None = None) -> Expr:
-    """The expression as the algebra has it: chained equality spelt out in pairs (of two negated variables none, by
-    ruling 5), bare names read by `bare_name`, conjunctions and disjunctions flat."""
+    """The expression in the algebra: chained equality as pairs (none of two negated variables, by ruling 5), bare names
+    resolved by `bare_name`, flat conjunctions and disjunctions."""
 
     def change(node: Expr) -> Expr:
         match node:
@@ -211,7 +211,7 @@ def resolve(expr: Expr, negated: Collection[str] = (), bare_name: Callable[[Para
                 return _pairs(node, negated)
             case Group():
                 raise SyntaxProblem(
-                    f"`{node.var}{'[..i-1]' if node.over is Over.BEFORE else '[]'}` stands for several events",
+                    f"`{node.var}{'[..i-1]' if node.over is Over.BEFORE else '[]'}` is several events",
                     span=node.span,
                     expected="an aggregate around it, or one event of the closure",
                     hint=f"write avg({node.var}[..i-1].attribute) or {node.var}[i].attribute",
@@ -275,7 +275,7 @@ _MAX_INTEGER = 2**63 - 1
 
 
 def span_of(item: Meta | Token) -> Span:
-    """Where a rule or a token stands in the text; a rule that matched nothing stands nowhere."""
+    """The position of a rule or token in the text; None for an empty rule."""
     start, end = getattr(item, "start_pos", None), getattr(item, "end_pos", None)
     return Span(start or 0, end or 0)
 

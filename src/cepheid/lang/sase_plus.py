@@ -1,5 +1,6 @@
 """SASE+: `PATTERN SEQ(...) WHERE strategy(...) { ... } WITHIN ... RETURN ...` (§2), with Kleene closure, the four event
-selection strategies, and the two output formats."""
+selection strategies, and the two output formats.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +123,7 @@ def _by_keyword(clauses: list[Clause]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for clause in clauses:
         if clause.keyword in values:
-            raise SyntaxProblem(f"{clause.keyword} stands twice", span=clause.span, expected="each clause once")
+            raise SyntaxProblem(f"{clause.keyword} is named twice", span=clause.span, expected="each clause once")
         values[clause.keyword] = clause.value
     return values
 

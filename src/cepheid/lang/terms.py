@@ -1,4 +1,4 @@
-"""Expressions in Python: terms, which take Python's operators, and what makes them."""
+"""Expressions in Python: terms, which support Python's operators, and their constructors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _infix(op: str, build: Callable[[str, Expr, Expr], Expr], swapped: bool = Fa
 
 
 class Term:
-    """An expression under construction. `&`, `|` and `~` stand for AND, OR and NOT."""
+    """An expression under construction. `&`, `|` and `~` are AND, OR and NOT."""
 
     def __init__(self, expr: Expr) -> None:
         self.expr = expr
@@ -77,7 +77,7 @@ TYPE_NAME = re.compile(r"[^\W\d]\w*(?:-\w+){0,8}")
 
 
 def as_expr(value: object) -> Expr:
-    """The expression that a term, a variable or a plain Python value stands for."""
+    """The expression of a term, a variable or a plain Python value."""
     match value:
         case Term():
             return value.expr
@@ -88,7 +88,7 @@ def as_expr(value: object) -> Expr:
         case int() | float() if math.isfinite(value) and abs(value) < 2**63:
             return Const(value)
         case _:
-            raise InputProblem(f"`{shown(repr(value))}` cannot stand in a query", expected="a number, string or term")
+            raise InputProblem(f"`{shown(repr(value))}` is not allowed in a query", expected="a number, string or term")
 
 
 def word(text: str, allowed: re.Pattern[str] = NAME) -> str:

@@ -1,6 +1,6 @@
-"""Query text before it is parsed: limits that keep hostile text cheap, and a view of it without strings and comments.
+"""Query text before it is parsed: limits against hostile text, and the text without strings and comments.
 
-Everything here is one linear scan, so that no text, however made, costs more than its length.
+Each function is one linear scan, so that no text costs more than its length.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def skeleton(text: str) -> str:
 
 
 def unquote(literal: str) -> str:
-    """What a string literal stands for; a straight quote is doubled inside."""
+    """The value of a string literal. Inside, a straight quote is doubled."""
     quote, inside = literal[0], literal[1:-1]
     return inside.replace(quote * 2, quote) if quote in "'\"" else inside
 

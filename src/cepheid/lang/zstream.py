@@ -110,7 +110,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class _Clauses:
-    """What the text says, before names are settled."""
+    """The parsed clauses, before names are resolved."""
 
     pattern: Pattern
     where: tuple[Expr, ...] = ()
@@ -142,7 +142,7 @@ class _Builder(ExpressionBuilder):
     def neg(self, meta: Meta, items: list[Any]) -> Pattern:
         if isinstance(items[0], pt.Neg):
             raise PatternProblem(
-                "a negation of a negation", span=span_of(meta), expected="one `!`", hint="two of them say nothing"
+                "a negation of a negation", span=span_of(meta), expected="one `!`", hint="two of them have no meaning"
             )
         return pt.Neg(items[0], span=span_of(meta))
 
@@ -209,7 +209,7 @@ def _closure(item: Pattern, low: int, high: int | None, span: Span) -> Kleene:
             "a closure of something that is not one event class",
             span=item.span,
             expected="a single event class before `+`, `*` or a count",
-            hint="a closure of a whole group cannot be said in ZStream (EQL has iteration)",
+            hint="ZStream has no closure of a group (EQL has iteration)",
         )
     if high is not None and (high == 0 or high < low):
         raise PatternProblem(

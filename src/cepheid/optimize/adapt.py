@@ -1,9 +1,8 @@
-"""When a running query gets another plan (ZStream §5.3).
+"""Plan adaptation: decides when a running query gets another plan (ZStream §5.3).
 
-The stream is observed as it passes, in averages over the last observations. Once a statistic differs from what the plan
-was chosen with by more than a threshold (t), the search runs again; the new plan is installed if the cost model expects
-it to be better by more than another threshold (c). Everything here is a function of plans and statistics: where events
-come from and how a kernel is exchanged for another is the backend's affair.
+The statistics of the stream are averages over the last observations. If a statistic differs from the one that the plan
+was chosen with by more than a threshold (t), the search runs again. The new plan is installed if the cost model expects
+a gain above another threshold (c). This module only decides; the engine exchanges the kernels.
 
 From Python: `cepheid.match(query, events, adaptive=True)`, or with thresholds
 `adaptive=cepheid.Adaptive(drift=0.5, gain=0.2)`; `on_switch=switches.append` collects a `Switch` for each change.
@@ -39,8 +38,8 @@ OBSERVATIONS = 4
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The plan to go on with, and why. `drift` is what made the search run again, if it did; the costs are those of the
-    plan at hand and of the best one, by the statistics of the moment."""
+    """The plan to continue with, and the reason. `drift` is the change that started the search, if any. The costs are
+    those of the current plan and of the best one, by the current statistics."""
 
     plan: Plan
     reason: str
@@ -104,7 +103,7 @@ _LEAST = {"drift": 0.0, "gain": 0.0, "observed_every": 1, "seconds_between": 0.0
 @dataclass(frozen=True, slots=True)
 class Adaptive:
     """The paper's policy: `drift` is t, the relative change of a statistic at which the search runs again; `gain` is c,
-    the share by which the plan at hand must cost more than the best one to be replaced. The stream is observed every
+    the share by which the current plan must cost more than the best one to be replaced. The stream is observed every
     `observed_every` events, but not before `seconds_between` seconds of work."""
 
     drift: float = 0.5
@@ -134,7 +133,7 @@ class Adaptive:
 
 
 def policy_of(adaptive: bool | Policy) -> Policy | None:
-    """What people write, as a policy; None for plans that stay as they are."""
+    """The policy of an `adaptive` option; None for plans that do not change."""
     if isinstance(adaptive, bool):
         return Adaptive() if adaptive else None
     return adaptive
@@ -168,12 +167,12 @@ _NODES: Mapping[str, type[TreeNode]] = {node.__name__: node for node in TREE_NOD
 
 
 def trees_to_data(plan: Plan) -> list[dict[str, Any]]:
-    """The trees of a plan as JSON can hold them, without what was expected of them."""
+    """The trees of a plan as JSON values, without their estimates."""
     return [_node_to_data(tree) for tree in plan.tree.trees] if plan.tree is not None else []
 
 
 def with_trees(plan: Plan, data: Sequence[Mapping[str, Any]]) -> Plan:
-    """The plan with the trees that `trees_to_data` gave."""
+    """The plan with the trees that `trees_to_data` returned."""
     return replace(plan, tree=TreePlan(tuple(_node_of_data(tree) for tree in data)))
 
 
@@ -193,7 +192,7 @@ def _node_of_data(data: Mapping[str, Any]) -> TreeNode:
     return _NODES[data["node"]](**parts)
 
 
-# --- what a switch needs ----------------------------------------------------------------------------------------------
+# --- switching plans --------------------------------------------------------------------------------------------------
 
 
 def why_fixed(plan: Plan, switching: Sequence[str]) -> str | None:
@@ -209,9 +208,9 @@ def why_fixed(plan: Plan, switching: Sequence[str]) -> str | None:
 
 
 def horizon(plan: Plan) -> int:
-    """How far back, in the window's measure, the events lie from which another plan can take over: a match that waits
-    for its trailing negation began up to a window ago, what leads it lies another window before that, and each closure
-    may reach back one more."""
+    """The length of the history, in the unit of the window, that another plan needs to take over. A match that waits
+    for its trailing negation began up to a window ago, its leading negation reaches back another window, and each
+    closure one more."""
     assert plan.window is not None, "a plan without a window is fixed"
     closures = sum(isinstance(node, Kleene) for node in walk(plan.query.pattern))
     return int(plan.window) * (2 + closures)

@@ -1,5 +1,5 @@
-"""What tree plans are made of: the alternatives of a pattern and, for each, the operands that are joined, the closures
-whose groups follow from what was joined, and the absences.
+"""The parts of tree plans: the alternatives of a pattern and, for each, the operands to join, the closures whose groups
+follow from the joined record, and the absences.
 
 A disjunction of plain classes is an operand like any other (ZStream's DIS). One that holds closures or negations is
 multiplied out, `A;(B+|C);D` to `A;B+;D | A;C;D`, because a group and an absence depend on their neighbours.
@@ -20,13 +20,13 @@ from cepheid.logic import normal_form
 from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Seq, positives, walk
 
 Level = tuple[tuple[str, ...], ...]
-"""The variables of each part of one sequence that stands on one side, the nearest part first."""
+"""The variables of each part on one side in a sequence, the nearest part first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """What stands before and after a part in each sequence around it, the innermost first. A part's neighbours are what
-    is bound in the innermost sequence that has something bound there."""
+    """The parts before and after a part in each sequence around it, the innermost first. The neighbours of a part are
+    the bound parts of the innermost sequence that binds any there."""
 
     before: tuple[Level, ...]
     after: tuple[Level, ...]
@@ -60,7 +60,7 @@ class Absence:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """`operands` is a pattern of classes alone; `groups` are in the order in which they are settled; the closures of
+    """`operands` is a pattern of classes alone; `groups` are in the order of their evaluation; the closures of
     `empty` have no event in this alternative."""
 
     operands: Pattern
@@ -75,7 +75,7 @@ class Alternative:
         return (*self.plain, *(group.var for group in self.groups if group.closing))
 
     def follows_plain(self, group: Group) -> bool:
-        """Whether a plain class stands before the closure, so that its group does not lead."""
+        """Whether a plain class precedes the closure, so that its group does not lead."""
         return _mentions(group.sides.before, self.plain)
 
     def waits(self, absence: Absence) -> bool:

@@ -51,7 +51,7 @@ GROUP_SELECTIVITY = 0.33
 
 
 Amount = Any
-"""A number, or an array of them: the search asks for many joins at once."""
+"""A number, or an array of numbers: the search estimates many joins at once."""
 
 
 def operator_cost(tried: Amount, predicates: Amount, made: Amount, searches: Amount = 0.0) -> Amount:
@@ -85,8 +85,8 @@ class Pairs(NamedTuple):
 def sequence_pairs(left: Operand, right: Operand, order: float) -> Pairs:
     """Table 2's CARD_A * CARD_B * Pt, on both sides of each other while a window passes.
 
-    A record of n events whose window has room for it spans (n - 1) / n of it on average, so what is left for the other
-    operand is 1 / n. Records on the left are searched backwards to the last that starts in the window: where few start,
+    A record of n events whose window has room for it spans (n - 1) / n of it on average, so 1 / n of it is left for the
+    other operand. Records on the left are searched backwards to the last that starts in the window: where few start,
     few are tried in vain.
 
     >>> sequence_pairs(Operand(10, 1, 10), Operand(20, 1, 20), 0.5)
@@ -181,7 +181,8 @@ def one_of_each(tests: Iterable[JoinTest]) -> list[JoinTest]:
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
-    """A tree with the estimates of its operators, and what a join with it needs to know: the variables that it binds,
+    """A tree with the estimates of its operators, and the properties that a join with it reads: the variables that it
+    binds,
     those of its first and last operand, and those of the negations pushed down to the first."""
 
     tree: TreeNode
@@ -195,8 +196,8 @@ class Estimated:
 @dataclass(frozen=True, slots=True)
 class Model:
     """The costs of one alternative of a pattern. `window` is in ticks or events; `single` are the single-class
-    predicates of each variable; `negated` are all negated variables of the pattern; `hashing` says whether equalities
-    are looked up."""
+    predicates of each variable; `negated` are all negated variables of the pattern; `hashing`: whether equalities
+    are looked up in hash tables."""
 
     alternative: Alternative
     predicates: tuple[Expr, ...]
@@ -364,12 +365,12 @@ def events_in_window(model: Model) -> float:
 
 
 def reading_cost(model: Model) -> float:
-    """Every evaluator looks at every event."""
+    """Every evaluator reads every event."""
     return EVENT * events_in_window(model)
 
 
 def kept(model: Model) -> float:
-    """The events while a window passes that a plan has to keep: those of the pattern's classes."""
+    """The number of events of a window that a plan stores: those of the pattern's classes."""
     return sum(map(model.cardinality, {*model.alternative.joined, *model.negated}))
 
 

@@ -1,5 +1,6 @@
 """How the work of a plan can be divided among tasks: by a key that all events of a match share, by slices of time that
-overlap by the window, or not at all."""
+overlap by the window, or not at all.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from cepheid.physical import REFERENCE, Plan
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """Every event that a match binds, and every event that a negation looks for, has the same values here. Events
+    """All events of a match, and all events that a negation excludes, have the same values of these attributes. Events
     without a value match nothing."""
 
     attributes: tuple[str, ...]
@@ -60,7 +61,8 @@ def distribution(plan: Plan) -> Distribution:
 
 
 def may_drop(plan: Plan) -> bool:
-    """Whether events that can play no part may be left out: where events are contiguous or counted, they matter."""
+    """Whether events that no variable can bind may be dropped. They matter for contiguity and for windows that count
+    events."""
     contiguous = plan.query.strategy in (Strategy.STRICT, Strategy.PARTITION)
     return plan.evaluator != REFERENCE and not contiguous and not plan.counts_events
 

@@ -1,5 +1,6 @@
 """Lowers a bound query to a plan: predicates on one event become bits of its mask, and the cheapest evaluator that is
-able to run the query is chosen."""
+able to run the query is chosen.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +126,7 @@ def _why_others_lost(
         else:
             ratio = costs[name] / costs[chosen]
             text = f"{costs[name]:.4g} ns expected for each event, {ratio:.2f} times that of {chosen}"
-            yield name, text if ratio >= 1 else f"{text}: too little to keep buffers for"
+            yield name, text if ratio >= 1 else f"{text}: the gain is too small for the buffers it needs"
 
 
 # --- predicates -------------------------------------------------------------------------------------------------------
@@ -158,7 +159,7 @@ def _lowered(
 
 
 def _edge(predicate: Expr, query: Query) -> tuple[str, str] | None:
-    """The variable and edge whose event a predicate speaks of, if it is one event only."""
+    """The variable and edge of the only event that a predicate reads; None if it reads several."""
     names = ex.variables(predicate)
     if len(names) != 1 or any(isinstance(n, ex.Aggregate) for n in ex.walk(predicate)):
         return None

@@ -1,5 +1,6 @@
-"""Where a tree plan tests what: each predicate at the lowest join that binds what it names, and which negations and
-closures can narrow a join (NSEQ and KSEQ) rather than be settled on top."""
+"""Placement of predicates in a tree plan: each at the lowest join that binds its variables. Also the negations and
+closures that can narrow a join (NSEQ and KSEQ) instead of being evaluated on top.
+"""
 
 from __future__ import annotations
 
@@ -65,13 +66,13 @@ def _has_constant_part(predicate: Expr) -> bool:
 
 @lru_cache(maxsize=1024)
 def names_of(predicate: Expr) -> frozenset[str]:
-    """The variables that a predicate names; the search asks again and again."""
+    """The variables that a predicate names, cached for the search."""
     return ex.variables(predicate)
 
 
 def lean(own: Sequence[Expr], below: Iterable[Expr], is_sure: Callable[[Expr], bool]) -> list[Expr]:
-    """The tests of a join without the equalities that follow from others, made here or below. `is_sure` says which are
-    equalities between attributes that are surely there."""
+    """The tests of a join without the equalities that follow from others, made here or below. `is_sure` tests
+    whether both attributes of an equality are always present."""
     equal: dict[tuple[str, str], set[tuple[str, str]]] = {}
 
     def joins(test: Expr) -> bool:
@@ -93,7 +94,7 @@ def lean(own: Sequence[Expr], below: Iterable[Expr], is_sure: Callable[[Expr], b
 
 
 def equality_classes(tests: Iterable[Expr]) -> list[list[Expr]]:
-    """The equalities that make several attributes equal, where every pair of them is spelt out."""
+    """The equalities of a set of attributes, if every pair of them is explicit."""
     group_of: dict[tuple[str, str], tuple[set[tuple[str, str]], list[Expr]]] = {}
     for test in tests:
         match test:
@@ -114,7 +115,7 @@ def equality_classes(tests: Iterable[Expr]) -> list[list[Expr]]:
 
 
 def variables(node: TreeNode) -> list[str]:
-    """The variables of the leaves, from left to right; the search asks again and again."""
+    """The variables of the leaves, from left to right, cached for the search."""
     found: list[str] = []
     waiting = [node]
     while waiting:
@@ -130,7 +131,7 @@ def variables(node: TreeNode) -> list[str]:
 
 
 def first_nodes(node: TreeNode) -> list[NseqNode]:
-    """The negations pushed down to the first operand of a subtree, for which what is joined from the left counts."""
+    """The negations pushed down to the first operand of a subtree, which depend on the record joined from the left."""
     found: list[NseqNode] = []
     while True:
         match node:
@@ -185,7 +186,7 @@ def placed(
     return parts
 
 
-# --- what can be pushed down ------------------------------------------------------------------------------------------
+# --- push-down --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

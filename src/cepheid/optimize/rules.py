@@ -1,13 +1,13 @@
 """Logical rewrites (ZStream §5.2.1): pure functions from query to query, in one ordered tuple.
 
-Each rule states its law, has an example, and says when it refuses (then it returns the query unchanged). A rule always
-leads to fewer operators, or to as many cheaper ones (C_DIS < C_SEQ < C_CON), so rewriting ends. After each rule the
-query must still pass its checks, bind the same variables and partition the stream in the same way.
+Each rule documents its law, an example, and when it refuses (then it returns the query unchanged). A rule leads to
+fewer operators, or to as many cheaper ones (C_DIS < C_SEQ < C_CON), so rewriting ends. After each rule the query must
+still pass its checks, bind the same variables and partition the stream in the same way.
 
-Truth has three values (see `expr`): a predicate that names what is not there does not apply. Laws of logic that hold
-for two values need not hold for three, so some of the usual ones are missing here, or keep to where they hold. And a
-predicate on a negated event is part of what must not occur, so it is never split into one on the match.
-Rules apply to languages whose predicates range over all combinations (SASE, ZStream); of others they refuse all.
+Truth has three values (see `evaluation`): a predicate that names an absent attribute does not apply. Some laws of
+two-valued logic do not hold for three values, so they are missing here or restricted. A predicate on a negated event
+belongs to the negation, so it is never split into one on the match. Rules apply to languages whose predicates range
+over all combinations (SASE, ZStream).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Rule = Callable[[Query, Schema], Query]
 FALSE = Const(False)
 _WEIGHT: dict[type[Pattern], int] = {pt.Disj: 1, pt.Seq: 2, pt.Conj: 3}
 _LARGEST_CLASS = 8
-"""The number of equal attributes up to which all their pairs are spelt out."""
+"""The number of equal attributes up to which all pairs are added."""
 
 
 def rewrite(query: Query, schema: Schema = EMPTY_SCHEMA, rules: Sequence[Rule] | None = None) -> Query:
@@ -54,7 +54,7 @@ def _require_invariants(rule: Rule, before: Query, after: Query) -> None:
     except CepheidError as problem:
         raise PatternProblem(f"the rule `{name}` broke the query: {problem.what}", span=problem.span) from problem
     if positives(before.pattern) != positives(after.pattern) or before.output != after.output:
-        raise PatternProblem(f"the rule `{name}` changed what the query binds or returns")
+        raise PatternProblem(f"the rule `{name}` changed the variables or the output of the query")
     if FALSE not in after.where and partition_attributes(before) != partition_attributes(after):
         raise PatternProblem(f"the rule `{name}` changed how the query partitions the stream")
     if expense(after.pattern) > expense(before.pattern):
@@ -144,7 +144,7 @@ def _neither(negations: Sequence[pt.Neg]) -> pt.Neg:
 
 
 def fold_constants(query: Query, schema: Schema) -> Query:
-    """What is made of constants alone is computed: `a.x > 2 * 3` is `a.x > 6`, `1 < 2` is true and goes.
+    """Expressions over constants are computed: `a.x > 2 * 3` is `a.x > 6`, `1 < 2` is true and goes.
 
     Keeps `p AND TRUE` under NOT, where it is not `p` if `p` does not apply.
 
@@ -259,7 +259,8 @@ def _hoisted(expr: Expr) -> Iterator[Expr]:
 
 
 def remove_duplicates(query: Query, schema: Schema) -> Query:
-    """A predicate says no more the second time, nor beside a narrower one: `a.x > 3 AND a.x > 5` is `a.x > 5`.
+    """A duplicate predicate is dropped, and so is one that a narrower predicate implies: `a.x > 3 AND a.x > 5` is `a.x
+    > 5`.
 
     >>> from cepheid.optimize.examples import shown
     >>> print(shown(remove_duplicates, "PATTERN A;B WHERE A.x > 3 AND A.id = B.id AND A.x > 5 AND B.id = A.id"))
@@ -301,8 +302,8 @@ def follow_equalities(query: Query, schema: Schema) -> Query:
     that any join can look up and constants reach every class. A negated event or a closure's members that must equal
     several of them need to equal one: the next after it, so that negation can be pushed down (NSEQ).
 
-    Refuses attributes that an event may lack and variables that a match may not bind, where an equality that does not
-    apply would say nothing; and where an equality would make the query partition the stream.
+    Refuses attributes that an event may lack and variables that a match may not bind, where the equality may not apply;
+    and equalities that would make the query partition the stream.
 
     >>> from cepheid.optimize.examples import shown
     >>> print(shown(follow_equalities, "PATTERN A;!B;C WHERE A.id = B.id AND A.id = C.id AND B.id = C.id AND A.id = 5"))
@@ -321,8 +322,8 @@ def follow_equalities(query: Query, schema: Schema) -> Query:
 
 
 def lean_equalities(query: Query, predicates: Sequence[Expr], schema: Schema) -> list[Expr]:
-    """Predicates in which equivalence tests were spelt out, with one equality of each negated event (or closure) with
-    events that are equal anyway."""
+    """The predicates after the expansion of equivalence tests, with a single equality between each negated event (or
+    closure) and a set of equal events."""
     spelt_out = replace(query, where=tuple(predicates))
     return _one_equality_each(spelt_out, _SureAttributes(spelt_out, schema).classes())
 
@@ -377,8 +378,8 @@ def _nearness(order: Sequence[str], outsider: Attr, member: Attr) -> tuple[bool,
 
 
 def remove_contradictions(query: Query, schema: Schema) -> Query:
-    """No value satisfies `a.x > 5 AND a.x < 3`: then there is no match, which is `WHERE FALSE`. What must not occur and
-    cannot occur is no condition: a negated class with a contradiction goes.
+    """No value satisfies `a.x > 5 AND a.x < 3`: then there is no match, which is `WHERE FALSE`. A negated class with a
+    contradiction never occurs and is dropped.
 
     Refuses attributes that an event may lack and variables that a match may not bind.
 
@@ -438,9 +439,9 @@ def _without(pattern: Pattern, names: Sequence[str]) -> Pattern:
 RULES: tuple[Rule, ...] = (
     flatten,
     merge_negations,
-    flatten,  # what is left of a conjunction of negations may stand alone in its sequence
+    flatten,  # the rest of a conjunction of negations may be a single operand
     fold_constants,
-    normalise,  # before duplicates are looked for: one form for one meaning
+    normalise,  # before duplicates are removed: one form for one meaning
     hoist_common,
     remove_duplicates,
     follow_equalities,
@@ -448,7 +449,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-# --- what rules know --------------------------------------------------------------------------------------------------
+# --- shared by the rules ----------------------------------------------------------------------------------------------
 
 
 class _SureAttributes:
@@ -489,8 +490,8 @@ def _with_where(query: Query, where: Iterable[Expr]) -> Query:
 
 
 def _with_parts(query: Query, parts_of: Callable[[Expr], Iterable[Expr]]) -> Query:
-    """The query with every conjunct replaced by its parts. One that names a negated variable, or a closure's, says when
-    such an event counts: none of its parts may be about the match alone."""
+    """The query with every conjunct replaced by its parts. A conjunct on a negated variable, or on that of a
+    closure, decides which of its events count: no part may be about the match alone."""
     special = {var for var, role in query.roles.items() if role.negated or role.binds_many}
     where: list[Expr] = []
     for predicate in query.where:

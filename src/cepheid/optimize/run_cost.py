@@ -1,9 +1,9 @@
-"""What runs cost (SASE+ §5, and any match by groups of runs), in the same nanoseconds as stacks and trees (`cost`).
+"""The cost of runs (SASE+ §5, and any match by groups of runs), in nanoseconds as for stacks and trees (`cost`).
 
-Both read the components of a sequence from the first to the last. Under skip till next match a run goes on in one way:
-an event visits the runs that wait for one like it, and each run that it fits becomes one other run. Under skip till any
-match the runs with the same values are one group, so an event pays for the groups that it meets and for the matches
-that are enumerated in the end, however many runs there are between.
+Both read the components of a sequence from the first to the last. Under skip till next match a run goes on in one
+way: an event visits the runs that wait for one like it, and each run that it fits becomes one other run. Under skip
+till any match the runs with the same values are one group, so the cost of an event is that of the groups that it
+extends and of the matches that are enumerated, whatever the number of runs.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from cepheid.physical import Step
 RUN = 30.0
 """Nanoseconds to make a run, or to change one, with the node of its event."""
 VISIT = 4.0
-"""Nanoseconds to look at a run or at a group that an event may extend."""
+"""Nanoseconds to test a run or a group that an event may extend."""
 GROUP = 90.0
-"""Nanoseconds to find the group that an event extends, and to put what it becomes into a table and the store."""
+"""Nanoseconds to find the group that an event extends, and to add the new group to a table and the store."""
 ENUMERATE = 10.0
 """Nanoseconds for each event of a match that is written out."""
 
@@ -56,8 +56,8 @@ def runs_cost(steps: Sequence[Step], situation: Situation) -> float:
 
 
 def any_runs_cost(steps: Sequence[Step], situation: Situation) -> float:
-    """Nanoseconds for each event under skip till any match. A closure makes more matches than can be foretold: it
-    counts as one event, whose groups are found like those of others."""
+    """Nanoseconds for each event under skip till any match. The number of matches of a closure cannot be predicted:
+    a closure counts as one event."""
     model = situation.model(alternatives(situation.query.pattern)[0])
     components = _Components(steps, model)
     first = components.cardinality(0)
@@ -66,7 +66,7 @@ def any_runs_cost(steps: Sequence[Step], situation: Situation) -> float:
     for i in range(1, len(components.positive)):
         here = components.cardinality(i)
         cost += (GROUP + HASH) * here * (2 if components.positive[i].kleene else 1)
-        if components.count(i):  # such tests are made on each group, and groups differ in what they read
+        if components.count(i):  # such tests run on each group, and groups differ in the attributes that they read
             cost += VISIT * here * components.cardinality(i - 1) * components.equal(i) * components.test_weight(i)
         pairs = sequence_pairs(matches, Operand(here, 1, here), DEFAULT_ORDER)
         made = pairs.fitting * components.equal(i) * components.others(i)
@@ -82,7 +82,7 @@ class _Components:
         self.model = model
         self.positive = [step for step in steps if not step.negated]
         self.negated = sum(model.cardinality(step.var) for step in steps if step.negated)
-        """The negated events while a window passes: each is looked up and kept."""
+        """The negated events of a window: each is looked up and stored."""
         names = [step.var for step in self.positive]
         self._ready: list[list[Expr]] = [[] for _ in names]
         for predicate in model.predicates:

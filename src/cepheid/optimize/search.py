@@ -1,10 +1,10 @@
 """The search for the best tree plan (ZStream §5.2.3, Algorithm 5).
 
-Bottom up over ever longer stretches of a sequence, the best place to split each stretch: O(n^3), bushy plans included.
-The operands of a conjunction have no order, so the search tries every partition of them if they are few. A nested
-operator is an operand with the cost and cardinality of its own best plan (theorem 5.1).
+Bottom up over ever longer stretches of a sequence, it finds the best split of each stretch: O(n^3), bushy plans
+included. The operands of a conjunction have no order, so the search tries every partition of them if they are few. A
+nested operator is an operand with the cost and cardinality of its own best plan (theorem 5.1).
 
-Negations are pushed down (NSEQ) where their predicates allow it, or kept on top (NEG), whichever is cheaper.
+Negations are pushed down (NSEQ) where their predicates allow it, or evaluated on top (NEG), whichever is cheaper.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Situation:
 
 
 def situation_of(plan: Plan, stats: Stats) -> Situation:
-    """What a plan was chosen for, by other statistics. The window is as the query writes it: that of a plan is the
-    longest whole number within it."""
+    """The situation of an existing plan, with other statistics. The window is as the query writes it: that of a plan
+    is the longest whole number within it."""
     single = {step.var: plan.bits[step.begin].tests for step in plan.steps}
     window = None if plan.window is None else plan.window + (not plan.query.dialect.window_includes_bound)
     return Situation(plan.query, plan.predicates, single, window, stats)
@@ -152,7 +152,7 @@ class _Candidate:
 
 
 def _candidates(situation: Situation, alternative: Alternative, shape: str | None, next_best: int) -> list[_Candidate]:
-    """The best plans, each with the root's split in another place, with negations pushed down and on top."""
+    """The best plans, each with another split of the root, with negations pushed down and on top."""
     model, narrowing = situation.model(alternative), situation.narrowing(alternative)
     absences = [(a, gap) for a in alternative.absences if (gap := narrowing.absence(a)) is not None]
     closures = [(g, gap) for g in alternative.groups if (gap := narrowing.closure(g)) is not None]
@@ -386,7 +386,7 @@ class _Tests:
             where: Any
             if test.partial:
                 before = np.array([(test.spans & ((1 << place) - 1)).bit_count() for place in range(size + 1)])
-                more = before[:, None] < before  # whether one of its operands lies between two places
+                more = before[:, None] < before  # whether one of its operands lies between two positions
                 where = more[:, :, None] & more[None, :, :]
             else:
                 low, high = (test.spans & -test.spans).bit_length() - 1, test.spans.bit_length() - 1

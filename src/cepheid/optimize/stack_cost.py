@@ -1,9 +1,9 @@
-"""What active instance stacks cost (SASE §4), in the same nanoseconds as tree plans (`cost`), so that both compare.
+"""The cost of active instance stacks (SASE §4), in nanoseconds as for tree plans (`cost`).
 
-An event that can be the last component starts a search backwards, component by component, each within what is left of
-the window; nothing is kept of it. So the combinations tried are those of a right-deep tree without its buffers. An
-instance is only pushed where one of the component before it is in the window, so a rare first component spares all
-searches but those around it.
+An event that can be the last component starts a search backwards, component by component, each within the rest of
+the window; no intermediate result is stored. So the combinations tried are those of a right-deep tree without its
+buffers. An instance is only pushed where one of the component before it is in the window, so a rare first component
+spares all searches but those around it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from cepheid.optimize.cost import (
 from cepheid.optimize.placement import names_of, nearest
 
 PUSH = 12.0
-"""Nanoseconds to drop what has left the window and to push an instance."""
+"""Nanoseconds to drop expired instances and to push one."""
 STACK_OUTPUT = 0.6
-"""How a match compares with one of a tree, whose events are found through its buffers."""
+"""The cost of a match, relative to one of a tree, whose events are read through its buffers."""
 STACK_TRY = 0.8
-"""How a combination compares with one of a tree: what is on a stack is within the window, and need not be asked."""
+"""The cost of a combination, relative to one of a tree: instances on a stack are within the window and need no test."""
 
 
 def stacks_cost(model: Model) -> float:
@@ -51,7 +51,7 @@ def stacks_cost(model: Model) -> float:
         equal = math.prod(test.selectivity for test in own if test.is_equality)
         others = [test.selectivity for test in own if not test.is_equality]
         left, searches = _settled(model, after | {names[depth]}, after)
-        # A search backwards ends at what must not lie between.
+        # A search backwards ends at an excluded event.
         tried = pairs.tried * equal * left * (alive if depth else 1.0)
         cost += TRY * STACK_TRY * tried * (1.0 + PREDICATE_WEIGHT * len(others))
         made = pairs.fitting * equal * math.prod(others)
@@ -61,15 +61,15 @@ def stacks_cost(model: Model) -> float:
 
 
 def _equal_share(model: Model, var: str, names: frozenset[str]) -> float:
-    """The share of events that have the key of an event of the variable, where equalities give them one."""
+    """The share of events with the key of an event of the variable, if equalities define a key."""
     about = one_of_each(test for test in model.tests if var in test.names <= names)
     shares = [test.selectivity for test in about if test.is_equality]
     return min(shares, default=1.0)
 
 
 def _settled(model: Model, known: frozenset[str], before: frozenset[str]) -> tuple[float, int]:
-    """The absences that can be decided once these components are known, and could not be before: the share of sequences
-    that they leave, and how many are looked for."""
+    """The absences that can be tested as soon as these components are bound: the share of sequences that pass, and the
+    number of tests."""
     survival, searches = 1.0, 0
     for absence in model.alternative.absences:
         levels = (*absence.sides.before, *absence.sides.after)

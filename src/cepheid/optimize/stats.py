@@ -1,8 +1,8 @@
-"""What is known about a stream, for the cost model (ZStream table 1): the rate of each class, and the selectivity of
-single-class predicates, of multi-class predicates, and of the order that a sequence asks for.
+"""The statistics of a stream for the cost model (ZStream table 1): the rate of each class, and the selectivity of
+single-class predicates, of multi-class predicates, and of the order of a sequence.
 
 Statistics come from a sample of events, from a file, or from the running stream, where they are averaged over the last
-observations (§5.3). What nobody knows has a default.
+observations (§5.3). Unknown statistics have defaults.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OTHER_SELECTIVITY = 0.33
 _PAIRS = 1_000
 """How many combinations of events a selectivity is estimated from."""
 _LEAST = 1e-6
-"""No selectivity is taken to be lower: a sample that shows none says little."""
+"""The lowest selectivity: a sample without any match is weak evidence."""
 _TELLABLE = 0.02
 """Samples of some hundred combinations cannot distinguish selectivities much lower than this."""
 
@@ -235,8 +235,8 @@ def is_single(predicate: Expr) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RunningStats:
-    """Averages over the last `length` observations (§5.3). A jump, more than chance explains, ends what was before:
-    averaged with it, the new would be seen late."""
+    """Averages over the last `length` observations (§5.3). A jump beyond chance restarts the average, which would
+    otherwise follow the new value late."""
 
     length: int = 4
     observations: tuple[Stats, ...] = ()

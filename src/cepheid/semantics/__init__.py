@@ -1,9 +1,8 @@
-"""The oracle: what the matches of a query are, by brute force, straight from the definitions.
+"""The oracle: computes the matches of a query by brute force, directly from the definitions.
 
-Nothing here is meant to be fast, and nothing is shared with the optimizer or the evaluators. Each definition has a file
-of its own, to be read with the paper beside it: `combinations` (SASE, ZStream), `runs` (SASE+), `successors` (EQL),
-`intervals` (CED). A dialect names its definition (`Dialect.selection`). This file holds what is the same for all:
-composition, output and its order.
+It is not fast, and it shares nothing with the optimizer or the evaluators. Each definition has its own file, to be read
+beside its paper: `combinations` (SASE, ZStream), `runs` (SASE+), `successors` (EQL), `intervals` (CED). A dialect names
+its definition (`Dialect.selection`). This file contains the common parts: composition, output and its order.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ def evaluate(query: Query, events: Sequence[Event], clock: Clock = NO_CLOCK) -> 
 
 
 class Arrivals:
-    """When each event arrived, counted in events of the input: what a query derives arrives with the event that
-    completed it. It orders events of the same time."""
+    """The arrival of each event, counted in events of the input. A derived event arrives with the event that completed
+    it. Arrival orders events with the same time."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._known = {id(event): (event, event.position) for event in events}

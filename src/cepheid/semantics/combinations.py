@@ -1,7 +1,7 @@
 """SASE and ZStream: all combinations (rulings 5, 6 and 8).
 
 A match is a choice of one event for each plain class, in an order that the operators allow, together with the groups
-that its closures then have. Groups and absences are looked at once the plain classes are chosen, because both depend on
+that its closures then have. Groups and absences are tested once the plain classes are chosen, because both depend on
 their neighbours and on the window of the whole match.
 """
 
@@ -95,7 +95,7 @@ class _Search:
             yield from self._join(options[1:], ordered, joined, tests)
 
     def _passes(self, tests: Sequence[Test], bound: Mapping[str, Event], new: Mapping[str, Event]) -> bool:
-        """Whether the tests that can be made now, and could not before, hold: it saves looking at hopeless choices."""
+        """Whether the predicates hold that only now can be tested. This prunes hopeless choices early."""
         ready = [p for names, p in tests if names <= bound.keys() and names & new.keys()]
         return self.context.holds(ready, bound) and self.context.all_agree(bound)
 
@@ -162,8 +162,8 @@ class _Search:
     # -- negation --
 
     def _nothing_forbidden(self, pattern: Pattern, bound: Bindings) -> bool:
-        """What stands in a sequence must not occur there; what stands in a conjunction, in the whole window. A
-        conjunction of negations alone, `A;(!B & !C);D`, stands where the conjunction does (ZStream §5.2.1)."""
+        """A negation in a sequence excludes events between its neighbours; one in a conjunction, in the whole window. A
+        conjunction of negations alone, `A;(!B & !C);D`, is at the position of the conjunction (ZStream §5.2.1)."""
         for item in subpatterns(pattern):
             if _is_absence(item):
                 forbidden = [node for node in walk(item) if isinstance(node, Neg)]
@@ -196,8 +196,8 @@ class _Search:
 def _neighbours(
     pattern: Pattern, part: Pattern, bound: Bindings, before: Sequence[Event] = (), after: Sequence[Event] = ()
 ) -> tuple[Sequence[Event], Sequence[Event]]:
-    """What is bound before and after a part in the innermost sequence that has something there: what follows a
-    conjunction follows all of it."""
+    """The events bound before and after a part, in the innermost sequence that binds any there. An event after a
+    conjunction is after all of it."""
     for index, item in enumerate(subpatterns(pattern)):
         if any(node is part for node in walk(item)):
             if isinstance(pattern, Seq):

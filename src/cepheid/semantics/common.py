@@ -20,7 +20,7 @@ NOTHING: Mapping[str, Event] = {}
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a (sub)pattern found: the events bound, and the interval and history of the whole."""
+    """A match of a (sub)pattern: the bound events, and the interval and history of the whole."""
 
     bindings: Bindings
     start: int
@@ -152,7 +152,7 @@ class Context:
 
 
 def accepts(event_class: EventClass, event: Event) -> bool:
-    """A class without types is the whole input stream; what other queries derive from it is not."""
+    """Whether the class contains the event. A class without types is the whole input stream, without derived events."""
     return event.type in event_class.types if event_class.types else not event.parts
 
 
@@ -178,7 +178,7 @@ def found(bound: Bindings) -> Found:
 
 
 def partition_key(attributes: Sequence[str], event: Event) -> tuple[Any, ...] | None:
-    """The values that say which partition an event is in; None if it is in none."""
+    """The key of the partition of an event; None if it belongs to no partition."""
     values = tuple(event.attributes.get(name) for name in attributes)
     return None if any(value is None for value in values) else values
 

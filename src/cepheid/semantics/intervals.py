@@ -21,7 +21,7 @@ class Absence:
 
 @dataclass(frozen=True, slots=True)
 class Subevent:
-    """An occurrence of a sub-expression: t1, t2, the events it binds, and what must not have occurred."""
+    """An occurrence of a sub-expression: t1, t2, the bound events, and the excluded events."""
 
     bindings: Bindings
     start: int

@@ -1,5 +1,6 @@
 """EQL: NEXT's core operators on the complete-history time model (NEXT §3.2-3.4, ruling 9), and the operator at which
-each predicate of WHERE is tested (§3.5)."""
+each predicate of WHERE is tested (§3.5).
+"""
 
 from __future__ import annotations
 
@@ -98,8 +99,8 @@ class Operators:
                 raise AssertionError(f"not a core operator: {type(pattern).__name__}")
 
     def _next(self, pattern: Next) -> list[Found]:
-        r"""`E1; E2_{φ,θ}`: for each E1 its immediate successor among the E2 that satisfy φ, if that satisfies θ. Where
-        E2 is an exception `E2 \ E3`, an E3 that occurs while E2 is awaited gives the instance up."""
+        r"""`E1; E2_{φ,θ}`: for each E1 its immediate successor among the E2 that satisfy φ, if that satisfies θ. If
+        E2 is an exception `E2 \ E3`, an E3 that occurs while E2 is awaited discards the instance."""
         exception = pattern.right if isinstance(pattern.right, Unless) else None
         seconds = self.detected(exception.item if exception else pattern.right)
         cancelling = self.detected(exception.cancel) if exception else []
