@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 from random import Random
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cepheid.codegen.compile import compiled
+from cepheid.kernels.runs import backtrack, run_store, variables
 from cepheid.kernels.runs.run_store import (
     ALT,
     ALWAYS,
@@ -43,6 +45,7 @@ from cepheid.kernels.runs.run_store import (
     sweep,
     write_matches,
 )
+from cepheid.kernels.runs.variables import Field, Row
 from cepheid.runtime.arrays import EMPTY, mixed_key
 
 Array = np.ndarray
@@ -319,3 +322,21 @@ def test_pointers_follow_nodes_to_their_new_places() -> None:
     assert marks.tolist() == [5, UNREACHED, 7]
     forward_waiting(waiting, items, 3, np.array([0, 0, NODE_SIZE], np.int64))
     assert waiting[[BEFORE, FOUND_SIZE + BEFORE, 2 * FOUND_SIZE + BEFORE]].tolist() == [NODE_SIZE, EMPTY, 0]
+
+
+@pytest.mark.parametrize(
+    ("row", "module"),
+    [
+        (variables.Node, run_store),
+        (variables.Run, run_store),
+        (variables.Completed, run_store),
+        (backtrack.StackedRun, backtrack),
+        (backtrack.StoredEvent, backtrack),
+    ],
+)
+def test_handles_name_the_fields_of_the_layouts(row: type[Row], module: ModuleType) -> None:
+    """A handle reads a field by a constant of the layout, and the fields of a record follow each other without gaps."""
+    fields = [name for part in reversed(row.__mro__) for name, field in vars(part).items() if isinstance(field, Field)]
+    offsets = [getattr(module, name.upper(), getattr(run_store, name.upper(), None)) for name in fields]
+    assert offsets == list(range(len(fields)))
+    assert getattr(row("x"), fields[-1]) == f"{row.array}[x + {fields[-1].upper()}]"

@@ -23,6 +23,19 @@ from cepheid.expr import Aggregate, At, Attr, Compare, Expr
 from cepheid.kernels.instance_stack import Link, Stack
 from cepheid.kernels.runs import run_store
 from cepheid.kernels.runs.run_vector import RunVector
+from cepheid.kernels.runs.variables import (
+    EVENT,
+    FIELD,
+    FLOOR,
+    ITEM,
+    RUN,
+    START,
+    WORK,
+    Completed,
+    Node,
+    Waiting,
+    key_variable,
+)
 from cepheid.kernels.state_vector import NOWHERE, Source, Value
 from cepheid.physical import Kind, Plan, Step
 from cepheid.runtime.kernel import END_OF_TIME, StateArray
@@ -49,7 +62,13 @@ class Absence:
 
     @property
     def since(self) -> Value:
+        """The event after which candidates count."""
         return Value("since", NOWHERE, self.number)
+
+    @property
+    def latest(self) -> str:
+        """The variable that is the latest candidate before the event at hand: `latest1`."""
+        return f"latest{self.number}"
 
 
 class Absences:
@@ -120,8 +139,8 @@ class Absences:
             if absence.may_lead or absence.may_trail or not absence.at_once:
                 self.run.use(predicate, self.run.last, self.run.last + 1)
         if absence.may_lead or not absence.at_once:
-            self.run.keep(absence.look, self.run.last)
-            self.run.keep(absence.since, self.run.last)
+            self.run.carry(absence.look, self.run.last)
+            self.run.carry(absence.since, self.run.last)
 
     # --- the stacks ---------------------------------------------------------------------------------------------------
 
@@ -132,25 +151,25 @@ class Absences:
             if absence.stack.links:
                 arrays.append(absence.stack.table.array())
         if self.waits:
-            arrays.append(StateArray("waiting", "int64", 16 * self.waiting_size))
-            arrays += [StateArray("due", "int64", 16), StateArray("due_item", "int64", 16)]
+            arrays.append(StateArray(Waiting.array, "int64", 16 * self.waiting_size))
+            arrays += [StateArray(name, "int64", 16) for name in (Waiting.due, Waiting.due_item)]
         return arrays
 
     def offsets(self) -> list[str]:
-        """Lines that name the fields of the stacks, and of what waits."""
+        """Lines that name the fields of the stacks, and of the waiting matches."""
         lines = [absence.stack.record.offsets for absence in self.all]
         if self.waits:
             fields = [_waiting_field(value) for value in self.waiting_values]
             lines += [f"{name} = {run_store.FOUND_SIZE + i}" for i, name in enumerate(fields)]
-            lines.append(f"WAITING_SIZE = {self.waiting_size}")
+            lines.append(f"{Waiting.size} = {self.waiting_size}")
         return lines
 
     def begin(self, w: Writer) -> None:
         for absence in self.all:
             absence.stack.ring.note_size(w)
 
-    def short(self) -> list[str]:
-        """Conditions under which there is no room for one more event, or something is due."""
+    def full(self) -> list[str]:
+        """Conditions under which there is no room for one more event, or a waiting match is due."""
         conditions: list[str] = []
         for absence in self.all:
             name = absence.stack.name
@@ -159,11 +178,11 @@ class Absences:
                 self.register(absence.stack.table.used)
                 conditions.append(absence.stack.table.is_full("1"))
         if self.waits and self.plan.window is not None:
-            conditions.append("(waits > 0 and measure[e] - due[0] > limit)")
+            conditions.append(f"({Waiting.used} > 0 and measure[{EVENT}] - {Waiting.due}[0] > limit)")
         return conditions
 
     def make_room(self, w: Writer) -> None:
-        """Drop the events that have left the window, or that come before anything a run still holds; then grow."""
+        """Drop the events that have left the window, or that precede all events of runs; then grow the arrays."""
         for absence in self.all:
             stack, name = absence.stack, absence.stack.name
             base, following = self.register(f"{name}_base"), self.register(f"{name}_next")
@@ -178,37 +197,40 @@ class Absences:
                 with w.block(f"if {stack.table.is_full('1')}:"):
                     stack.table.grow(w, base, "8")
         if self.waits:
-            w(f"room = waits + {self.most} * work", "waiting = grown(waiting, room * WAITING_SIZE)")
-            w("due, due_item = grown(due, room), grown(due_item, room)")
+            due, due_item = Waiting.due, Waiting.due_item
+            w(f"room = {Waiting.used} + {self.most} * {WORK}")
+            Waiting.grow(w, f"room * {Waiting.size}")
+            w(f"{due}, {due_item} = grown({due}, room), grown({due_item}, room)")
 
     def _is_gone(self, absence: Absence, number: str) -> str | None:
-        """Whether an event can no longer spoil a match; None if it always can."""
+        """The condition that an event can no longer spoil a match; None if it always can."""
         stack = absence.stack
         if self.plan.window is not None:
-            return f"{stack.at('measure', stack.place(number))} < floor"
+            return f"{stack.at('measure', stack.place(number))} < {FLOOR}"
         if absence.may_lead or absence.may_trail:
             return None
-        return f"(nodes == 0 or {stack.at('row', stack.place(number))} < node[ROW])"
+        return f"({Node.used} == 0 or {stack.at('row', stack.place(number))} < {Node.oldest_row})"
 
     def push(self, w: Writer, *, outside_partitions: bool = False) -> None:
-        """Remember the event if it may be a negated component (of those that no partition holds, if so asked)."""
+        """Push the event onto the stacks of the negated components that it may be (`outside_partitions`: only onto
+        those without chains, since the event is in no partition)."""
         for absence in self.all:
             stack, name = absence.stack, absence.stack.name
             if outside_partitions and stack.links:
                 continue
             following = self.register(f"{name}_next")
-            with w.block(
-                f"if bits & np.uint64({1 << stack.step.begin}):  # may be the negated component {absence.number}"
-            ):
+            opening = f"if {EVENT.bits} & np.uint64({1 << stack.step.begin}):"
+            with w.block(f"{opening}  # may be the negated component {absence.number}"):
                 w(
                     f"k = {stack.place(following)}",
-                    stack.put("row", "k", "first + e"),
-                    stack.put("time", "k", "measure[e]"),
+                    stack.put("row", "k", f"first + {EVENT}"),
+                    stack.put("time", "k", f"measure[{EVENT}]"),
                 )
                 if stack.measured:
-                    w(stack.put("measure", "k", "measure[e]"))
+                    w(stack.put("measure", "k", f"measure[{EVENT}]"))
                 for column in stack.columns:
-                    w(stack.put(f"c{column}", "k", "bits" if column == "mask" else f"column{column}[e]"))
+                    value = EVENT.bits if column == "mask" else self.run.event_column(int(column))
+                    w(stack.put(f"c{column}", "k", value))
                 if stack.links:
                     w(f"chain = {stack.table.find(self._event_key())}")
                     w(stack.put("prev", "k", stack.table.head(stack, "chain")))
@@ -216,16 +238,16 @@ class Absences:
                 w(f"{following} += 1")
 
     def _event_key(self) -> str:
-        return mixed([f"key{i}" for i in range(len(self.key))])
+        return mixed([key_variable(i) for i in range(len(self.key))])
 
     def latest(self, w: Writer) -> None:
         """The latest event before the one at hand that may be each negated component."""
         for absence in self.all:
             begins = sum({1 << component.step.begin for component in self.run.components[absence.after :]})
             if begins:
-                w(f"latest{absence.number} = EMPTY")
-                with w.block(f"if bits & np.uint64({begins}):"):
-                    w(f"latest{absence.number} = {self._latest(absence.stack, self._event_key)}")
+                w(f"{absence.latest} = EMPTY")
+                with w.block(f"if {EVENT.bits} & np.uint64({begins}):"):
+                    w(f"{absence.latest} = {self._latest(absence.stack, self._event_key)}")
 
     def _latest(self, stack: Stack, key: Callable[[], str]) -> str:
         """The latest event on a stack; where its events are chained, with a key."""
@@ -240,24 +262,24 @@ class Absences:
         return [absence for absence in self.all if at < absence.after <= to]
 
     def carried(self, value: Value, at: int, to: int) -> str | None:
-        """What a run remembers for a test to come when it goes from `at` to begin `to`; None for other values."""
+        """The new `look` or `since` of a run that goes from `at` to begin `to`; None for other values."""
         if value.what not in ("look", "since"):
             return None
         absence = next(a for a in self.all if a.number == value.column)
         if absence not in self.crossed(at, to):
             return "EMPTY" if at < absence.after else self.run.of_run(value)
         if value.what == "since":
-            return "EMPTY" if at == NOWHERE else "node[run[r + NODE] + ROW]"
-        return f"latest{absence.number}" if at == NOWHERE or not absence.at_once else "EMPTY"
+            return "EMPTY" if at == NOWHERE else Node(RUN.node).row
+        return absence.latest if at == NOWHERE or not absence.at_once else "EMPTY"
 
     def test_at_once(self, w: Writer, at: int, to: int, source: Source) -> list[str]:
         """Set `spoiled` if a negated event lies between the run's last event and the one at hand. Returns the condition
         under which the run goes on, if anything had to be tested."""
         tested = [a for a in self.crossed(at, to) if a.at_once] if at != NOWHERE else []
         if tested:
-            w("spoiled = False", "since = node[run[r + NODE] + ROW]")
+            w("spoiled = False", f"since = {Node(RUN.node).row}")
         for absence in tested:
-            w(f"q = latest{absence.number}")
+            w(f"q = {absence.latest}")
             self._search(w, absence, self._reader(absence, at, to, source, unbound=False))
         return ["not spoiled"] if tested else []
 
@@ -284,7 +306,7 @@ class Absences:
             w(f"k = {stack.place('q')}")
             outside = f"{stack.at('row', 'k')} <= since"
             if absence.may_lead and self.plan.window is not None:
-                outside += f" or (since == EMPTY and m - {stack.at('measure', 'k')} > limit)"
+                outside += f" or (since == EMPTY and {EVENT.measure} - {stack.at('measure', 'k')} > limit)"
             with w.block(f"if {outside}:"):
                 w("break")
             self._test(w, absence, read)
@@ -324,7 +346,7 @@ class Absences:
 
     @property
     def waiting_values(self) -> list[Value]:
-        """What the tests of a waiting match ask for, and its partition."""
+        """The values that the tests of a waiting match read, and its partition."""
         past = self.run.last + 1
         nodes = [n for a in self.all if a.may_trail for p in a.tests for n in ex.walk(p)]
         read = (
@@ -340,22 +362,24 @@ class Absences:
     def waiting_size(self) -> int:
         return run_store.FOUND_SIZE + len(self.waiting_values)
 
-    def postpone(self, w: Writer, at: int, before: str, began: str, source: Source) -> None:
-        """Let a complete run wait for what must not follow it:
+    def postpone(self, w: Writer, at: int, began: str, before: str, source: Source) -> None:
+        """Let a complete run wait until no event can spoil it:
 
         waiting[item + BEFORE] = run[r + NODE]
         heap_push(due, due_item, waits - 1, run[r + BEGAN], item)
         """
-        w("waits += 1", "item = due_item[waits - 1] if waits <= waited else (waits - 1) * WAITING_SIZE")
-        w("waited = max(waited, waits)")
-        w(f"waiting[item + BEFORE] = {before}", "waiting[item + LAST_ROW] = row", f"waiting[item + LAST_STEP] = {at}")
-        w(f"waiting[item + FLOOR] = {began}")
+        waits, waited, items = Waiting.used, self.register("waited"), Waiting.due_item
+        w(f"{waits} += 1")
+        w(f"{ITEM} = {items}[{waits} - 1] if {waits} <= {waited} else ({waits} - 1) * {Waiting.size}")
+        w(f"{waited} = max({waited}, {waits})")
+        w(f"{ITEM.before} = {before}", f"{ITEM.last_row} = {EVENT.row}", f"{ITEM.last_step} = {at}")
+        w(f"{ITEM.floor} = {began}")
         for value in self.waiting_values:
             if value.what == "origin":
-                w(f"waiting[item + {_waiting_field(value)}] = key{self.key.index(self._name(value))}")
+                w(f"{ITEM.cell(_waiting_field(value))} = {key_variable(self.key.index(self._name(value)))}")
             elif value.component + (value.what == "bound") <= at:
-                w(f"waiting[item + {_waiting_field(value)}] = {self.run.as_held(value, source(value))}")
-        w(f"heap_push(due, due_item, waits - 1, {began}, item)")
+                w(f"{ITEM.cell(_waiting_field(value))} = {self.run.as_held(value, source(value))}")
+        w(f"heap_push({Waiting.due}, {items}, {waits} - 1, {began}, {ITEM})")
 
     def _name(self, value: Value) -> str:
         return self.run.names[value.column]
@@ -366,51 +390,52 @@ class Absences:
         while waits > 0 and (now == 4611686018427387904 or moment - due[0] > limit):
             item = heap_pop(due, due_item, waits)
         """
-        self.register("waits")
+        waits, due, items = self.register(Waiting.used), Waiting.due, Waiting.due_item
         self.register("waited")
         passed = f"now == {END_OF_TIME}"
         if self.plan.window is not None:
-            passed = f"(now == {END_OF_TIME} or moment - due[0] > limit)"
+            passed = f"(now == {END_OF_TIME} or moment - {due}[0] > limit)"
             w(f"moment = {'ALWAYS' if self.plan.counts_events else 'max(now, ALWAYS)'}")
             with w.block("if time.shape[0] > 0:"):
-                w("moment = measure[min(start, time.shape[0] - 1)]")
-        with w.block(f"while waits > 0 and {passed}:"):
-            w("item = heap_pop(due, due_item, waits)", "waits -= 1", "due_item[waits] = item", "spoiled = False")
+                w(f"moment = measure[min({START}, time.shape[0] - 1)]")
+        with w.block(f"while {waits} > 0 and {passed}:"):
+            w(f"{ITEM} = heap_pop({due}, {items}, {waits})", f"{waits} -= 1", f"{items}[{waits}] = {ITEM}")
+            w("spoiled = False")
             for at in range(self.run.last + 1):
                 if all(component.may_be_empty for component in self.run.components[at + 1 :]):
-                    with w.block(f"if waiting[item + LAST_STEP] == {at}:"):
+                    with w.block(f"if {ITEM.last_step} == {at}:"):
                         for absence in self.trailing(at):
                             self._decide(w, absence, at)
                         if not self.trailing(at):
                             w("pass")
             with w.block("if not spoiled:"):
-                with w.block("if founds + FOUND_SIZE > found.shape[0]:"):
-                    w("found = grown(found, founds + FOUND_SIZE)")
-                with w.block("for i in range(FOUND_SIZE):"):
-                    w("found[founds + i] = waiting[item + i]")
-                w("founds += FOUND_SIZE")
+                last = Completed(Completed.used)
+                with w.block(f"if {last} + {last.size} > {last.array}.shape[0]:"):
+                    Completed.grow(w, f"{last} + {last.size}")
+                Completed.copy(w, last.cell(FIELD), ITEM.cell(FIELD))
+                w(f"{last} += {last.size}")
 
     def _decide(self, w: Writer, absence: Absence, at: int) -> None:
         stack = absence.stack
 
         def source(value: Value) -> str:
-            return self.run.as_read(value, f"waiting[item + {_waiting_field(value)}]")
+            return self.run.as_read(value, ITEM.cell(_waiting_field(value)))
 
         def of_key(column: int) -> str:
-            held = f"waiting[item + {_waiting_field(Value('origin', NOWHERE, column))}]"
+            held = ITEM.cell(_waiting_field(Value("origin", NOWHERE, column)))
             return f"as_float({held})" if self.run.kinds[column] is Kind.FLOAT else held
 
         def waiting_key() -> str:
-            fields = [_waiting_field(Value("origin", NOWHERE, self.run.column[name])) for name in self.key]
-            return mixed([f"waiting[item + {field}]" for field in fields])
+            values = [Value("origin", NOWHERE, self.run.column[name]) for name in self.key]
+            return mixed([ITEM.cell(_waiting_field(value)) for value in values])
 
         w(f"q = {self._latest(stack, waiting_key)}")
         read = self._reader(absence, at, None, source, unbound=True, of_key=of_key)
         with w.block(f"while not spoiled and q >= {self.register(f'{stack.name}_base')}:"):
             w(f"k = {stack.place('q')}")
-            with w.block(f"if {stack.at('row', 'k')} <= waiting[item + LAST_ROW]:"):
+            with w.block(f"if {stack.at('row', 'k')} <= {ITEM.last_row}:"):
                 w("break")
-            in_window = f"{stack.at('measure', 'k')} - waiting[item + FLOOR] <= limit"
+            in_window = f"{stack.at('measure', 'k')} - {ITEM.floor} <= limit"
             with w.when([] if self.plan.window is None else [in_window]):
                 self._test(w, absence, read)
             w(f"q = {self._previous(absence)}")

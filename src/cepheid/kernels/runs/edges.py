@@ -1,7 +1,7 @@
-"""The edges of an NFA^b as generated code (SASE+ §3.2): what an event does to a run, however runs are stored.
+"""The edges of an NFA^b as generated code (SASE+ §3.2): what an event does to a run, and how its events are stored.
 
-The code speaks of the run `r` at component `s`, of the event `e` with its mask `bits` and its place `m` in the window's
-measure, and of the values `new_...` of the run that comes of both.
+The code refers to the run `r` at component `s`, to the event `e`, and to the values `new_...` of the run that results
+from both (`variables`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.codegen.scalar import is_null, key_part
 from cepheid.kernels.runs.absences import Absences
+from cepheid.kernels.runs.run_index import RunIndex
 from cepheid.kernels.runs.run_vector import RunVector, field, of_new
+from cepheid.kernels.runs.variables import EVENT, KEEP, NEW_RUN, OLDEST, RUN, START, Completed, Node, Run, key_variable
 from cepheid.kernels.state_vector import NOWHERE, Source, Value
 from cepheid.pattern import Strategy, partition_attributes
 from cepheid.physical import Plan
@@ -46,7 +48,7 @@ class RunEdges(ABC):
         self.most = len(self.states) + 1
         """How many runs, at most, an event makes of one."""
         for name in self.compared:
-            self.run.keep(Value("origin", NOWHERE, self.run.column[name]), self.run.last)
+            self.run.carry(Value("origin", NOWHERE, self.run.column[name]), self.run.last)
         self.absences = Absences(plan, self.run, self.builder, self.most)
         self.exclusive = plan.query.non_overlapping
 
@@ -62,10 +64,10 @@ class RunEdges(ABC):
             self.builder.remember_strings()
         finish(f"matches += ends // {width}")
         with finish.block("if time.shape[0] > 0:"):
-            finish("oldest = node[ROW] if nodes > 0 else first + time.shape[0]")
+            finish(f"{OLDEST} = {Node.oldest_row} if {Node.used} > 0 else first + time.shape[0]")
             self.older(finish)
-            self.builder.keep_from(finish, "oldest")
-        setup = ["written = ends = founds = start = 0"]
+            self.builder.keep_from(finish, OLDEST)
+        setup = [f"written = ends = {Completed.used} = {START} = 0"]
         source = self.builder.source(body, finish, preamble=self.preamble(), setup=setup, ends="ends")
         return self.builder.kernel(source, [step.var for step in self.run.steps], has_bounds=True)
 
@@ -97,12 +99,16 @@ class RunEdges(ABC):
         """
         with w.block("while True:"):
             self.make_room(w)
-            with w.block(f"if start == {end}:"):
+            with w.block(f"if {START} == {end}:"):
                 w("break")
             w(f"stop = {end}")
-            with w.block(f"for {item} in range(start, {end}):"):
+            with w.block(f"for {item} in range({START}, {end}):"):
                 yield
-            w("start = stop")
+            w(f"{START} = stop")
+
+    def interrupt(self, w: Writer, item: str) -> None:
+        """Stop the loop before an item, so that room is made for it: `stop = e`, `break`."""
+        w(f"stop = {item}", "break")
 
     @abstractmethod
     def tables(self) -> list[StateArray]:
@@ -158,7 +164,7 @@ class RunEdges(ABC):
         tests = component.take if event == at else component.begin
         bit = component.step.take if event == at else component.step.begin
         assert bit is not None
-        w(f"{name} = bits & np.uint64({1 << bit}) != 0")
+        w(f"{name} = {EVENT.bits} & np.uint64({1 << bit}) != 0")
         if tests:
             with w.block(f"if {name}:"):
                 w(f"predicates += {len(tests)}", f"{name} = {self.run.test(tests, at, event, self.run.of_run)}")
@@ -166,15 +172,15 @@ class RunEdges(ABC):
     def _ignore(self, w: Writer, s: int, full: str) -> None:
         component = self.run.components[s]
         if self.compared:
-            w(f"keep = not ({self._same_partition()})")
+            w(f"{KEEP} = not ({self._same_partition()})")
         elif self.contiguous:
-            w("keep = False")
+            w(f"{KEEP} = False")
         elif not component.takes:
-            w("keep = not begins")
+            w(f"{KEEP} = not begins")
         elif component.step.high is None or s == self.run.last:
-            w("keep = not takes")
+            w(f"{KEEP} = not takes")
         else:
-            w(f"keep = not begins if {full} else not takes")
+            w(f"{KEEP} = not begins if {full} else not takes")
 
     def _same_partition(self) -> str:
         """Whether the event is in the partition of the run's first event; those with a null are in one of their own."""
@@ -223,7 +229,7 @@ class RunEdges(ABC):
                     outside()
                 w("continue")
         for number, part in enumerate(parts):
-            w(f"key{number} = {key_part(*part)}")
+            w(f"{key_variable(number)} = {key_part(*part)}")
 
     def start(self, w: Writer) -> None:
         """Every event may begin a run, at the first component or after some that may be empty:
@@ -234,7 +240,7 @@ class RunEdges(ABC):
             component = self.run.components[j]
             if component.begin:
                 conditions.append(self.run.test(component.begin, NOWHERE, j, self.run.of_run))
-            opening = f"if bits & np.uint64({1 << component.step.begin}):  # may begin a run at component {j}"
+            opening = f"if {EVENT.bits} & np.uint64({1 << component.step.begin}):  # may begin a run at component {j}"
             with w.block(opening), w.when(conditions):
                 self._advance(w, NOWHERE, j)
 
@@ -278,9 +284,75 @@ class RunEdges(ABC):
         with w.when([f"{source(Value('taken', s))} < {high}"] if bounded else []):
             self.change(w, s, list(changed), source)
 
-    def store(self, w: Writer, run: str, value: Value) -> None:
+    # --- how runs are stored ------------------------------------------------------------------------------------------
+
+    def store(self, w: Writer, run: Run, value: Value) -> None:
         """Put a new value into a run: `run[q + SUM0_1] = float_key(new_sum0_1)`."""
-        w(f"run[{run} + {field(value)}] = {self.run.as_held(value, of_new(value))}")
+        w(f"{run.cell(field(value))} = {self.run.as_held(value, of_new(value))}")
+
+    def origin(self, at: int) -> tuple[str, str]:
+        """Where the run that results from `r`, or from nothing, began, and the node that its event follows."""
+        return (EVENT.measure, "EMPTY") if at == NOWHERE else (RUN.began, RUN.node)
+
+    def allocate_run(self, w: Writer) -> None:
+        """A new run `q`, from the list of free ones if there are any:
+
+        if live < top:
+            q = free
+            free = run[q + NEXT]
+        """
+        with w.block(f"if {Run.used} < {Run.top}:"):
+            w(f"{NEW_RUN} = {Run.free}", f"{Run.free} = {NEW_RUN.next}")
+        with w.block("else:"):
+            w(f"{NEW_RUN} = {Run.top}", f"{Run.top} += {Run.size}")
+        w(f"{Run.used} += {Run.size}")
+
+    def free_run(self, w: Writer, index: RunIndex) -> None:
+        """Put the run `r`, which is in no list any more, into the list of free ones."""
+        w(f"{RUN.node} = EMPTY", f"{RUN.next} = {Run.free}", f"{Run.free} = {RUN}")
+        w(f"{Run.used} -= {Run.size}", f"{index.count()} -= 1")
+
+    def add_node(self, w: Writer, at: int, to: int) -> None:
+        """Select the event for component `to`: `add_node(node, nodes, row, 1, run[r + NODE], run[r + BEGAN])`."""
+        began, before = self.origin(at)
+        w(f"add_node({Node.array}, {Node.used}, {EVENT.row}, {to}, {before}, {began})", f"{Node.used} += {Node.size}")
+
+    def change_in_place(self, w: Writer, s: int, changed: list[Value]) -> None:
+        """The run `r` takes the event and stays in its list: `run[r + NODE] = nodes`."""
+        for value in changed:
+            self.store(w, RUN, value)
+        began, before = self.origin(s)
+        w(f"add_node({Node.array}, {Node.used}, {EVENT.row}, {s}, {before}, {began})")
+        w(f"{RUN.node} = {Node.used}", f"{Node.used} += {Node.size}", f"{KEEP} = True")
+
+    def write_completed(self, w: Writer, completed: Completed, at: int, to: int) -> None:
+        """Write a completed run: `found[founds + BEFORE] = run[r + NODE]`."""
+        _, before = self.origin(at)
+        w(f"{completed.before} = {before}", f"{completed.last_row} = {EVENT.row}", f"{completed.last_step} = {to}")
+        w(f"{completed.floor} = {'ALWAYS' if self.plan.window is None else f'{EVENT.measure} - limit'}")
+
+    def start_marking(self, w: Writer) -> None:
+        """No node is marked yet: `marks = np.full(nodes // NODE_SIZE, UNREACHED, np.int64)`."""
+        w(f"marks = np.full({Node.used} // {Node.size}, UNREACHED, np.int64)")
+
+    def compact(self, w: Writer) -> None:
+        """Remove the nodes that no marked node leads to:
+
+        nodes = compact(node, marks)
+        forward_runs(run, top, RUN_SIZE, marks)
+        """
+        w(f"{Node.used} = compact({Node.array}, marks)")
+        w(f"forward_runs({Run.array}, {Run.top}, {Run.size}, marks)")
+
+    def write_matches(self, w: Writer) -> None:
+        """Construct the matches of the completed runs:
+
+        values, bounds, written, ends = write_matches(
+            found, founds, 2, node, values, bounds, written, ends)
+        """
+        arguments = f"{Completed.array}, {Completed.used}, {len(self.run.components)}, {Node.array}"
+        w("values, bounds, written, ends = write_matches(", f"    {arguments}, values, bounds, written, ends)")
+        w(f"{Completed.used} = 0")
 
     def fields(self, first: int) -> list[str]:
         """Lines that say where a run's values lie, as constants of the generated module."""

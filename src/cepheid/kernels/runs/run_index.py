@@ -1,7 +1,7 @@
-"""How generated code finds the runs that an event may concern.
+"""Hash tables in which generated code finds the runs that an event may extend.
 
-The runs of a partition are in one slot of the main index. Those that wait for an event with a certain value (`b.x =
-a.y`) are in an index of their own, by partition and value, so that events with other values never meet them.
+The runs of a partition are in one slot of the main index. Runs that wait for an event with a certain value (`b.x =
+a.y`) are in another index, by partition and value, so events with other values do not visit them.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from cepheid.physical import Kind
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """A value of a run that the events on all its edges have to equal in one attribute."""
+    """A value of a run that an attribute of the event has to equal on all its edges."""
 
     value: Value
     attribute: str
-    """Of the event."""
     as_float: bool
 
 
 @dataclass(frozen=True, slots=True)
 class RunIndex:
-    """An index of run lists: by partition, and by the value that its runs wait for, if there is one; with one list for
-    each of its components."""
+    """A hash table of lists of runs, by partition and by the value that the runs wait for, if there is one. A slot has
+    one list for each of the states."""
 
     number: int
     key: tuple[str, ...]
     awaited: Awaited | None
     states: tuple[int, ...]
-    knows_place: bool
+    stores_measure: bool
+    """Whether a slot holds the measure that its partition has reached."""
 
     @property
     def suffix(self) -> str:
@@ -45,6 +45,16 @@ class RunIndex:
     @property
     def name(self) -> str:
         return f"index{self.suffix}"
+
+    @property
+    def slots(self) -> str:
+        """The variable that is the number of slots."""
+        return f"slots{self.suffix}"
+
+    @property
+    def used(self) -> str:
+        """The register that counts the used slots."""
+        return f"used{self.suffix}"
 
     @property
     def at(self) -> str:
@@ -57,8 +67,8 @@ class RunIndex:
 
     @property
     def heads(self) -> int:
-        """Where the heads begin in a slot, after the key, the number of runs and the place reached."""
-        return self.parts + 1 + self.knows_place
+        """The offset of the heads in a slot, after the key, the number of runs and the measure reached."""
+        return self.parts + 1 + self.stores_measure
 
     @property
     def stride(self) -> int:
@@ -66,25 +76,25 @@ class RunIndex:
 
     @property
     def layout(self) -> str:
-        """The arguments by which helpers find their way in it."""
+        """The arguments of helpers: the array, the length of a slot, of its key, and the offset of its heads."""
         return f"{self.name}, {self.stride}, {self.parts}, {self.heads}"
 
     def count(self, at: str | None = None) -> str:
         return f"{self.name}[{at or self.at} + {self.parts}]"
 
-    def place(self) -> str:
+    def measure(self) -> str:
         return f"{self.name}[{self.at} + {self.parts + 1}]"
 
     def head(self, state: int, at: str | None = None) -> str:
         return f"{at or self.at} + {self.heads + self.states.index(state)}"
 
     def find(self, w: Writer, at: str, parts: Sequence[str]) -> None:
-        """Find the slot of a key, or the unused one where it belongs."""
+        """Find the slot of a key, or the unused slot for it: `at = slot_in(index, 4, slots, key0)`."""
         if not parts:
             w(f"{at} = 0")
             return
         if len(parts) == 1:
-            w(f"{at} = slot_in({self.name}, {self.stride}, slots{self.suffix}, {parts[0]})")
+            w(f"{at} = slot_in({self.name}, {self.stride}, {self.slots}, {parts[0]})")
             return
         same = " and ".join(f"{self.name}[{at} + {i}] == {part}" for i, part in enumerate(parts))
         w(f"{at} = {self.first(parts)}")
@@ -92,26 +102,33 @@ class RunIndex:
             w(f"{at} = ({at} + {self.stride}) % {self.name}.shape[0]")
 
     def first(self, parts: Sequence[str]) -> str:
-        """Source of the slot where the search for a key begins."""
-        return f"first_slot({mixed(parts)}, slots{self.suffix}) * {self.stride}"
+        """The first slot to probe for a key: `first_slot(key0, slots) * 4`."""
+        return f"first_slot({mixed(parts)}, {self.slots}) * {self.stride}"
 
     def occupy(self, w: Writer, at: str, parts: Sequence[str]) -> None:
-        """Make an unused slot that of a key."""
+        """Insert a key into an unused slot:
+
+        if index[at + 1] == EMPTY:
+            index[at + 0] = key0
+            index[at + 1] = 0
+        """
         with w.block(f"if {self.count(at)} == EMPTY:"):
             for i, part in enumerate(parts):
                 w(f"{self.name}[{at} + {i}] = {part}")
             w(f"{self.count(at)} = 0")
             if parts:
-                w(f"used{self.suffix} += 1")
+                w(f"{self.used} += 1")
 
-    def short(self, inserts: str) -> str:
-        return f"2 * (used{self.suffix} + {inserts}) > slots{self.suffix}"
+    def is_full(self, inserts: str) -> str:
+        """Whether so many more keys would fill over half of the slots."""
+        return f"2 * ({self.used} + {inserts}) > {self.slots}"
 
     def make_room(self, w: Writer, inserts: str) -> None:
+        """`index, slots, used = rehashed_index(index, 4, 1, 1)`"""
         if self.parts:
-            w(f"slots{self.suffix} = {self.name}.shape[0] // {self.stride}")
-            with w.block(f"if {self.short(inserts)}:"):
-                w(f"{self.name}, slots{self.suffix}, used{self.suffix} = rehashed_index(")
+            w(f"{self.slots} = {self.name}.shape[0] // {self.stride}")
+            with w.block(f"if {self.is_full(inserts)}:"):
+                w(f"{self.name}, {self.slots}, {self.used} = rehashed_index(")
                 w(f"    {self.name}, {self.stride}, {self.parts}, {inserts})")
 
 
@@ -127,20 +144,20 @@ def awaited_by(run: RunVector, state: int, nexts: Sequence[int]) -> Awaited | No
 
 
 def _awaited_on(run: RunVector, state: int, target: Component, predicates: Sequence[Expr]) -> list[Awaited]:
-    found: list[Awaited] = []
+    awaited: list[Awaited] = []
     for predicate in predicates:
         match predicate:
             case Compare(op="=", left=Attr() as a, right=Attr() as b):
                 for event, other in ((a, b), (b, a)):
                     if _is_event(run, event, state, target.index):
-                        found += _if_possible(run, event, other, state, target.index)
-    return found
+                        awaited += _if_possible(run, event, other, state, target.index)
+    return awaited
 
 
 def _is_event(run: RunVector, attr: Attr, state: int, target: int) -> bool:
     """Whether an identifier stands for the event at hand."""
-    places = (At.CURRENT,) if state == target else (At.EVENT, At.FIRST)
-    return run.index[attr.var] == target and attr.at in places
+    references = (At.CURRENT,) if state == target else (At.EVENT, At.FIRST)
+    return run.index[attr.var] == target and attr.at in references
 
 
 def _if_possible(run: RunVector, event: Attr, other: Attr, state: int, target: int) -> list[Awaited]:

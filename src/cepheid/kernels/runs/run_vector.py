@@ -1,7 +1,7 @@
-"""The state vector of a run that waits in a list: for how long it carries each value.
+"""The state vector of a run that waits in a list, and the states in which it carries each value.
 
-A value is kept from the component that gives it to the last edge that reads it. Which attributes the type of an event
-lacks is kept for all attributes at once, as bits of the event's mask.
+A run carries a value from the component that sets it to the last edge that reads it. Which attributes the type of an
+event lacks is one value for all attributes: bits of the event's mask.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from cepheid import expr as ex
 from cepheid.codegen.scalar import Constants, Term, condition
 from cepheid.expr import Aggregate, At, Attr, Expr
 from cepheid.kernels.aggregates import AGGREGATE_CODE
+from cepheid.kernels.runs.variables import EVENT, RUN
 from cepheid.kernels.state_vector import NOWHERE, Source, StateVector, Value
 from cepheid.physical import Kind, Plan, Step
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A positive component and the conjuncts on its edges, of those that speak of several events."""
+    """A positive component and the conjuncts on its edges that read several events."""
 
     index: int
     step: Step
@@ -48,7 +49,7 @@ class RunVector(StateVector):
     """
 
     def __init__(self, plan: Plan, key: Sequence[str], constants: Constants) -> None:
-        """`key` are the attributes by which runs are found, so that a run only ever meets events that share them."""
+        """`key` are the attributes of the partition: all events of a run have the same values of them."""
         super().__init__(plan, constants, key)
         predicates = [p for p in plan.predicates if ex.variables(p) <= self.index.keys() and not self.is_implied(p)]
         edges = ("begin", "take", "proceed")
@@ -80,13 +81,14 @@ class RunVector(StateVector):
             self.until[Value("taken", j)] = j
 
     def use(self, predicate: Expr, until: int, at: int) -> None:
-        """Keep what a predicate reads in all states up to `until`; it is tested when the run is at, or begins, `at`."""
+        """Carry the values that a predicate reads in all states up to `until`; it is tested when the run is at, or
+        begins, `at`."""
         for node in ex.walk(predicate):
             if isinstance(node, Attr | Aggregate) and node.var in self.index:
                 for value in self.read_by(node, at):
-                    self.keep(value, until)
+                    self.carry(value, until)
 
-    def keep(self, value: Value, until: int) -> None:
+    def carry(self, value: Value, until: int) -> None:
         self.until[value] = max(self.until.get(value, NOWHERE), until)
 
     def read_by(self, node: Attr | Aggregate, at: int) -> Iterator[Value]:
@@ -111,8 +113,7 @@ class RunVector(StateVector):
             yield Value("bound", c)
 
     def live(self, state: int) -> list[Value]:
-        """The values of a run at a component: V[t...] of §5.2.2. (Whether a component is bound is only known once it is
-        left.)"""
+        """The values of a run at a component: V[t...] of §5.2.2. (`bound` is set when the component is left.)"""
         values = [v for v, until in self.until.items() if v.component + (v.what == "bound") <= state <= until]
         return sorted(values, key=lambda v: v.name)
 
@@ -147,9 +148,9 @@ class RunVector(StateVector):
     def of_first(self, value: Value) -> str:
         match value.what:
             case "seen":
-                return f"(1 if {self.lacks(value.column, 'bits')} else 2)"
+                return f"(1 if {self.lacks(value.column, EVENT.bits)} else 2)"
             case "first_lacks" | "last_lacks":
-                return f"bits & np.uint64({sum(1 << bit for bit in self.plan.lacking.values())})"
+                return f"{EVENT.bits} & np.uint64({sum(1 << bit for bit in self.plan.lacking.values())})"
             case _:
                 return super().of_first(value)
 
@@ -169,7 +170,7 @@ class RunVector(StateVector):
             case "last_lacks":
                 return self.of_first(value)
             case "seen":
-                return f"max({old(value)}, 1 if {self.lacks(value.column, 'bits')} else 2)"
+                return f"max({old(value)}, 1 if {self.lacks(value.column, EVENT.bits)} else 2)"
             case _:
                 return super().taken(value, old)
 
@@ -193,7 +194,7 @@ class RunVector(StateVector):
 
     def of_run(self, value: Value) -> str:
         """A value of the run at hand: `run[r + LENGTH0]`."""
-        return self.as_read(value, f"run[r + {field(value)}]")
+        return self.as_read(value, RUN.cell(field(value)))
 
     def test(self, predicates: Sequence[Expr], at: int, event: int | None, source: Source) -> str:
         """The condition that all the predicates hold, of a run at component `at` that tries the event at hand for
@@ -206,10 +207,10 @@ class RunVector(StateVector):
 
 
 def field(value: Value) -> str:
-    """Where a value lies in a run, as a constant of the generated module."""
+    """The constant of the generated module that is the offset of a value in a run."""
     return value.name.upper()
 
 
 def of_new(value: Value) -> str:
-    """A value of the run that the event makes of the one at hand: `new_length0`."""
+    """A value of the run that results from the run at hand and the event: `new_length0`."""
     return f"new_{value.name}"
