@@ -31,7 +31,7 @@ class Restricted:
 
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "events", "version"),
+    ("errors", "types", "events", "version"),
     (
         "expr",
         "functions",
