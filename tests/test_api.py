@@ -185,7 +185,7 @@ def test_a_query_may_be_built_or_parsed() -> None:
 def test_explain_needs_no_events_for_what_a_query_means() -> None:
     assert "language: SASE" in cepheid.explain(PAIR) and "plan" not in cepheid.explain(PAIR)
     assert cepheid.explain(PAIR, format="mermaid").startswith("flowchart")
-    with pytest.raises(InputProblem, match="depends on the events"):
+    with pytest.raises(InputProblem, match="depends on the columns and types"):
         cepheid.explain(PAIR, level="code")
     with pytest.raises(InputProblem, match="no level"):
         cepheid.explain(PAIR, SHOP, level="deep")

@@ -1,4 +1,4 @@
-"""What Python programs call: match a query against tables, parse it, explain it."""
+"""The Python interface: match a query against events, explain it, collect statistics, read the output of a stream."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from cepheid.io.inputs import Columns
 from cepheid.io.source import SourceDescription
 from cepheid.kernels.registry import SEARCHING
 from cepheid.lang import parse
-from cepheid.optimize.adapt import Policy, Switch, policy_of
-from cepheid.optimize.stats import NO_STATS, Stats
+from cepheid.optimize.adapt import Policy, Switch
+from cepheid.optimize.stats import Stats
 from cepheid.pattern import Query
 from cepheid.physical import Analysis
 from cepheid.streaming.sinks import read_rows
@@ -52,49 +52,42 @@ def match(
     on_switch: Callable[[Switch], None] | None = None,
     stats: Stats | None = None,
 ) -> Any:
-    """The matches of a query in a table of events, as a table of the same kind, one row for each match.
+    """Returns the matches of a query, one row per match, in the same kind of table as the events.
 
-    `events` is a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or Polars DataFrame, the path of a Parquet
-    file (the answer is an Arrow table), or an iterator of batches in the order of time (the answer is an iterator of
-    record batches, read lazily). Rows of tables and files may be in any order: the stream is ordered by
-    `time_column`, which holds timestamps or whole numbers of `time_unit`, then by row. Every event has all columns.
+    `events` is a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or Polars DataFrame, the path of a Parquet,
+    Arrow or ORC file (the result is an Arrow table), or an iterator of batches in time order (the result is a lazy
+    iterator of record batches). Rows of tables and files may be in any order. They are ordered by `time_column`, which
+    holds timestamps or integers in `time_unit`, then by row number. Every event has all columns.
 
-    With `output="events"` there is a struct for each variable (a list of structs where it binds many events, null for a
-    branch that was not taken), or what the query returns; then `match_start` and `match_end`. With
-    `output="positions"` there are only the row numbers of the events. Matches come in the order in which they are
-    found. `evaluator` and `options` force a choice that is otherwise made by the plan (see `explain`). With
-    `adaptive=True` (or an `Adaptive` with other thresholds) the plan changes when the stream does; `on_switch` is
-    called with every change. `stats` are known statistics of the events (see `statistics`); without them the first
-    events are sampled.
+    With `output="events"` a match has a struct for each variable (a list of structs for a variable that binds many
+    events, null for a branch not taken) or the RETURN columns of the query; then `match_start` and `match_end`. With
+    `output="positions"` a match has only the row numbers of its events. Matches are in order of detection.
 
-    A Spark DataFrame, a dictionary of one for each event type, `CsvFiles`, or (with `session`) the path or table of
-    Parquet files is matched in Spark, by `partitions` tasks, and the answer is a DataFrame; with `rejects=True` it
-    comes with a second one of the rows that are no events."""
+    `evaluator` and `options` override the choices of the optimizer (see `explain`). With `adaptive=True` (or an
+    `Adaptive` with other thresholds) the plan follows changes in the stream, and every change is passed to `on_switch`.
+    `stats` are known statistics of the events (see `statistics`); by default the first events are sampled.
+
+    Spark runs the query if `events` is a Spark DataFrame, a dictionary with a DataFrame for each event type, `CsvFiles`
+    or, with `session`, a path or table of Parquet files. It uses `partitions` tasks and returns a DataFrame. With
+    `rejects=True` it also returns a DataFrame of the rejected rows."""
     if output not in OUTPUTS:
-        raise InputProblem(f"there is no output `{shown(output)}`", expected=f"one of {listing(OUTPUTS)}")
+        raise InputProblem(f"unknown output `{shown(output)}`", expected=f"one of {listing(OUTPUTS)}")
     columns = Columns(type_column, time_column)
     parsed = parse(query, dialect) if isinstance(query, str) else query
-    run_options = RunOptions(
-        params=params or {},
-        evaluator=evaluator,
-        options=options or {},
-        stats=stats or NO_STATS,
-        adaptive=policy_of(adaptive),
-        time_unit=time_unit,
-    )
+    run_options = RunOptions.of(params, evaluator, options, stats, adaptive, time_unit)
     if session is not None or is_spark(events):
         if adaptive is not False:
             raise InputProblem(
-                "a query over tables in Spark has the same plan all the time",
+                "the plan of a batch query on Spark cannot change during the run",
                 expected="`adaptive` for events outside Spark, or for `cepheid.stream`",
             )
         if output != "events":
             raise NotAvailable(
-                "positions in a DataFrame: its rows have no numbers",
-                hint="add a column that numbers them, and RETURN it",
+                "positions in a Spark DataFrame: its rows have no numbers",
+                hint="add a column with row numbers, and RETURN it",
             )
         if partitions is not None and partitions < 1:
-            raise InputProblem(f"{partitions} partitions", expected="at least one")
+            raise InputProblem(f"`partitions` is {partitions}", expected="at least 1")
         batch = _spark_batch(query, parsed, events, columns, run_options, session, partitions)
         return (batch.matches(), batch.rejects()) if rejects else batch.matches()
     opened = frames.opened(events, columns)
@@ -129,27 +122,22 @@ def explain(
     adaptive: bool | Policy = False,
     stats: Stats | None = None,
 ) -> str:
-    """What a query means (`level="query"`), how it is evaluated on events like these (`"plan"`, the default where there
-    are events), the code generated for it (`"code"`), or what each operator did on the events beside what was expected
-    of it (`"analyze"`, which runs the query)."""
+    """Explains a query as text.
+
+    `level="query"` shows its meaning (the default without events), `"plan"` the plan for these events (the default with
+    events), `"code"` the generated code. `"analyze"` runs the query and shows the counters of each operator beside the
+    estimates. `match` describes the other options."""
     level = level or ("query" if events is None else "plan")
     if level not in LEVELS:
-        raise InputProblem(f"there is no level `{shown(level)}`", expected=f"one of {listing(LEVELS)}")
+        raise InputProblem(f"unknown level `{shown(level)}`", expected=f"one of {listing(LEVELS)}")
     columns = Columns(type_column, time_column)
     parsed = parse(query, dialect) if isinstance(query, str) else query
-    run_options = RunOptions(
-        params=params or {},
-        evaluator=evaluator,
-        options=options or {},
-        stats=stats or NO_STATS,
-        adaptive=policy_of(adaptive),
-        time_unit=time_unit,
-    )
+    run_options = RunOptions.of(params, evaluator, options, stats, adaptive, time_unit)
     if is_spark(events):
         if level == "analyze":
             raise NotAvailable(
-                "what a plan does in Spark is counted in its tasks, and not brought together",
-                hint="analyze a part of the events outside Spark: `explain(query, df.limit(100_000).toArrow(), ...)`",
+                "level `analyze` on Spark: the counters of its tasks are not collected",
+                hint="analyze a sample outside Spark: `explain(query, df.limit(100_000).toArrow(), ...)`",
             )
         batch = _spark_batch(query, parsed, events, columns, run_options)
         text = _explained(batch.prepared, level, format)
@@ -157,13 +145,11 @@ def explain(
         return text + "".join(["on spark:\n", *(f"  {note}\n" for note in notes)] if notes else [])
     if events is None:
         if level != "query":
-            raise InputProblem(
-                f"the {level} depends on the events: their columns and types decide it", expected="events"
-            )
+            raise InputProblem(f"the {level} depends on the columns and types of the events", expected="events")
         return explain_query(parsed, format)
     opened = frames.opened(events, columns)
     if opened is None:
-        raise InputProblem("the iterator of events is empty", expected="at least one batch, to know the columns")
+        raise InputProblem("the iterator of events is empty, so the columns are unknown", expected="at least one batch")
     prepared = _prepared(query, parsed, opened.source, run_options)
     return _explained(prepared, level, format, analyze(prepared, opened.source) if level == "analyze" else None)
 
@@ -184,8 +170,8 @@ def statistics(
     time_column: str = "ts",
     time_unit: str | None = None,
 ) -> Stats:
-    """What a table of events says about a query: the rates of its classes and the selectivities of its predicates, for
-    `match(..., stats=...)`. Of a Spark DataFrame they are counted in one pass over its rows."""
+    """Returns the statistics of the events for a query: rates of its event classes and selectivities of its predicates.
+    Pass them to `match(..., stats=...)`. A Spark DataFrame is counted in one pass."""
     parsed = parse(query, dialect) if isinstance(query, str) else query
     columns, options = Columns(type_column, time_column), RunOptions(params=params or {}, time_unit=time_unit)
     if is_spark(events):
@@ -195,12 +181,12 @@ def statistics(
         return spark_statistics(batch.prepared, batch.source)
     opened = frames.opened(events, columns)
     if opened is None:
-        raise InputProblem("the iterator of events is empty", expected="at least one batch")
+        raise InputProblem("the iterator of events is empty, so the columns are unknown", expected="at least one batch")
     return _prepared(query, parsed, opened.source, options).stats
 
 
 def _spark_batch(
-    written: str | Query,
+    source_text: str | Query,
     query: Query,
     events: Any,
     columns: Columns,
@@ -208,34 +194,34 @@ def _spark_batch(
     session: Any = None,
     partitions: int | None = None,
 ) -> SparkBatch:
-    from cepheid.spark.batch import SparkBatch  # Spark, which takes seconds to load
+    from cepheid.spark.batch import SparkBatch  # lazily: Spark takes seconds to load
     from cepheid.spark.source import SparkSource
 
     source = SparkSource.open(events, columns, session).for_query(query)
-    return SparkBatch(_prepared(written, query, source, options), source, partitions)
+    return SparkBatch(_prepared(source_text, query, source, options), source, partitions)
 
 
-def _prepared(written: str | Query, query: Query, source: SourceDescription, options: RunOptions) -> Prepared:
-    """Errors show their position in the text of the query."""
+def _prepared(source_text: str | Query, query: Query, source: SourceDescription, options: RunOptions) -> Prepared:
+    """Prepares the query. Errors show their position in its text."""
     try:
         if source.attributes is None:
-            require_settled_classes(query, "events that are all there (a table, a file)")
+            require_settled_classes(query, "a bounded input (a table, a file)")
         return prepare(query, source, options)
     except CepheidError as error:
-        if isinstance(written, str):
-            error.within(written)
+        if isinstance(source_text, str):
+            error.within(source_text)
         raise
 
 
 def is_spark(events: Any) -> bool:
-    """Whether these events are in Spark, found out without loading Spark for those who do not use it."""
+    """Whether the events are in Spark. Decided by the name of the type, so that Spark is not loaded."""
     if isinstance(events, Mapping):
         return bool(events) and all(is_spark(item) for item in events.values())
     return type(events).__module__.startswith(("pyspark.sql.", "cepheid.spark."))
 
 
 def read_output(path: str, session: Any = None) -> pa.Table:
-    """All rows that a stream has written to a directory, the batches in order. A directory that only Spark can reach
+    """Returns all rows that a stream has written to a directory, in batch order. A directory that only Spark can read
     needs a `session`."""
     if session is None:
         directory: Directory = local_directory(path)
@@ -245,5 +231,5 @@ def read_output(path: str, session: Any = None) -> pa.Table:
         directory = open_directory(path, session)
     rows = read_rows(directory)
     if rows is None:
-        raise InputProblem(f"the directory `{shown(path, 200)}` has no output of a stream yet")
+        raise InputProblem(f"the directory `{shown(path, 200)}` contains no output of a stream")
     return rows

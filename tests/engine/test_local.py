@@ -479,7 +479,7 @@ def test_a_query_that_is_run_again_and_again_is_compiled(monkeypatch: pytest.Mon
 
 
 def test_much_data_is_compiled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stepping, "LITTLE", 0)
+    monkeypatch.setattr(stepping, "FEW_EVENTS", 0)
     assert of_table(cepheid.match(SEQUENCE, pa.Table.from_pylist(ROWS))) == EXPECTED
 
 

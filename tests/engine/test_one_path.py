@@ -17,15 +17,15 @@ from typer.testing import CliRunner
 
 import cepheid
 from cepheid.app import cli
-from cepheid.engine.sampling import WORTHWHILE
+from cepheid.engine.sampling import MIN_EVENTS
 
 ROOT = str(Path(cepheid.__file__).parent) + "/"
 QUERY = "PATTERN A;B;C WHERE A.v > C.v WITHIN 3 units"
 EVENTS = pa.table(
     {
-        "type": ["ABC"[number % 3] for number in range(WORTHWHILE)],
-        "ts": list(range(WORTHWHILE)),
-        "v": [number % 7 for number in range(WORTHWHILE)],
+        "type": ["ABC"[number % 3] for number in range(MIN_EVENTS)],
+        "ts": list(range(MIN_EVENTS)),
+        "v": [number % 7 for number in range(MIN_EVENTS)],
     }
 )
 STAGES = {

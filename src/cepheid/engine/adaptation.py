@@ -1,4 +1,4 @@
-"""A stream whose plan is exchanged while it runs (ZStream §5.3).
+"""Plan changes during a run (ZStream §5.3).
 
 The events that a later match may depend on are retained. To switch, the new kernel starts with an empty state, replays
 the retained events without output, and takes over. No match is lost or repeated, because every kernel outputs a match
@@ -39,18 +39,18 @@ def ignore(*_: Any) -> None:
 
 
 _STEP = 0.001
-"""The seconds that a kernel works before the clock is read again, at its pace so far. The value is small, so that a
-sudden slowdown is noticed soon."""
-ENOUGH = 1_024
-"""The least number of events in an observation: fewer say little."""
+"""The seconds of work, at the current pace, between two readings of the clock: few, so that a sudden slowdown is soon
+noticed."""
+MIN_OBSERVED = 1_024
+"""The minimum number of events in an observation."""
 _SLOWER = 2.0
-"""A kernel that has slowed down by this factor since the last observation is observed again at once."""
+"""A slowdown by this factor since the last observation triggers the next one."""
 _PAUSE = 60.0
-"""How much longer kernels work between two observations than an observation takes."""
+"""The minimum ratio between the work of the kernels between two observations and the time of an observation."""
 
 _wasted: dict[str, float] = {}
-"""The seconds that this process has lost because the kernel of this source was not compiled: a query that is run again
-and again is worth compiling in the end."""
+"""The seconds that this process has lost because the kernel of this source was not compiled. They add up over runs, so
+that the better kernel of a query that runs often is compiled eventually."""
 
 
 class Kernels:
@@ -69,11 +69,11 @@ class Kernels:
 
 @dataclass(slots=True)
 class Watch:
-    """Compares the statistics of the stream with those that its plan was chosen with, and decides on a new plan."""
+    """Compares the statistics of the stream with those of its plan, and decides on a new plan."""
 
     policy: Policy
     bases: tuple[Plan, ...]
-    """The query's plans, one for each evaluator that may run it."""
+    """A plan for each evaluator that is able to run the query."""
     planned_with: Stats
     running: RunningStats
     observer: Observer
@@ -84,7 +84,7 @@ class Watch:
         return cls(policy, bases, stats, RunningStats(policy.observations), Observer(bases[0]))
 
     def observe(self, events: pa.RecordBatch, encoded: Batch) -> None:
-        """Adds an observation. The first one after a switch is thorough, because a plan may be chosen by it alone."""
+        """Adds an observation. The first one after a switch is thorough, because it may decide the next plan alone."""
         last = self.observer.last
         self.running = self.running.observed(self.observer.observe(events, encoded))
         if len(self.running.observations) == 1:
@@ -93,7 +93,7 @@ class Watch:
             self.running = RunningStats(self.running.length, (known,))
 
     def decide(self, plan: Plan) -> Decision:
-        """The plan to continue with, by the observed statistics."""
+        """The plan to continue with, according to the observed statistics."""
         decision = self.policy.decide(plan, self.planned_with, self.running.average, self.bases)
         if decision.drift is not None and same_work(plan, decision.plan):
             self.planned_with = self.running.average  # the plan is the best for these statistics too
@@ -112,7 +112,7 @@ def report(switch: Switch, on_switch: OnSwitch = ignore) -> Switch:
 
 
 def caught_up(kernel: Kernel, first: int, retained: Iterable[pa.RecordBatch]) -> tuple[State, Encoder]:
-    """A kernel's state after the retained events, the first at position `first`; their matches are dropped."""
+    """The state of a kernel after the retained events, the first at position `first`. Their matches are dropped."""
     encoder, state = encoder_for(kernel), kernel.initial()
     encoder.rows = first
     for batch in retained:
@@ -121,7 +121,7 @@ def caught_up(kernel: Kernel, first: int, retained: Iterable[pa.RecordBatch]) ->
 
 
 def carry_counters(before: State, after: State) -> None:
-    """No event or match counts twice; records made and predicates tested are those of the kernel at hand."""
+    """Carries over the counters of events and matches. The other counters are those of the new kernel."""
     for number, name in enumerate(COUNTERS):
         if name in ("events", "dropped_by_mask", "matches"):
             after[0][number] = before[0][number]
@@ -131,8 +131,8 @@ def carry_counters(before: State, after: State) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Retained:
-    """A batch that may still matter, the position of its first event, and where its events lie in the window's
-    measure."""
+    """A batch that another plan may need, the position of its first event, and the offsets of its events in the
+    window's measure."""
 
     first: int
     offsets: Array
@@ -146,28 +146,28 @@ class _Retained:
 
 @dataclass(slots=True)
 class AdaptiveStepper(Stepper):
-    """One stream through the kernels of one query, whichever is best at the moment."""
+    """Steps the best kernel of a query over the batches of one stream. The kernel changes when the stream changes."""
 
     watch: Watch = field(kw_only=True)
     kernels: Kernels = field(kw_only=True)
     reach: int = field(kw_only=True)
-    """How far back, in the window's measure, the events lie that another plan needs."""
+    """The length of history that another plan needs, in the window's measure."""
     on_switch: OnSwitch = ignore
     retained: deque[_Retained] = field(default_factory=deque)
     observed_at: float | None = None
     """The seconds that the kernels had worked at the last observation."""
     observation_seconds: float = math.inf
-    """The least time that an observation took: some are slow by chance."""
+    """The shortest time of an observation: some are slow by chance."""
     pause: float = 0.0
     """The seconds of work until the next observation; more where observations take longer."""
     stretch: int = 0
-    """How many events a kernel is given at once, about."""
+    """The approximate number of events in one call of a kernel."""
     pace: float = 0.0
-    """Events a second, lately."""
+    """Recent events per second."""
     pace_then: float = 0.0
-    """Events a second, right after the last observation."""
-    wanted: Decision | None = None
-    """A switch that would have to be compiled first."""
+    """Events per second right after the last observation."""
+    pending: Decision | None = None
+    """A better plan whose kernel is not compiled."""
 
     def step(self, batch: pa.RecordBatch, piece: int | None = None) -> Iterator[Positions]:
         encoded, at = self.encoder.encode(batch), 0
@@ -188,14 +188,14 @@ class AdaptiveStepper(Stepper):
             took = self.worked - began
             self.pace = len(stretch) / took if took else 0.0
             self.pace_then = self.pace_then or self.pace
-            if self.wanted is not None:
-                source = self.kernels.of(self.wanted.plan).source
-                share = 1.0 - self.wanted.cost_after / self.wanted.cost_before
+            if self.pending is not None:
+                source = self.kernels.of(self.pending.plan).source
+                share = 1.0 - self.pending.cost_after / self.pending.cost_before
                 _wasted[source] = _wasted.get(source, 0.0) + took * share
 
     def _stretch(self, events: int, piece: int | None) -> int:
-        """The number of events for the kernel until the clock is read again. Stretches are alike as long
-        as the pace is, since room for matches is made by what the last stretch (or piece of it) needed."""
+        """The number of events until the clock is read again. Stretches at the same pace have the same length, because
+        the last stretch determines the space for matches."""
         fitting = int(self.pace * min(self.pause, _STEP))
         if not self.stretch or not self.stretch / 2 <= fitting <= 2 * self.stretch:
             self.stretch = max(self.watch.policy.observed_every, fitting)
@@ -203,36 +203,36 @@ class AdaptiveStepper(Stepper):
         return alike if piece is None or alike < piece else alike - alike % piece
 
     def _is_observation_due(self, events: int) -> bool:
-        """Whether to observe the next batch, of this many events."""
+        """Whether to observe the next stretch of this many events."""
         if self.observed_at is None:
             return True
-        if events < min(self.watch.policy.observed_every, ENOUGH):
+        if events < min(self.watch.policy.observed_every, MIN_OBSERVED):
             return False
         return self.worked - self.observed_at >= self.pause or self.pace_then > _SLOWER * self.pace
 
     def _observe(self, events: pa.RecordBatch, encoded: Batch) -> bool:
-        """Observes the next events, and switches to a better plan. Returns whether the plan was switched: then the
-        caller encodes the events again for the new plan."""
+        """Observes the next events and switches to a better plan. Returns whether the plan was switched; then the
+        caller encodes the events again."""
         began = time.thread_time()
         self.watch.observe(events, encoded)
         self.observation_seconds = took = min(self.observation_seconds, time.thread_time() - began)
         decision = self.watch.decide(self.kernel.plan)
         unchanged = same_work(self.kernel.plan, decision.plan)
-        self.wanted = None
-        if not unchanged and not self._is_worth_it(decision):
-            self.wanted = decision
+        self.pending = None
+        if not unchanged and not self._pays_off(decision):
+            self.pending = decision
             took = time.thread_time() - began  # the next observation will search again
         least = self.watch.policy.seconds_between
         self.pause = max(least, _PAUSE * took) if least else 0.0
         self.observed_at, self.pace_then = self.worked, 0.0
-        if unchanged or self.wanted is not None:
+        if unchanged or self.pending is not None:
             return False
         self._switch(decision, encoded.first)
         return True
 
-    def _is_worth_it(self, decision: Decision) -> bool:
-        """Whether to switch now. A kernel that must be compiled first has to wait until the old plan has wasted as much
-        time as compiling takes, because the rest of the stream may be short."""
+    def _pays_off(self, decision: Decision) -> bool:
+        """Whether to switch now. A kernel that is not compiled has to wait until the old plan has wasted as much time
+        as compilation takes, because the rest of the stream may be short."""
         if self.interpreting or math.isnan(decision.cost_before):
             return True
         kernel = self.kernels.of(decision.plan)
@@ -263,7 +263,7 @@ class AdaptiveStepper(Stepper):
 
 
 def stepper_for(prepared: Prepared, kernel: Kernel, expected: int | None, on_switch: OnSwitch = ignore) -> Stepper:
-    """`expected` is the number of events, where it is known."""
+    """`expected` is the number of events; None if unknown."""
     plain = Stepper.start(kernel, expected)
     if prepared.adaptive is None:
         return plain

@@ -1,4 +1,4 @@
-"""LIMIT: the first matches, ordered by their end, then by their start, then by the positions of their events."""
+"""LIMIT: the first matches in the order of their ends, then starts, then positions of their events."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from cepheid.engine.stepping import Stepper
 from cepheid.runtime.kernel import END_OF_TIME, Array, Positions
 
 MOST_RIVALS = 200_000
-"""The most matches that are compared, beyond the limit, to find those that come first in order. One event may complete
-more matches than could ever be sorted; then the first that are found are output."""
+"""The most matches beyond the limit that are sorted. One event may complete more matches than could ever be sorted. Then
+the first ones in detection order are output."""
 
 
 @dataclass(slots=True)
 class FirstMatches:
-    """The matches that LIMIT keeps: ordered by end, then by start, then by the positions of their events. No more are
-    held than can still be among them."""
+    """The candidates for LIMIT: at most `limit` matches, in order."""
 
     limit: int
     steps: tuple[str, ...]
-    held: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]] = field(default_factory=list)
+    best: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]] = field(default_factory=list)
     """End, start, positions of all events, and how many of them each step has."""
 
     def add(self, positions: Positions, start: Array, end: Array) -> None:
@@ -38,36 +37,35 @@ class FirstMatches:
             events = [tuple(values[bounds[at] : bounds[at + width]]) for at in edges]
             lengths = [tuple(bounds[at + s + 1] - bounds[at + s] for s in range(width)) for at in edges]
         new = zip(end.tolist(), start.tolist(), events, lengths, strict=True)
-        self.held = heapq.nsmallest(self.limit, [*self.held, *new])
+        self.best = heapq.nsmallest(self.limit, [*self.best, *new])
 
     def settled(self, before: int) -> bool:
-        """Whether later matches, which end at `before` or after it, come too late."""
-        return len(self.held) >= self.limit and (not self.held or self.held[-1][0] < before)
+        """Whether no later match, which ends at `before` or after it, can be among the first."""
+        return len(self.best) >= self.limit and (not self.best or self.best[-1][0] < before)
 
     def oldest(self) -> int | None:
-        return min((min(events) for _, _, events, _ in self.held), default=None)
+        return min((min(events) for _, _, events, _ in self.best), default=None)
 
     def positions(self) -> tuple[Positions, Array, Array]:
-        values = [position for _, _, events, _ in self.held for position in events]
-        lengths = [length for *_, counts in self.held for length in counts]
+        values = [position for _, _, events, _ in self.best for position in events]
+        lengths = [length for *_, counts in self.best for length in counts]
         bounds = np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))]).astype(np.int64)
-        start, end = (np.array([item[at] for item in self.held], np.int64) for at in (1, 0))
+        start, end = (np.array([item[at] for item in self.best], np.int64) for at in (1, 0))
         return Positions(self.steps, np.array(values, np.int64), bounds), start, end
 
 
 def first_matches(
     stepper: Stepper,
-    answers: Iterable[Positions],
+    output: Iterable[Positions],
     limit: int,
     ticks: Callable[[Array], Array],
     first: FirstMatches | None = None,
 ) -> tuple[Positions, Array, Array]:
-    """The first `limit` matches among a kernel's answers, with their starts and ends. It stops reading answers once
-    they are certain. `ticks` returns the times of positions. A caller that reads the intermediate matches passes
-    `first`."""
+    """The first `limit` matches of a kernel, with their starts and ends. Reads no more output of the kernel once they
+    are certain. `ticks` returns the times of positions. A caller that reads intermediate candidates passes `first`."""
     first = FirstMatches(limit, stepper.kernel.steps) if first is None else first
     latest, seen = -END_OF_TIME, 0
-    for positions in answers:
+    for positions in output:
         if len(positions):
             start, end = (ticks(at) for at in first_and_last(positions))
             first.add(positions, start, end)

@@ -1,4 +1,4 @@
-"""Positions to output: the rows of the events that a match is made of, or the columns that the query returns."""
+"""Gathers the output of matches from their positions: rows of events, or RETURN columns."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from cepheid.runtime.kernel import Array
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """One column of the output: what it shows of a match, and its Arrow type (known before anything runs)."""
+    """A column of the output, with its Arrow type, which is known before the run."""
 
     name: str
     type: pa.DataType
     shows: Expr | None
-    """An event, an attribute or any other expression; None for the start and the end of the match."""
+    """An event, an attribute or another expression; None for the start and the end of the match."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gatherer:
-    """Makes the output of a query from rows of its input. `attributes` are the columns of the input that an event of
-    each variable shows."""
+    """Builds the output of a query from rows of its input. `attributes` are the input columns of each variable's
+    events."""
 
     prepared: Prepared
     input: pa.Schema
@@ -67,31 +67,31 @@ class Gatherer:
         return pa.schema([(column.name, column.type) for column in self.columns])
 
     def needed(self) -> list[str]:
-        """The columns of the input that the output shows or is computed from."""
-        wanted: dict[str, None] = {}
+        """The input columns that the output is computed from."""
+        names: dict[str, None] = {}
         for node in (node for column in self.columns if column.shows is not None for node in ex.walk(column.shows)):
             if isinstance(node, Whole):
-                wanted.update(dict.fromkeys(self.attributes.get(node.var, ())))
+                names.update(dict.fromkeys(self.attributes.get(node.var, ())))
             elif isinstance(node, Attr | ex.Aggregate) and node.name is not None:
-                wanted.update(dict.fromkeys(owner(node.name, self.input)))
-        return list(wanted)
+                names.update(dict.fromkeys(owner(node.name, self.input)))
+        return list(names)
 
-    def table(self, found: MatchPositions, rows: Rows) -> pa.RecordBatch:
+    def table(self, matches: MatchPositions, rows: Rows) -> pa.RecordBatch:
         """One row for each match."""
         arrays: list[pa.Array] = []
         others = {c.name: (c.shows, c.type) for c in self.columns if c.shows is not None and not self._is_fetched(c)}
-        computed = computed_columns(self.prepared, others, found, rows, self.needed()) if others else {}
+        computed = computed_columns(self.prepared, others, matches, rows, self.needed()) if others else {}
         for column in self.columns:
             match column.shows:
                 case None:
-                    array = as_time(found.start if column.name == START else found.end, column.type)
+                    array = as_time(matches.start if column.name == START else matches.end, column.type)
                 case _ if column.name in computed:
                     array = computed[column.name]
                 case Whole(var=var):
-                    array = self._events(found.variables[var], self.attributes[var], rows)
+                    array = self._events(matches.variables[var], self.attributes[var], rows)
                 case Attr() as attr:
                     owners = owner(attr.name, self.input)
-                    array = attribute(rows.take(owners, self._one_event(found, attr)), attr.name)
+                    array = attribute(rows.take(owners, self._one_event(matches, attr)), attr.name)
             arrays.append(array if array.type == column.type else array.cast(column.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
@@ -104,7 +104,7 @@ class Gatherer:
         return _relisted(positions, events) if many else events
 
     def _is_fetched(self, column: OutputColumn) -> bool:
-        """Whether the column is the rows of events, or a column of them."""
+        """Whether the column holds events or an attribute, as opposed to a computed value."""
         match column.shows:
             case None:
                 return True
@@ -116,9 +116,9 @@ class Gatherer:
             case _:
                 return False
 
-    def _one_event(self, found: MatchPositions, attr: Attr) -> pa.Array:
+    def _one_event(self, matches: MatchPositions, attr: Attr) -> pa.Array:
         """The position of the one event that the attribute is read from."""
-        positions = found.variables[attr.var]
+        positions = matches.variables[attr.var]
         if not pa.types.is_list(positions.type):
             return positions
         offsets = np.asarray(positions.offsets)
@@ -129,7 +129,7 @@ class Gatherer:
 
 
 def _relisted(positions: pa.ListArray, values: pa.Array) -> pa.ListArray:
-    """The values in lists as long as those of the positions (null where they are)."""
+    """The values in lists with the lengths and nulls of the positions."""
     lengths = positions.value_lengths().fill_null(0)
     offsets = np.concatenate([[0], np.cumsum(np.asarray(lengths))])
     mask = positions.is_null() if positions.null_count else None

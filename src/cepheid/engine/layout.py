@@ -1,4 +1,4 @@
-"""The Arrow layout of matches: known before a query runs, so that an empty result has it too."""
+"""The Arrow schema of matches. It is known before the run, so that an empty result has it too."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from cepheid.pattern import DerivedStream, EventClass, Query, Role, SourceStream
 
 START, END = "match_start", "match_end"
 INTERVAL = ("start_time", "end_time")
-"""What CED's base schema (§2.1) calls the times of an event that a query derives."""
+"""The times of a derived event, by their names in CED's base schema (§2.1)."""
 
 Layout = Mapping[str, Mapping[str, pa.DataType]]
-"""The Arrow type of each attribute of each event type, where it is known more closely than by the schema."""
+"""The Arrow type of each attribute of each event type, if it is known more precisely than in the schema."""
 
 JSON_TEXT = pa.string()
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -26,7 +26,7 @@ _ARROW: Mapping[Type, pa.DataType] = {Type.NUMBER: pa.float64(), Type.BOOLEAN: p
 
 
 def column_names(query: Query) -> list[str]:
-    """The columns of the query's matches: what it returns, or its variables; then the interval."""
+    """The columns of the query's matches: its RETURN columns or its variables; then the interval."""
     names = positives(query.pattern) if query.output is None else [column.name for column in query.output]
     for name in (START, END):
         if name in names:
@@ -41,8 +41,8 @@ def time_type(clock: Clock) -> pa.DataType:
 
 
 def match_schema(query: Query, schema: Schema, clock: Clock, layout: Layout | None = None) -> pa.Schema:
-    """The columns of a bound query's matches: a struct for each variable (a list of structs for one that binds many
-    events), or the columns that it returns; then the interval. What has no Arrow type of its own is JSON text."""
+    """The schema of a bound query's matches: a struct for each variable (a list of structs for a variable that binds
+    many events) or the RETURN columns; then the interval. Values without an Arrow type are JSON text."""
     columns = _Columns(query, schema, clock, layout or {})
     return pa.schema([(name, columns.type_of(name)) for name in column_names(query)])
 
@@ -60,11 +60,11 @@ class _Columns:
         self.layout: Layout = known
 
     def attributes(self) -> dict[str, pa.DataType]:
-        """The types of a match's attributes, where it is an event of another query."""
-        found = {n: self._expression(expr) for n, expr in self.returned.items() if not isinstance(expr, Whole)}
+        """The types of the attributes of a match that is an event of another query."""
+        types = {n: self._expression(expr) for n, expr in self.returned.items() if not isinstance(expr, Whole)}
         for name, var, attribute in composite_names(self.query, self._attributes_of):
-            found[name] = self._attribute(self._types(self.roles[var]), attribute)
-        return found
+            types[name] = self._attribute(self._types(self.roles[var]), attribute)
+        return types
 
     def _attributes_of(self, var: str) -> Iterable[str]:
         return self.schema.attributes(self._types(self.roles[var]))
@@ -77,7 +77,7 @@ class _Columns:
     def _variable(self, role: Role) -> pa.DataType:
         types = self._types(role)
         fields = [(name, self._attribute(types, name)) for name in self.schema.attributes(types)]
-        # Parquet has no struct without fields, so events of which nothing is known are JSON text.
+        # Parquet has no struct without fields, so events without known attributes are JSON text.
         one = pa.struct(fields) if fields else JSON_TEXT
         return pa.list_(one) if role.binds_many else one
 
@@ -115,7 +115,7 @@ class _Columns:
 
 
 def _as_query(stream: DerivedStream | Query, user: Query) -> Query:
-    """One event for each event of a source is a pattern too, of one component."""
+    """A derived stream with one event per event of its source, as a pattern of one component."""
     if isinstance(stream, Query):
         return stream
     return Query(EventClass(stream.alias, (stream.source,)), user.dialect, output=stream.columns)

@@ -1,5 +1,7 @@
-"""What passing events say about the stream (ZStream §5.3, the sampling operators at the leaf buffers): rates are
-counted, selectivities are estimated from some hundred combinations of events that lie within a window."""
+"""Statistics of a running stream (ZStream §5.3, the sampling operators at the leaf buffers).
+
+Rates are counted. Selectivities are estimated from a few hundred combinations of events within a window.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +21,22 @@ from cepheid.runtime.arrays import NULL_CODE, NULL_INT
 from cepheid.runtime.kernel import Array, Batch
 
 _COMBINATIONS, _MANY = 512, 4096
-"""How many combinations of events a predicate is tried on: enough to see that something has changed, and to know what a
-plan is chosen by."""
+"""The number of combinations of events that a predicate is tested on: enough to notice a change, and enough to choose a
+plan."""
 _COUNTED = 1 << 13
-"""How many events of a batch are counted, and combinations drawn from for a thorough look."""
+"""The number of events of a batch that are counted, and that combinations are drawn from for a thorough sample."""
 _STRETCH = 1 << 12
-"""How many events of a batch combinations are drawn from."""
+"""The number of events of a batch that combinations are drawn from otherwise."""
 _UNSEEN = 0.5
-"""The count that is assumed for a class or predicate with no occurrence: rare, but not impossible."""
+"""The assumed count of a class or predicate without occurrence: rare, but not impossible."""
 _FEW_BITS = 12
 """The most mask bits for which all masks are counted in one pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Observed:
-    """A predicate between events. Where the mask of the event of a variable has the bit that `lacking` gives for it,
-    its type lacks an attribute that the predicate names, which makes it true."""
+    """A predicate between events. `lacking` holds, by variable, the mask bit of events whose type lacks an attribute of
+    the predicate, which makes the predicate true."""
 
     text: str
     predicate: Expr
@@ -49,14 +51,14 @@ class _Observed:
 
 
 class Observer:
-    """Looks at the batches of one stream on their way to the kernel of a plan."""
+    """Samples the batches of one stream on their way to the kernel of a plan."""
 
     def __init__(self, plan: Plan, last: int | None = None) -> None:
         self.plan = plan
         self.last = last
-        """The time of the last event before the batch at hand."""
+        """The time of the last event before the current batch."""
         self.shares = np.random.default_rng(1).random((len(plan.steps), _MANY))
-        """Which of the events in the window is taken for each further variable. The events are others at each look."""
+        """Random numbers that select an event in the window for each further variable."""
         between = [p for p in plan.predicates if len(ex.variables(p)) > 1 and is_single(p)]
         self.predicates = [_Observed.of(p, plan) for p in between if _is_arithmetic(p, plan.columns)]
         self.named = sorted({var for observed in self.predicates for var in observed.variables})
@@ -64,13 +66,12 @@ class Observer:
         self.bit = {step.var: step.begin for step in plan.steps}
 
     def pass_over(self, encoded: Batch) -> None:
-        """A batch that is not observed."""
+        """Skips a batch."""
         self.last = int(encoded.time[-1])
 
     def observe(self, events: pa.RecordBatch, encoded: Batch, *, thoroughly: bool = False) -> Stats:
-        """The statistics of a batch that is not empty, by its last events: they are the newest. Where only masks came
-        with it, an event that fails the single-class predicates of its class is not seen at all, and rates are those of
-        the events that pass."""
+        """The statistics of the last, newest events of a batch that is not empty. A batch without types contains only
+        events that pass the single-class predicates of their class, so its rates are those of the passing events."""
         before = len(encoded) - _COUNTED
         if before > 0:
             began = int(encoded.time[before - 1])
@@ -80,13 +81,13 @@ class Observer:
         self.last = int(encoded.time[-1])
         duration = max(self.last - began, 1)
         passed = {var: max(count, _UNSEEN) for var, count in self._counted(encoded.mask).items()}
-        found = self._of_class(events, passed)
-        rates = {var: count / duration for var, count in found.items()}
-        passing = {var: passed[var] / found[var] for var in found}
+        counts = self._of_class(events, passed)
+        rates = {var: count / duration for var, count in counts.items()}
+        passing = {var: passed[var] / counts[var] for var in counts}
         return Stats(rates, passing, self._selectivities(encoded, thoroughly), {}, len(encoded) / duration)
 
     def _counted(self, mask: Array) -> dict[str, int]:
-        """How many events can be each variable's."""
+        """The number of events that each variable can bind."""
         if len(self.plan.bits) > _FEW_BITS:
             return {var: int(np.count_nonzero(mask & np.uint64(1 << bit))) for var, bit in self.bit.items()}
         counts = np.bincount(mask.view(np.int64), minlength=1 << len(self.plan.bits))
@@ -94,16 +95,16 @@ class Observer:
         return {var: int(counts[(masks >> bit & 1).astype(bool)].sum()) for var, bit in self.bit.items()}
 
     def _of_class(self, events: pa.RecordBatch, passed: Mapping[str, float]) -> dict[str, float]:
-        """The events of each class, whether they pass its single-class predicates or not."""
-        found = dict(passed)
+        """The number of events of each class, including those that fail its single-class predicates."""
+        totals = dict(passed)
         tested = [step for step in self.plan.steps if self.plan.bits[step.begin].tests]
         if tested and TYPE in events.schema.names:
             names, codes = types_of(events, TYPE)
             counts = dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True))
             for step in tested:
                 types = self.plan.bits[step.begin].types or names
-                found[step.var] = max(sum(counts.get(name, 0) for name in types), passed[step.var])
-        return found
+                totals[step.var] = max(sum(counts.get(name, 0) for name in types), passed[step.var])
+        return totals
 
     # --- predicates between events ------------------------------------------------------------------------------------
 
@@ -129,17 +130,18 @@ class Observer:
         return shares
 
     def _combinations(
-        self, number: int, names: Sequence[str], places: Array, members: Mapping[str, Array]
+        self, number: int, names: Sequence[str], offsets: Array, members: Mapping[str, Array]
     ) -> tuple[dict[str, Array], Array]:
-        """Events of each of the variables, all of which have some, those of one combination within a window; and which
-        combinations there are. The first events are evenly spread, so that the search for the others goes forwards."""
+        """Draws combinations of one event per variable within a window. Returns the events of each variable, and a mask
+        of the usable combinations. The events of the first variable are evenly spread, so that the searches for the
+        others go forwards."""
         first, *others = names
         chosen = {first: members[first][np.arange(number) * len(members[first]) // number]}
-        around = places[chosen[first]]
+        around = offsets[chosen[first]]
         window = int(self.plan.window or 0)
         usable: Array = np.ones(number, bool)
         for var, shares in zip(others, self.shares, strict=False):
-            own = places[members[var]]
+            own = offsets[members[var]]
             low, high = np.searchsorted(own, around - window), np.searchsorted(own, around + window, "right")
             at = low + (shares[:number] * (high - low)).astype(np.int64)
             usable &= high > low
@@ -150,7 +152,7 @@ class Observer:
         return chosen, usable
 
     def _values(self, node: Attr, batch: Batch, chosen: Mapping[str, Array]) -> Array:
-        """The values of an attribute as floats, NaN where there is none."""
+        """The values of an attribute as floats, NaN for null."""
         number, kind = self.column[node.name]
         values: Array = batch.columns[number][chosen[node.var]]
         if kind is Kind.FLOAT:
@@ -162,12 +164,12 @@ class Observer:
 
 
 def _is_arithmetic(predicate: Expr, columns: Mapping[str, Kind]) -> bool:
-    """Whether a predicate only compares numbers, or strings for being the same."""
+    """Whether a predicate only compares numbers, or tests strings for equality."""
     for node in ex.walk(predicate):
         match node:
             case ex.Compare():
                 sides = [n for n in ex.walk(node) if isinstance(n, Attr)]
-                if any(columns[n.name] is Kind.CODE for n in sides) and not _is_sameness(node, columns):
+                if any(columns[n.name] is Kind.CODE for n in sides) and not _is_equality(node, columns):
                     return False
             case ex.Const():
                 if isinstance(node.value, bool) or not isinstance(node.value, int | float):
@@ -179,7 +181,7 @@ def _is_arithmetic(predicate: Expr, columns: Mapping[str, Kind]) -> bool:
     return True
 
 
-def _is_sameness(test: ex.Compare, columns: Mapping[str, Kind]) -> bool:
+def _is_equality(test: ex.Compare, columns: Mapping[str, Kind]) -> bool:
     sides = (test.left, test.right)
     return test.op in ("=", "!=") and all(isinstance(s, Attr) and columns[s.name] is Kind.CODE for s in sides)
 

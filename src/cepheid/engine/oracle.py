@@ -1,7 +1,7 @@
-"""The oracle behind record batches: the only module that imports `semantics`.
+"""Runs the oracle on record batches. No other module imports `semantics`.
 
-Events and matches as Python objects exist only here. They are decoded from ordered record batches with TYPE and TIME
-(and ROW, where the source was read row by row), and leave as positions or as record batches.
+Events and matches are Python objects only here. Events are decoded from ordered record batches with TYPE and TIME (and
+ROW, if the source was read row by row). Matches are returned as positions or as record batches.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from cepheid.pattern import Query, SourceStream
 from cepheid.semantics import Match, evaluate, summary
 from cepheid.semantics.common import events_of as events_in
 
-# --- which queries need it --------------------------------------------------------------------------------------------
+# --- queries that need it ---------------------------------------------------------------------------------------------
 
 
 def makes_output(query: Query) -> bool:
-    """Whether the output is not rows of the input: a summary of all matches, or events that other queries derive."""
+    """Whether the output is not made of input rows: it is a summary of all matches, or has derived events."""
     return query.summarizes or any(not isinstance(item, SourceStream) for item in query.inputs)
 
 
 def sums_up(prepared: Prepared) -> bool:
-    """Whether the kernel itself makes the summary of all matches."""
+    """Whether the kernel computes the summary of all matches."""
     return isinstance(prepared.kernel, LazyKernel) and prepared.query.summarizes
 
 
@@ -75,7 +75,7 @@ def _of_its_type(event: Event, prepared: Prepared) -> Event:
 
 
 def matches(prepared: Prepared, batches: Iterable[pa.RecordBatch], first: int = 0) -> list[Match]:
-    """What the oracle finds in all events, whose positions start at `first`."""
+    """The matches of the oracle in all events, whose positions start at `first`."""
     events: list[Event] = []
     for batch in batches:
         start = first + len(events)
@@ -83,22 +83,22 @@ def matches(prepared: Prepared, batches: Iterable[pa.RecordBatch], first: int = 
     return evaluate(prepared.query, events, prepared.clock)
 
 
-def matches_at(prepared: Prepared, found: Sequence[MatchPositions], rows: Rows) -> list[Match]:
+def matches_at(prepared: Prepared, parts: Sequence[MatchPositions], rows: Rows) -> list[Match]:
     """The matches of a kernel, with their events decoded from `rows`, which has ROW."""
-    wanted = _all_positions(found)
-    batch = rows.take([ROW, TYPE], wanted).append_column(TIME, pa.array(rows.ticks(np.asarray(wanted))))
-    positions = wanted.to_pylist()
-    return complete(prepared, found, dict(zip(positions, decode(prepared, batch, positions), strict=True)))
+    positions_read = _all_positions(parts)
+    batch = rows.take([ROW, TYPE], positions_read).append_column(TIME, pa.array(rows.ticks(np.asarray(positions_read))))
+    positions = positions_read.to_pylist()
+    return complete(prepared, parts, dict(zip(positions, decode(prepared, batch, positions), strict=True)))
 
 
-def complete(prepared: Prepared, found: Sequence[MatchPositions], events: Mapping[int, Event]) -> list[Match]:
-    """The matches of a kernel in the order in which they are complete, made of the events at their positions."""
+def complete(prepared: Prepared, parts: Sequence[MatchPositions], events: Mapping[int, Event]) -> list[Match]:
+    """The matches of a kernel in detection order, with the events at their positions."""
     output = None if prepared.query.summarizes else prepared.query.output
-    ordered = [_match(bound, output, prepared.clock) for part in found for bound in _bindings(part, events)]
+    ordered = [_match(bound, output, prepared.clock) for part in parts for bound in _bindings(part, events)]
     ordered.sort(key=itemgetter(0))
-    made = [match for _, match in ordered]
-    made = [summary(prepared.query, made)] if prepared.query.summarizes else made
-    return made[: prepared.query.limit]
+    matches = [match for _, match in ordered]
+    matches = [summary(prepared.query, matches)] if prepared.query.summarizes else matches
+    return matches[: prepared.query.limit]
 
 
 _START, _END, _POSITION = attrgetter("start"), attrgetter("end"), attrgetter("position")
@@ -107,7 +107,7 @@ _START, _END, _POSITION = attrgetter("start"), attrgetter("end"), attrgetter("po
 def _match(
     bound: dict[str, Binding], output: Sequence[Any] | None, clock: Clock
 ) -> tuple[tuple[int, int, list[int]], Match]:
-    """The match, and the order in which it is complete."""
+    """The match, and its sort key in detection order."""
     env = Env(bound, {}, clock)
     events = [e for b in bound.values() if b is not None for e in (b if isinstance(b, tuple) else (b,))]
     columns = None if output is None else {c.name: value_or_null(c.expr, env) for c in output}
@@ -115,16 +115,16 @@ def _match(
     return (match.end, match.start, list(map(_POSITION, events))), match
 
 
-def _all_positions(found: Sequence[MatchPositions]) -> pa.Array:
+def _all_positions(parts: Sequence[MatchPositions]) -> pa.Array:
     """The positions of all events of the matches, each once."""
-    columns = [column for part in found for column in part.variables.values()]
+    columns = [column for part in parts for column in part.variables.values()]
     flat = [column.flatten() if pa.types.is_list(column.type) else column for column in columns]
     return pc.drop_null(pa.concat_arrays(flat)).unique() if flat else pa.array([], pa.int64())
 
 
-def _bindings(found: MatchPositions, events: Mapping[int, Event]) -> Iterator[dict[str, Binding]]:
-    columns = {var: column.to_pylist() for var, column in found.variables.items()}
-    for number in range(len(found.start)):
+def _bindings(matches: MatchPositions, events: Mapping[int, Event]) -> Iterator[dict[str, Binding]]:
+    columns = {var: column.to_pylist() for var, column in matches.variables.items()}
+    for number in range(len(matches.start)):
         bound: dict[str, Binding] = {}
         for var, positions in columns.items():
             at = positions[number]
@@ -133,7 +133,7 @@ def _bindings(found: MatchPositions, events: Mapping[int, Event]) -> Iterator[di
 
 
 def summary_match(prepared: Prepared, stepper: Stepper) -> Match:
-    """The summary that a kernel made, after it has seen all events."""
+    """The summary that a kernel computed over all events."""
     kernel = stepper.kernel
     assert isinstance(kernel, LazyKernel)
     row = kernel.summary_row(stepper.state)
@@ -157,7 +157,7 @@ def summary_match(prepared: Prepared, stepper: Stepper) -> Match:
 
 
 def match_positions(prepared: Prepared, matches: Sequence[Match]) -> MatchPositions:
-    """Matches whose events are all events of the input."""
+    """The positions of matches whose events are rows of the input."""
     columns: dict[str, pa.Array] = {}
     for var in prepared.variables:
         bindings = [match.bindings.get(var) for match in matches]
@@ -173,8 +173,8 @@ def _position(binding: Binding) -> int | list[int] | None:
 
 
 def match_batch(prepared: Prepared, matches: Sequence[Match], as_text: bool = False) -> pa.RecordBatch:
-    """One row for each match, in a layout that does not depend on the matches. With `as_text` only the column TEXT is
-    filled: the match as JSON text, which shows every event exactly as the input has it."""
+    """One row per match, in a schema that does not depend on the matches. With `as_text` only the column TEXT has
+    values: the match as JSON text, with the events unchanged."""
     query, clock = prepared.query, prepared.clock
     show = Presenter.of(query, prepared.input.columns.time, clock)
     columns: list[pa.Array] = []
@@ -193,14 +193,14 @@ def match_batch(prepared: Prepared, matches: Sequence[Match], as_text: bool = Fa
 
 
 def made_batch(prepared: Prepared, matches: Sequence[Match]) -> pa.RecordBatch:
-    """Matches that are not rows of the input; of a source with ROW, their JSON text alone."""
+    """A batch of matches that are not made of input rows: their columns, or their JSON text if the source has ROW."""
     as_text = ROW in prepared.input.schema.names
     batch = match_batch(prepared, matches, as_text)
     return batch.select([TEXT]) if as_text else batch
 
 
 def layout_of(prepared: Prepared) -> Layout:
-    """The Arrow types of the attributes of each event type, as the oracle's events show them."""
+    """The Arrow types of the attributes of each event type in the oracle's output."""
     source = prepared.input
     if ROW in source.schema.names:
         return {
@@ -218,21 +218,21 @@ def _shown_type(kind: pa.DataType) -> pa.DataType:
 def computed_columns(
     prepared: Prepared,
     columns: Mapping[str, tuple[Expr, pa.DataType]],
-    found: MatchPositions,
+    matches: MatchPositions,
     rows: Rows,
     names: list[str],
 ) -> dict[str, pa.Array]:
-    """Output columns that are more than an event or an attribute, match by match. `names` are the columns of the input
-    that the expressions read."""
-    wanted = _all_positions([found])
-    positions, ticks = wanted.to_pylist(), rows.ticks(np.asarray(wanted)).tolist()
+    """Output columns that are neither an event nor an attribute, evaluated per match. The expressions read the input
+    columns `names`."""
+    positions_read = _all_positions([matches])
+    positions, ticks = positions_read.to_pylist(), rows.ticks(np.asarray(positions_read)).tolist()
     time = prepared.input.columns.time
-    # What an expression reads of an event does not depend on the event's type.
-    decoded = events_of(rows.take(names, wanted), [UNTYPED] * len(positions), ticks, positions, time)
+    # An expression reads the same attributes of an event whatever its type.
+    decoded = events_of(rows.take(names, positions_read), [UNTYPED] * len(positions), ticks, positions, time)
     events = dict(zip(positions, decoded, strict=True))
     show = Presenter(time, prepared.clock)
     values: dict[str, list[Any]] = {name: [] for name in columns}
-    for bound in _bindings(found, events):
+    for bound in _bindings(matches, events):
         env = Env(bound, {}, prepared.clock)
         for name, (expr, kind) in columns.items():
             values[name].append(arrow_value(value_or_null(expr, env), kind, show))
@@ -240,7 +240,7 @@ def computed_columns(
 
 
 def arrow_value(value: Any, kind: pa.DataType, show: Presenter) -> Any:
-    """The value in the form that the Arrow type takes; null where it does not fit."""
+    """The value converted for the Arrow type; null if it does not fit."""
     if value is None:
         return None
     if pa.types.is_string(kind):
@@ -261,8 +261,8 @@ def arrow_value(value: Any, kind: pa.DataType, show: Presenter) -> Any:
         return float(value)
     if not -(2**63) <= value < 2**63:
         raise NotAvailable(
-            f"{shown(str(int(value)))} does not fit into a column of whole numbers, which has 64 bits",
-            hint="ask `cepheid run` for JSON, or use a shorter window",
+            f"{shown(str(int(value)))} does not fit into a 64-bit integer column",
+            hint="write JSON Lines with `cepheid run`, or use a shorter window",
         )
     return int(value)
 
@@ -272,7 +272,7 @@ def arrow_value(value: Any, kind: pa.DataType, show: Presenter) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Presenter:
-    """Shows matches as JSON objects; times in the form that the time column has."""
+    """Converts matches to JSON objects, with times in the form of the time column."""
 
     time_column: str
     clock: Clock
@@ -285,7 +285,7 @@ class Presenter:
         return cls(time_column, clock, frozenset(times))
 
     def object(self, match: Match) -> dict[str, Any]:
-        """The match as a JSON object: its variables, or the columns that the query returns; and its interval."""
+        """The match as a JSON object: its variables or RETURN columns, and its interval."""
         texts = self._times_of(match)
         result: dict[str, Any] = {}
         for name, value in (match.bindings if match.columns is None else match.columns).items():
@@ -296,7 +296,7 @@ class Presenter:
         match value:
             case Event(parts=()) if value.row and value.row is not value.attributes:
                 return dict(value.row)
-            case Event():  # derived by a query: it has no row but its attributes
+            case Event():  # derived by a query: it has attributes but no row
                 times = (self.time_column, *INTERVAL)
                 return {
                     name: self.time(item, texts) if name in times else self.value(item, texts)
@@ -317,7 +317,7 @@ class Presenter:
         return texts.get(ticks) or timestamp_text(ticks)  # type: ignore[arg-type]
 
     def _times_of(self, match: Match) -> dict[int, Any]:
-        """The texts that the input has for the times of the match's events."""
+        """The times of the match's events as they are written in the input."""
         if not self.clock.is_timestamp:
             return {}
         texts: dict[int, Any] = {}

@@ -13,7 +13,7 @@ from cepheid.pattern import Disj, Pattern, roles, walk
 from cepheid.runtime.kernel import Array, Positions
 
 _BLOCK = 1 << 12
-"""How many matches are turned into columns at once: what the processor's first cache holds."""
+"""The number of matches that are transposed at once: they fit into the first cache of the processor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def position_columns(positions: Positions, binding: Binding) -> dict[str, pa.Arr
 
 
 def _transposed(rows: Array) -> Array:
-    """The columns of the rows, made block by block, so that no row is fetched from memory twice."""
+    """The transpose of the rows, block by block, so that no row is read from memory twice."""
     columns = np.empty(rows.shape[::-1], rows.dtype)
     for start in range(0, len(rows), _BLOCK):
         columns[:, start : start + _BLOCK] = rows[start : start + _BLOCK].T
@@ -100,7 +100,7 @@ def first_and_last(positions: Positions) -> tuple[Array, Array]:
     if not len(positions):
         return positions.values[:0], positions.values[:0]
     if positions.bounds is None:
-        columns = positions.values.reshape(-1, width).T  # one by one: along such short rows it takes ten times as long
+        columns = positions.values.reshape(-1, width).T  # by column: ten times as fast as along the short rows
         return reduce(np.minimum, columns), reduce(np.maximum, columns)
     starts = positions.bounds[:-1:width]
     return np.minimum.reduceat(positions.values, starts), np.maximum.reduceat(positions.values, starts)

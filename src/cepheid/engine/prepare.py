@@ -1,4 +1,4 @@
-"""A query and its source to something that can run: bound, sampled, lowered to a plan, its kernel generated."""
+"""Prepares a query for a source: binds it, samples the source, chooses a plan and generates the kernel."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from cepheid.binding import bind
 from cepheid.codegen.columns import schema_kinds
 from cepheid.codegen.legend import with_legend
 from cepheid.engine.positions import Binding
-from cepheid.engine.sampling import Sampler, worth_sampling
+from cepheid.engine.sampling import Sampler, is_large_enough
 from cepheid.errors import NotAvailable
 from cepheid.events import Clock, Schema
 from cepheid.io.inputs import Columns
 from cepheid.io.source import Attributes, SourceDescription, clock_of, readable_schema, schema_of
 from cepheid.io.times import unit_of
 from cepheid.kernels.registry import EVALUATORS, SWITCHING, kernel_for, require_known_options
-from cepheid.optimize.adapt import Policy, why_fixed
+from cepheid.optimize.adapt import Policy, policy_of, why_fixed
 from cepheid.optimize.lower import lower
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Query, Role
@@ -29,23 +29,43 @@ from cepheid.runtime.kernel import Kernel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What the user decides about a run."""
+    """The options of a run."""
 
     params: Mapping[str, Any] = field(default_factory=dict)
-    """Values for the query's parameters."""
+    """Values of the query parameters."""
     evaluator: str | None = None
     """The evaluator to use; None leaves the choice to the cost model."""
     options: Mapping[str, str | bool] = field(default_factory=dict)
     """Options of the evaluator and of the optimizer."""
     stats: Stats = NO_STATS
-    """Known statistics of the events; without them the first events are sampled."""
+    """Known statistics of the events; by default the first events are sampled."""
     adaptive: Policy | None = None
     """When the plan may change during the run; None: never."""
     time_unit: str | None = None
     """The unit of an integer time column."""
 
+    @classmethod
+    def of(
+        cls,
+        params: Mapping[str, Any] | None,
+        evaluator: str | None,
+        options: Mapping[str, str | bool] | None,
+        stats: Stats | None,
+        adaptive: bool | Policy,
+        time_unit: str | None,
+    ) -> RunOptions:
+        """The keyword arguments of `match`, `explain` and `stream`."""
+        return cls(
+            params=params or {},
+            evaluator=evaluator,
+            options=options or {},
+            stats=stats or NO_STATS,
+            adaptive=policy_of(adaptive),
+            time_unit=time_unit,
+        )
+
     def __post_init__(self) -> None:
-        """Reports a wrong unit before any input is opened."""
+        """Refuses an unknown unit before any input is opened."""
         if self.time_unit is not None:
             object.__setattr__(self, "time_unit", unit_of(self.time_unit))
 
@@ -55,7 +75,7 @@ DEFAULT_OPTIONS = RunOptions()
 
 @dataclass(frozen=True, slots=True)
 class InputShape:
-    """What a prepared query knows of its source (see `Source`)."""
+    """The schema of the source that a query was prepared for (see `Source`)."""
 
     schema: pa.Schema
     columns: Columns
@@ -68,9 +88,9 @@ NO_INPUT = InputShape(pa.schema([]), Columns())
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A bound query, its plan, and the statistics that it was chosen with. Without a kernel the oracle evaluates it,
-    and the plan says why. `adaptive` decides when the plan changes, if it can, be it to one of another evaluator, of
-    which `others` has one each."""
+    """A bound query, its plan, and the statistics that the plan was chosen with. Without a kernel the oracle evaluates
+    the query, and the plan holds the reasons. `adaptive` decides when to change the plan; None: never. `others` holds a
+    plan for each other evaluator that a change may choose."""
 
     query: Query
     schema: Schema
@@ -109,7 +129,7 @@ def _planned(
     bound: Query, shape: InputShape, schema: Schema, clock: Clock, options: RunOptions, source: SourceDescription
 ) -> Prepared:
     kinds = schema_kinds(readable_schema(shape.schema))
-    sampler = Sampler(source) if worth_sampling(source) else None
+    sampler = Sampler(source) if is_large_enough(source) else None
 
     def stats() -> Stats:
         return sampler.stats if sampler is not None and options.stats == NO_STATS else options.stats
@@ -144,9 +164,9 @@ def _planned(
         return prepared
     fixed = why_fixed(plan, SWITCHING)
     if fixed is not None:
-        reasons = (*plan.reasons, f"the plan stays the same while it runs: {fixed}")
+        reasons = (*plan.reasons, f"the plan cannot change during the run: {fixed}")
         return replace(prepared, plan=replace(plan, reasons=reasons))
-    # An option of one evaluator asks for that evaluator.
+    # An option of one evaluator selects that evaluator.
     may_be_another = options.evaluator is None and not options.options.keys() - {"rewrite"}
     names = [name for name in SWITCHING if name != plan.evaluator] if may_be_another else []
     others = [other for name in names if (other := _if_able(plan_by, name)) is not None]
@@ -168,7 +188,7 @@ def position_type(prepared: Prepared, var: str) -> pa.DataType:
 
 
 def code_of(prepared: Prepared) -> str:
-    """The source of the kernel, with what its names stand for."""
+    """The source of the kernel, with a legend of its names."""
     if prepared.kernel is None:
         raise NotAvailable(
             "no code is generated for this query: the reference evaluator runs it",

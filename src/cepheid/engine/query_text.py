@@ -1,4 +1,4 @@
-"""A query as written: its text, where it comes from, and its language."""
+"""The text of a query, its source and its language."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class QueryText:
 
     @contextmanager
     def located_errors(self) -> Iterator[None]:
-        """Errors that know a position in the text show it."""
+        """Adds the excerpt of the text to errors that have a position in it."""
         try:
             yield
         except CepheidError as error:
@@ -35,7 +35,7 @@ class QueryText:
 
 
 def declared_types(query: Query) -> Schema:
-    """The event types that the query, and the queries it is made of, declare."""
+    """The event types that the query and its inner queries declare."""
     types: dict[str, Mapping[str, Type]] = {}
     for item in query.inputs:
         if isinstance(item, SourceStream):
@@ -46,11 +46,11 @@ def declared_types(query: Query) -> Schema:
 
 
 def require_settled_classes(query: Query, needed: str, hint: str | None = None) -> None:
-    """Refuses a query whose names may or may not be event types (ruling 8), where the types are not known yet."""
+    """Refuses a query whose names may or may not be event types (ruling 8), if the types are not known."""
     for node in walk(query.pattern):
         if isinstance(node, EventClass) and node.by_name:
             raise InputProblem(
-                f"whether `{node.var}` is an event type is not known before all events have been read",
+                f"`{node.var}` is an event type or a class over all events; the types of this input are not known yet",
                 span=node.span,
                 expected=f"`{node.var} {node.var}` for the type, or {needed}",
                 hint=hint,

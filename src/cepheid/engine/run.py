@@ -1,7 +1,6 @@
-"""A prepared query over its source, in one process: compiled kernels over Arrow, or the oracle.
+"""Runs a prepared query over its source in one process, with a compiled kernel or the oracle.
 
-Memory is bounded by the window and the batch where the source is read in batches (a Parquet file in time order, an
-iterator), and by the input where it is in memory anyway.
+A source that is read in batches (a Parquet file in time order, an iterator) takes memory for the window and a batch.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from cepheid.physical import Analysis
 from cepheid.runtime.kernel import Kernel, Positions, counters, operator_counts
 
 Progress = Callable[[int, int], None]
-"""Called after each batch with the number of events read and of matches found."""
+"""Called after each batch with the number of events read and the number of matches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The matches of a query: one row each."""
+    """The matches of a query, one row per match."""
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
@@ -48,8 +47,8 @@ def run(
     progress: Progress = ignore,
     on_switch: OnSwitch = ignore,
 ) -> Result:
-    """The matches as record batches: the events that each binds, or the columns that the query returns. With `as_text`
-    they are made for text output, which shows events exactly as the input has them."""
+    """The matches as record batches, with the events of each match or the RETURN columns of the query. With `as_text`
+    they are prepared for text output, which shows the events of a text file unchanged."""
     running = _Run(prepared, source, progress, on_switch)
     built = _builds_rows(prepared)
     batches = running.built_rows(as_text) if built else running.gathered(gatherer_for(prepared, as_text))
@@ -57,14 +56,14 @@ def run(
 
 
 def output_schema(prepared: Prepared, as_text: bool = False) -> pa.Schema:
-    """The columns of the matches, known before anything runs."""
+    """The columns of the matches, known before the run."""
     if _builds_rows(prepared):
         return oracle.match_batch(prepared, [], as_text).schema
     return gatherer_for(prepared, as_text).schema
 
 
 def _builds_rows(prepared: Prepared) -> bool:
-    """Whether rows are built from events one by one, instead of gathered from columns of the input."""
+    """Whether output rows are built event by event, instead of gathered from columns of the input."""
     return oracle.makes_output(prepared.query) or ROW in prepared.input.schema.names
 
 
@@ -72,8 +71,8 @@ def run_positions(prepared: Prepared, source: Source, on_switch: OnSwitch = igno
     """The row numbers of the events that each match binds."""
     if oracle.makes_output(prepared.query):
         raise NotAvailable(
-            "positions of what is not in the input: a summary, or events that other queries derive",
-            hint='ask for output="events"',
+            "positions of a summary, or of events that other queries derive: they are not rows of the input",
+            hint='use output="events"',
         )
     running = _Run(prepared, source, ignore, on_switch)
     return Result(running.position_schema, running.positions(), objects_of(prepared))
@@ -83,7 +82,7 @@ def analyze(prepared: Prepared, source: Source) -> Analysis:
     """EXPLAIN ANALYZE: runs the plan and counts what each operator does."""
     if prepared.kernel is None:
         raise NotAvailable(
-            "the reference evaluator runs this query, and it counts nothing",
+            "the reference evaluator runs this query, and it has no counters",
             hint="; ".join(prepared.plan.reasons) or None,
         )
     stepper = Stepper.start(prepared.kernel, source.count)
@@ -98,7 +97,7 @@ def analyze(prepared: Prepared, source: Source) -> Analysis:
             for _ in stepper.step(for_kernel(batch, names)):
                 """Only the counters are read."""
     for _ in stepper.finish_lazily():
-        """Matches that had to wait are counted too."""
+        """Matches that wait for the end of the input are counted too."""
     plan = prepared.plan
     passed = events if plan.counts_events else ended - (began or 0)
     windows = passed / plan.window if plan.window else None
@@ -158,18 +157,18 @@ class _Run:
     on_switch: OnSwitch
 
     def gathered(self, gatherer: Gatherer) -> Iterator[pa.RecordBatch]:
-        """The output from rows of the input."""
+        """The output, gathered from rows of the input."""
         names = [name for name in gatherer.needed() if name != TYPE]
         rows = self.source.rows(names)
-        for found in self._found(rows, names):
-            if len(found.start):
-                yield gatherer.table(found, rows)
+        for part in self._matches(rows, names):
+            if len(part.start):
+                yield gatherer.table(part, rows)
 
     def positions(self) -> Iterator[pa.RecordBatch]:
         rows = self.source.rows([])
         if self.prepared.kernel is None or self.prepared.query.limit is not None:
-            for found in self._found(rows, []):
-                yield self._input_rows(found.variables, rows)
+            for part in self._matches(rows, []):
+                yield self._input_rows(part.variables, rows)
             return
         for positions in self._steps(self._stepper(self.prepared.kernel), rows, None):
             if len(positions):
@@ -193,13 +192,13 @@ class _Run:
 
     # --- by a kernel --------------------------------------------------------------------------------------------------
 
-    def _found(self, rows: Rows, names: Sequence[str]) -> Iterator[MatchPositions]:
+    def _matches(self, rows: Rows, names: Sequence[str]) -> Iterator[MatchPositions]:
         if self.prepared.kernel is None:
             yield oracle.match_positions(self.prepared, oracle.matches(self.prepared, self._all_batches(rows)))
             return
         stepper = self._stepper(self.prepared.kernel)
         if self.prepared.query.limit is not None:
-            yield self._first_found(self.prepared.query.limit, stepper, rows, names)
+            yield self._limited(self.prepared.query.limit, stepper, rows, names)
             return
         for positions in self._steps(stepper, rows, names):
             if len(positions):
@@ -207,7 +206,7 @@ class _Run:
                 columns = position_columns(positions, self.prepared.binding)
                 yield MatchPositions(columns, rows.ticks(first), rows.ticks(last))
 
-    def _first_found(self, limit: int, stepper: Stepper, rows: Rows, names: Sequence[str]) -> MatchPositions:
+    def _limited(self, limit: int, stepper: Stepper, rows: Rows, names: Sequence[str]) -> MatchPositions:
         """LIMIT: the first matches. No event is read once they are certain."""
         first = FirstMatches(limit, stepper.kernel.steps)
         steps = self._steps(stepper, rows, names, PIECE, first.oldest)
@@ -225,8 +224,8 @@ class _Run:
         piece: int | None = None,
         oldest: Callable[[], int | None] = ignore,
     ) -> Iterator[Positions]:
-        """The kernel's matches, piece by piece. `retained` are the columns to keep in the rows (None: no rows);
-        `oldest` gives the position from which on rows are kept for matches that are not yet output."""
+        """The kernel's matches, piece by piece. `retained` are the columns of the rows to retain (None: no rows);
+        `oldest` returns the position of the first row that a match needs that is not yet output."""
         names = read_by_plan(self.prepared, self.source.schema)
         read = matches = 0
         for batch in self.source.batches(list(dict.fromkeys([*names, *(retained or ())]))):
@@ -235,13 +234,13 @@ class _Run:
             for positions in stepper.step(for_kernel(batch, names), piece):
                 matches += len(positions)
                 yield positions
-            held = oldest()
-            rows.forget(stepper.oldest if held is None else min(stepper.oldest, held))
+            first = oldest()
+            rows.forget(stepper.oldest if first is None else min(stepper.oldest, first))
             read += batch.num_rows
             self.progress(read, matches)
         yield from stepper.finish_lazily()
 
-    # --- by the oracle, or from rows that are shown exactly as they were read -----------------------------------------
+    # --- by the oracle, or from rows that are shown unchanged ---------------------------------------------------------
 
     def built_rows(self, as_text: bool) -> Iterator[pa.RecordBatch]:
         prepared, kernel = self.prepared, self.prepared.kernel
@@ -250,16 +249,16 @@ class _Run:
         elif oracle.sums_up(prepared):
             stepper = self._stepper(kernel)
             for _ in self._steps(stepper, self.source.rows([]), None):
-                """The kernel sums up as it goes."""
+                """The kernel updates the summary at each step."""
             matches = [oracle.summary_match(prepared, stepper)][: prepared.query.limit]
         else:
             rows = self.source.rows([ROW])
-            found = list(self._found(rows, [ROW]))
-            matches = oracle.matches_at(prepared, found, rows)
+            parts = list(self._matches(rows, [ROW]))
+            matches = oracle.matches_at(prepared, parts, rows)
         yield oracle.match_batch(prepared, matches, as_text)
 
     def _all_batches(self, rows: Rows | None = None) -> Iterator[pa.RecordBatch]:
-        """All columns of all events; of a source that was read row by row, the rows."""
+        """All columns of all events, or their rows if the source was read row by row."""
         names = [ROW] if ROW in self.source.schema.names else self.source.schema.names
         read = 0
         for batch in self.source.batches(names):

@@ -1,4 +1,4 @@
-"""Statistics from a sample of the source's first events, so that a plan can be chosen before the run begins."""
+"""Statistics of a sample of the first events, for the choice of the first plan."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from cepheid.physical import Plan
 SAMPLE = 1 << 13
 """The most events in a sample: enough for the rates of rare classes, in less than a millisecond."""
 SHARE = 8
-"""Of fewer events, one in `SHARE` is sampled, so that sampling is a small part of the run."""
-WORTHWHILE = 2_000
-"""The number of events below which any plan finishes before a search for the best one would."""
+"""A smaller source is sampled up to one event in `SHARE`, so that sampling is a small part of the run."""
+MIN_EVENTS = 2_000
+"""Sources with fewer events are not sampled: any plan finishes before a search for the best one."""
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class Sampler:
 
     source: SourceDescription
     stats: Stats = NO_STATS
-    """The statistics of the sample, once it was taken."""
+    """The statistics of the sample; empty before it is taken."""
 
     def __call__(self, plan: Plan) -> Stats:
         size = min(SAMPLE, (self.source.count or 0) // SHARE)
@@ -33,9 +33,9 @@ class Sampler:
         return self.stats
 
 
-def worth_sampling(source: SourceDescription) -> bool:
-    """A source that can be read only once, or has few events, is not sampled."""
-    return source.count is not None and source.count >= WORTHWHILE
+def is_large_enough(source: SourceDescription) -> bool:
+    """Whether to sample the source. One that can be read only once has no count, and is not sampled."""
+    return source.count is not None and source.count >= MIN_EVENTS
 
 
 def _observed(plan: Plan, source: SourceDescription, size: int) -> Stats:

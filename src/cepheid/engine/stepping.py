@@ -1,7 +1,7 @@
-"""One stream through one kernel, batch by batch.
+"""Steps a kernel over the batches of one stream.
 
-A kernel is interpreted first if there is little to do, since compiling takes longer than the whole work; a run that
-takes longer than expected goes on compiled, with the same state.
+A kernel over few events is interpreted, because compilation would take longer than the run. A run that takes longer
+than expected continues compiled, with the same state.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from cepheid.codegen.encoder import Encoder
 from cepheid.io.rows import TIME, TYPE
 from cepheid.runtime.kernel import END_OF_TIME, Batch, Kernel, Positions, State
 
-LITTLE = 20_000
-"""The number of events below which a kernel is interpreted at first: about a tenth of a second."""
+FEW_EVENTS = 20_000
+"""A kernel over fewer events is interpreted at first; that takes about a tenth of a second."""
 PATIENCE = 2.0
-"""Seconds of interpreting one kernel after which it is compiled: about as long as that takes, so that nobody waits much
-more than twice as long as would have been best."""
+"""The seconds of interpretation after which a kernel is compiled. Compilation takes about as long, so a run takes about
+twice the optimum at most."""
 PIECE = 1_000
-"""How many events are interpreted between two looks at the clock."""
+"""The number of events that are interpreted between two readings of the clock."""
 COMPILED_PIECE = 1 << 16
-"""How many events a compiled kernel is given at once: the matches of more do not stay in the processor's cache."""
+"""The most events in one call of a compiled kernel: the matches of more do not fit into the processor's cache."""
 
 
 _spent: dict[str, float] = {}
-"""The seconds that this process has interpreted each kernel's source: a query that is run again and again is worth
-compiling too."""
+"""The seconds that this process has interpreted each kernel's source. They add up over runs, so that a query that runs
+often is compiled too."""
 
 
 @dataclass(slots=True)
@@ -44,19 +44,19 @@ class Stepper:
     now: int = -END_OF_TIME
     """The time of the last event."""
     worked: float = 0.0
-    """The seconds of CPU time that the kernels took: what else the machine does is no part of it."""
+    """The CPU seconds of the kernels."""
 
     @classmethod
     def start(cls, kernel: Kernel, expected: int | None) -> Stepper:
-        """`expected` is the number of events, where it is known."""
+        """`expected` is the number of events; None if unknown."""
         spent = _spent.get(kernel.source, 0.0)
-        interpreting = (expected is None or expected < LITTLE) and spent <= PATIENCE
+        interpreting = (expected is None or expected < FEW_EVENTS) and spent <= PATIENCE
         first = without_compiling(kernel) if interpreting else kernel
         return cls(first, kernel.initial(), encoder_for(kernel), kernel, interpreting, spent)
 
     def step(self, batch: pa.RecordBatch, piece: int | None = None) -> Iterator[Positions]:
-        """The matches of a batch, for `piece` events at a time (None: as many as there are), and of a kernel that has
-        more than can be held, in parts."""
+        """The matches of a batch, for `piece` events at a time (None: for as many as is efficient). A lazy kernel
+        yields them in parts, because all of them may not fit into memory."""
         yield from self.step_encoded(self.encoder.encode(batch), piece)
 
     def step_encoded(self, encoded: Batch, piece: int | None = None) -> Iterator[Positions]:
@@ -71,7 +71,7 @@ class Stepper:
                 self.spent += took
                 _spent[self.kernel.source] = self.spent
             at += size
-            # The time moves on with the last part: matches of the others may end before it.
+            # `now` advances with the last part: matches of the others may end before it.
             last = next(parts, None)
             for part in parts:
                 if last is not None:
@@ -84,7 +84,7 @@ class Stepper:
                 yield last
 
     def finish_lazily(self) -> Iterator[Positions]:
-        """The matches that the end of the stream decides."""
+        """The matches that become certain at the end of the stream."""
         self.state, parts = self.kernel.advance_lazily(self.state, END_OF_TIME)
         yield from parts
 
@@ -94,9 +94,9 @@ class Stepper:
         return self.kernel.oldest(self.state)
 
     def later_matches_end_at(self, latest: int = -END_OF_TIME) -> int:
-        """No match that is still to come ends before this time; `latest` is the end of the last one so far. Matches are
-        output in the order in which they end, but for those that wait for a trailing negation, which come a window
-        after they start."""
+        """A lower bound for the ends of later matches; `latest` is the end of the last match so far. Matches are output
+        in the order of their ends, except those with a trailing negation, which are output a window after their
+        start."""
         plan = self.kernel.plan
         if not plan.ends_with_negation:
             return max(self.now, latest)
@@ -108,5 +108,5 @@ def encoder_for(kernel: Kernel) -> Encoder:
 
 
 def without_compiling(kernel: Kernel) -> Kernel:
-    """The kernel as plain Python, which starts at once."""
+    """The kernel as plain Python, which starts without delay."""
     return replace(kernel, function=interpreted(kernel.source))

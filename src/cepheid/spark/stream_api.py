@@ -15,7 +15,7 @@ from cepheid.errors import InputProblem
 from cepheid.events import UNTYPED
 from cepheid.io.inputs import Columns
 from cepheid.lang import parse
-from cepheid.optimize.adapt import Policy, policy_of
+from cepheid.optimize.adapt import Policy
 from cepheid.pattern import Query
 from cepheid.spark.hadoop import open_directory
 from cepheid.spark.source import SparkSource, types_named
@@ -78,14 +78,8 @@ def stream(
     other thresholds) plans change between batches when the stream does; `metrics().switches` lists the changes."""
     queries = _parsed(query, dialect)
     input = SparkSource.of(events, Columns(type_column, time_column))
-    run_options = RunOptions(
-        params=params or {},
-        evaluator=evaluator,
-        options=options or {},
-        adaptive=policy_of(adaptive),
-        time_unit=time_unit,
-    )
-    session = input.frame.sparkSession
+    run_options = RunOptions.of(params, evaluator, options, None, adaptive, time_unit)
+    session = found.frame.sparkSession
     saved = Checkpoint(open_directory(checkpoint, session), checkpoint)
     spread = buckets or buckets_of(saved, tasks_of(session, partitions))
     with QueryText(query).located_errors() if isinstance(query, str) else nullcontext():

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cepheid.engine.adaptation import ENOUGH, Watch
+from cepheid.engine.adaptation import MIN_OBSERVED, Watch
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.stepping import encoder_for
 from cepheid.errors import InputProblem
@@ -42,7 +42,7 @@ class Adapted:
         """Called after `came` new events, the last of `recent`; None where no decision is due. A switch replays the
         events from the position `replayed_from` on."""
         self.unseen += came
-        if self.unseen < min(self.watch.policy.observed_every, ENOUGH):
+        if self.unseen < min(self.watch.policy.observed_every, MIN_OBSERVED):
             return None
         sample = recent.slice(max(recent.num_rows - min(self.unseen, SAMPLE), 0))
         self.unseen = 0
