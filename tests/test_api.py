@@ -146,7 +146,7 @@ def test_files_that_are_not_parquet_are_refused(tmp_path: Path) -> None:
 
 def test_a_parquet_row_without_a_time_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"type": ["A", "B"], "ts": [1, None]}), tmp_path / "events.parquet")
-    with pytest.raises(InputProblem, match=r"row 2 of .* is no event: no time"):
+    with pytest.raises(InputProblem, match=r"row 2 of .* is not a valid event: no time"):
         cepheid.match("EVENT SEQ(A x, B y)", tmp_path / "events.parquet")
 
 

@@ -240,8 +240,8 @@ def test_composite_events_show_their_attributes(tmp_path: Path, shop: Path) -> N
 
 
 def test_the_unit_assumed_is_told_where_it_matters(shop: Path) -> None:
-    assert "taken to count ms for 1 min" in cepheid("run", "--query", THEFT, "-i", shop).stderr
-    assert "taken to count" not in cepheid("run", "--query", THEFT.replace("minute", "units"), "-i", shop).stderr
+    assert "is an integer column in ms, for 1 min" in cepheid("run", "--query", THEFT, "-i", shop).stderr
+    assert "integer column" not in cepheid("run", "--query", THEFT.replace("minute", "units"), "-i", shop).stderr
     assert cepheid("run", "--query", THEFT, "-i", shop, "--time-unit", "moon").exit_code == 2
 
 
@@ -296,8 +296,8 @@ def test_rejects_go_where_they_are_asked_for_or_are_told(tmp_path: Path) -> None
         (["--query-file", "no.sase", "-i", "no.jsonl"], "cannot read the query file"),
         (["--query", THEFT, "-i", "SHOP", "--backend", "referense"], "did you mean `reference`?"),
         (["--query", THEFT, "-i", "SHOP", "--dialect", "sql"], "unknown language `sql`"),
-        (["--query", THEFT, "-i", "SHOP", "-o", "m.txt"], "matches cannot be written as txt"),
-        (["--query", THEFT, "-i", "SHOP", "-o", "m.orc"], "matches cannot be written as orc"),
+        (["--query", THEFT, "-i", "SHOP", "-o", "m.txt"], "txt is not an output format"),
+        (["--query", THEFT, "-i", "SHOP", "-o", "m.orc"], "orc is not an output format"),
         (["--query", THEFT, "-i", "SHOP", "-o", "m.xyz"], "a file named .jsonl, .csv, .parquet or .arrow"),
         (["--query", THEFT, "-i", "SHOP", "-o", "SHOP"], "is an input"),
         (["--query", THEFT, "-i", "SHOP", "-o", "SHOP/m.jsonl"], "cannot write"),

@@ -1,5 +1,4 @@
-"""The tour: generated data as in the papers' experiments, a query in each language over it on Spark, and a stream that
-is killed and started again."""
+"""The demo: a query in each language over generated data on Spark, and a stream that is killed and restarted."""
 
 from __future__ import annotations
 
@@ -31,12 +30,12 @@ from cepheid.physical import REFERENCE, Plan
 
 SPARK_LOG = "spark.log"
 _QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
-"""Small jobs end before the JVM's optimising compiler pays."""
+"""Small jobs end before the JVM's optimizing compiler pays off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A query shipped with the package, and the data it is shown on."""
+    """A query of the package and its generated data."""
 
     file: str
     data: str
@@ -53,7 +52,7 @@ class Example:
         return f"{self.file.split('.')[0]}.jsonl"
 
     def command(self, directory: Path) -> str:
-        """What gives the same matches on the command line."""
+        """The equivalent command line."""
         more = [f"--param {name}={value}" for name, value in self.params.items()]
         more += [] if self.time_unit == "ms" else [f"--time-unit {self.time_unit}"]
         where = {"query-file": self.file, "input": f"{self.data}.parquet", "output": self.output}
@@ -75,7 +74,7 @@ def example_text(name: str) -> str:
 
 
 def show(directory: Path, console: Console, stream: bool = True) -> None:
-    """Writes data, queries and matches into the directory, and shows them on the console."""
+    """Writes data, queries and matches to the directory, and shows them on the console."""
     make_directory(directory)
     with _spark(directory / SPARK_LOG, console):
         for example in EXAMPLES:
@@ -90,8 +89,8 @@ def show(directory: Path, console: Console, stream: bool = True) -> None:
 
 @contextmanager
 def _spark(log: Path, console: Console) -> Iterator[None]:
-    """A session for the whole tour, unless one is running; what the JVM has to say goes to a file."""
-    from pyspark.sql import SparkSession  # Spark takes seconds to load: the reader sees that something happens
+    """A session for the whole demo, unless one is active. The messages of the JVM go to a file."""
+    from pyspark.sql import SparkSession  # lazily: Spark takes seconds to load
 
     if SparkSession.getActiveSession() is not None:
         yield
@@ -109,7 +108,7 @@ def _spark(log: Path, console: Console) -> Iterator[None]:
 
 @contextmanager
 def _errors_into(log: Path) -> Iterator[None]:
-    """What is started meanwhile has this file as its standard error."""
+    """Redirects the standard error of processes that are started meanwhile to the file."""
     sys.stderr.flush()
     standard = os.dup(2)
     try:
@@ -132,7 +131,7 @@ def _show(example: Example, directory: Path, console: Console) -> None:
     report.say(console, text.rstrip(), "cyan")
     report.say(console, f"\n$ {example.command(directory)}", "green")
     began = time.perf_counter()
-    with console.status(f"Looking at {table.num_rows:,} events"):
+    with console.status(f"Matching {table.num_rows:,} events"):
         matches, plan = _run(example, query, directory)
     seconds = time.perf_counter() - began
     read = f"{table.num_rows:,} events ({example.data}.parquet, {seconds:.1f} s)"
@@ -143,7 +142,7 @@ def _show(example: Example, directory: Path, console: Console) -> None:
 
 
 def _run(example: Example, query: Query, directory: Path) -> tuple[int, Plan]:
-    """The number of matches, which are written, and the plan that found them."""
+    """Writes the matches. Returns their number and the plan."""
     inputs = [Input(str(directory / f"{example.data}.parquet"))]
     options = RunOptions(params=example.params, time_unit=example.time_unit)
     opened = FileRun.open(QueryText(example.text, example.file), query, inputs, Columns(), options, "spark")

@@ -1,4 +1,4 @@
-"""The second half of the tour: a stream whose driver is killed in the middle and started again, held to batch."""
+"""The second part of the demo: a stream whose driver is killed and restarted. Its output is compared with batch."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from cepheid.streaming.storage import LocalDirectory
 
 FILES, EVENTS_A_FILE = 16, 2_000
 DISORDER = 300
-"""How much later than a newer event one may come, in ticks."""
+"""The maximum delay of an event, in ticks."""
 KILLED_AFTER = 6
-"""Batches."""
-_LOOK_EVERY = 0.05
+"""The number of batches before the kill."""
+_POLL_SECONDS = 0.05
 
 
 class Stage:
@@ -52,17 +52,17 @@ class Stage:
         return ["stream", *words, "--watermark", str(DISORDER), "--files-per-batch", "1", "--available-now"]
 
     def batches(self) -> int:
-        """How many are complete: Spark notes the number of each, and forgets old ones."""
+        """The number of complete batches. Spark writes a file per batch and deletes old ones."""
         return max((int(name) + 1 for name in LocalDirectory(self.checkpoint / "commits").names()), default=0)
 
-    def found(self) -> int:
+    def match_count(self) -> int:
         return read_output(str(self.matches)).num_rows if LocalDirectory(self.matches).names() else 0
 
 
 def show_stream(directory: Path, query: str, console: Console) -> None:
-    """Everything that is in the directory is replaced."""
+    """Replaces the content of the directory."""
     stage = Stage(directory)
-    console.rule("A stream, killed and started again", align="left")
+    console.rule("A stream that is killed and restarted", align="left")
     rmtree(directory, ignore_errors=True)
     make_directory(directory)
     stage.query.write_text(query, encoding="utf-8")
@@ -80,13 +80,13 @@ def show_stream(directory: Path, query: str, console: Console) -> None:
             _follow(driver, stage, bar, task, until=KILLED_AFTER)
             os.killpg(driver.pid, signal.SIGKILL)
             driver.wait()
-        message = f"kill -9 of the driver, process {driver.pid}: {_standing(stage)}"
+        message = f"kill -9 of the driver, process {driver.pid}: {_status(stage)}"
         bar.console.print(f"[bold red]{message}[/]")
         bar.console.print("[green]$ the same command again[/]")
-        bar.update(task, description="starting again")
+        bar.update(task, description="restarting")
         with _driver(stage) as driver:
             _follow(driver, stage, bar, task, until=None)
-    report.say(console, f"The stream has ended: {_standing(stage)}.")
+    report.say(console, f"The stream has ended: {_status(stage)}.")
     _compare(stage, query, events, console)
 
 
@@ -100,7 +100,7 @@ def _write_out_of_order(events: pa.Table, directory: Path) -> None:
 
 @contextmanager
 def _driver(stage: Stage) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of its own, with children of its own, none of which outlives the tour."""
+    """The driver in its own process group, which is killed at the end of the demo."""
     with stage.log.open("ab") as log:
         words = [sys.executable, "-P", "-m", "cepheid", *stage.command()]
         process = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
@@ -119,31 +119,29 @@ def _follow(driver: subprocess.Popen[bytes], stage: Stage, bar: Progress, task: 
         ended, done = driver.poll() is not None, stage.batches()
         if done > seen:
             seen = done
-            bar.update(task, completed=min(done, FILES), description="streaming", status=_standing(stage))
+            bar.update(task, completed=min(done, FILES), description="streaming", status=_status(stage))
         if until is not None and done >= until and not ended:
             return
         if ended and (driver.returncode != 0 or until is not None):
             last = stage.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:]
-            raise CepheidError(
-                "the stream ended by itself: " + " ".join(last), hint=f"all that it said is in {stage.log}"
-            )
+            raise CepheidError("the stream ended unexpectedly: " + " ".join(last), hint=f"the log is {stage.log}")
         if ended:
             return
-        time.sleep(_LOOK_EVERY)
+        time.sleep(_POLL_SECONDS)
 
 
-def _standing(stage: Stage) -> str:
-    return f"{report.count(stage.batches(), 'batch', 'batches')} done, {stage.found():,} matches written"
+def _status(stage: Stage) -> str:
+    return f"{report.count(stage.batches(), 'batch', 'batches')} done, {stage.match_count():,} matches written"
 
 
 def _compare(stage: Stage, query: str, events: pa.Table, console: Console) -> None:
     stream, batch = _rows(read_output(str(stage.matches))), _rows(match(query, events))
     lost, twice = batch - stream, stream - batch
     if lost or twice:
-        raise CepheidError(f"{lost.total()} matches of batch were lost, {twice.total()} were not in batch")
+        raise CepheidError(f"the stream lost {lost.total()} matches of batch and has {twice.total()} others")
     report.say(
         console,
-        f"The same query over the same events in batch: {batch.total():,} matches, the very same. "
+        f"The same query over the same events in batch: {batch.total():,} matches, all identical. "
         "None was lost, none came twice.",
         "bold",
     )

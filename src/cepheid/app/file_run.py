@@ -1,4 +1,4 @@
-"""One query over files, as the command line and the demo run it: opened once, prepared once, run on a backend."""
+"""A query over files, for the command line and the demo. The files are opened once and the query is prepared once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FileRun:
     prepared: Prepared
     backend: str
     switches: list[Switch] = field(default_factory=list)
-    """The changes of the plan, after the run."""
+    """The plan changes, after the run."""
 
     @classmethod
     def open(
@@ -59,10 +59,10 @@ class FileRun:
         return [f"warning: {text}" for text in warnings_for(self.prepared.query, self.prepared.schema)]
 
     def write(self, file: IO[bytes], format: str, progress: Progress = ignore) -> int:
-        """Writes the matches as they are found; returns their number."""
+        """Writes the matches incrementally. Returns their number."""
         as_text = format in ("jsonl", "csv")
         if self.backend == "spark":
-            from cepheid.spark.batch import run_files  # Spark, which takes seconds to start
+            from cepheid.spark.batch import run_files  # lazily: Spark takes seconds to load
 
             result = run_files(self.prepared, self.source, as_text=as_text, progress=progress)
         else:
@@ -79,11 +79,13 @@ def require_backend(name: str, options: RunOptions) -> None:
             hint=did_you_mean(name, BACKENDS),
         )
     if options.adaptive is not None and name != "local":
-        raise InputProblem("plans change on the backend `local` only", expected="--backend local with --adaptive")
+        raise InputProblem(
+            "only the backend `local` can change the plan during a run", expected="--backend local with --adaptive"
+        )
 
 
 def require_distinct(output: str, inputs: Sequence[Input]) -> None:
-    """A typing error must not replace the data by its matches."""
+    """Refuses an output path that is an input: a slip must not overwrite the data."""
     for item in inputs:
         for file, _ in expand(item.path):
             if Path(output).exists() and os.path.samefile(output, file):

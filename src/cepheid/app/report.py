@@ -25,7 +25,7 @@ FIRST_FEW = 3
 
 
 def errors() -> Console:
-    """Standard error; made anew each time, because tests and pipes replace sys.stderr."""
+    """Standard error. A new console each time, because tests and pipes replace sys.stderr."""
     return Console(stderr=True, highlight=False)
 
 
@@ -34,7 +34,7 @@ def note(text: str, style: str = "") -> None:
 
 
 def say(console: Console, text: str, style: str = "") -> None:
-    """Text of users is text: no markup, no highlighting, no wrapping that would break a caret line."""
+    """Prints text of users verbatim: no markup, no highlighting, no wrapping that would break a caret line."""
     console.print(Text(text, style), soft_wrap=True)
 
 
@@ -46,17 +46,14 @@ def warn(lines: Iterable[str]) -> None:
 def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) -> Iterator[str]:
     """The lines at the end of a run."""
     prepared, time_column = run.prepared, run.source.columns.time
-    found = count(matches, "match", "matches")
-    yield f"{count(run.source.count or 0, 'event')} read, {found}, {count(rejects, 'reject')}"
+    events = count(run.source.count or 0, "event")
+    yield f"{events} read, {count(matches, 'match', 'matches')}, {count(rejects, 'reject')}"
     if rejects_at is not None and rejects:
-        yield f"the rejects and their reasons are in {rejects_at}"
+        yield f"rejected rows and reasons: {rejects_at}"
     used = sorted({str(d) for d in durations(prepared.query) if d.unit in MICROSECONDS})
     clock = prepared.clock
     if used and not clock.is_timestamp and clock.unit is not None:
-        yield (
-            f"`{time_column}` is an integer column, taken to count {clock.unit} for {', '.join(used)} "
-            f"(--time-unit says otherwise)"
-        )
+        yield (f"`{time_column}` is an integer column in {clock.unit}, for {', '.join(used)} (--time-unit changes it)")
     if run.backend != REFERENCE:
         yield evaluator_line(prepared.plan)
     for switch in run.switches:
@@ -64,7 +61,7 @@ def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) ->
 
 
 def evaluator_line(plan: Plan) -> str:
-    """Which evaluator found the matches; why it was the oracle, if it was."""
+    """The evaluator of the plan, and the reasons for the oracle."""
     if plan.evaluator != REFERENCE:
         return f"evaluated by the compiled evaluator `{plan.evaluator}`"
     why = f": {'; '.join(plan.reasons)}" if plan.reasons else ""
@@ -72,7 +69,7 @@ def evaluator_line(plan: Plan) -> str:
 
 
 def durations(query: Query) -> Iterator[Duration]:
-    """Every length of time that a query and the queries it is made of speak of."""
+    """All durations in a query and its inner queries."""
     if query.window is not None:
         yield query.window
     for node in walk_pattern(query.pattern):
@@ -92,17 +89,17 @@ def count(number: int, one: str, many: str | None = None) -> str:
 
 
 def reject_lines(rejects: Sequence[Reject]) -> Iterator[str]:
-    """The first few rejects, for a terminal."""
+    """The first rejects, for a terminal."""
     for reject in rejects[:FIRST_FEW]:
         yield f"rejected: {reject.source}, row {reject.line}: {reject.reason}: {shown(reject.raw, 80)}"
     if len(rejects) > FIRST_FEW:
-        yield f"rejected: {len(rejects) - FIRST_FEW} more (--rejects PATH writes all of them)"
+        yield f"rejected: {len(rejects) - FIRST_FEW} more (--rejects PATH writes all)"
 
 
 def variable_lines(query: Query) -> Iterator[str]:
-    found = query.roles
-    width = max(len(var) for var in found)
-    for var, role in found.items():
+    variables = query.roles
+    width = max(len(var) for var in variables)
+    for var, role in variables.items():
         yield f"  {var.ljust(width)}  {_role_text(role)}"
 
 
@@ -120,7 +117,7 @@ def _times(kleene: Kleene) -> str:
 
 
 def row_table(rows: Sequence[Mapping[str, object]]) -> Table:
-    """A few matches, as they are written, in a table."""
+    """A table of a few matches."""
     table = Table(show_edge=False, pad_edge=False)
     for name in rows[0] if rows else ():
         table.add_column(Text(name), overflow="fold")

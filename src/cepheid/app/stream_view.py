@@ -1,4 +1,4 @@
-"""How a stream and its state are shown in a terminal."""
+"""Shows the metrics and the state of a stream in a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class View:
-    """A table that follows a stream, where there is a terminal to show it in."""
+    """A live table of the metrics of a stream; nothing without a terminal."""
 
     def __init__(self, console: Console, clock: Clock) -> None:
         self.clock = clock
@@ -62,7 +62,7 @@ def metrics_table(metrics: Metrics, clock: Clock) -> Table:
     }
     if metrics.switches:
         name, last = metrics.switches[-1]
-        rows["plan changes"] = f"{len(metrics.switches):,}, the last of {name}: {last.reason}"
+        rows["plan changes"] = f"{len(metrics.switches):,}, last in {name}: {last.reason}"
     for name, value in rows.items():
         table.add_row(name, value)
     return table
@@ -84,7 +84,7 @@ def state_lines(state: StreamState, most_keys: int) -> Iterator[str]:
     events = sum(bucket.waiting + bucket.retained for bucket in buckets)
     total = sum(bucket.bytes for bucket in buckets)
     yield f"{len(buckets)} buckets, {events} events, {size(total)}; oldest event {state.time(_oldest(buckets))}"
-    yield f"{'bucket':>8}{'bytes':>12}{'waiting':>10}{'kept':>10}{'keys':>8}  oldest"
+    yield f"{'bucket':>8}{'bytes':>12}{'waiting':>10}{'retained':>10}{'keys':>8}  oldest"
     for bucket in buckets:
         yield (
             f"{bucket.bucket:>8}{bucket.bytes:>12}{bucket.waiting:>10}{bucket.retained:>10}{len(bucket.keys):>8}"
@@ -96,7 +96,7 @@ def state_lines(state: StreamState, most_keys: int) -> Iterator[str]:
         for key in keys[:most_keys]:
             yield f"{key.events:>8}  {state.time(key.oldest):<28}{', '.join(map(str, key.key))}"
         if len(keys) > most_keys:
-            yield f"and {len(keys) - most_keys} keys more"
+            yield f"and {len(keys) - most_keys} more keys"
 
 
 def _oldest(buckets: tuple[BucketState, ...]) -> int | None:

@@ -1,7 +1,7 @@
-"""Compiles what the kernels of all queries share, so that the first query waits for its own code only.
+"""Compiles the helpers that all kernels share, so that the first query compiles only its own code.
 
-Run once by set-up (`python -m cepheid.warm_up`). Numba keeps the machine code beside the sources, or in the user's
-cache where these may not be written, and makes it anew when a source changes.
+The set-up runs it once (`python -m cepheid.app.warm_up`). Numba caches the machine code beside the sources, or in the
+user's cache if their directory is not writable, and compiles again when a source changes.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from cepheid.api import match
 from cepheid.datasets import stock, synthetic
 
 _EVENTS = 30_000
-"""So many that no kernel is interpreted."""
+"""Enough events that no kernel is interpreted."""
 
 
 def _one_of_each() -> Iterator[tuple[str, pa.Table]]:
-    """Small queries, for each evaluator and each part of it that is compiled on its own."""
+    """Small queries that together call every helper that is compiled separately."""
     sequence = synthetic(_EVENTS, 20, (1_000,), seed=1)
     yield "EVENT SEQ(E1, E2, E3) WHERE [attr1] WITHIN 100", sequence
     yield "EVENT SEQ(E1, !(E2), E3) WHERE [attr1] WITHIN 100", sequence
     yield "PATTERN E1; E2; E3 WHERE E1.attr1 > E2.attr1 AND E2.attr1 = E3.attr1 WITHIN 100", sequence
-    prices = stock(10 * _EVENTS, seed=1)  # so many that state is tidied up too
+    prices = stock(10 * _EVENTS, seed=1)  # enough events that garbage in the state is collected too
     closure = "[symbol] and a[1].price % 500 == 0 and a[i].volume < 10 and b.volume < 15 } WITHIN 1000"
     yield f"PATTERN SEQ(Stock+ a[], Stock b) WHERE skip_till_next_match(a[], b) {{ {closure}", prices
     yield f"PATTERN SEQ(Stock+ a[], Stock b) WHERE skip_till_any_match(a[], b) {{ {closure}", prices
@@ -34,7 +34,7 @@ def _one_of_each() -> Iterator[tuple[str, pa.Table]]:
 
 def warm_up() -> None:
     queries = list(_one_of_each())
-    for query, events in track(queries, "Compiling what all queries share", console=Console(stderr=True)):
+    for query, events in track(queries, "Compiling shared helpers", console=Console(stderr=True)):
         match(query, events)
 
 

@@ -13,7 +13,7 @@ from cepheid.engine.stepping import Stepper
 from cepheid.runtime.kernel import END_OF_TIME, Array, Positions
 
 MOST_RIVALS = 200_000
-"""The most matches beyond the limit that are sorted. One event may complete more matches than could ever be sorted. Then
+"""The most matches beyond the limit that are sorted. One event may complete more matches than can be sorted; then
 the first ones in detection order are output."""
 
 

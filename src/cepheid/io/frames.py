@@ -22,7 +22,7 @@ from cepheid.io.rows import one_batch
 from cepheid.io.source import BatchSource, Source, TableSource, require_time_column
 
 Convert = Callable[[pa.Schema, Iterator[pa.RecordBatch]], Any]
-"""Converts the schema and batches of the matches to the kind of table that the events came in."""
+"""Converts the schema and batches of the matches to the table type of the events."""
 
 _EXPECTED = (
     "a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or Polars DataFrame, the path of a Parquet, Arrow or "
@@ -70,8 +70,8 @@ def _file(path: str, columns: Columns) -> Source:
     if source.rejected:
         first = next(source.rejects())
         raise InputProblem(
-            f"row {first.line} of `{shown(first.source, 200)}` is no event: {first.reason}",
-            hint="drop such rows first (`cepheid run` sets them aside by itself)",
+            f"row {first.line} of `{shown(first.source, 200)}` is not a valid event: {first.reason}",
+            hint="drop such rows first (`cepheid run` writes them to its reject output)",
         )
     if not source.in_order:
         return TableSource.of(source.whole(), columns)
@@ -80,7 +80,7 @@ def _file(path: str, columns: Columns) -> Source:
 
 
 def _whole(events: Any) -> tuple[pa.Table | None, Convert]:
-    """The events as a table (None if they are no table), and the conversion of matches to the same kind of table."""
+    """The events as a table (None if they are not a table), and the conversion of matches to the same type."""
     if isinstance(events, pa.Table):
         return _plain(events), _table
     if isinstance(events, pa.RecordBatch):
@@ -107,7 +107,7 @@ def _plain(table: pa.Table) -> pa.Table:
 def _batches(item: Any) -> Iterator[pa.RecordBatch]:
     table, _ = _whole(item)
     if table is None:
-        raise InputProblem(f"the iterator of events gives a {type(item).__name__}", expected="batches in Arrow")
+        raise InputProblem(f"the iterator of events yields a {type(item).__name__}", expected="record batches")
     yield from table.to_batches()
 
 

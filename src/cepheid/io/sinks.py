@@ -1,4 +1,4 @@
-"""Sinks: matches as JSON Lines, CSV or Parquet, from record batches; and the file of rejects."""
+"""Sinks: write record batches of matches as JSON Lines, CSV, Parquet or Arrow, and rejects as JSON Lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cepheid.io.rejects import Reject
 from cepheid.io.rows import TYPE, plain
 
 TEXT = "\0text"
-"""The hidden column with a match as JSON text, where a query's result shows events exactly as they were read."""
+"""The hidden column with a match as JSON text, for results that show the events of a text file unchanged."""
 
 
 def dumps(value: Any) -> str:
@@ -29,7 +29,7 @@ def dumps(value: Any) -> str:
 
 
 def cell(value: Any) -> Any:
-    """A value in a cell of CSV: nested values are JSON text."""
+    """The value of a CSV cell; nested values are JSON text."""
     if value is None or isinstance(value, str):
         return value
     return dumps(value)
@@ -37,15 +37,15 @@ def cell(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """Shows the rows of a result as JSON objects: an event shows the columns that its own type has."""
+    """Converts the rows of a result to JSON objects. An event has only the columns of its type."""
 
     types: Mapping[str, Sequence[str]]
-    """The types that an event in each output column may have; columns without events are not listed."""
+    """The possible event types of each output column that holds events."""
     attributes: Mapping[str, Iterable[str]]
     """The columns of each event type."""
     type_column: str
     omits_nulls: bool = False
-    """Whether a null is an attribute that the event does not have."""
+    """Whether a null stands for an absent attribute."""
 
     def of(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
         if TEXT in batch.schema.names:
@@ -123,7 +123,9 @@ class _Parquet:
             self.writer = pq.ParquetWriter(self.file, self.schema)
         except pa.ArrowNotImplementedError as problem:
             reason = shown(str(problem), 200)
-            raise InputProblem(f"Parquet cannot hold a column: {reason}", expected="--output FILE.arrow") from problem
+            raise InputProblem(
+                f"Parquet does not support a column: {reason}", expected="--output FILE.arrow"
+            ) from problem
 
     def write(self, batch: pa.RecordBatch) -> None:
         self.writer.write_batch(batch)
@@ -144,15 +146,15 @@ SINKS: Mapping[str, Callable[[IO[bytes], pa.Schema, Objects], Sink]] = {
     "parquet": _Parquet,
     "arrow": _Arrow,
 }
-"""The formats that matches are written in."""
+"""The output formats."""
 
 
 def output_format(path: str) -> str:
-    """The format that the name of an output file says; refused before the query runs if matches cannot have it."""
+    """The format of an output file by its suffix. Refuses others before the query runs."""
     suffix = Path(path).suffix.lower()
     if FORMATS.get(suffix) not in SINKS:
         raise InputProblem(
-            f"matches cannot be written as {suffix[1:] or 'a file without a suffix'}: `{shown(path, 200)}`",
+            f"{suffix[1:] or 'a file without a suffix'} is not an output format: `{shown(path, 200)}`",
             expected="a file named .jsonl, .csv, .parquet or .arrow",
         )
     return FORMATS[suffix]
@@ -161,7 +163,7 @@ def output_format(path: str) -> str:
 def write_batches(
     file: IO[bytes], format: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], objects: Objects
 ) -> int:
-    """Writes the matches as they are found; returns their number."""
+    """Writes the matches incrementally. Returns their number."""
     matches = 0
     # Closed after an error too: an open ParquetWriter would print a second one when it is collected.
     with closing(SINKS[format](file, schema, objects)) as sink:
@@ -174,7 +176,7 @@ def write_batches(
 def write_rejects(path: str, rejects: Iterable[Reject]) -> None:
     with replacing(Path(path)) as file:
         for reject in rejects:
-            # Half a character (a lone surrogate) cannot be written as UTF-8; as an escape it is JSON.
+            # A lone surrogate has no UTF-8 encoding; its escape is valid JSON.
             file.write(dumps(asdict(reject)).encode(errors="backslashreplace") + b"\n")
 
 
@@ -187,7 +189,7 @@ def make_directory(path: Path) -> None:
 
 @contextmanager
 def atomic(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write that replaces the one at the path when all is written; on an error the old one stays."""
+    """A temporary file that replaces the file at the path when it is complete. On an error the old file remains."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -200,7 +202,7 @@ def atomic(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """As `atomic`, with an error for users."""
+    """As `atomic`, with a user error for I/O errors."""
     try:
         with atomic(path) as file:
             yield file

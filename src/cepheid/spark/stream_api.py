@@ -79,7 +79,7 @@ def stream(
     queries = _parsed(query, dialect)
     input = SparkSource.of(events, Columns(type_column, time_column))
     run_options = RunOptions.of(params, evaluator, options, None, adaptive, time_unit)
-    session = found.frame.sparkSession
+    session = input.frame.sparkSession
     saved = Checkpoint(open_directory(checkpoint, session), checkpoint)
     spread = buckets or buckets_of(saved, tasks_of(session, partitions))
     with QueryText(query).located_errors() if isinstance(query, str) else nullcontext():

@@ -1,6 +1,6 @@
 """The command line. Data goes to standard output, messages to standard error.
 
-Exit codes: 0, done; 1, a bug in Cepheid; 2, an error that the user can correct.
+Exit codes: 0 for success, 1 for a bug in Cepheid, 2 for a user error.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ app = typer.Typer(
 
 
 def main() -> None:
-    # A terminal that cannot show a character of a query shows its number: no reason to stop.
+    # A terminal that cannot show a character of a query shows its code point instead of an error.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

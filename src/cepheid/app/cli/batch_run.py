@@ -20,15 +20,17 @@ INTERNAL_ERROR = 1
 
 
 def batch_run_command(
-    cases_dir: Annotated[Path, typer.Argument(help="One directory per case: query.txt, dialect.txt, events.jsonl.")],
-    out_dir: Annotated[Path, typer.Argument(help="The directory for CASE.jsonl, or CASE.error with the message.")],
+    cases_dir: Annotated[
+        Path, typer.Argument(help="The directory of the cases: CASE/query.txt, dialect.txt (optional), events.jsonl.")
+    ],
+    out_dir: Annotated[Path, typer.Argument(help="The output directory: CASE.jsonl, or CASE.error with the message.")],
     backend: Backend = "reference",
     type_column: TypeColumn = "type",
     time_column: TimeColumn = "ts",
     time_unit: TimeUnit = "ms",
     param: Params = None,
 ) -> None:
-    """Run many queries in one process: every CASES_DIR/CASE/{query.txt,dialect.txt,events.jsonl}."""
+    """Run many queries in one process, one for each subdirectory of CASES_DIR."""
     if not cases_dir.is_dir():
         raise InputProblem(f"there is no directory `{shown(str(cases_dir), 200)}`")
     from rich.progress import Progress
@@ -54,7 +56,7 @@ def batch_run_command(
 
 
 def _run_case(case: Path, out_dir: Path, columns: Columns, options: RunOptions, backend: str) -> str:
-    """Leaves either CASE.jsonl or CASE.error, whatever was there before."""
+    """Writes CASE.jsonl or CASE.error, and removes the other one of an earlier run."""
     from cepheid.io.sinks import replacing
 
     output, message, rejects = (out_dir / f"{case.name}{ending}" for ending in (".jsonl", ".error", ".rejects.jsonl"))
@@ -63,7 +65,7 @@ def _run_case(case: Path, out_dir: Path, columns: Columns, options: RunOptions, 
     except CepheidError as error:
         result, text = "refused", str(error)
     except Exception:
-        # A bug in one case must not cost the results of the others; it is written down and decides the exit code.
+        # A bug in one case must not cost the results of the others. It is written to CASE.error and sets the exit code.
         result, text = "failed", f"error: a bug in Cepheid\n{traceback.format_exc()}"
     else:
         message.unlink(missing_ok=True)

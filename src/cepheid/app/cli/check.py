@@ -1,4 +1,4 @@
-"""`cepheid check`: is this a query?"""
+"""`cepheid check`: validates a query."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def check_command(
     time_unit: TimeUnit = "ms",
     param: Params = None,
 ) -> None:
-    """Is this a query? Prints its language, its variables and its canonical text; or what is wrong, and where.
+    """Validate a query. Prints its language, variables and canonical text, or an error with its position.
 
-    With --input it is also checked against the types and attributes of the data."""
+    With --input, also checks the query against the event types and attributes of the data."""
     written = query_argument(query, dialect)
     parsed = written.parse()
     if input:
-        from cepheid.app.file_run import FileRun  # pyarrow, which a check without data does not need
+        from cepheid.app.file_run import FileRun  # lazily: a check without data does not need pyarrow
         from cepheid.engine.prepare import RunOptions
         from cepheid.io.inputs import Columns, Input
 

@@ -1,4 +1,4 @@
-"""`cepheid demo`: a tour."""
+"""`cepheid demo`: runs example queries."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ def demo_command(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="The directory for the data and the matches.")
     ] = Path("demo-output"),
-    stream: Annotated[bool, typer.Option(help="Also show a stream that is killed and started again.")] = True,
+    stream: Annotated[bool, typer.Option(help="Also show a stream that is killed and restarted.")] = True,
 ) -> None:
-    """A tour: generates events as in the papers' experiments, runs a query of each language over them on Spark, and
-    kills a stream to start it again."""
-    from cepheid.app import demo  # numpy, the generators and Spark, which few other commands need
+    """Run a query of each language over generated data on Spark, then kill and restart a stream."""
+    from cepheid.app import demo  # lazily: few commands need numpy, the generators and Spark
 
     demo.show(output, Console(highlight=False), stream)

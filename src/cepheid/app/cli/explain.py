@@ -1,4 +1,4 @@
-"""`cepheid explain`: what a query means, and how it is evaluated."""
+"""`cepheid explain`: shows the meaning of a query, its plan and its code."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def explain_command(
     query: QueryArgument,
     dialect: Dialect = "auto",
     input: Inputs = None,
-    format: Annotated[str, typer.Option(help="text, mermaid, dot or html.")] = "text",
-    code: Annotated[bool, typer.Option("--code", help="Show the code generated for the query; needs --input.")] = False,
+    format: Annotated[str, typer.Option(help="The output format: text, mermaid, dot or html.")] = "text",
+    code: Annotated[bool, typer.Option("--code", help="Show the generated code; needs --input.")] = False,
     analyze: Annotated[
-        bool, typer.Option("--analyze", help="Run the query and show what each operator did; needs --input.")
+        bool, typer.Option("--analyze", help="Run the query and show the counters of each operator; needs --input.")
     ] = False,
     type_column: TypeColumn = "type",
     time_column: TimeColumn = "ts",
@@ -37,12 +37,11 @@ def explain_command(
     param: Params = None,
     stats: Statistics = None,
 ) -> None:
-    """What a query means: its pattern, window and selection, the predicates and where they are tested; for SASE+ the
-    NFA^b automaton too.
+    """Explain a query: its pattern, window, selection and predicates; for SASE+ also its NFA^b automaton.
 
-    With --input the query is bound to the data, and the plan that `run --backend local` uses is shown: the evaluator
-    and why it was chosen, the tests of single events, and the columns that are read; with --analyze also what each
-    operator did on the data, beside the estimates."""
+    With --input, also shows the plan of `run --backend local` for these events: the evaluator and the reason for the
+    choice, the single-event predicates, and the columns that are read. With --analyze, runs the query and shows the
+    counters of each operator beside the estimates."""
     written = query_argument(query, dialect)
     parsed = written.parse()
     if not input:
@@ -50,7 +49,7 @@ def explain_command(
             raise InputProblem("the plan depends on the data's columns and types", expected="--input [TYPE=]PATH")
         typer.echo(explain(parsed, format), nl=False)
         return
-    from cepheid.app.file_run import FileRun  # pyarrow, which plain explanations do without
+    from cepheid.app.file_run import FileRun  # lazily: an explanation without data does not need pyarrow
     from cepheid.engine.prepare import RunOptions, code_of
     from cepheid.engine.run import analyze as analyzed
     from cepheid.io.inputs import Columns, Input

@@ -19,7 +19,7 @@ STANDARD = "-"
 
 Dialect = Annotated[str, typer.Option(help=f"The language: auto, {', '.join(d.name for d in DIALECTS)}.")]
 QueryArgument = Annotated[
-    str, typer.Argument(metavar="QUERY", help="A file that holds the query, or the query itself, or - for stdin.")
+    str, typer.Argument(metavar="QUERY", help="The file with the query, the text of the query, or - for stdin.")
 ]
 Inputs = Annotated[
     list[str] | None,
@@ -27,16 +27,14 @@ Inputs = Annotated[
         "--input",
         "-i",
         metavar="[TYPE=]PATH",
-        help=f"Events: a file ({', '.join(FORMATS)}), a directory of them, or a quoted glob; may be repeated. "
+        help=f"The events: a file ({', '.join(FORMATS)}), a directory, or a quoted glob; may be repeated. "
         "With TYPE= every row is an event of that type.",
     ),
 ]
-Backend = Annotated[str, typer.Option(help="What runs the query: reference, local or spark.")]
-TypeColumn = Annotated[str, typer.Option(help="The column that holds an event's type.")]
-TimeColumn = Annotated[str, typer.Option(help="The column that holds an event's time: integers, or ISO 8601.")]
-TimeUnit = Annotated[
-    str, typer.Option(help="What an integer time column counts: us, ms, s, min, h, d or w. Timestamps need none.")
-]
+Backend = Annotated[str, typer.Option(help="The backend: reference, local or spark.")]
+TypeColumn = Annotated[str, typer.Option(help="The column of the event type.")]
+TimeColumn = Annotated[str, typer.Option(help="The column of the event time: integers or ISO 8601.")]
+TimeUnit = Annotated[str, typer.Option(help="The unit of an integer time column: us, ms, s, min, h, d or w.")]
 Adaptive = Annotated[
     bool, typer.Option("--adaptive", help="Change the plan when rates or selectivities do (queries with WITHIN only).")
 ]
@@ -45,17 +43,17 @@ Statistics = Annotated[
 ]
 Params = Annotated[
     list[str] | None,
-    typer.Option("--param", "-p", metavar="NAME=VALUE", help="A value for a parameter of the query; may be repeated."),
+    typer.Option("--param", "-p", metavar="NAME=VALUE", help="The value of a query parameter; may be repeated."),
 ]
 
 
 def read_params(values: list[str] | None) -> dict[str, Any]:
-    """Numbers, true, false and null as in JSON; all else is a string, with or without double quotes."""
+    """Parses numbers, true, false and null as JSON. Other values are strings, with or without double quotes."""
     params: dict[str, Any] = {}
     for text in values or ():
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
-            raise InputProblem(f"`{shown(text)}` gives no parameter a value", expected="NAME=VALUE")
+            raise InputProblem(f"`{shown(text)}` is not a parameter value", expected="NAME=VALUE")
         try:
             read = json.loads(value, parse_constant=str)
         except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""`cepheid run`: the matches of a query in files of events."""
+"""`cepheid run`: finds the matches of a query in event files."""
 
 from __future__ import annotations
 
@@ -37,13 +37,20 @@ _QUERY_OPTIONS = "either --query-file FILE or --query TEXT"
 
 
 def run_command(
-    query_file: Annotated[str | None, typer.Option(metavar="FILE", help="The query, in a file (- for stdin).")] = None,
-    query: Annotated[str | None, typer.Option(metavar="TEXT", help="The query itself.")] = None,
+    query_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The file with the query (- for stdin).")
+    ] = None,
+    query: Annotated[str | None, typer.Option(metavar="TEXT", help="The text of the query.")] = None,
     dialect: Dialect = "auto",
     input: Inputs = None,
     output: Annotated[
         str,
-        typer.Option("--output", "-o", metavar="PATH", help="Matches: .parquet, .csv or .jsonl; - for JSON on stdout."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="The output: .jsonl, .csv, .parquet or .arrow; - for JSON Lines on stdout.",
+        ),
     ] = STANDARD,
     backend: Backend = "reference",
     type_column: TypeColumn = "type",
@@ -53,20 +60,23 @@ def run_command(
     stats: Statistics = None,
     adaptive: Adaptive = False,
     rejects: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Malformed rows and the reasons; by default next to the output.")
+        str | None,
+        typer.Option(
+            metavar="PATH", help="The file for malformed rows and the reasons; by default next to the output."
+        ),
     ] = None,
 ) -> None:
-    """Find the matches of a query in files of events.
+    """Find the matches of a query in event files.
 
-    Rows may be in any order: the stream is ordered by time, then by arrival. Malformed rows are set aside with the
-    reason, counted at the end, and never stop the run."""
+    Rows may be in any order; they are sorted by time, then by arrival. Malformed rows do not stop the run. They are
+    written to the reject output with the reason, and the summary reports their number."""
     if (query is None) == (query_file is None):
         raise InputProblem("there is no query" if query is None else "there are two queries", expected=_QUERY_OPTIONS)
     if not input:
-        raise InputProblem("there are no events to look at", expected="--input [TYPE=]PATH, at least once")
+        raise InputProblem("there is no input", expected="--input [TYPE=]PATH, at least once")
     written = QueryText(query, "query", dialect) if query is not None else read_query(query_file or "", dialect)
     parsed = written.parse()
-    from cepheid.app.file_run import FileRun, require_distinct  # pyarrow, which help and errors in queries do without
+    from cepheid.app.file_run import FileRun, require_distinct  # lazily: help and errors in queries do not need pyarrow
     from cepheid.engine.layout import column_names
     from cepheid.engine.prepare import RunOptions
     from cepheid.io.inputs import Columns, Input
@@ -78,7 +88,7 @@ def run_command(
     inputs = [Input.parse(text) for text in input]
     if stats is not None and backend == REFERENCE:
         raise InputProblem(
-            "statistics choose between plans, and the backend `reference` has none",
+            "statistics choose between plans, and the backend `reference` has no plans",
             expected="--backend local or --backend spark with --stats",
         )
     known = NO_STATS if stats is None else read_stats(stats)
@@ -113,7 +123,7 @@ def _write(opened: FileRun, output: str, format: str) -> int:
 
 @contextmanager
 def _progress(expected: int | None) -> Iterator[Callable[[int, int], None]]:
-    """Shows events, matches and speed on a terminal."""
+    """Shows events, matches and throughput on a terminal."""
     from rich.progress import BarColumn, Progress, TextColumn
 
     console = report.errors()
@@ -130,7 +140,7 @@ def _progress(expected: int | None) -> Iterator[Callable[[int, int], None]]:
 
 
 def _write_rejects(rejected: list[Reject], output: str, path: str | None) -> str | None:
-    """The file of the rejects, if there is one. A file of an earlier run is removed."""
+    """Writes the rejects and returns the path, or None. Removes the file of an earlier run."""
     from cepheid.io.sinks import write_rejects
 
     if path is not None:

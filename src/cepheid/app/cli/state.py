@@ -1,4 +1,4 @@
-"""`cepheid state`: the state of a stream."""
+"""`cepheid state`: shows the state of a stream."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import typer
 
 
 def state_command(
-    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The directory given to stream.")],
-    keys: Annotated[int, typer.Option(min=0, help="How many keys to list, those with most events first.")] = 20,
-    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
+    checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="The checkpoint directory of the stream.")],
+    keys: Annotated[
+        int, typer.Option(min=0, help="The number of keys to list; keys with the most events come first.")
+    ] = 20,
+    master: Annotated[str, typer.Option(help="The Spark master.")] = "local[*]",
 ) -> None:
-    """What a stream keeps: its buckets and keys, how much of each, and its oldest event."""
+    """Show the state of a stream: buckets and keys with their sizes and oldest events."""
     from cepheid.app.stream_view import state_lines
     from cepheid.spark.session import session
     from cepheid.spark.stream import read_state

@@ -1,4 +1,4 @@
-"""`cepheid stream`: queries over files that appear in a directory."""
+"""`cepheid stream`: finds matches in files that arrive in a directory."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ QueryFiles = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FILE",
-        help="The query, in a file; may be repeated: all queries share one pass, each with a directory of output "
+        help="The file with the query; may be repeated. All queries share one pass. Each has an output directory "
         "named after its file.",
     ),
 ]
 
 
 def stream_command(
-    input: Annotated[
-        str, typer.Option("--input", "-i", metavar="DIR", help="Where files of events appear: Parquet or JSON Lines.")
-    ],
+    input: Annotated[str, typer.Option("--input", "-i", metavar="DIR", help="The directory where event files arrive.")],
     checkpoint: Annotated[
-        str, typer.Option(metavar="DIR", help="Where the stream goes on after a stop or a crash; one for each stream.")
+        str, typer.Option(metavar="DIR", help="The checkpoint directory of the stream; a restart resumes from it.")
     ],
-    output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Where matches go, a file per batch.")],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIR", help="The directory for matches, one file per batch.")
+    ],
     query_file: QueryFiles = None,
-    query: Annotated[str | None, typer.Option(metavar="TEXT", help="The query itself.")] = None,
+    query: Annotated[str | None, typer.Option(metavar="TEXT", help="The text of the query.")] = None,
     dialect: Dialect = "auto",
     late_output: Annotated[
         str | None, typer.Option(metavar="DIR", help="The directory for late events; by default next to the output.")
@@ -51,28 +51,30 @@ def stream_command(
     watermark: Annotated[
         str, typer.Option(help="The allowed lateness of an event behind the newest: 10min, or 500 ticks.")
     ] = "0",
-    files_per_batch: Annotated[int | None, typer.Option(min=1, help="The most files in one batch.")] = None,
-    available_now: Annotated[bool, typer.Option(help="Stop when all files that are there have been read.")] = False,
+    files_per_batch: Annotated[int | None, typer.Option(min=1, help="The maximum number of files in a batch.")] = None,
+    available_now: Annotated[bool, typer.Option(help="Stop after the files that are present at the start.")] = False,
     end_of_time: Annotated[
         bool,
         typer.Option(
-            help="With --available-now: also give out what would come if no event came any more, in files named "
-            "end-of-time, which are taken back when the stream goes on."
+            help="With --available-now: also write the matches that become certain at the end of the input, in files "
+            "named end-of-time. They are removed when the stream resumes."
         ),
     ] = True,
-    format: Annotated[str, typer.Option(help="Of the output: parquet, jsonl, or auto for that of the input.")] = AUTO,
-    interval: Annotated[str | None, typer.Option(help="Wait so long between batches, such as '10 seconds'.")] = None,
+    format: Annotated[
+        str, typer.Option(help="The output format: parquet, jsonl, or auto for the format of the input.")
+    ] = AUTO,
+    interval: Annotated[str | None, typer.Option(help="The interval between batches, such as '10 seconds'.")] = None,
     type_column: TypeColumn = "type",
     time_column: TimeColumn = "ts",
     time_unit: TimeUnit = "ms",
     param: Params = None,
     adaptive: Adaptive = False,
-    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
+    master: Annotated[str, typer.Option(help="The Spark master.")] = "local[*]",
 ) -> None:
     """Find the matches of queries in a stream of files, exactly once, until stopped.
 
-    Events wait until the watermark has passed them, so that any order within it gives the same matches. Later ones go
-    to the late output. After a stop or a crash the same command goes on where the stream was."""
+    Events are buffered until the watermark has passed them, so that their order of arrival does not matter. Later
+    events go to the late output. After a stop or a crash the same command resumes the stream."""
     from cepheid.app.stream_view import View
     from cepheid.engine.prepare import RunOptions
     from cepheid.optimize.adapt import policy_of
@@ -117,13 +119,13 @@ def _queries(files: list[str] | None, text: str | None, dialect: str) -> dict[st
     for path in files or ():
         name = Path(path).stem
         if name in named:
-            raise InputProblem(f"two queries would be called `{shown(name)}`", hint="rename one of the files")
+            raise InputProblem(f"two queries are named `{shown(name)}`", hint="rename one of the files")
         named[name] = read_query(path, dialect)
     return named
 
 
 def _wait(running: RunningStream, require: Callable[[], None]) -> None:
-    """Until the stream ends; an interrupt ends it, and so does a problem that `require` raises."""
+    """Waits until the stream ends. An interrupt stops it, and so does an error raised by `require`."""
 
     def stop(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
@@ -146,13 +148,13 @@ def _summary(running: RunningStream, to_the_end: bool, paths: Any) -> list[str]:
     ]
     if to_the_end:
         lines += [
-            f"{name}: {report.count(number, 'match', 'matches')} more if no event comes any more"
+            f"{name}: {report.count(number, 'match', 'matches')} more at the end of the input"
             for name, number in running.end_time().items()
         ]
     lines.append(f"{report.count(totals.batches, 'batch', 'batches')}, {report.count(totals.late, 'late event')}")
     lines += [f"{name}: the plan of a bucket changed {switch}" for name, switch in totals.switches]
     if totals.late:
-        lines.append(f"late events are in {paths.late}")
+        lines.append(f"late events: {paths.late}")
     if totals.rejects:
-        lines.append(f"{report.count(totals.rejects, 'row')} rejected; see {paths.rejects}")
+        lines.append(f"{report.count(totals.rejects, 'row')} rejected: {paths.rejects}")
     return lines
