@@ -1,1 +1,1 @@
-"""The papers' experiments and the speed targets. `python -m bench --help` says how to run them."""
+"""The papers' experiments and the speed targets. See `python -m bench --help`."""

@@ -1,4 +1,4 @@
-"""Runs benchmarks: prints a table for each and draws its picture."""
+"""Runs benchmarks. Prints a table and draws a plot for each."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def main(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Which to run, or the start of their names; all if none is given.")
+        list[str] | None, typer.Argument(help="The benchmarks to run, or prefixes of their names; by default all.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Small streams: to see that it works, not how fast.")] = False,
-    output: Annotated[Path, typer.Option("--output", help="Where pictures and tables go.")] = Path("build/bench"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Use small streams: a test of the benchmark, not a measurement.")
+    ] = False,
+    output: Annotated[Path, typer.Option("--output", help="The directory for plots and tables.")] = Path("build/bench"),
     show: Annotated[bool, typer.Option("--list", help="Only list the benchmarks.")] = False,
 ) -> None:
-    """The papers' experiments and the speed targets, as tables and pictures."""
+    """Run the experiments of the papers and the speed targets."""
     console = Console(width=None if sys.stdout.isatty() else 160)
     chosen = [b for b in BENCHMARKS.values() if not names or any(b.name.startswith(name) for name in names)]
     unknown = [name for name in names or () if not any(b.name.startswith(name) for b in chosen)]
@@ -44,7 +46,7 @@ def main(
         console.print(report.table())
         picture = draw(report, output)
         (output / f"{report.name}.md").write_text(report.section(picture.name), encoding="utf-8")
-        console.print(f"picture: {picture}\n", highlight=False, soft_wrap=True)
+        console.print(f"plot: {picture}\n", highlight=False, soft_wrap=True)
         (output / "README.md").write_text(_index(output), encoding="utf-8")
         console.file.flush()
 
@@ -65,9 +67,9 @@ Each page gives its command. All data is generated, with fixed seeds.
 
 
 def _index(directory: Path) -> str:
-    """A page that leads to all reports in a directory."""
-    there = [b for b in BENCHMARKS.values() if (directory / f"{b.name}.md").exists()]
-    return _HOW_TO_READ + "".join(f"- [{b.name}]({b.name}.md): {b.about}\n" for b in there)
+    """The index of the reports in a directory."""
+    written = [b for b in BENCHMARKS.values() if (directory / f"{b.name}.md").exists()]
+    return _HOW_TO_READ + "".join(f"- [{b.name}]({b.name}.md): {b.about}\n" for b in written)
 
 
 if __name__ == "__main__":

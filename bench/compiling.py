@@ -1,8 +1,8 @@
-"""How long a query waits for its machine code: compiled for the first time on a machine, and found on disk.
+"""Compilation latency of a query: from scratch, and from the cache on disk.
 
-Each sample is a process of its own whose caches are its own. What all kernels share is compiled by set-up; the first
-variant is without that. Loading the compiler, which a process does once, is part of all but the last. Parsing is not,
-nor is the run itself.
+Each sample runs in its own process with its own caches. The set-up compiles the shared helpers; the first variant runs
+without it. All variants but the last include the time to load the compiler, once per process. Parsing and the run are
+excluded.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bench.measure import Found, Sample
+from bench.measure import Outcome, Sample
 from bench.report import Benchmark, Column, Report
 
 _EVENTS = 30_000
-"""So many that no kernel is interpreted."""
+"""Enough events that no kernel is interpreted."""
 _PROGRAM = "import sys; from bench.compiling import report_first_run; report_first_run(*sys.argv[1:])"
 
 _STOCK = "Stock+ a[], Stock b"
@@ -43,7 +43,7 @@ def _table(query: str) -> pa.Table:
 
 
 def report_first_run(name: str, *before: str) -> None:
-    """What the process of a sample does: the time of its first run without that of a second, after others."""
+    """Runs in the process of a sample: prints the time of the first run minus that of a second run."""
     import cepheid
 
     for other in before:
@@ -73,8 +73,8 @@ def _sample(name: str, variant: str, caches: Path, *before: str) -> Sample:
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, name, *before], env=environment, capture_output=True, text=True, check=True
     )
-    told = json.loads(done.stdout)
-    return Sample(name, variant, _EVENTS, Found(told["matches"]), max(told["cpu"], 1e-9), told["wall"])
+    measured = json.loads(done.stdout)
+    return Sample(name, variant, _EVENTS, Outcome(measured["matches"]), max(measured["cpu"], 1e-9), measured["wall"])
 
 
 def compiling(quick: bool) -> Report:

@@ -1,7 +1,7 @@
-"""Card fraud on Spark beside PyFlink's MATCH_RECOGNIZE: the same files, the same cores, the same matches.
+"""Card fraud on Spark compared with PyFlink's MATCH_RECOGNIZE: the same files, the same cores, the same matches.
 
-The queries are two that Flink's SQL can express: three transactions of an account, small, small and large, in a row;
-and the same with others in between (W4).
+Flink's SQL can express two queries: three consecutive transactions of an account, small, small and large; and the same
+with others in between (W4).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyarrow.parquet
 import pyspark
 
 import cepheid
-from bench.measure import Found, Sample, Variant
+from bench.measure import Outcome, Sample, Variant
 from bench.report import Benchmark, Report
 from bench.spark import measured, running
 from cepheid.datasets import cards
@@ -30,13 +30,13 @@ from cepheid.datasets import cards
 _VERSION = "2.3.0"
 _FLINK = f"apache-flink=={_VERSION}"
 _PARQUET = ("org.apache.flink", "flink-sql-parquet", _VERSION)
-"""Flink's reader of Parquet, which its package does not have."""
+"""Flink's Parquet reader, which is not part of its package."""
 _HOME = Path("build/flink")
-"""Flink's packages contradict ours: it has an environment of its own, made the first time (300 MB)."""
+"""Flink has its own environment (300 MB), created on first use, because its dependencies conflict with ours."""
 _BASELINE = "Flink, MATCH_RECOGNIZE"
 _CORES = 2
 _ROW_GROUPS = 4
-"""Of the Parquet file: more than cores, since a row group is read by one."""
+"""The row groups of the Parquet file: more than cores, because one task reads a row group."""
 _COLUMNS = ["type", "ts", "acc", "amount"]
 _SCHEMA = "type string, ts long, acc long, amount double"
 _CONDITIONS = "[acc] and s1.amount < 100 and s2.amount < 100 and l.amount > 250"
@@ -45,7 +45,7 @@ _RETURN = "RETURN s1.acc AS acc, s1.ts AS ts1, s2.ts AS ts2, l.ts AS ts3"
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """The same question twice: a strategy of SASE+, and a pattern of MATCH_RECOGNIZE; and how often Flink answers."""
+    """A query as a SASE+ strategy and as a MATCH_RECOGNIZE pattern, with the number of runs in Flink."""
 
     name: str
     strategy: str
@@ -72,12 +72,12 @@ def _python() -> Path:
 
 
 def _parquet_classes() -> str:
-    """Flink's reader of Parquet, brought by the Ivy that comes with Spark, and Hadoop's classes, which it needs."""
+    """The class path of Flink's Parquet reader, which Spark's Ivy downloads, and of Hadoop."""
     spark = Path(pyspark.__file__).parent
     _, module, version = _PARQUET
     reader = _HOME / f"{module}-{version}.jar"
     if not reader.exists():
-        print(f"bringing {':'.join(_PARQUET)} to {_HOME}", file=sys.stderr)
+        print(f"downloading {':'.join(_PARQUET)} to {_HOME}", file=sys.stderr)
         ivy = [f"{spark}/bin/spark-class", "org.apache.ivy.Main", "-warn", "-cache", f"{_HOME}/ivy"]
         wanted = ["-dependency", *_PARQUET, "-confs", "master", "-retrieve", f"{_HOME}/[artifact]-[revision].[ext]"]
         subprocess.run([*ivy, *wanted], stdout=sys.stderr, check=True)
@@ -90,14 +90,14 @@ def _by_flink(query: _Query, file: Path, point: str, events: int) -> Sample:
     command += [query.pattern, str(query.runs)]
     environment = {**os.environ, "PYTHONPATH": "."}
     if file.suffix == ".parquet":
-        environment["HADOOP_CLASSPATH"] = _parquet_classes()  # which PyFlink adds to that of its JVM
+        environment["HADOOP_CLASSPATH"] = _parquet_classes()  # PyFlink adds it to the class path of its JVM
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     told = json.loads(done.stdout.splitlines()[-1])
-    return Sample(point, _BASELINE, events, Found(_lines(target)), told["cpu"], told["wall"])
+    return Sample(point, _BASELINE, events, Outcome(_lines(target)), told["cpu"], told["wall"])
 
 
 def _lines(directory: Path) -> int:
-    """Of all files, but for those that are not meant to be seen."""
+    """The number of lines of all files that are not hidden."""
     parts = [part for part in directory.rglob("*") if part.is_file() and part.name[0] not in "._"]
     return sum(part.read_bytes().count(b"\n") for part in parts)
 
@@ -106,9 +106,9 @@ def _by_cepheid(query: _Query, file: Path, point: str, events: int) -> list[Samp
     with running(f"local[{_CORES}]") as session:
         target = file.with_name("found-by-cepheid")
 
-        def run(source: Any) -> Found:
+        def run(source: Any) -> Outcome:
             cepheid.match(query.text, source, session=session).write.mode("overwrite").csv(str(target))
-            return Found(_lines(target))
+            return Outcome(_lines(target))
 
         if file.suffix == ".parquet":
             sources: dict[str, Any] = {"Cepheid on Spark": str(file)}

@@ -1,4 +1,4 @@
-"""The same transactions in PyFlink, by MATCH_RECOGNIZE. Runs in an environment of its own, where Flink is installed."""
+"""The same transactions in PyFlink, by MATCH_RECOGNIZE. Runs in an environment with Flink."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ INSERT INTO found SELECT acc, ts1, ts2, ts3 FROM transactions MATCH_RECOGNIZE (
 
 
 def main(source: str, target: str, cores: str, pattern: str, runs: str) -> None:
-    """The best of some runs, after one to warm up."""
+    """The best of several runs, after a warm-up run."""
     from pyflink.table import EnvironmentSettings, TableEnvironment
 
     environment: Any = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())

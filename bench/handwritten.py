@@ -1,7 +1,7 @@
-"""The upper limit: W1 written by hand for this one query.
+"""The upper bound: W1 as a hand-written loop.
 
-It begins where Cepheid begins, with Arrow columns, and ends with the positions of every match. What a kernel has to do
-and this loop has not: hash the key (here it is an index), go on after a batch, save its state, count its work.
+Input and output are the same as for Cepheid: Arrow columns and the positions of all matches. Unlike a kernel, the loop
+does not hash the key (it is an index), continue after a batch, serialize its state or update counters.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from bench.measure import Found
+from bench.measure import Outcome
 from cepheid.runtime.jit import entry, machine_code
 
 Array = np.ndarray
 
 
-def three_of_a_key(table: pa.Table, domain: int, window: int, matches: int) -> Found:
-    """SEQ(E1, E2, E3) WHERE [attr1]; how many matches there are is known beforehand, so the output has its size."""
+def three_of_a_key(table: pa.Table, domain: int, window: int, matches: int) -> Outcome:
+    """SEQ(E1, E2, E3) WHERE [attr1]. The number of matches is known beforehand, so the output is allocated once."""
     column = table["type"].combine_chunks()
     types = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
     names = {name: code for code, name in enumerate(types.dictionary.to_pylist())}
     codes = [names[f"E{i}"] for i in (1, 2, 3)]
     compiled: Callable[..., Array] = machine_code(_three_of_a_key)
     found = compiled(types.indices.to_numpy(), *codes, table["attr1"].to_numpy(), domain, window, matches)
-    return Found(len(found) // 3, len(found))
+    return Outcome(len(found) // 3, len(found))
 
 
 @entry
@@ -39,8 +39,8 @@ def _three_of_a_key(
     window: int,
     matches: int,
 ) -> Array:
-    """Instances of one key form a chain through `before`; the second ones remember the latest first one. Times are
-    positions in these streams."""
+    """Instances of one key form a linked list through `before`. An instance of E2 points to the latest instance of E1.
+    Times are positions in these streams."""
     n = types.shape[0]
     latest_first = np.full(domain + 1, -1, np.int64)
     latest_second = np.full(domain + 1, -1, np.int64)

@@ -1,6 +1,6 @@
-"""What people do without complex event processing: a sequence as joins of tables, one for each component.
+"""A sequence without complex event processing: joins of one table per component.
 
-Each join is on the equivalence attributes and on the window's bucket of time; order and window are tested after it.
+Each join is on the equivalence attributes and on the time bucket of the window. Order and window are tested after it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Sequence
 import polars as pl
 import pyarrow as pa
 
-from bench.measure import Found
+from bench.measure import Outcome
 
 
-def sequence_by_joins(table: pa.Table, length: int, attributes: Sequence[str], window: int) -> Found:
-    """SEQ(E1, ..., E<length>) with equivalence tests, by SASE's rule that the last event comes less than a window
-    after the first."""
+def sequence_by_joins(table: pa.Table, length: int, attributes: Sequence[str], window: int) -> Outcome:
+    """SEQ(E1, ..., E<length>) with equivalence tests. The last event is less than a window after the first, as in
+    SASE."""
     events = pl.from_arrow(table.select(["type", "ts", *attributes]))
     assert isinstance(events, pl.DataFrame)
     bucket = pl.col("t1") // window
@@ -27,10 +27,10 @@ def sequence_by_joins(table: pa.Table, length: int, attributes: Sequence[str], w
         joined = found.join(further, on=[*attributes, "bucket"], how="inner")
         found = joined.filter(time > pl.col(f"t{number - 1}"), time - pl.col("t1") < window)
         if number < length:
-            # A sequence that is still in the bucket of its first event may go on in the next one.
+            # A sequence in the bucket of its first event may continue in the next bucket.
             goes_on = found.filter(pl.col("bucket") == bucket).with_columns(pl.col("bucket") + 1)
             found = pl.concat([found, goes_on])
-    return Found(found.height, found.height * length)
+    return Outcome(found.height, found.height * length)
 
 
 def _component(events: pl.DataFrame, number: int) -> pl.DataFrame:

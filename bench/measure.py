@@ -1,7 +1,7 @@
-"""How a benchmark measures: CPU time beside wall time, the best of several runs, compilation paid before the first.
+"""Measurement: CPU time and wall time, the best of several runs, after a warm-up run that compiles.
 
-CPU time is the figure to read on a machine that does other work too. It counts all threads of the process, so it is
-also the time that one core would need.
+On a busy machine CPU time is more reliable. It is the sum over all threads of the process, so it is the time that one
+core would need.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ REPEATS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What one run over a stream found: the matches, the events in them all together (the paper's output complexity),
-    and what the kernel counted."""
+class Outcome:
+    """The result of a run over a stream: the number of matches, the number of events in all of them (the output
+    complexity of the paper), and the counters of the kernel."""
 
     matches: int
     length: int = 0
@@ -42,12 +42,13 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One variant at one point of an experiment. Variants that are asked the same question must give one answer."""
+    """A measurement of one variant at one point of an experiment. Variants with the same `question` must find the same
+    number of matches."""
 
     point: Hashable
     variant: str
     events: int
-    found: Found
+    outcome: Outcome
     cpu: float
     wall: float
     question: str = ""
@@ -65,16 +66,16 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way to do something, at a point of an experiment."""
+    """One implementation at one point of an experiment."""
 
     point: Hashable
     name: str
     events: int
-    run: Callable[[], Found]
+    run: Callable[[], Outcome]
     question: str = ""
 
 
-def in_turn(
+def interleaved(
     variants: Sequence[Variant],
     *,
     repeats: int = REPEATS,
@@ -84,10 +85,10 @@ def in_turn(
     in_a_row: int = 1,
     typical: bool = False,
 ) -> list[Sample]:
-    """The best of several runs of each variant, after one that is not measured (unless not `warm`: for what compiles
-    nothing), or the one in the middle (`typical`: for differences that are smaller than what one run has of luck).
-    Variants take turns, so that a machine that is slow for a while is slow for all of them, of some runs each where one
-    leaves work behind for the next. What has taken `enough` seconds is not run again, once it has been run twice."""
+    """The best of several runs of each variant, or the median (`typical`, for differences smaller than the noise of one
+    run). With `warm` each variant first has a run that is not measured. Runs of the variants are interleaved, so that a
+    slow phase of the machine affects all of them; `in_a_row` runs of a variant stay together, for variants that leave
+    work behind for the next run. A variant stops after `enough` seconds, but not before its second run."""
     if warm:
         for variant in variants:
             variant.run()
@@ -98,10 +99,11 @@ def in_turn(
             if len(runs[at]) < 2 or sum(sample.wall for sample in runs[at]) <= enough:
                 variant = variants[at]
                 wall, spent = time.perf_counter(), cpu()
-                found = variant.run()
+                outcome = variant.run()
                 spent, wall = max(cpu() - spent, 1e-9), time.perf_counter() - wall
-                told = variant.point, variant.name, variant.events
-                runs[at].append(Sample(*told, found, spent, wall, variant.question))
+                runs[at].append(
+                    Sample(variant.point, variant.name, variant.events, outcome, spent, wall, variant.question)
+                )
     finally:
         gc.enable()
     ordered = [sorted(samples, key=lambda sample: sample.cpu) for samples in runs]
@@ -112,14 +114,14 @@ def measure(
     point: Hashable,
     variant: str,
     events: int,
-    run: Callable[[], Found],
+    run: Callable[[], Outcome],
     *,
     question: str = "",
     repeats: int = REPEATS,
     warm: bool = True,
 ) -> Sample:
-    """One variant by itself."""
-    (sample,) = in_turn([Variant(point, variant, events, run, question)], repeats=repeats, warm=warm)
+    """Measures one variant."""
+    (sample,) = interleaved([Variant(point, variant, events, run, question)], repeats=repeats, warm=warm)
     return sample
 
 
@@ -129,9 +131,9 @@ class Prepared:
 
     kernel: Kernel
 
-    def run(self, table: pa.Table, batch_rows: int | None = None, piece: int | None = None) -> Found:
-        """From Arrow memory to the positions of every match; the encoding of the columns is part of it. Of a batch,
-        `piece` events at a time are given to the kernel, which bounds the matches that are held at once."""
+    def run(self, table: pa.Table, batch_rows: int | None = None, piece: int | None = None) -> Outcome:
+        """Encodes the columns and finds the positions of all matches. The kernel gets `piece` events of a batch at a
+        time, which bounds the matches in memory."""
         kernel = self.kernel
         encoder = Encoder(kernel.plan, "type", "ts", kernel.texts, kernel.needs_ranks)
         state = kernel.initial()
@@ -145,10 +147,10 @@ class Prepared:
         state, positions = kernel.advance(state, END_OF_TIME)
         counted = counters(state) | (own_counters(state) if kernel.plan.evaluator == "runs" else {})
         counted |= {"state_bytes": sum(array.nbytes for array in state)}  # arrays grow and never shrink
-        return Found(matches + len(positions), length + len(positions.values), counted)
+        return Outcome(matches + len(positions), length + len(positions.values), counted)
 
     def can_begin(self, table: pa.Table) -> int:
-        """How many events can be the first component, by what they say of themselves."""
+        """The number of events that pass the single-event predicates of the first component."""
         plan = self.kernel.plan
         bit = np.uint64(1 << plan.steps[0].begin)
         return sum(int(np.count_nonzero(masks(plan, batch, "type") & bit)) for batch in table.to_batches())
@@ -160,7 +162,7 @@ _NOT_DECLARED = Schema({})
 
 
 def prepare(query: str, table: pa.Table, options: Mapping[str, str] = _NO_OPTIONS) -> Prepared:
-    """The query as the optimiser would plan it, but for the options, which the papers' comparisons are about."""
+    """Plans the query with the options that the experiments of the papers compare."""
     plan = lower(
         bind(parse(query), _NOT_DECLARED),
         schema_kinds(table.schema),
@@ -172,26 +174,26 @@ def prepare(query: str, table: pa.Table, options: Mapping[str, str] = _NO_OPTION
     return Prepared(kernel_for(plan))
 
 
-def oracle(query: str, table: pa.Table) -> Found:
-    """The reference evaluation, as the floor: what any evaluator must beat."""
+def oracle(query: str, table: pa.Table) -> Outcome:
+    """The oracle, as a lower bound for the throughput of evaluators."""
     rows = table.to_pylist()
     events = in_order(primitive(row["type"], row["ts"], position, row) for position, row in enumerate(rows))
-    return Found(sum(1 for _ in evaluate(bind(parse(query), _NOT_DECLARED), events)))
+    return Outcome(sum(1 for _ in evaluate(bind(parse(query), _NOT_DECLARED), events)))
 
 
 class Disagreement(Exception):
-    """Variants that are compared found different things: their times mean nothing."""
+    """Compared variants found different numbers of matches, so their times are not comparable."""
 
     def __init__(self, samples: Sequence[Sample]) -> None:
-        found = ", ".join(f"{s.variant}: {s.found.matches} matches" for s in samples)
-        super().__init__(f"variants disagree at {samples[0].point} over {samples[0].events} events: {found}")
+        counts = ", ".join(f"{s.variant}: {s.outcome.matches} matches" for s in samples)
+        super().__init__(f"variants disagree at {samples[0].point} over {samples[0].events} events: {counts}")
 
 
 def require_agreement(samples: Sequence[Sample]) -> None:
-    """Whoever was asked the same about the same events must have found the same number of matches."""
+    """Requires that variants with the same question about the same events have the same number of matches."""
     groups: dict[tuple[Hashable, str, int], list[Sample]] = {}
     for sample in samples:
         groups.setdefault((sample.point, sample.question, sample.events), []).append(sample)
     for group in groups.values():
-        if len({sample.found.matches for sample in group}) > 1:
+        if len({sample.outcome.matches for sample in group}) > 1:
             raise Disagreement(group)

@@ -1,4 +1,4 @@
-"""Reports as pictures: one line for each variant where points are numbers, bars where they are names."""
+"""Plots of reports: lines if the points are numbers, bars if they are names."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ matplotlib.use("Agg")
 
 _SIZE = (7.0, 4.2)
 _DOTS_PER_INCH = 80
-"""Small files: a picture in the documentation is to be looked at, not measured."""
+"""A low resolution, for small files in the documentation."""
 _CAPTION_WIDTH, _TITLE_WIDTH = 110, 80
 
 
 def draw(report: Report, directory: Path) -> Path:
-    """The picture of a report, with what to compare it with under it."""
+    """Draws the plot of a report, with the reference values as its caption."""
     figure = Figure(figsize=_SIZE, layout="constrained")
     axes = figure.add_subplot()
     if all(isinstance(point, int | float) for point in report.points):

@@ -1,5 +1,4 @@
-"""Processes and all that they started (a driver, its JVM, and the workers under it): their CPU time, and the cores that
-they may use."""
+"""CPU time and cores of a process and its descendants (a driver, its JVM, the workers)."""
 
 from __future__ import annotations
 
@@ -13,13 +12,13 @@ from pathlib import Path
 
 
 def cpu_of_family(root: int) -> float:
-    """CPU seconds of a process and of all processes under it, also of those that have ended and been waited for."""
+    """CPU seconds of a process and its descendants, including those that have ended."""
     family = _family(root)
     return sum(sum(map(int, fields[11:15])) for fields in family.values()) / os.sysconf("SC_CLK_TCK")
 
 
 def _family(root: int) -> dict[int, list[str]]:
-    """A process and all processes under it, with what the system says of each after its name."""
+    """A process and its descendants, with the fields of /proc/PID/stat after the name."""
     known: dict[int, list[str]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -36,7 +35,7 @@ def _family(root: int) -> dict[int, list[str]]:
 
 @contextmanager
 def pinned(cores: int) -> Iterator[None]:
-    """This process and all under it, and whatever they start meanwhile, on so many cores."""
+    """Limits this process, its descendants and their new children to a number of cores."""
     before = os.sched_getaffinity(0)
     _bind(set(sorted(before)[:cores]))
     try:
@@ -46,7 +45,7 @@ def pinned(cores: int) -> Iterator[None]:
 
 
 def _bind(cores: set[int]) -> None:
-    """Each thread has cores of its own choice, and hands them down to those that it starts."""
+    """Sets the affinity of each thread, because new threads inherit it."""
     for pid in _family(os.getpid()):
         with suppress(FileNotFoundError):
             for task in Path(f"/proc/{pid}/task").iterdir():
@@ -58,7 +57,7 @@ _LOOP = "for _ in range(60_000_000): pass"
 
 
 def seconds_of_two(cores: int) -> float:
-    """How long two processes take that do nothing but count, together on so many cores."""
+    """The time of two processes that only count, on a number of cores."""
     with pinned(cores):
         began = time.perf_counter()
         for process in [subprocess.Popen([sys.executable, "-c", _LOOP]) for _ in range(2)]:

@@ -1,4 +1,4 @@
-"""What a benchmark hands back: its samples, and how they are shown as a table and as a plot."""
+"""The report of a benchmark: its samples, as a table and as Markdown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.measure import Sample, require_agreement
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A further column of the table, for what only this benchmark can say of a sample."""
+    """An additional column of the table, specific to a benchmark."""
 
     title: str
     cell: Callable[[Sample], str]
@@ -24,7 +24,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The outcome of one benchmark. `baseline` is the variant that the others are divided by, where there is one."""
+    """The result of one benchmark. `baseline` is the variant that the ratios refer to."""
 
     name: str
     title: str
@@ -32,8 +32,7 @@ class Report:
     """What varies from row to row."""
     samples: tuple[Sample, ...]
     paper: str
-    """What to compare it with: what the paper's text says (its figures are images, so only the numbers in the text are
-    given), or the target."""
+    """The values to compare with: the target, or the numbers in the text of the paper (its figures are images)."""
     baseline: str | None = None
     columns: tuple[Column, ...] = ()
     value: Callable[[Sample], float] = lambda sample: sample.throughput
@@ -53,7 +52,7 @@ class Report:
         return tuple(dict.fromkeys(sample.point for sample in self.samples))
 
     def ratio(self, sample: Sample) -> float | None:
-        """How many times the baseline's throughput at the same point."""
+        """The ratio to the throughput of the baseline at the same point."""
         if self.baseline is None:
             return None
         of_baseline = [s for s in self.samples if s.variant == self.baseline and s.point == sample.point]
@@ -76,7 +75,7 @@ class Report:
         return table
 
     def section(self, picture: str) -> str:
-        """The report as a section of a document."""
+        """The page of the report, in Markdown."""
         command = f"`make bench ARGS={self.name}`"
         return (
             f"# {self.name}: {self.title}\n\n{self.markdown()}\n"
@@ -84,7 +83,7 @@ class Report:
         )
 
     def markdown(self) -> str:
-        """The table as text for a document."""
+        """The table in Markdown."""
         head = [str(column.header) for column in self.table().columns]
         rule = ["---" if number < 2 else "---:" for number in range(len(head))]
         rows = [self._row(sample) for point in self.points for sample in self.samples if sample.point == point]
@@ -95,7 +94,7 @@ class Report:
             shown(sample.point),
             sample.variant,
             shown(sample.events),
-            shown(sample.found.matches),
+            shown(sample.outcome.matches),
             rate(sample.throughput),
             rate(sample.events / sample.wall),
         ]
@@ -106,7 +105,7 @@ class Report:
 
 
 def machine() -> str:
-    """What the figures were measured on."""
+    """The machine and the versions of the measurement."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     model = models[0] if models else platform.processor() or platform.machine()
@@ -119,7 +118,7 @@ def shown(value: object) -> str:
 
 
 def rate(per_second: float) -> str:
-    """Events per second, as people say it."""
+    """A rate with a unit prefix."""
     for size, unit in ((1e6, " M"), (1e3, " k")):
         if per_second >= size:
             return f"{per_second / size:.3g}{unit}"
@@ -127,19 +126,19 @@ def rate(per_second: float) -> str:
 
 
 def counted(name: str, title: str, per: int = 1) -> Column:
-    """A counter of the kernel, per so many events."""
+    """A column with a counter of the kernel per `per` events."""
 
     def cell(sample: Sample) -> str:
-        if name not in sample.found.counted:
+        if name not in sample.outcome.counted:
             return ""
-        return f"{sample.found.counted[name] * per / sample.events:,.4g}"
+        return f"{sample.outcome.counted[name] * per / sample.events:,.4g}"
 
     return Column(title, cell)
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A command: its name, what it is about, and the function that runs it, small if asked to be quick."""
+    """A benchmark: its name, its description, and the function that runs it (with small streams if True)."""
 
     name: str
     about: str

@@ -22,7 +22,7 @@ Variants = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How much is asked: the length of the stream, its types and the window."""
+    """The parameters of a load: the length of the stream, its types and the window."""
 
     events: int
     types: int = 20
@@ -37,8 +37,8 @@ class Load:
         return synthetic(self.events, types or self.types, (domain, second_domain), seed=1)
 
     def stream_without_test(self, domain: int) -> pa.Table:
-        """The paper leaves the equivalence test out of its comparison of AIS and has more types instead, so many that
-        as few sequences are found."""
+        """The paper omits the equivalence test in its comparison of AIS. More types instead keep the number of matches
+        low."""
         return self.stream(domain, types=round(self.types * domain ** (2 / 3)))
 
 
@@ -115,7 +115,7 @@ _SECOND_TEST: Variants = {
     "dynamic filtering": {"equalities": "first", "others": "early"},
     "both hashed": {"equalities": "hashed"},
 }
-"""The last is not in the paper: stacks partitioned by both attributes at once, which is what Cepheid does by itself."""
+"""The last variant is not in the paper: stacks partitioned by both attributes, the default of Cepheid."""
 
 
 def figure_10(quick: bool) -> Report:
@@ -188,7 +188,7 @@ def window_push_down(quick: bool) -> Report:
 
 
 def _normalised(samples: list[Sample], lightest: int) -> Column:
-    """The paper's normalised throughput: by that of the lightest load, for each system by itself."""
+    """The normalised throughput of the paper: relative to the lightest load of the same system."""
     light = {s.variant: s.throughput for s in samples if s.point == lightest}
     return Column("normalised", lambda sample: f"{sample.throughput / light[sample.variant]:.3g}")
 

@@ -1,7 +1,7 @@
 """SASE+ §6: Kleene closure by predicate and strategy, by window, against backtracking, and with equivalent runs merged.
 
 The stream and the template are the paper's: two symbols, prices that rise with probability 0.7, `Stock+ a[], Stock b`.
-The windows count the events of a partition. All matches are written out, also where the paper turned that off (8(g)).
+The windows count the events of a partition. All matches are enumerated, even where the paper turned that off (8(g)).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _STRATEGIES = {"s2": "partition_contiguity", "s3": "skip_till_next_match"}
 _PREDICATES = {"p1": "", "p2": " and a[i].price > a[i-1].price", "p3": " and a[i].price > min(a[..i-1].price)"}
 _ALL_QUERIES = ("p1s2", "p1s3", "p2s2", "p2s3", "p3s2", "p3s3")
 _BATCH = 20_000
-"""Matches are long: their positions are handed over batch by batch, as a consumer would take them."""
+"""Matches are long, so their positions are consumed batch by batch."""
 
 _BASIC = {"merge": "off"}
 _MERGING = {"merge": "on"}
@@ -28,8 +28,8 @@ _BACKTRACK = {"algorithm": "backtrack"}
 
 
 def template(name: str, window: int, output: str = "") -> str:
-    """A query of the paper's workload. A star after the predicate asks for a third component, as in figure 8(e). As the
-    paper's smallest window sees one start in 500 prices, so does a smaller one see more."""
+    """A query of the paper's workload. A star after the predicate adds a third component, as in figure 8(e). The
+    paper's smallest window has one start in 500 prices; smaller windows have more."""
     predicate, star, strategy = name[:2], name[2:-2], name[-2:]
     variables, further, condition = "a[], b", "", ""
     if star:
@@ -59,24 +59,24 @@ def _sample(
     prepared = prepare(query, table, options)
     run = partial(prepared.run, table, _BATCH)
     sample = measure(point, variant, table.num_rows, run, question=question, repeats=repeats)
-    counted = {**sample.found.counted, "started": prepared.can_begin(table)}
-    return replace(sample, found=replace(sample.found, counted=counted))
+    counted = {**sample.outcome.counted, "started": prepared.can_begin(table)}
+    return replace(sample, outcome=replace(sample.outcome, counted=counted))
 
 
-# --- what the kernel counted ------------------------------------------------------------------------------------------
+# --- counters of the kernel -------------------------------------------------------------------------------------------
 
 
 def _match_length(sample: Sample) -> str:
-    return f"{sample.found.length / max(sample.found.matches, 1):.3g}"
+    return f"{sample.outcome.length / max(sample.outcome.matches, 1):.3g}"
 
 
 def _per_event(name: str, title: str) -> Column:
-    return Column(title, lambda s: f"{s.found.counted[name] / s.events:.3g}" if name in s.found.counted else "")
+    return Column(title, lambda s: f"{s.outcome.counted[name] / s.events:.3g}" if name in s.outcome.counted else "")
 
 
 def _share_merged(sample: Sample) -> str:
-    """Of the runs that were started, those that became part of another."""
-    return f"{100 * sample.found.counted['merged'] / sample.found.counted['started']:.3g}"
+    """The share of the started runs that were merged into another run."""
+    return f"{100 * sample.outcome.counted['merged'] / sample.outcome.counted['started']:.3g}"
 
 
 # --- §6.1: predicates, strategies, windows ----------------------------------------------------------------------------
@@ -115,7 +115,9 @@ def figure_8b(quick: bool) -> Report:
 
 
 def figure_8c(quick: bool) -> Report:
-    samples = tuple(sorted((replace(s, point=s.found.length) for s in _by_window(quick)), key=lambda s: s.found.length))
+    samples = tuple(
+        sorted((replace(s, point=s.outcome.length) for s in _by_window(quick)), key=lambda s: s.outcome.length)
+    )
     return Report(
         "sase-plus-8c",
         "processing cost by output complexity (the lengths of all matches)",

@@ -1,11 +1,11 @@
-"""How long the optimiser looks for the best tree plan (ZStream's Algorithm 5), by the length of the pattern."""
+"""Search time for the best tree plan (ZStream's Algorithm 5), by the length of the pattern."""
 
 from __future__ import annotations
 
 import itertools
 from functools import partial
 
-from bench.measure import Found, Sample, measure
+from bench.measure import Outcome, Sample, measure
 from bench.report import Benchmark, Column, Report
 from cepheid.lang import parse
 from cepheid.logic import expanded
@@ -22,8 +22,8 @@ def _situation(length: int, test: str) -> Situation:
     return Situation(query, expanded(query), {}, float(_WINDOW))
 
 
-def _searched(situation: Situation) -> Found:
-    return Found(len(tree_plan(situation).trees))
+def _searched(situation: Situation) -> Outcome:
+    return Outcome(len(tree_plan(situation).trees))
 
 
 def _sample(length: int, name: str) -> Sample:

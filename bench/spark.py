@@ -1,6 +1,6 @@
-"""Spark in batch: Cepheid beside the pipeline that comes to mind first, and beside Spark SQL's own way.
+"""Spark batch: Cepheid compared with the obvious pipeline and with Spark SQL.
 
-CPU time is that of the JVM and its Python workers together: work that moves from one to the other is not saved.
+CPU time is the sum over the JVM and its Python workers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 import cepheid
 from bench import spark as this_module
-from bench.measure import Found, Sample, Variant, in_turn
+from bench.measure import Outcome, Sample, Variant, interleaved
 from bench.processes import cpu_of_family, pinned, seconds_of_two
 from bench.report import Benchmark, Column, Report
 from cepheid.datasets import synthetic
@@ -41,15 +41,15 @@ KERNEL = "CPU seconds of kernels"
 PARTITIONS = 4
 FILES = 4
 REPEATS = 12
-"""A JVM goes on compiling for some ten runs, which costs more than a small job itself."""
+"""A JVM compiles for about ten runs, which costs more than a small job."""
 IN_A_ROW = 4
-"""What a run leaves to be thrown away or compiled is the next one's burden."""
+"""Runs of one variant stay together, because garbage collection and compilation spill over into the next run."""
 ENOUGH = 15.0
-"""Seconds after which a variant is not run again, once it has been run twice."""
+"""A variant stops after these seconds, but not before its second run."""
 ROUNDS = 21
-"""Runs of which the one in the middle tells a few percent apart."""
+"""The number of runs whose median resolves differences of a few percent."""
 STREAMS = ((3, "every event matters"), (20, "3 of 20 types matter (W1)"))
-"""The types of a stream of which the query looks at three."""
+"""The number of event types in a stream; the query uses three."""
 QUERY = "EVENT SEQ(E1 a, E2 b, E3 c) WHERE [attr1] WITHIN {window}"
 
 
@@ -58,7 +58,7 @@ QUERY = "EVENT SEQ(E1 a, E2 b, E3 c) WHERE [attr1] WITHIN {window}"
 
 @contextmanager
 def running(master: str) -> Iterator[SparkSession]:
-    """A session of its own. Workers do not have this package on their path: what they need of it goes to them whole."""
+    """A new session. Workers do not have this package on their path, so its functions are pickled by value."""
     cloudpickle.register_pickle_by_value(this_module)  # type: ignore[no-untyped-call]
     session = cepheid.session(master)
     try:
@@ -68,16 +68,16 @@ def running(master: str) -> Iterator[SparkSession]:
 
 
 def cpu_of(session: SparkSession) -> float:
-    """CPU seconds of the JVM and of all processes under it."""
+    """CPU seconds of the JVM and its descendants."""
     return cpu_of_family(int(session._jvm.java.lang.ProcessHandle.current().pid()))  # type: ignore[union-attr]
 
 
 def measured(
     session: SparkSession, variants: Sequence[Variant], repeats: int = REPEATS, warm: bool = True
 ) -> list[Sample]:
-    """The best of several runs of each, in turn, after one in which Spark and Numba compile."""
+    """The best of several interleaved runs of each variant, after a warm-up run in which Spark and Numba compile."""
     spent, in_a_row = partial(cpu_of, session), min(repeats, IN_A_ROW)
-    return in_turn(variants, repeats=repeats, warm=warm, cpu=spent, enough=ENOUGH, in_a_row=in_a_row)
+    return interleaved(variants, repeats=repeats, warm=warm, cpu=spent, enough=ENOUGH, in_a_row=in_a_row)
 
 
 def stored(directory: Path, events: int, types: int, keys: int) -> str:
@@ -96,8 +96,8 @@ def stored(directory: Path, events: int, types: int, keys: int) -> str:
 # --- variants ---------------------------------------------------------------------------------------------------------
 
 
-def obvious(session: SparkSession, path: str) -> Found:
-    """What one would write without Cepheid, up to where the matching would begin."""
+def obvious(session: SparkSession, path: str) -> Outcome:
+    """The pipeline that one would write without Cepheid, up to the matching."""
 
     def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"rows": [sum(batch.num_rows for batch in batches)]})
@@ -106,23 +106,23 @@ def obvious(session: SparkSession, path: str) -> Found:
     return _told(events.mapInArrow(count, "rows long").agg(F.sum("rows")))
 
 
-def _told(one_row: DataFrame) -> Found:
-    """The number that a DataFrame comes down to."""
+def _told(one_row: DataFrame) -> Outcome:
+    """Reduces a DataFrame to one number."""
     row = one_row.first()
     assert row is not None
-    return Found(int(row[0]))
+    return Outcome(int(row[0]))
 
 
-def counted(rows: DataFrame) -> Found:
+def counted(rows: DataFrame) -> Outcome:
     return _told(rows.agg(F.count("*")))
 
 
-def matched(query: str, events: Any, session: SparkSession) -> Found:
+def matched(query: str, events: Any, session: SparkSession) -> Outcome:
     return counted(cepheid.match(query, events, session=session, partitions=PARTITIONS))
 
 
 class NoKernel(spark_worker.KernelTask):
-    """All that happens to events, up to a kernel that does nothing with them."""
+    """The whole path of events, with a kernel that does nothing."""
 
     def _found(self, events: pa.RecordBatch, rows: Any) -> Iterator[Any]:
         encoder_for(kernel_for(self.prepared.plan)).encode(events)
@@ -130,7 +130,7 @@ class NoKernel(spark_worker.KernelTask):
 
 
 def no_output(clock: Path) -> type[spark_worker.KernelTask]:
-    """The kernel finds all matches, and none is shown. The CPU seconds of each task's kernel go to a file."""
+    """The kernel finds all matches, without output. The CPU seconds of each task's kernel are written to a file."""
 
     class NoOutput(spark_worker.KernelTask):
         def _found(self, events: pa.RecordBatch, rows: Any) -> Iterator[Any]:
@@ -146,14 +146,14 @@ def no_output(clock: Path) -> type[spark_worker.KernelTask]:
     return NoOutput
 
 
-def clocked(clock: Path, run: Callable[[], Found]) -> Found:
-    """What a run found, and the CPU seconds that its kernels took."""
+def clocked(clock: Path, run: Callable[[], Outcome]) -> Outcome:
+    """The matches of a run and the CPU seconds of its kernels."""
     clock.write_text("")
     found = run()
     return replace(found, counted={KERNEL: sum(map(float, clock.read_text().split()))})
 
 
-def with_task(task: type[spark_worker.KernelTask], query: str, events: Any, session: SparkSession) -> Found:
+def with_task(task: type[spark_worker.KernelTask], query: str, events: Any, session: SparkSession) -> Outcome:
     with mock.patch.object(spark_batch, "KernelTask", task):
         return matched(query, events, session)
 
@@ -171,12 +171,12 @@ def _joins(session: SparkSession, path: str, window: int, wanted: str) -> DataFr
     )
 
 
-def joined(session: SparkSession, path: str, window: int) -> Found:
+def joined(session: SparkSession, path: str, window: int) -> Outcome:
     return _told(_joins(session, path, window, "count(*)"))
 
 
-def made_whole(make: Callable[[], DataFrame], rows: Found) -> Found:
-    """Every row with all its columns, for nobody."""
+def made_whole(make: Callable[[], DataFrame], rows: Outcome) -> Outcome:
+    """Computes every row with all its columns, and drops it."""
     make().write.format("noop").mode("overwrite").save()
     return rows
 
@@ -227,9 +227,9 @@ def spark_kernel(quick: bool) -> Report:
                     variant(source + UNSHOWN, run=partial(clocked, clock, unshown), question="none"),
                     variant(source + EMPTY, run=empty, question="none"),
                 ]
-                in_turn(variants, repeats=1 if quick else REPEATS // 2)  # which is what the JVM compiles them in
+                interleaved(variants, repeats=1 if quick else REPEATS // 2)  # the JVM compiles during these runs
                 spent, repeats = partial(cpu_of, session), 1 if quick else ROUNDS
-                samples += in_turn(variants, repeats=repeats, warm=False, cpu=spent, typical=True)
+                samples += interleaved(variants, repeats=repeats, warm=False, cpu=spent, typical=True)
     return Report(
         "spark-kernel",
         "SEQ(E1, E2, E3) of one key in batch, and the same pipeline with a kernel that does nothing",
@@ -248,19 +248,19 @@ def spark_kernel(quick: bool) -> Report:
 
 
 def _clocked(sample: Sample, told: Callable[[float], str]) -> str:
-    """What the CPU seconds of a run's kernels tell, where they are known."""
-    return told(sample.found.counted[KERNEL]) if KERNEL in sample.found.counted else ""
+    """A column computed from the CPU seconds of the kernels, if they are known."""
+    return told(sample.outcome.counted[KERNEL]) if KERNEL in sample.outcome.counted else ""
 
 
 def _share(sample: Sample, samples: Sequence[Sample]) -> str:
-    """The speed of a pipeline as a part of that without a kernel."""
+    """The throughput of a pipeline relative to the pipeline without a kernel."""
     source = sample.variant.removesuffix(UNSHOWN).removesuffix(EMPTY)
     empty = [s for s in samples if s.variant == source + EMPTY and s.point == sample.point]
     return f"{sample.throughput / empty[0].throughput:.0%}" if empty else ""
 
 
 def spark_joins(quick: bool) -> Report:
-    """W1: Spark SQL compares all pairs of a key, however far apart, so it falls behind as the stream grows."""
+    """W1: Spark SQL compares all pairs of a key, whatever their distance, so it slows down as the stream grows."""
     window = 500 if quick else 10_000
     sizes = ((10_000, 100),) if quick else ((1_000_000, 10_000), (1_000_000, 100), (4_000_000, 100))
     query, structs = QUERY.format(window=window), "struct(a.*) AS a, struct(b.*) AS b, struct(c.*) AS c"
@@ -274,7 +274,7 @@ def spark_joins(quick: bool) -> Report:
             by_cepheid = partial(made_whole, partial(cepheid.match, query, path, session=session), rows)
             variant = partial(Variant, f"{events:,} events, {keys:,} keys", events=events)
             variants = [variant("Spark SQL joins", run=by_joins), variant(FILES_ALONE, run=by_cepheid)]
-            # As many as there is time for: a job of half a second goes on being compiled for longer than ten runs.
+            # As many runs as the time allows: the JVM compiles a job of half a second for more than ten runs.
             samples += measured(session, variants, repeats=3 * REPEATS)
     return Report(
         "spark-joins",

@@ -1,6 +1,6 @@
-"""Streams on Spark: throughput beside batch, latency of a micro-batch by part, and what state costs.
+"""Streams on Spark: throughput compared with batch, latency of a micro-batch by part, and cost of the state.
 
-Throughput is that of steady state: the batches in which Spark and Numba compile are left out.
+Throughput is that of the steady state, without the batches in which Spark and Numba compile.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import cepheid
-from bench.measure import Found, Sample, Variant
+from bench.measure import Outcome, Sample, Variant
 from bench.report import Benchmark, Column, Report
 from bench.spark import counted, cpu_of, measured, running
 from cepheid.datasets import synthetic
@@ -32,11 +32,11 @@ _CORES = 2
 _WATERMARK = 100
 _PARTS = 4
 _WARMING_UP = 30
-"""Batches that are not measured: the JVM goes on compiling for that long and longer."""
+"""Batches that are not measured, because the JVM still compiles."""
 _SMALL = 150
-"""So many small batches come before large ones are measured, for the same reason."""
+"""The number of small batches before large ones are measured, for the same reason."""
 _STARTED_AGAIN = 3
-"""Batches that are not measured after a stream that was warm has been started again."""
+"""Batches that are not measured after the restart of a warm stream."""
 _PHASES = {
     "addBatch": "events, kernel, state, output",
     "walCommit": "log of offsets",
@@ -48,13 +48,13 @@ _PHASES = {
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """The micro-batches of a stream after those in which it warmed up: their milliseconds, whole and by phase."""
+    """The micro-batches of a stream after the warm-up: their milliseconds, in total and by phase."""
 
     milliseconds: Sequence[float]
     phases: Mapping[str, float]
     cpu: float
     state_bytes: int
-    """As they are stored."""
+    """The size in storage."""
     matches: int
     plan: StreamPlan
 
@@ -64,7 +64,7 @@ class Batches:
 
 
 def files(directory: Path, sizes: Sequence[int], keys: int) -> Path:
-    """Some files for each micro-batch of so many events, so that all cores read, all of one stream."""
+    """Writes a stream as several files per micro-batch, so that all cores read."""
     directory.mkdir()
     events = sum(sizes)
     table = synthetic(events, 3, (keys,), seed=1)
@@ -79,7 +79,7 @@ def files(directory: Path, sizes: Sequence[int], keys: int) -> Path:
 
 
 def streamed(session: SparkSession, source: Path, work: Path, query: str, warming_up: int = _WARMING_UP) -> Batches:
-    """All files that are new, those of one micro-batch at a time."""
+    """Reads all new files, one micro-batch at a time."""
     schema = session.read.parquet(str(source)).schema
     events = session.readStream.schema(schema).option("maxFilesPerTrigger", _PARTS).parquet(str(source))
     spent = [cpu_of(session)]
@@ -111,7 +111,7 @@ def streamed(session: SparkSession, source: Path, work: Path, query: str, warmin
 
 
 def throughput(quick: bool) -> Report:
-    """Batch and stream in turn, so that both see the same minutes of the machine; of both the median counts."""
+    """Interleaves batch and stream, so that both see the same phases of the machine. Returns the medians."""
     rounds, batches, size, keys, window = (2, 3, 2_000, 50, 100) if quick else (4, 15, 500_000, 10_000, 10_000)
     query, events = _QUERY.format(window=window), rounds * batches * size
     of_batch, of_stream = [], []
@@ -119,13 +119,13 @@ def throughput(quick: bool) -> Report:
         whole, source = files(Path(directory) / "whole", [size] * rounds * batches, keys), Path(directory) / "source"
         source.mkdir()
 
-        def batch() -> Found:
+        def batch() -> Outcome:
             found = cepheid.match(query, session.read.parquet(str(whole)))
             found.write.mode("overwrite").parquet(str(Path(directory) / "matches"))
             return counted(session.read.parquet(str(Path(directory) / "matches")))
 
         one = Variant(events, "batch", events, batch)
-        measured(session, [one], repeats=1)  # until Spark has compiled what it will
+        measured(session, [one], repeats=1)  # until Spark has compiled
         if not quick:
             small = files(Path(directory) / "small", [size // 100] * _SMALL, keys)
             streamed(session, small, Path(directory) / "warm", query)
@@ -139,7 +139,7 @@ def throughput(quick: bool) -> Report:
     seconds = statistics.median(ms for part in of_stream for ms in part.milliseconds) / 1000
     cpu = statistics.mean(part.cpu for part in of_stream)
     matches = sum(part.matches for part in of_stream)
-    stream = Sample(events, "stream", size, Found(matches), cpu, seconds, question="stream")
+    stream = Sample(events, "stream", size, Outcome(matches), cpu, seconds, question="stream")
     return Report(
         "stream",
         f"a stream in micro-batches of {size:,} events compared with batch over the same files",
@@ -157,16 +157,16 @@ def throughput(quick: bool) -> Report:
     )
 
 
-# --- what a batch costs -----------------------------------------------------------------------------------------------
+# --- cost of a batch --------------------------------------------------------------------------------------------------
 
 
 def overhead(quick: bool) -> Report:
-    """Batches so small that their events cost nothing."""
+    """Batches so small that the cost of their events is negligible."""
     batches, size, keys, window = (3, 100, 10, 50) if quick else (60, 1_000, 100, 1_000)
     with running(f"local[{_CORES}]") as session, tempfile.TemporaryDirectory() as directory:
         source = files(Path(directory) / "source", [size] * batches, keys)
         found = streamed(session, source, Path(directory), _QUERY.format(window=window))
-    sample = partial(Sample, events=size, found=Found(found.matches), cpu=found.cpu)
+    sample = partial(Sample, events=size, outcome=Outcome(found.matches), cpu=found.cpu)
     samples = [sample(point="the whole batch", variant="median", wall=found.median / 1000)]
     for name, meaning in _PHASES.items():
         samples.append(sample(point=meaning, variant="median", wall=max(found.phases[name], 0.001) / 1000))
@@ -183,11 +183,11 @@ def overhead(quick: bool) -> Report:
     )
 
 
-# --- what state costs -------------------------------------------------------------------------------------------------
+# --- cost of the state ------------------------------------------------------------------------------------------------
 
 
 def _live_bytes(session: SparkSession, work: Path, plan: StreamPlan) -> int:
-    """The state as a batch meets it: the rows of events and the kernel's arrays, unpacked."""
+    """The state in memory during a batch: rows of events and arrays of the kernel."""
     context, live = BucketContext(plan), 0
     states = session.read.format("statestore").load(str(work / "checkpoint")).select("value.groupState.s")
     for row in states.collect():
@@ -200,7 +200,7 @@ def _live_bytes(session: SparkSession, work: Path, plan: StreamPlan) -> int:
 
 
 def state(quick: bool) -> Report:
-    """Longer and longer windows, and so many events to begin with that they are full: more and more are kept."""
+    """Windows of increasing length, with enough events before the measurement to fill them, so that the state grows."""
     batches, size, keys, windows = (
         (3, 500, 50, (100, 500))
         if quick
@@ -213,13 +213,15 @@ def state(quick: bool) -> Report:
             streamed(session, warm, Path(directory) / "warmed", _QUERY.format(window=windows[0]))
         for window in windows:
             source = files(Path(directory) / f"{window}", [window, *[size] * batches], keys)
-            # Nothing is found, so that only the state differs.
+            # The query has no matches, so that only the state differs.
             query = f"EVENT SEQ(E1 a, E2 b, E3 c) WHERE [attr1] AND c.value < a.value - 1 WITHIN {window}"
             work = Path(directory) / f"{window}-work"
             found = streamed(session, source, work, query, batches // 2)
             live[window], stored[window] = _live_bytes(session, work, found.plan), found.state_bytes
             wall = found.median / 1000
-            samples.append(Sample(window, "stream", size, Found(found.matches), found.cpu, wall, question=f"{window}"))
+            samples.append(
+                Sample(window, "stream", size, Outcome(found.matches), found.cpu, wall, question=f"{window}")
+            )
     return Report(
         "stream-state",
         f"latency of a micro-batch of {size:,} events by size of the state",

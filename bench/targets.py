@@ -1,6 +1,6 @@
-"""The speeds that Cepheid is held to, on one core: events already in Arrow memory, every match written as positions.
+"""The speed targets on one core: events in Arrow memory, all matches as positions.
 
-Measured through `cepheid.match`, so parsing, planning and the encoding of Arrow columns are part of the time.
+Measured through `cepheid.match`, including parsing, planning and the encoding of Arrow columns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 import cepheid
 from bench.handwritten import three_of_a_key
 from bench.joins import sequence_by_joins
-from bench.measure import Found, Sample, measure, oracle, prepare
+from bench.measure import Outcome, Sample, measure, oracle, prepare
 from bench.report import Benchmark, Column, Report, counted
 from cepheid.datasets import cards, retail, stock, synthetic
 
@@ -22,9 +22,9 @@ THROUGH_API = "Cepheid"
 ORACLE_EVENTS = 1_000
 
 
-def _matched(query: str, table: pa.Table, time_unit: str | None = None) -> Found:
+def _matched(query: str, table: pa.Table, time_unit: str | None = None) -> Outcome:
     found = cepheid.match(query, table, output="positions", time_unit=time_unit)
-    return Found(found.num_rows)
+    return Outcome(found.num_rows)
 
 
 def _measured(point: int | str, variant: str, query: str, table: pa.Table, time_unit: str | None = None) -> Sample:
@@ -32,7 +32,7 @@ def _measured(point: int | str, variant: str, query: str, table: pa.Table, time_
 
 
 def _floor(point: int | str, query: str, table: pa.Table) -> Sample:
-    """The reference evaluation over the beginning of the stream."""
+    """The oracle over the beginning of the stream."""
     part = table.slice(0, min(ORACLE_EVENTS, table.num_rows // 3))
     return measure(point, "oracle", part.num_rows, partial(oracle, query, part), repeats=1, warm=False)
 
@@ -48,7 +48,7 @@ def w1(quick: bool) -> Report:
         table = synthetic(n, types, (domain,), seed=1)
         encoded = table.set_column(0, "type", table["type"].dictionary_encode())
         plain = _measured(domain, "Cepheid, string types", query, table)
-        by_hand = partial(three_of_a_key, domain=domain, window=window, matches=plain.found.matches)
+        by_hand = partial(three_of_a_key, domain=domain, window=window, matches=plain.outcome.matches)
         samples += [
             plain,
             measure(domain, "loop by hand, string types", n, partial(by_hand, table)),
@@ -149,8 +149,8 @@ def w5(quick: bool) -> Report:
 
 
 def window_growth(quick: bool) -> Report:
-    """Ten times the window with ten times as many keys: about as many matches, ten times as many open ones; and ten
-    times the window alone, where nothing matches."""
+    """Ten times the window with ten times the keys: about as many matches, ten times the partial matches. Also ten
+    times the window alone, for a query without matches."""
     n, types, window, domain, tags = (600, 4, 30, 10, 30) if quick else (1_000_000, 20, 10_000, 1_000, 20_000)
     samples = []
     for factor in (1, 10):
@@ -197,7 +197,7 @@ def _growth(name: str, title: str, point: str, samples: list[Sample]) -> Report:
 
 
 def _starts(n: int, alarms: int) -> pa.Table:
-    """Events of two keys. All may start; `flag` is 1 in a few, never 2; `ref` hardly ever comes twice."""
+    """Events of two keys. All may start a run; `flag` is 1 in a few and never 2; values of `ref` rarely repeat."""
     rng = np.random.default_rng(1)
     flag = np.zeros(n, np.int64)
     flag[rng.choice(n, alarms, replace=False)] = 1

@@ -1,8 +1,7 @@
-"""ZStream §6: what a tree plan's shape is worth, by selectivity and by rate; negation pushed down; a web log.
+"""ZStream §6: the benefit of the shape of a tree plan, by selectivity and by rate; negation pushed down; a web log.
 
-Every plan is forced by the options that a user has too. The paper's NFA is the stack evaluator, which searches
-backwards from the last component as that NFA did. Beside each measured throughput stands the cost that the model
-expects, in nanoseconds for an event.
+Every plan is forced with the public options. The stack evaluator stands for the paper's NFA: both search backwards from
+the last component. The reports show each measured throughput with the estimated cost in nanoseconds per event.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import cepheid
-from bench.measure import Found, Prepared, Sample, Variant, in_turn, measure
+from bench.measure import Outcome, Prepared, Sample, Variant, interleaved, measure
 from bench.report import Benchmark, Column, Report
 from cepheid.datasets import DAY, ticks, weblog
 from cepheid.engine.adaptation import stepper_for
@@ -32,17 +31,17 @@ from cepheid.optimize.stats import from_arrow
 from cepheid.physical import Plan
 
 SAMPLED = 20_000
-"""How many events the statistics are taken from."""
+"""The number of events in the sample for the statistics."""
 PIECE = 2_048
-"""Events between two hand-overs of matches, so that no experiment needs the memory for all of them."""
+"""The number of events per call of a kernel, so that no experiment holds all matches in memory."""
 
 REPEATS = 9
 ENOUGH = 2.0
-"""Seconds after which a plan is not run again, once it has been run twice."""
+"""A plan stops after these seconds, but not before its second run."""
 
 _COLUMNS = Columns("type", "ts")
 _READ = ["price"]
-"""What the predicates of query 6 read."""
+"""The columns that the predicates of query 6 read."""
 
 QUERY_4 = "PATTERN IBM;Sun;Oracle WHERE IBM.price > Sun.price WITHIN {window} units"
 QUERY_5 = "PATTERN IBM;Sun;Oracle WITHIN {window} units"
@@ -55,7 +54,7 @@ QUERY_8 = "PATTERN Publication;Project;Course WHERE Publication.ip = Project.ip 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How a query is to be evaluated."""
+    """The options of a plan."""
 
     evaluator: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
@@ -77,7 +76,7 @@ FOUR = {
     NFA: Choice("stacks"),
     CHOSEN: Choice(),
 }
-"""The paper's four plans of query 6, and the fifth that there is."""
+"""The four plans of query 6 in the paper, and the fifth possible one."""
 NEGATION = {
     "NSEQ (plan 1)": Choice("tree", {"negation": "pushed"}),
     "negation on top (plan 2)": Choice("tree", {"negation": "top"}),
@@ -91,8 +90,8 @@ NEGATION = {
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A plan at one point of an experiment: what was measured, and what the model expects of an event, in nanoseconds
-    (nothing of what it has no formula for)."""
+    """A plan at one point of an experiment: its measurement, and the estimated nanoseconds per event (None without a
+    formula)."""
 
     sample: Sample
     plan: str
@@ -101,7 +100,7 @@ class Measured:
 
 
 def _prepared(query: str, table: pa.Table, choice: Choice) -> Prepared:
-    """The query planned with the statistics of its first events."""
+    """Plans the query with the statistics of its first events."""
     opened = frames.opened(table, _COLUMNS)
     assert opened is not None
     parsed = parse(query)
@@ -122,9 +121,9 @@ def _compared(
         Variant(point, name, table.num_rows, partial(kernel.run, table, piece=piece))
         for name, kernel in zip(choices, kernels, strict=True)
     ]
-    # The plan that is chosen is one of the others too: what either took, it takes.
+    # The chosen plan is one of the other variants too; the better time of the two counts.
     best: dict[str, Sample] = {}
-    samples = in_turn(variants, repeats=REPEATS, enough=ENOUGH)
+    samples = interleaved(variants, repeats=REPEATS, enough=ENOUGH)
     for sample, prepared in zip(samples, kernels, strict=True):
         source = prepared.kernel.source
         best[source] = min(best.get(source, sample), sample, key=lambda found: found.cpu)
@@ -136,11 +135,11 @@ def _compared(
 
 def _measured(sample: Sample, plan: Plan) -> Measured:
     expected = None if math.isnan(plan.expected) else plan.expected
-    return Measured(sample, plan_text(plan), expected, sample.found.counted["state_bytes"])
+    return Measured(sample, plan_text(plan), expected, sample.outcome.counted["state_bytes"])
 
 
 Reported = Callable[[str, str, str, Sequence[Measured], str], Report]
-"""From a name, a title, what varies, the measurements and what the paper says."""
+"""Builds a report from a name, a title, the varied quantity, the measurements and the values of the paper."""
 
 
 def _by_sample(measured: Sequence[Measured]) -> Callable[[Sample], Measured]:
@@ -151,7 +150,7 @@ def _by_sample(measured: Sequence[Measured]) -> Callable[[Sample], Measured]:
 def _throughput(
     name: str, title: str, point: str, measured: Sequence[Measured], paper: str, baseline: str = "right-deep"
 ) -> Report:
-    """What was measured, beside what the model expects."""
+    """The measurements with the estimates."""
     of = _by_sample(measured)
     columns = (
         Column("expected ns/event", lambda s: "" if (cost := of(s).expected) is None else f"{cost:,.0f}"),
@@ -162,7 +161,7 @@ def _throughput(
 
 
 def _estimates(name: str, title: str, point: str, measured: Sequence[Measured], paper: str) -> Report:
-    """The model's side of an experiment, as the paper draws it: 1 / estimated cost."""
+    """The estimates of an experiment, as in the plots of the paper: 1 / estimated cost."""
     known = tuple(m.sample for m in measured if m.expected is not None)
     of = _by_sample(measured)
 
@@ -182,7 +181,7 @@ def _memory(name: str, title: str, point: str, measured: Sequence[Measured], pap
 
     columns = (
         Column("peak MB", lambda sample: f"{megabytes(sample):.3f}"),
-        Column("peak records", lambda sample: f"{sample.found.counted['peak_retained']:,}"),
+        Column("peak records", lambda sample: f"{sample.outcome.counted['peak_retained']:,}"),
     )
     told, samples = "peak memory of the state, MB", tuple(m.sample for m in measured)
     return Report(name, title, point, samples, paper, columns=columns, value=megabytes, value_title=told)
@@ -224,8 +223,8 @@ def w3(quick: bool) -> Report:
     table = ticks(n, {"IBM": 1, "Sun": 100, "Oracle": 100, "Google": 100}, seed=1)
     query = QUERY_6.format(window=window)
 
-    def through_api() -> Found:
-        return Found(cepheid.match(query, table, output="positions").num_rows)
+    def through_api() -> Outcome:
+        return Outcome(cepheid.match(query, table, output="positions").num_rows)
 
     measured = _compared(window, query, table, FOUR)
     report = _throughput(
@@ -239,7 +238,7 @@ def w3(quick: bool) -> Report:
 
 
 def _with_sample(report: Report, sample: Sample) -> Report:
-    """The report with a sample that no plan belongs to, so that further columns say nothing of it."""
+    """The report with a sample without a plan; its additional columns are empty."""
     known = {(s.point, s.variant) for s in report.samples}
 
     def guarded(cell: Callable[[Sample], str]) -> Callable[[Sample], str]:
@@ -324,7 +323,7 @@ def _concatenated(n: int) -> list[pa.Table]:
 
 
 def _in_segments(query: str, segments: Sequence[pa.Table], choice: Choice, policy: Adaptive | None) -> list[Sample]:
-    """What each segment of a stream took, in one run over all of them."""
+    """The time of each segment of a stream, in one run over all segments."""
     whole = frames.opened(pa.concat_tables(segments), _COLUMNS)
     assert whole is not None
     wishes = RunOptions(params={}, evaluator=choice.evaluator, options=choice.options, adaptive=policy)
@@ -339,7 +338,7 @@ def _in_segments(query: str, segments: Sequence[pa.Table], choice: Choice, polic
         wall, cpu = time.perf_counter(), time.process_time()
         matches = sum(len(found) for batch in batches for found in stepper.step(batch, PIECE))
         spent = max(time.process_time() - cpu, 1e-9), time.perf_counter() - wall
-        samples.append(Sample(setting, "", segment.num_rows, Found(matches), *spent))
+        samples.append(Sample(setting, "", segment.num_rows, Outcome(matches), *spent))
     return samples
 
 
@@ -349,14 +348,14 @@ def figure_14(quick: bool) -> Report:
     policy = Adaptive(observed_every=100, seconds_between=0.0) if quick else Adaptive()
     runs: dict[str, list[list[Sample]]] = {variant: [] for variant in (*_FIXED, ADAPTIVE)}
     for _ in range(repeats):
-        for variant in runs:  # the fixed plans first, so that those that take over are compiled
+        for variant in runs:  # the fixed plans first, so that the adaptive run finds compiled kernels
             choice, adapts = FOUR.get(variant, Choice()), policy if variant == ADAPTIVE else None
             runs[variant].append(_in_segments(query, segments, choice, adapts))
     samples: list[Sample] = []
     for variant in runs:
         best = [min(segment, key=lambda sample: sample.cpu) for segment in zip(*runs[variant], strict=True)]
         samples += [replace(sample, variant=variant) for sample in best]
-        total = Found(sum(sample.found.matches for sample in best))
+        total = Outcome(sum(sample.outcome.matches for sample in best))
         spent = sum(sample.cpu for sample in best), sum(sample.wall for sample in best)
         samples.append(Sample("all of it", variant, n * len(segments), total, *spent))
     return Report(
@@ -396,7 +395,7 @@ def _query_8(quick: bool) -> tuple[Measured, ...]:
 
 
 def rank(quick: bool) -> Report:
-    """Over all plans of queries 4 to 6: the expected cost of an event beside its measured time."""
+    """Over all plans of queries 4 to 6: the estimated cost per event and the measured time."""
     parts = {"query 4": _query_4(quick), "query 5": _query_5(quick), "query 6": _query_6(quick)}
     pairs = [
         (m.expected, m.sample.microseconds * 1e3, name, m)
@@ -411,7 +410,7 @@ def rank(quick: bool) -> Report:
         for name in parts
     }
     samples = [
-        Sample(round(cost, 1), name, m.sample.events, m.sample.found, m.sample.cpu, m.sample.wall, f"{number}")
+        Sample(round(cost, 1), name, m.sample.events, m.sample.outcome, m.sample.cpu, m.sample.wall, f"{number}")
         for number, (cost, _, name, m) in enumerate(pairs)
     ]
     labels = {f"{number}": f"{m.sample.point}, {m.sample.variant}" for number, (_, _, _, m) in enumerate(pairs)}
@@ -437,7 +436,7 @@ def rank(quick: bool) -> Report:
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """A figure or table of the paper: measurements, shown in one way."""
+    """A figure or table of the paper: measurements and their presentation."""
 
     name: str
     about: str

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from bench import flink, spark, streaming
 from bench.__main__ import BENCHMARKS, app
-from bench.measure import Disagreement, Found, Sample, require_agreement
+from bench.measure import Disagreement, Outcome, Sample, require_agreement
 from bench.report import rate
 
 ON_SPARK = [b.name for module in (spark, flink, streaming) for b in module.BENCHMARKS]
@@ -32,7 +32,7 @@ def test_quick_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     report = BENCHMARKS[name].run(True)
     assert report.name == name
     assert len(report.samples) >= 2
-    assert any(sample.found.matches for sample in report.samples) or name == "open-runs"
+    assert any(sample.outcome.matches for sample in report.samples) or name == "open-runs"
     monkeypatch.setitem(BENCHMARKS, name, type(BENCHMARKS[name])(name, "", lambda quick: report))
     result = CliRunner().invoke(app, [name, "--quick", "--output", str(tmp_path)], catch_exceptions=False)
     assert report.title[:30] in result.output
@@ -41,9 +41,9 @@ def test_quick_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_variants_must_find_the_same() -> None:
-    one = Sample(100, "one", 10, Found(3), 1.0, 1.0)
-    two = Sample(100, "two", 10, Found(4), 1.0, 1.0)
-    require_agreement([one, Sample(100, "fewer events", 5, Found(1), 1.0, 1.0)])
+    one = Sample(100, "one", 10, Outcome(3), 1.0, 1.0)
+    two = Sample(100, "two", 10, Outcome(4), 1.0, 1.0)
+    require_agreement([one, Sample(100, "fewer events", 5, Outcome(1), 1.0, 1.0)])
     with pytest.raises(Disagreement, match="one: 3 matches, two: 4 matches"):
         require_agreement([one, two])
 

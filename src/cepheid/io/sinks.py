@@ -123,9 +123,7 @@ class _Parquet:
             self.writer = pq.ParquetWriter(self.file, self.schema)
         except pa.ArrowNotImplementedError as problem:
             reason = shown(str(problem), 200)
-            raise InputProblem(
-                f"Parquet does not support a column: {reason}", expected="--output FILE.arrow"
-            ) from problem
+            raise InputProblem(f"Parquet cannot hold a column: {reason}", expected="--output FILE.arrow") from problem
 
     def write(self, batch: pa.RecordBatch) -> None:
         self.writer.write_batch(batch)
