@@ -45,8 +45,7 @@ def test_a_kernel_keeps_its_registers_counters_and_arrays_between_batches() -> N
     body, finish = Writer(), Writer()
     with body.block("for e in range(time.shape[0]):"):
         body("events += 1", f"{total} += {builder.column('v')}")
-        seen.grow(body, "events")
-        body(f"{seen.at('events - 1')} = time[e] - limit")
+        body(seen.grown("events"), f"{seen.at('events - 1')} = time[e] - limit")
     builder.keep_from(finish, "first")
     kernel: Kernel = builder.kernel(builder.source(body, finish, setup=["written = 0"]), ["a", "b"], has_bounds=False)
     state = kernel.initial()

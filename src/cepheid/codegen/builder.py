@@ -96,9 +96,9 @@ class Array(str):
         """`pending[i]`"""
         return f"{self}[{index}]"
 
-    def grow(self, w: Writer, needed: str) -> None:
+    def grown(self, needed: str) -> str:
         """`pending = grown(pending, needed)`"""
-        w(f"{self} = grown({self}, {needed})")
+        return f"{self} = grown({self}, {needed})"
 
 
 @dataclass(frozen=True, slots=True)

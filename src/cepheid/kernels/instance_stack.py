@@ -7,11 +7,13 @@ and may share a ring: then an event is looked up once, and expired instances are
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
-from cepheid.codegen.builder import Record, Writer
+from cepheid.codegen.builder import Record, Register
 from cepheid.physical import Step
 from cepheid.runtime.arrays import EMPTY, copy
 from cepheid.runtime.jit import njit
@@ -32,112 +34,134 @@ class Link:
 
 
 class Ring:
-    """An array of records: the instances of a stack, or of several in the order in which they were pushed. They are
-    numbered in that order; those from `base` up to `next`, both registers of the generated code, are still there."""
+    """An array of records: the instances of a stack, or of several stacks in the order in which they were pushed. They
+    are numbered in that order; those from `base` up to `following` are still in the ring."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, register: Callable[[str], Register]) -> None:
         self.name = name
-        self.base, self.following = f"{name}_base", f"{name}_next"
         self.stacks: list[Stack] = []
+        self._register = register
 
-    @property
+    @cached_property
+    def base(self) -> Register:
+        return self._register(f"{self.name}_base")
+
+    @cached_property
+    def following(self) -> Register:
+        return self._register(f"{self.name}_next")
+
+    @cached_property
     def width(self) -> int:
         """How many numbers make a record."""
-        return max(len(stack.fields) for stack in self.stacks)
+        return max(len(stack.record.fields) for stack in self.stacks)
 
     def array(self) -> StateArray:
         return StateArray(self.name, "int64", 16 * self.width, width=self.width)
 
-    def place(self, number: str) -> str:
-        """Source of the offset at which the record of an instance begins."""
+    def offset(self, number: str) -> str:
+        """Source of the offset of an instance's record: `4 * (j & s0_last)`."""
         return f"{self.width} * ({number} & {self.name}_last)"
 
-    def note_size(self, w: Writer) -> None:
-        """Emits the mask that `place` uses; it must come first.
+    @property
+    def size(self) -> str:
+        """The line that sets the mask of `offset`; needed before the ring is read, and whenever it has grown:
 
         s0_last = (s0.shape[0] // 4 - 1) & NO_SIGN
         """
-        w(f"{self.name}_last = ({self.name}.shape[0] // {self.width} - 1) & NO_SIGN")
+        return f"{self.name}_last = ({self.name}.shape[0] // {self.width} - 1) & NO_SIGN"
 
-    def grow(self, w: Writer, more: str) -> None:
-        """Its size is to be noted again after it."""
-        w(f"{self.name} = relaid({self.name}, {self.width}, {self.base}, {self.following}, {more})")
+    def grown(self, more: str) -> str:
+        """The line that makes room: `s0 = relaid(s0, 4, s0_base, s0_next, room)`."""
+        return f"{self.name} = relaid({self.name}, {self.width}, {self.base}, {self.following}, {more})"
 
 
 class ChainTable:
-    """A table of chains by their key. What belongs to a key lies side by side: the key, a mark that grows with whatever
-    is pushed onto its chains (EMPTY where the place is free), and the head of its chain on each stack. Of a table for
-    one stack the head is the mark; of others it is the position of the latest event."""
+    """A hash table of chains. The entry of a key is adjacent in memory: the key, a mark that grows with each push onto
+    its chains (EMPTY if the entry is free), and the head of its chain on each stack. In the table of one stack, the
+    head is the mark; in others, the mark is the position of the latest event."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.used = f"{name}_used"
-        """The register of how many keys there are."""
+        """The register with the number of keys."""
         self.stacks: list[Stack] = []
 
     @property
     def is_shared(self) -> bool:
         return len(self.stacks) > 1
 
-    @property
+    @cached_property
     def width(self) -> int:
-        """A power of two, so that a hash is cut to a place by its bits."""
+        """A power of two, so that some bits of a hash are an offset."""
         return 1 << (len(self.stacks) + 1).bit_length() if self.is_shared else 2
 
     def array(self) -> StateArray:
         return StateArray(self.name, "int64", 16 * self.width, fill=EMPTY, width=self.width)
 
     def first(self, key: str) -> str:
-        """Source of where the search for a key begins."""
+        """Source of the offset where the search for a key begins."""
         return f"first_link({self.name}, {self.width}, {key})"
 
     def find(self, key: str) -> str:
-        """Source of the place of a key."""
+        """Source of the offset of a key's entry."""
         return f"chain_of({self.name}, {self.width}, {key})"
 
-    def head(self, stack: Stack, place: str) -> str:
-        """Source of the head of a chain."""
-        return f"{self.name}[{place} + {2 + self.stacks.index(stack) if self.is_shared else 1}]"
+    def head(self, stack: Stack, entry: str) -> str:
+        """Source of the head of a chain: `chains[chain + 2]`."""
+        return f"{self.name}[{entry} + {2 + self.stacks.index(stack) if self.is_shared else 1}]"
 
-    def put(self, w: Writer, stack: Stack, place: str, key: str, number: str) -> None:
-        """An instance becomes the head of its chain, at the place of its key."""
-        mark = f"{self.name}[{place} + 1]"
-        with w.block(f"if {mark} == EMPTY:"):
-            w(f"{self.used} += 1", f"{self.name}[{place}] = {key}")
-        w(f"{self.head(stack, place)} = {number}")
-        if self.is_shared:
-            w(f"{mark} = first + e")
+    def put(self, stack: Stack, entry: str, key: str, number: str) -> list[str]:
+        """The lines that make an instance the head of its chain:
+
+        if chains[chain + 1] == EMPTY:
+            chains_used += 1
+            chains[chain] = key
+        chains[chain + 2] = s0_next
+        chains[chain + 1] = first + e
+        """
+        mark = f"{self.name}[{entry} + 1]"
+        lines = [f"if {mark} == EMPTY:", f"    {self.used} += 1", f"    {self.name}[{entry}] = {key}"]
+        lines.append(f"{self.head(stack, entry)} = {number}")
+        return [*lines, f"{mark} = first + e"] if self.is_shared else lines
 
     def is_full(self, more: str) -> str:
         """Source of the condition that `more` keys would fill over half of the table."""
         return f"{2 * self.width} * ({self.used} + {more}) > {self.name}.shape[0]"
 
-    def grow(self, w: Writer, oldest_mark: str, more: str) -> None:
-        w(f"{self.name} = rehashed_chains({self.name}, {self.width}, {oldest_mark}, {more})")
-        w(f"{self.used} = used_chains({self.name}, {self.width})")
+    def grown(self, oldest_mark: str, more: str) -> tuple[str, str]:
+        """The lines that make room for more keys:
+
+        chains = rehashed_chains(chains, 8, oldest, room)
+        chains_used = used_chains(chains, 8)
+        """
+        return (
+            f"{self.name} = rehashed_chains({self.name}, {self.width}, {oldest_mark}, {more})",
+            f"{self.used} = used_chains({self.name}, {self.width})",
+        )
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Stack:
     """How generated code lays out the instances of a component, and how it reads and writes them.
 
-    The record of instance j begins at `place(j)`. Floats lie in it as their bits, so one array holds all."""
+    The record of instance j is at `offset(j)`. Floats are stored as their bits, so one array holds all fields."""
 
+    register: Callable[[str], Register]
     name: str
     step: Step
     links: tuple[Link, ...]
     measured: bool
-    """Whether the window is compared with something else than the time."""
+    """Whether the window counts something else than time."""
     columns: tuple[str, ...] = ()
     floats: frozenset[str] = frozenset()
     pointers: list[str] = field(default_factory=list)
-    """Extra numbers kept with each instance: its RIP, and the latest negated event before it."""
+    """Extra fields of an instance: its RIP, and the latest negated event before it."""
     ring: Ring = field(init=False)
     table: ChainTable = field(init=False)
-    """Where chains are found, if equalities make some."""
+    """The table of its chains, if it has links."""
 
     def __post_init__(self) -> None:
-        self.lie_in(Ring(self.name))
+        self.lie_in(Ring(self.name, self.register))
         self.chain_in(ChainTable(f"{self.name}_chains"))
 
     def lie_in(self, ring: Ring) -> None:
@@ -148,34 +172,42 @@ class Stack:
         self.table = table
         table.stacks.append(self)
 
-    @property
-    def fields(self) -> list[str]:
+    @cached_property
+    def record(self) -> Record:
+        """Its fields, once its pointers and columns are known."""
         measured = ["measure"] if self.measured else []
         chained = ["prev"] if self.links else []
-        return ["row", "time", *measured, *chained, *self.pointers, *(f"c{column}" for column in self.columns)]
+        fields = ["row", "time", *measured, *chained, *self.pointers, *(f"c{column}" for column in self.columns)]
+        return Record(self.ring.name, tuple(fields), self.name)
 
     @property
-    def record(self) -> Record:
-        return Record(self.ring.name, tuple(self.fields), self.name)
+    def pushed(self) -> Register:
+        """The register with the number of instances pushed so far."""
+        return self.ring.following if self.ring.stacks == [self] else self.register(f"{self.name}_pushed")
 
-    def place(self, number: str) -> str:
-        return self.ring.place(number)
+    def offset(self, number: str) -> str:
+        return self.ring.offset(number)
 
     def latest(self, key: str) -> str:
         """Source of the latest instance of a key."""
         return self.table.head(self, self.table.find(key))
 
-    def at(self, name: str, place: str) -> str:
-        """Source of a field of the record at a place."""
+    def previous(self, number: str, offset: str) -> str:
+        """Source of the instance before another, in its chain or on the whole stack."""
+        return self.at("prev", offset) if self.links else f"{number} - 1"
+
+    def at(self, name: str, offset: str) -> str:
+        """Source of a field of the record at an offset: `s0[i + S0_TIME]`."""
         if name == "measure" and not self.measured:
             name = "time"
-        cell = self.record.at(name, place)
+        cell = self.record.at(name, offset)
         if name == "cmask":
             return f"np.uint64({cell})"
         return f"float_of({cell})" if name.removeprefix("c") in self.floats else cell
 
-    def put(self, name: str, place: str, value: str) -> str:
-        cell = self.record.at(name, place)
+    def put(self, name: str, offset: str, value: str) -> str:
+        """The line that writes a field: `s0[i + S0_TIME] = t`."""
+        cell = self.record.at(name, offset)
         if name == "cmask":
             value = f"np.int64({value})"
         return f"{cell} = bits_of({value})" if name.removeprefix("c") in self.floats else f"{cell} = {value}"

@@ -102,7 +102,7 @@ class Absences:
         return Absence(
             number=number,
             after=after,
-            stack=Stack(f"absent{number}", step, links, self.plan.counts_events, tuple(columns), floats),
+            stack=Stack(self.register, f"absent{number}", step, links, self.plan.counts_events, tuple(columns), floats),
             tests=tuple(predicates),
             at_once=all(self._is_known(node, after) for p in predicates for node in ex.walk(p)),
             may_lead=all(component.may_be_empty for component in before),
@@ -166,7 +166,7 @@ class Absences:
 
     def begin(self, w: Writer) -> None:
         for absence in self.all:
-            absence.stack.ring.note_size(w)
+            w(absence.stack.ring.size)
 
     def full(self) -> list[str]:
         """Conditions under which there is no room for one more event, or a waiting match is due."""
@@ -191,11 +191,10 @@ class Absences:
                 with w.block(f"while {base} < {following} and {gone}:"):
                     w(f"{base} += 1")
             with w.block(f"if {following} - {base} > {name}_last:"):
-                stack.ring.grow(w, "8")
-                stack.ring.note_size(w)
+                w(stack.ring.grown("8"), stack.ring.size)
             if stack.links:
                 with w.block(f"if {stack.table.is_full('1')}:"):
-                    stack.table.grow(w, base, "8")
+                    w(*stack.table.grown(base, "8"))
         if self.waits:
             due, due_item = Waiting.due, Waiting.due_item
             w(f"room = {Waiting.used} + {self.most} * {WORK}")
@@ -206,10 +205,10 @@ class Absences:
         """The condition that an event can no longer spoil a match; None if it always can."""
         stack = absence.stack
         if self.plan.window is not None:
-            return f"{stack.at('measure', stack.place(number))} < {FLOOR}"
+            return f"{stack.at('measure', stack.offset(number))} < {FLOOR}"
         if absence.may_lead or absence.may_trail:
             return None
-        return f"({Node.used} == 0 or {stack.at('row', stack.place(number))} < {Node.oldest_row})"
+        return f"({Node.used} == 0 or {stack.at('row', stack.offset(number))} < {Node.oldest_row})"
 
     def push(self, w: Writer, *, outside_partitions: bool = False) -> None:
         """Push the event onto the stacks of the negated components that it may be (`outside_partitions`: only onto
@@ -222,7 +221,7 @@ class Absences:
             opening = f"if {EVENT.bits} & np.uint64({1 << stack.step.begin}):"
             with w.block(f"{opening}  # may be the negated component {absence.number}"):
                 w(
-                    f"k = {stack.place(following)}",
+                    f"k = {stack.offset(following)}",
                     stack.put("row", "k", f"first + {EVENT}"),
                     stack.put("time", "k", f"measure[{EVENT}]"),
                 )
@@ -234,7 +233,7 @@ class Absences:
                 if stack.links:
                     w(f"chain = {stack.table.find(self._event_key())}")
                     w(stack.put("prev", "k", stack.table.head(stack, "chain")))
-                    stack.table.put(w, stack, "chain", self._event_key(), following)
+                    w(*stack.table.put(stack, "chain", self._event_key(), following))
                 w(f"{following} += 1")
 
     def _event_key(self) -> str:
@@ -303,7 +302,7 @@ class Absences:
         """
         stack = absence.stack
         with w.block(f"while not spoiled and q >= {self.register(f'{stack.name}_base')}:"):
-            w(f"k = {stack.place('q')}")
+            w(f"k = {stack.offset('q')}")
             outside = f"{stack.at('row', 'k')} <= since"
             if absence.may_lead and self.plan.window is not None:
                 outside += f" or (since == EMPTY and {EVENT.measure} - {stack.at('measure', 'k')} > limit)"
@@ -432,7 +431,7 @@ class Absences:
         w(f"q = {self._latest(stack, waiting_key)}")
         read = self._reader(absence, at, None, source, unbound=True, of_key=of_key)
         with w.block(f"while not spoiled and q >= {self.register(f'{stack.name}_base')}:"):
-            w(f"k = {stack.place('q')}")
+            w(f"k = {stack.offset('q')}")
             with w.block(f"if {stack.at('row', 'k')} <= {ITEM.last_row}:"):
                 w("break")
             in_window = f"{stack.at('measure', 'k')} - {ITEM.floor} <= limit"

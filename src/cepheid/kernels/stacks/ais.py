@@ -9,10 +9,9 @@ from cepheid.codegen.builder import Writer
 from cepheid.codegen.scalar import key_of
 from cepheid.expr import variables
 from cepheid.kernels.instance_stack import Stack
-from cepheid.kernels.stacks.chains import CHAIN, previous
 from cepheid.kernels.stacks.construction import Construction
-from cepheid.kernels.stacks.layout import AT_HAND, Instance, Locations
-from cepheid.kernels.stacks.scan import StackScan
+from cepheid.kernels.stacks.layout import AT_HAND, CHAIN, Instance, Locations
+from cepheid.kernels.stacks.scan import READ, StackScan
 from cepheid.kernels.stacks.trailing import Trailing
 from cepheid.physical import Plan, Step
 from cepheid.runtime import prefetch
@@ -22,8 +21,10 @@ from cepheid.runtime.kernel import END_OF_TIME, OperatorRegisters, StateArray
 class ActiveInstanceStacks(StackScan):
     def __init__(self, plan: Plan, options: Mapping[str, str]) -> None:
         super().__init__(plan, options)
-        self.trailing = Trailing(self.layout, self.chains)
-        self.construction = Construction(self.layout, self.chains, self._found)
+        self.trailing = Trailing(self.layout)
+        self.construction = Construction(self.layout, self._found)
+        self.bits = self.builder.bits_of(plan.steps)
+        """The bits of the mask that give an event a role."""
 
     @property
     def stacks(self) -> Sequence[Stack]:
@@ -54,8 +55,7 @@ class ActiveInstanceStacks(StackScan):
 
     def operators(self) -> tuple[OperatorRegisters, ...]:
         """The instances pushed on each stack; the events of the last component are not pushed."""
-        pushed = [(stack.step.var, self.chains.pushed(stack)) for stack in self.stacks]
-        return tuple(OperatorRegisters(var, register.number) for var, register in pushed)
+        return tuple(OperatorRegisters(stack.step.var, stack.pushed.number) for stack in self.stacks)
 
     # --- one event ----------------------------------------------------------------------------------------------------
 
@@ -64,8 +64,7 @@ class ActiveInstanceStacks(StackScan):
         self._read(w)
         if self.decides_late:
             self.trailing.decide(w, self.emit)
-        with w.block("if e < 0:"):
-            w("continue")
+        w("if e < 0:", "    continue")
         if self.layout.drops_in_scan:
             w("# drop the instances that have left the window")
             self.drop_expired(w)
@@ -89,11 +88,10 @@ class ActiveInstanceStacks(StackScan):
         chain = chain_of(chains, 8, key)
         """
         key, valid = key_of([(self.layout.term(AT_HAND, link.here), link.as_float) for link in self.layout.key])
-        plays_a_part = [f"bits & np.uint64({self._wanted_bits()})"] if self.decides_late else []
-        with w.block(f"if not ({' and '.join([*plays_a_part, valid])}):"):
-            w("continue")
+        plays_a_part = [f"bits & np.uint64({self.bits})"] if self.decides_late else []
         (table,) = self.chain_tables
-        w(f"key = {key}", f"{CHAIN} = {table.find('key')}")
+        skip = (f"if not ({' and '.join([*plays_a_part, valid])}):", "    continue")
+        w(*skip, f"key = {key}", f"{CHAIN} = {table.find('key')}")
 
     def _look_ahead(self, w: Writer) -> None:
         """Prefetch what later events read: their chains, then the heads of these:
@@ -103,36 +101,27 @@ class ActiveInstanceStacks(StackScan):
         """
         if not self.chain_tables:
             return
-        w("# ask for what later events will look at, so that it is there in time")
+        lines = ["# ask for what later events will look at, so that it is there in time"]
         for distance in (prefetch.AHEAD, prefetch.SOON):
-            wanted = f"mask[e + {distance}] & np.uint64({self._wanted_bits()})"
-            with w.block(f"if e + {distance} < far and {wanted}:"):
-                for table in self.chain_tables:
-                    links = [
-                        (self.layout.later_term(link.here, distance), link.as_float) for link in table.stacks[0].links
-                    ]
-                    place = table.first(key_of(links)[0])
-                    if distance == prefetch.AHEAD:
-                        w(f"prefetch({table.name}, {place})")
-                        continue
-                    for stack in table.stacks:
-                        w(f"prefetch({stack.ring.name}, {stack.place(table.head(stack, place))})")
+            lines += [f"if e + {distance} < far and mask[e + {distance}] & np.uint64({self.bits}):"]
+            for table in self.chain_tables:
+                links = [(self.layout.later_term(link.here, distance), link.as_float) for link in table.stacks[0].links]
+                entry = table.first(key_of(links)[0])
+                if distance == prefetch.AHEAD:
+                    lines += [f"    prefetch({table.name}, {entry})"]
+                    continue
+                heads = [(stack, table.head(stack, entry)) for stack in table.stacks]
+                lines += [f"    prefetch({stack.ring.name}, {stack.offset(head)})" for stack, head in heads]
+        w(*lines)
 
     def _read(self, w: Writer) -> None:
-        with w.block("if e < 0:"):
-            w("t = now", "m = now", "bits = np.uint64(0)")
-            if self.plan.counts_events:
-                with w.block(f"if now != {END_OF_TIME}:"):
-                    w("continue")
+        w("if e < 0:", "    t = now", "    m = now", "    bits = np.uint64(0)")
+        if self.plan.counts_events:
+            w(f"    if now != {END_OF_TIME}:", "        continue")
         with w.block("else:"):
-            self.read(w)
-            with w.block(f"if bits & np.uint64({self._wanted_bits()}) == 0:"):
-                w("dropped_by_mask += 1")
-                if not self.decides_late:
-                    w("continue")
-
-    def _wanted_bits(self) -> int:
-        return self.builder.bits_of(self.plan.steps)
+            w(*READ, f"if bits & np.uint64({self.bits}) == 0:", "    dropped_by_mask += 1")
+            if not self.decides_late:
+                w("    continue")
 
     # --- pushing ------------------------------------------------------------------------------------------------------
 
@@ -141,15 +130,15 @@ class ActiveInstanceStacks(StackScan):
         pointers: dict[str, str] = {}
         if i > 0:
             pointers["rip"] = f"rip{i}"
-            self.chains.find_head(w, self.layout.stacks[i - 1], pointers["rip"])
+            self.layout.find_head(w, self.layout.stacks[i - 1], pointers["rip"])
         for absence in self.layout.inner:
             if absence.at == i:
                 pointers[absence.stack.name] = f"latest_{absence.stack.name}"
-                self.chains.find_head(w, absence.stack, pointers[absence.stack.name])
+                self.layout.find_head(w, absence.stack, pointers[absence.stack.name])
         if i == 0:
             self.push(w, stack, pointers)
             return
-        with w.block(f"if {self.chains.alive(self.layout.stacks[i - 1], pointers['rip'])}:"):
+        with w.block(f"if {self.layout.alive(self.layout.stacks[i - 1], pointers['rip'])}:"):
             if self.layout.options["others"] == "multi":
                 self._cross_filter(w, i)
                 with w.block("if found:"):
@@ -163,12 +152,10 @@ class ActiveInstanceStacks(StackScan):
         stack, var = self.layout.stacks[i - 1], self.layout.positive[i].var
         pair = {stack.step.var, var}
         tests = [p for p in self.layout.tests if variables(p) == pair and p not in self.layout.equalities.exact]
+        agree = self.layout.stop_if("found", tests, {stack.step.var: Instance(stack, "k"), var: AT_HAND})
         w("found = False", f"j = rip{i}")
-        with w.block(f"while {self.chains.alive(stack, 'j')}:"):
-            w(f"k = {stack.place('j')}")
-            with self.layout.if_all(w, tests, {stack.step.var: Instance(stack, "k"), var: AT_HAND}):
-                w("found = True", "break")
-            w(f"j = {previous(stack, 'j', 'k')}")
+        with w.block(f"while {self.layout.alive(stack, 'j')}:"):
+            w(f"k = {stack.offset('j')}", *agree, f"j = {stack.previous('j', 'k')}")
 
     # --- matches ------------------------------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, nullcontext
 from cepheid.codegen.builder import Writer
 from cepheid.errors import NotAvailable
 from cepheid.kernels.instance_stack import Stack
-from cepheid.kernels.stacks.layout import AT_HAND, Instance, Locations
-from cepheid.kernels.stacks.scan import StackScan
+from cepheid.kernels.stacks.layout import AT_HAND, Instance, Locations, counted
+from cepheid.kernels.stacks.scan import READ, StackScan
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import OperatorRegisters
 
@@ -42,28 +42,29 @@ class RuntimeStack(StackScan):
         return ()
 
     def event(self, w: Writer) -> None:
-        with w.block("if e < 0:"):
-            w("continue")
-        self.read(w)
+        w("if e < 0:", "    continue")
+        w(*READ)
         if self.layout.drops_in_scan:
             self.drop_expired(w)
         last = self.layout.last
         with w.block(f"if bits & np.uint64({1 << self.layout.positive[last].begin}):"):
             self.note_output(w)
-            w(f"j{last} = {self.chains.following(self.cells)}")
+            w(f"j{last} = {self.cells.ring.following}")
             self._search(w, last - 1, {self.layout.positive[last].var: AT_HAND})
             self.repeat_if_full(w)
         self.push(w, self.cells, {})
 
     def _search(self, w: Writer, depth: int, locations: Locations) -> None:
         if depth < 0:
-            with self.layout.if_all(w, self.layout.tests, locations), self._within_window(w, locations):
+            w(*counted(self.layout.tests))
+            tests = self.layout.conditions(self.layout.tests, locations) or ["True"]
+            with w.when(tests), self._within_window(w, locations):
                 self.emit(w, [self.layout.field_of(locations, i, "row") for i in range(len(self.layout.positive))])
             return
         step = self.layout.positive[depth]
         w(f"j{depth} = j{depth + 1} - 1")
-        with w.block(f"while j{depth} >= {self.chains.base(self.cells)}:"):
-            w(f"i{depth} = {self.cells.place(f'j{depth}')}")
+        with w.block(f"while j{depth} >= {self.cells.ring.base}:"):
+            w(f"i{depth} = {self.cells.offset(f'j{depth}')}")
             cell = Instance(self.cells, f"i{depth}")
             chosen = f"{cell.field('cmask')} & np.uint64({1 << step.begin}) != 0"
             if not self.layout.by_position:

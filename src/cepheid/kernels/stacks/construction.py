@@ -12,16 +12,14 @@ from collections.abc import Callable, Sequence
 from cepheid import expr as ex
 from cepheid.codegen.builder import Writer
 from cepheid.expr import Expr
-from cepheid.kernels.stacks.chains import Chains, previous
-from cepheid.kernels.stacks.layout import AT_HAND, Absence, Instance, Locations, StackLayout, count_predicates
+from cepheid.kernels.stacks.layout import AT_HAND, Absence, Instance, Locations, StackLayout, counted
 
 
 class Construction:
     """`found` is what is done with a sequence."""
 
-    def __init__(self, layout: StackLayout, chains: Chains, found: Callable[[Writer, Locations], None]) -> None:
+    def __init__(self, layout: StackLayout, found: Callable[[Writer, Locations], None]) -> None:
         self.layout = layout
-        self.chains = chains
         self.found = found
 
     def construct(self, w: Writer) -> None:
@@ -36,22 +34,22 @@ class Construction:
         last = self.layout.last
         for absence in self.layout.inner:
             if absence.at == last:
-                self.chains.find_head(w, absence.stack, f"latest_{absence.stack.name}")
+                self.layout.find_head(w, absence.stack, f"latest_{absence.stack.name}")
         locations = {self.layout.positive[last].var: AT_HAND}
         if last == 0:
             with w.block("if limit >= 0:" if self.layout.plan.window is not None else "if True:"):
                 self._at_depth(w, 0, locations)
             return
-        self.chains.find_head(w, self.layout.stacks[last - 1], f"j{last - 1}")
+        self.layout.find_head(w, self.layout.stacks[last - 1], f"j{last - 1}")
         self._search(w, last - 1, locations)
 
     def _search(self, w: Writer, depth: int, locations: Locations) -> None:
         stack = self.layout.stacks[depth]
-        number, place = f"j{depth}", f"i{depth}"
-        with w.block(f"while {self.chains.alive(stack, number)}:  # construct backwards"):
-            w(f"{place} = {stack.place(number)}")
-            self._at_depth(w, depth, {**locations, stack.step.var: Instance(stack, place)})
-            w(f"{number} = {previous(stack, number, place)}")
+        number, offset = f"j{depth}", f"i{depth}"
+        with w.block(f"while {self.layout.alive(stack, number)}:  # construct backwards"):
+            w(f"{offset} = {stack.offset(number)}")
+            self._at_depth(w, depth, {**locations, stack.step.var: Instance(stack, offset)})
+            w(f"{number} = {stack.previous(number, offset)}")
 
     def _at_depth(self, w: Writer, depth: int, locations: Locations) -> None:
         """Test what can be tested now that the component at this depth is chosen, then go on to the one before it."""
@@ -60,7 +58,7 @@ class Construction:
         in_window = self.layout.plan.window is None or all(map(self.layout.sorted_by_measure, self.layout.stacks))
         if depth == 0 and not in_window:
             checks.insert(0, f"m - {self.layout.field_of(locations, 0, 'measure')} <= limit")
-        count_predicates(w, len(ready))
+        w(*counted(ready))
         with w.when(checks):
             self._without(w, absences, depth, locations)
 
@@ -111,26 +109,24 @@ class Construction:
         """Set `spoiled` if a negated event is between the neighbours: from the latest one before the next component,
         backwards (`while q >= n1_base: ... q = q - 1`)."""
         stack, negated = absence.stack, Instance(absence.stack, "k")
+        if absence.after == 0:
+            too_old = f"m - {negated.field('measure')} > limit"
+        else:
+            too_old = f"not {self._comes_between(absence, locations)}"
+        spoil = self.layout.stop_if("spoiled", self.layout.tests_of(absence), {**locations, stack.step.var: negated})
         w("spoiled = False", f"q = {self._latest(absence)}")
-        with w.block(f"while q >= {self.chains.base(stack)}:"):
-            w(f"k = {stack.place('q')}")
-            if absence.after == 0:
-                too_old = f"m - {negated.field('measure')} > limit"
-            else:
-                too_old = f"not {self._comes_between(absence, locations)}"
-            with w.block(f"if {too_old}:"):
-                w("break")
-            with self.layout.if_all(w, self.layout.tests_of(absence), {**locations, stack.step.var: negated}):
-                w("spoiled = True", "break")
-            w(f"q = {previous(stack, 'q', 'k')}")
+        with w.block(f"while q >= {stack.ring.base}:"):
+            w(f"k = {stack.offset('q')}", f"if {too_old}:", "    break", *spoil, f"q = {stack.previous('q', 'k')}")
 
     def _stop_before(self, w: Writer, absence: Absence, locations: Locations) -> None:
         """A negated event that is tested for nothing else spoils all instances before it: the search ends there."""
-        w(f"q = {self._latest(absence)}")
-        with w.block(f"if q >= {self.chains.base(absence.stack)}:"):
-            w(f"k = {absence.stack.place('q')}")
-            with w.block(f"if {self._comes_between(absence, locations)}:"):
-                w("break")
+        w(
+            f"q = {self._latest(absence)}",
+            f"if q >= {absence.stack.ring.base}:",
+            f"    k = {absence.stack.offset('q')}",
+            f"    if {self._comes_between(absence, locations)}:",
+            "        break",
+        )
 
     def _latest(self, absence: Absence) -> str:
         """The latest negated event before the next component."""
@@ -139,6 +135,6 @@ class Construction:
         return self.layout.stacks[absence.at].at(absence.stack.name, f"i{absence.at}")
 
     def _comes_between(self, absence: Absence, locations: Locations) -> str:
-        """Whether the negated event at place k comes after the component before it."""
+        """Whether the negated event at offset k comes after the component before it."""
         order = "row" if self.layout.by_position else "time"
         return f"{absence.stack.at(order, 'k')} > {self.layout.field_of(locations, absence.after - 1, order)}"

@@ -9,13 +9,12 @@ a stack, or part of a sequence that waits (`trailing`). Wherever it is, its fiel
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 from cepheid import expr as ex
 from cepheid.codegen.builder import KernelBuilder, Writer
-from cepheid.codegen.scalar import Term, condition
+from cepheid.codegen.scalar import Term, condition, key_of
 from cepheid.expr import Attr, Compare, Expr
 from cepheid.kernels.instance_stack import ChainTable, Link, Ring, Stack
 from cepheid.physical import Kind, Plan, Step
@@ -26,6 +25,10 @@ class Location(Protocol):
 
     def field(self, name: str) -> str:
         """Source of one of its fields."""
+
+
+CHAIN = "chain"
+"""The variable with the offset of the event's key in a chain table."""
 
 
 class _EventAtHand:
@@ -42,10 +45,10 @@ class Instance:
     """The record at an offset of a stack."""
 
     stack: Stack
-    place: str
+    offset: str
 
     def field(self, name: str) -> str:
-        return self.stack.at(name, self.place)
+        return self.stack.at(name, self.offset)
 
 
 Locations = Mapping[str, Location]
@@ -97,7 +100,7 @@ class StackLayout:
             stack.columns = self.columns(stack.step.var)
         self.key = self._one_key()
         if self.key:
-            ring, table = Ring("instances"), ChainTable("chains")
+            ring, table = Ring("instances", builder.register), ChainTable("chains")
             for stack in self.stacks:
                 stack.lie_in(ring)
             for stack in self.all_stacks:
@@ -114,7 +117,7 @@ class StackLayout:
 
     def stack(self, name: str, step: Step, links: tuple[Link, ...] = (), columns: tuple[str, ...] = ()) -> Stack:
         floats = frozenset(str(i) for i, kind in enumerate(self.plan.columns.values()) if kind is Kind.FLOAT)
-        return Stack(name, step, links, self.plan.counts_events, columns, floats)
+        return Stack(self.builder.register, name, step, links, self.plan.counts_events, columns, floats)
 
     def _absence(self, number: int, step: Step) -> Absence:
         after = sum(not s.negated for s in self.plan.steps[:number])
@@ -171,12 +174,48 @@ class StackLayout:
     def _per_partition_measure(self) -> bool:
         return self.plan.counts_events and bool(self.plan.key)
 
+    # --- searching a stack --------------------------------------------------------------------------------------------
+
+    def find_head(self, w: Writer, stack: Stack, target: str) -> None:
+        """Set `target` to the most recent instance of a chain before the event at hand. Events of one time are not in
+        sequence:
+
+            j0 = s0_next - 1
+            while j0 >= s0_base and s0[3 * (j0 & s0_last) + S0_TIME] >= t:
+                j0 = j0 - 1
+        """
+        base, following = stack.ring.base, stack.ring.following
+        lines = [
+            f"# {target}: the latest instance in {stack.name} before this event{', of its key' * bool(stack.links)}"
+        ]
+        if stack.table.is_shared:
+            lines += [f"{target} = {stack.table.head(stack, CHAIN)}"]
+        elif stack.links:
+            key, valid = key_of([(self.term(AT_HAND, link.there), link.as_float) for link in stack.links])
+            lines += [f"{target} = EMPTY", f"if {valid}:", f"    {target} = {stack.latest(key)}"]
+        else:
+            lines += [f"{target} = {following} - 1"]
+        if not self.by_position:
+            offset = stack.offset(target)
+            lines += [f"while {target} >= {base} and {stack.at('time', offset)} >= t:"]
+            lines += [f"    {target} = {stack.previous(target, offset)}"]
+        w(*lines)
+
+    def alive(self, stack: Stack, number: str) -> str:
+        """Source of the condition that an instance exists and can still be in the window of the event at hand."""
+        alive = f"{number} >= {stack.ring.base}"
+        if self.sorted_by_measure(stack) and not self.drops_in_scan:
+            alive += f" and m - {stack.at('measure', stack.offset(number))} <= limit"
+        return alive
+
     # --- reading attributes -------------------------------------------------------------------------------------------
 
     def term(self, location: Location, name: str) -> Term:
         """An attribute of the event at a location."""
-        number = self.builder.column_number[name]
-        return self.builder.term(name, location.field(f"c{number}"), location.field("cmask"))
+        source = location.field(f"c{self.builder.column_number[name]}")
+        if name not in self.plan.lacking:
+            return Term(source, self.plan.columns[name])
+        return self.builder.term(name, source, location.field("cmask"))
 
     def later_term(self, name: str, distance: int) -> Term:
         """An attribute of an event further on."""
@@ -193,15 +232,21 @@ class StackLayout:
 
         return [condition(test, read, self.builder.constants) for test in tests]
 
-    def if_all(self, w: Writer, tests: Sequence[Expr], locations: Locations) -> AbstractContextManager[None]:
-        """A block that is entered if all the tests hold; they are counted."""
-        count_predicates(w, len(tests))
-        return w.block(f"if {' and '.join(self.conditions(tests, locations)) or 'True'}:")
+    def stop_if(self, flag: str, tests: Sequence[Expr], locations: Locations) -> list[str]:
+        """The lines that set a flag and leave the loop if all tests hold:
+
+        predicates += 1
+        if s0[i0 + S0_C1] < column1[here]:
+            spoiled = True
+            break
+        """
+        condition = " and ".join(self.conditions(tests, locations)) or "True"
+        return [*counted(tests), f"if {condition}:", f"    {flag} = True", "    break"]
 
 
-def count_predicates(w: Writer, number: int) -> None:
-    if number:
-        w(f"predicates += {number}")
+def counted(tests: Sequence[Expr]) -> list[str]:
+    """`predicates += 2`"""
+    return [f"predicates += {len(tests)}"] if tests else []
 
 
 class Equalities:

@@ -1,8 +1,8 @@
 """The scan over events (SASE §3.2, §4.1) as generated code, whatever stacks it fills and searches.
 
-Events are read in chunks. The code speaks of the event `e` at hand (`here` where it is a place in an array: one that
-cannot be negative, which machine code need not ask), with its time `t`, its place `m` in the window's measure and its
-mask `bits`; matches go to `values`, of which so much is `written`.
+Events are read in chunks. The code speaks of the event `e` at hand (`here` where it indexes an array: unsigned, which
+saves the test for negative indices), with its time `t`, its position `m` in the window's measure and its mask `bits`.
+Matches go to `values`; `written` is its used length.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from collections.abc import Mapping, Sequence
 from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.codegen.scalar import key_of
 from cepheid.kernels.instance_stack import IMPORTS, ChainTable, Ring, Stack
-from cepheid.kernels.stacks.chains import CHAIN, Chains
-from cepheid.kernels.stacks.layout import AT_HAND, StackLayout
+from cepheid.kernels.stacks.layout import AT_HAND, CHAIN, StackLayout
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import Kernel, OperatorRegisters, StateArray
 
 _CHUNK = 4096
-"""How many events are looked at between two occasions to let arrays grow."""
+"""Arrays grow between chunks of so many events."""
+
+READ = ("here = np.uint64(e)", "t = time[here]", "m = measure[here]", "bits = mask[here]", "events += 1")
+"""The lines that read the event at hand."""
 
 
 class StackScan(ABC):
@@ -30,7 +32,6 @@ class StackScan(ABC):
         self.builder = KernelBuilder(plan)
         self.register = self.builder.register
         self.layout = StackLayout(self.builder, options)
-        self.chains = Chains(self.layout)
 
     # --- where the algorithms differ ----------------------------------------------------------------------------------
 
@@ -104,33 +105,30 @@ class StackScan(ABC):
         loop makes Numba count references at every turn, which costs more than all the rest."""
         w("# make room for all that the events of this chunk may push")
         if not self.decides_late:
-            with w.block("if wanted > values.shape[0]:"):
-                w("values = grown(values, wanted)")
+            w("if wanted > values.shape[0]:", "    values = grown(values, wanted)")
         for ring in self.rings:
-            base, following = self.register(ring.base), self.register(ring.following)
-            w(f"room = {' + '.join(self.most_pushed([stack]) for stack in ring.stacks)}")
-            with w.block(f"if {ring.width} * ({following} - {base} + room) > {ring.name}.shape[0]:"):
-                ring.grow(w, "room")
-            ring.note_size(w)
+            retained = f"{ring.following} - {ring.base}"
+            w(
+                f"room = {' + '.join(self.most_pushed([stack]) for stack in ring.stacks)}",
+                f"if {ring.width} * ({retained} + room) > {ring.name}.shape[0]:",
+                f"    {ring.grown('room')}",
+                ring.size,
+            )
         for table in self.chain_tables:
             self.register(table.used)
             w(f"room = {self.most_pushed(table.stacks)}")
             with w.block(f"if {table.is_full('room')}:"):
                 if table.is_shared:
                     self._oldest_row(w, table.stacks)
-                    table.grow(w, "oldest", "room")
+                    w(*table.grown("oldest", "room"))
                 else:
-                    table.grow(w, self.chains.base(table.stacks[0]), "room")
+                    w(*table.grown(table.stacks[0].ring.base, "room"))
 
     def _oldest_row(self, w: Writer, stacks: Sequence[Stack]) -> None:
         """The position of the first event that is still on one of the stacks, or of the next event."""
         w("oldest = first + max(start, 0)")
         for ring in dict.fromkeys(stack.ring for stack in stacks):
             self.older_on(w, ring)
-
-    def read(self, w: Writer) -> None:
-        """`t = time[here]`, `m = measure[here]`, `bits = mask[here]`: the event at hand."""
-        w("here = np.uint64(e)", "t = time[here]", "m = measure[here]", "bits = mask[here]", "events += 1")
 
     # --- stacks -------------------------------------------------------------------------------------------------------
 
@@ -160,26 +158,24 @@ class StackScan(ABC):
         s0[i + S0_PREV] = s0_chains[chain + 1]
         s0_chains[chain + 1] = s0_next
         """
-        w(stack.put("prev", "i", stack.table.head(stack, CHAIN)))
-        stack.table.put(w, stack, CHAIN, "key", self.chains.following(stack))
+        w(
+            stack.put("prev", "i", stack.table.head(stack, CHAIN)),
+            *stack.table.put(stack, CHAIN, "key", stack.ring.following),
+        )
         self._count_push(w, stack)
 
     def _count_push(self, w: Writer, stack: Stack) -> None:
-        for number in dict.fromkeys([self.chains.following(stack), self.chains.pushed(stack), "partial_matches"]):
-            w(f"{number} += 1")
-        retained = " + ".join(f"{self.register(ring.following)} - {self.register(ring.base)}" for ring in self.rings)
-        w(f"retained = {retained}")
-        with w.block("if retained > peak_retained:"):
-            w("peak_retained = retained")
+        counts = dict.fromkeys([stack.ring.following, stack.pushed, "partial_matches"])
+        retained = " + ".join(f"{ring.following} - {ring.base}" for ring in self.rings)
+        peak = ("if retained > peak_retained:", "    peak_retained = retained")
+        w(*(f"{number} += 1" for number in counts), f"retained = {retained}", *peak)
 
     def _store(self, w: Writer, stack: Stack, pointers: Mapping[str, str]) -> None:
-        w(f"# push onto {stack.name}", f"i = {stack.place(self.chains.following(stack))}")
-        for name in ("row", "time", *(["measure"] if stack.measured else [])):
-            w(stack.put(name, "i", AT_HAND.field(name)))
-        for pointer in stack.pointers:
-            w(stack.put(pointer, "i", pointers[pointer]))
-        for column in stack.columns:
-            w(stack.put(f"c{column}", "i", AT_HAND.field(f"c{column}")))
+        measured = ["measure"] if stack.measured else []
+        of_event = ["row", "time", *measured], [f"c{column}" for column in stack.columns]
+        own, columns = ([stack.put(name, "i", AT_HAND.field(name)) for name in names] for names in of_event)
+        links = [stack.put(pointer, "i", pointers[pointer]) for pointer in stack.pointers]
+        w(f"# push onto {stack.name}", f"i = {stack.offset(stack.ring.following)}", *own, *links, *columns)
 
     def drop_expired(self, w: Writer) -> None:
         """Drop the instances that have left the window of the event at hand. Mostly it is none or one, which a branch
@@ -188,32 +184,35 @@ class StackScan(ABC):
             s0_base += np.int64((s0_base < s0_next) & (m - s0[3 * (s0_base & s0_last) + S0_TIME] > limit))
         """
         for ring in self.rings:
-            base, following = self.register(ring.base), self.register(ring.following)
-            expired = f"m - {ring.stacks[0].at('measure', ring.place(base))} > limit"
-            w(f"{base} += np.int64(({base} < {following}) & ({expired}))")
-            with w.block(f"while {base} < {following} and {expired}:"):
-                w(f"{base} += 1")
+            base, following = ring.base, ring.following
+            expired = f"m - {ring.stacks[0].at('measure', ring.offset(base))} > limit"
+            w(
+                f"{base} += np.int64(({base} < {following}) & ({expired}))",
+                f"while {base} < {following} and {expired}:",
+                f"    {base} += 1",
+            )
 
     def older_on(self, w: Writer, ring: Ring) -> None:
         """`oldest = min(oldest, s0[... + S0_ROW])`: the first event that is still in a ring."""
-        base, following = self.register(ring.base), self.register(ring.following)
-        with w.block(f"if {base} < {following}:"):
-            w(f"oldest = min(oldest, {ring.stacks[0].at('row', ring.place(base))})")
+        oldest = ring.stacks[0].at("row", ring.offset(ring.base))
+        w(f"if {ring.base} < {ring.following}:", f"    oldest = min(oldest, {oldest})")
 
     # --- matches ------------------------------------------------------------------------------------------------------
 
     def emit(self, w: Writer, rows: Sequence[str]) -> None:
         """`values[written + 0] = ...` for each event of a match, if there is room; `written` counts it in any case."""
-        with w.block(f"if written + {len(rows)} <= values.shape[0]:"):
-            for offset, row in enumerate(rows):
-                w(f"values[written + {offset}] = {row}")
-        w(f"written += {len(rows)}")
+        stored = [f"    values[written + {offset}] = {row}" for offset, row in enumerate(rows)]
+        w(f"if written + {len(rows)} <= values.shape[0]:", *stored, f"written += {len(rows)}")
 
     def note_output(self, w: Writer) -> None:
         """Remember the counters, in case the event's matches have to be made again."""
         w("before, tested = written, predicates")
 
     def repeat_if_full(self, w: Writer) -> None:
-        """Process the event again with a larger output. Construction changes nothing else."""
-        with w.block("if written > values.shape[0]:"):
-            w("wanted, written, predicates = written, before, tested", "events -= 1", "stop = e", "break")
+        """Process the event again with a larger output. Construction changes nothing else:
+
+        if written > values.shape[0]:
+            wanted, written, predicates = written, before, tested
+        """
+        lines = ("wanted, written, predicates = written, before, tested", "events -= 1", "stop = e", "break")
+        w("if written > values.shape[0]:", *(f"    {line}" for line in lines))
