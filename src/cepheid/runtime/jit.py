@@ -1,7 +1,7 @@
-"""Numba, or not. A helper of kernels is compiled where compiled code calls it, and plain Python where Python does.
+"""Helpers of kernels, compiled by Numba when compiled code calls them, and plain Python when Python does.
 
-A kernel that is interpreted (over little data, or with CEPHEID_JIT=0 for debugging) therefore never waits for the
-compiler, nor for Numba to load.
+An interpreted kernel (over little data, or with CEPHEID_JIT=0 for debugging) therefore neither waits for the compiler
+nor imports Numba.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def njit(function: F) -> F:
 
 
 def entry(function: F) -> F:
-    """A helper whose machine code Python calls too, by way of `machine_code`."""
+    """A helper whose machine code Python calls too, through `machine_code`."""
     _called_from_python.add(function)
     return njit(function)
 
 
 def instruction(result: str, emit: Callable[[Any, Any], Any]) -> Callable[[F], F]:
-    """A function of an array and an index that compiled code turns into one machine instruction: `emit` makes it with
-    LLVM's builder, from the address of the element. `result` is the name of its type in Numba."""
+    """A function of an array and an index that is compiled to one machine instruction: `emit` creates it with LLVM's
+    builder, from the address of the element. `result` is the name of its type in Numba."""
 
     def declared(function: F) -> F:
         _instructions.append(lambda: _register_instruction(function, result, emit))
@@ -78,12 +78,12 @@ def prepare_helpers() -> None:
         _instructions.pop()()
     while _helpers:
         function = _helpers.pop()
-        # The code that takes arguments out of Python objects takes longer to compile than most helpers.
+        # The wrapper that unboxes Python objects takes longer to compile than most helpers.
         options = {**OPTIONS, "no_cpython_wrapper": function not in _called_from_python}
         _dispatchers[function] = dispatcher = numba.njit(**options)(function)
-        # Compiled once for all integers, and not anew for each that a call writes out.
+        # Compiled once for all integers, instead of once for each literal in a call.
         dispatcher.get_call_template = _with_plain_types(dispatcher.get_call_template)
-        # What Numba asks an unknown global for: here a plain function says that it is called as its machine code.
+        # Numba reads this attribute of an unknown global: calls of the plain function become calls of its machine code.
         function.__dict__["_numba_type_"] = types.Dispatcher(dispatcher)
 
 
@@ -94,7 +94,7 @@ def _with_plain_types(get_call_template: Callable[..., Any]) -> Callable[..., An
 
 
 def machine_code(function: F) -> F:
-    """An entry's machine code, for calls from Python over much data (with the JIT off, the function itself)."""
+    """The machine code of an entry, for calls from Python over much data (with the JIT off, the function itself)."""
     assert function in _called_from_python, f"{function.__qualname__} has to be an @entry: Python calls it compiled"
     if not jit_enabled():
         return function

@@ -1,11 +1,11 @@
 """Kernels: generated code that turns batches of events into matches.
 
 The contract. A kernel holds no data. Its *state* is a tuple of plain arrays. `step` takes the state and one batch of
-events, in the stream's order, and gives the state after it and the matches that became certain; `advance` says that
-time has passed without events, which is when a trailing negation is decided. A state that was given to `step` or
-`advance` belongs to it and must not be used again. `save` and `restore` serialize and deserialize a state.
+events, in the stream's order, and returns the new state and the matches that became certain. `advance` takes a time
+that has passed without events: it decides trailing negations. Both consume their argument: the old state must not be
+used again. `save` and `restore` serialize and deserialize a state.
 
-Any cut of a stream into batches, and any save and restore between them, gives the same matches.
+The matches do not depend on how a stream is cut into batches, nor on where its state is saved and restored.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ END_OF_TIME = 1 << 62
 """Later than any event, and still far enough from the end of 64 bits that differences of times do not wrap around."""
 
 COUNTERS = ("events", "dropped_by_mask", "partial_matches", "predicates", "matches", "peak_retained")
-"""What every kernel counts, in this order, at the start of the state's first array, its registers."""
+"""The counters of every kernel, in this order, at the start of the registers, the first array of the state."""
 VALUES, BOUNDS, OLDEST, FREE = len(COUNTERS), len(COUNTERS) + 1, len(COUNTERS) + 2, len(COUNTERS) + 3
-"""The registers after the counters: how much output the last step wrote, the position of the oldest event that a later
-match may still contain, and the first register that an evaluator may use for itself."""
+"""The registers after the counters: the size of the output of the last step, the position of the oldest event that a
+later match may still contain, and the first register of the evaluator."""
 
 _EVENTS, _MATCHES = COUNTERS.index("events"), COUNTERS.index("matches")
 _ROOM = 4
-"""The values of matches for each event that fit before the output has to grow."""
+"""The initial size of the output, in values per event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +80,14 @@ class Positions:
 
 @dataclass(frozen=True, slots=True)
 class StateArray:
-    """An array of a kernel's state: its name in the generated code, its type, and how it begins."""
+    """An array of a kernel's state: its name in the generated code, its type, and its initial content."""
 
     name: str
     dtype: str
     length: int
     fill: int = 0
     width: int = 1
-    """How many numbers make a record."""
+    """The length of a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +103,11 @@ class OperatorRegisters:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A generated function and what it is called with.
+    """A generated function and its arguments.
 
-    `function(now, first, time, measure, mask, texts, ranks, numbers, *columns, *state, values, bounds)` gives the state
-    arrays followed by `values` and `bounds`, each possibly in a larger copy. It first deals with the time that has
-    passed (`now`), then with the events, so `advance` is a step over no events at all."""
+    `function(now, first, time, measure, mask, texts, ranks, numbers, *columns, *state, values, bounds)` returns the
+    arrays of the state followed by `values` and `bounds`, each possibly as a larger copy. It first processes the time
+    that has passed (`now`), then the events, so `advance` is a step without events."""
 
     plan: Plan
     source: str
@@ -118,11 +118,11 @@ class Kernel:
     column_types: tuple[str, ...]
     has_bounds: bool
     texts: tuple[str, ...] = ()
-    """The string constants, whose codes the batches bring."""
+    """The string constants; batches contain their codes."""
     needs_ranks: bool = False
-    """Whether strings are compared by order, so that the batches bring the ranks of their codes."""
+    """Whether strings are compared by order, so that batches contain the ranks of their codes."""
     operators: tuple[OperatorRegisters, ...] = ()
-    """Where the work of each operator is counted, in a kernel whose plan has operators."""
+    """The counters of each operator, in a kernel whose plan has operators."""
 
     def initial(self) -> State:
         return tuple(np.full(a.length, a.fill, a.dtype) for a in self.arrays)
@@ -132,7 +132,7 @@ class Kernel:
         return self._call(state, batch, now)
 
     def advance(self, state: State, time: int) -> tuple[State, Positions]:
-        """Say that no event before or at `time` is still to come."""
+        """Decide what no event before or at `time` can change any more: none is still to come."""
         # No event comes, so none that comes is the oldest that a match may contain.
         return self._call(state, self.no_events(END_OF_TIME), min(time + 1, END_OF_TIME))
 
@@ -181,7 +181,7 @@ def counters(state: State) -> dict[str, int]:
 
 
 def operator_counts(kernel: Kernel, state: State) -> dict[str, OperatorCounts]:
-    """What each operator of the plan did so far."""
+    """The counts of each operator of the plan so far."""
     counts = {}
     for operator in kernel.operators:
         tried = None if operator.tried is None else int(state[0][operator.tried])

@@ -1,8 +1,8 @@
-"""The automaton of a query under skip till any match: its edges, the tables of the runs that may go along them, and
-their state vector.
+"""The automaton of a query under skip till any match: its edges, the tables of the runs that may take them, and their
+state vector.
 
-What an edge will do with a run is decided by the values that the edge's formula reads, and by those that must be
-carried on because something after it reads them. Runs that agree in these are one group of the edge's table.
+The values that an edge's formula reads, and those that are carried on for later edges, decide how a run goes on. Runs
+that agree in these values are one group of the edge's table.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Negation:
     inner_late: bool
     """Between two events: when the match is complete, or else as soon as the negative event occurs."""
     leading_late: bool
-    """Before the first event: when the match is complete, by looking, or else by the latest negative event's time."""
+    """Before the first event: when the match is complete, by a search, or else by the time of the latest negative
+    event."""
 
 
 class WordVector(StateVector):
@@ -131,7 +132,7 @@ class WordVector(StateVector):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a run must satisfy to get into a table: predicates on its past, and bounds on its closure's events."""
+    """The condition of a table on its runs: predicates on past events, and bounds on the length of its closure."""
 
     predicates: tuple[Expr, ...] = ()
     least: int = 0
@@ -140,12 +141,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The groups that may go along an edge."""
+    """The groups that may take an edge."""
 
     at: int
     entry: Entry
     indexed: tuple[Value, ...]
-    """Those that an event's values must equal."""
+    """The values that attributes of the event must equal."""
     others: tuple[Value, ...]
     spoilt_by: tuple[int, ...]
     waits: bool
@@ -158,7 +159,7 @@ class Table:
 
 @dataclass(slots=True)
 class Route:
-    """An edge with its formula, and what has to hold for a run to come before it."""
+    """An edge with its formula, and the condition on the runs that may take it."""
 
     edge: Edge
     bit: int
@@ -207,7 +208,7 @@ class Automaton:
         self.table_of: dict[int, int] = {}
         self._assign_tables()
 
-    # --- what the query asks ------------------------------------------------------------------------------------------
+    # --- the query ----------------------------------------------------------------------------------------------------
 
     def _same_key(self, predicate: Expr) -> bool:
         """Whether a predicate follows from all events being of one partition."""
@@ -261,7 +262,7 @@ class Automaton:
         return any(n.after > at for n in self.negations)
 
     def leaving(self, source: int, target: int) -> Entry:
-        """What a run must satisfy to proceed from a component past those between it and the target."""
+        """The condition for a run to proceed from a component past those between it and the target."""
         predicates = [p for i in range(max(source, 0), target) for p in self._placed(i, "proceed")]
         if source < 0:
             return Entry(tuple(predicates))
@@ -293,7 +294,8 @@ class Automaton:
         return noted.values
 
     def _find_needs(self) -> None:
-        """The values that each table and each component needs: what is read there, and what must be carried on."""
+        """The values that each table and each component needs: those that are read there, and those that are carried
+        on."""
         changed = True
         while changed:
             changed = False
@@ -351,7 +353,7 @@ class Automaton:
             self.table_of[number] = self.tables.index(table)
 
     def equalities(self, route: Route) -> list[tuple[Value, str]]:
-        """The values that an event's attributes must equal: those that groups are found by."""
+        """The values that attributes of the event must equal: groups are looked up by them."""
         found = [(self.vector.key_of(name), name) for name in self.keys]
         return found + [pair for test in route.tests if (pair := self.equality(test, route.edge)) is not None]
 
@@ -384,4 +386,4 @@ _ORDER = (
     *("after", "taken", "length", "first", "first_missing", "early", "key", "count", "lacking", "last"),
     *("last_missing", "lead", "most", "least", "row", "start", "sum", "late", "until"),
 )
-"""The order of a group's words, which saved states have; other values come last."""
+"""The order of a group's words, which saved states depend on; other values come last."""

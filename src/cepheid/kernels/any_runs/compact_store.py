@@ -32,18 +32,19 @@ SET, LATEST, CHAIN, LINK, WIDTH, INDEXED, WORDS = range(7)
 """The fields of a group; LATEST is the measure of the last event put into it, WIDTH the number of its words and INDEXED
 of those that it is linked by (0: by none)."""
 MARK = -2
-"""In place of a group's set: the group only says when something was last seen."""
+"""In place of a group's set: the group only stores when a negative event occurred last."""
 
 NODES, MADE, GROUPS, KEPT, TIDIED, NEGATIVES, PENDING, FIRST_ROW = range(FREE, FREE + 8)
 """Registers: nodes in the store, nodes ever made, groups, nodes kept when the store was last tidied and the measure
 then, negative events, groups that wait for a trailing negation, and the oldest event in the store."""
 LAST_END, ENDED_LAST, ENDED_EARLIER, REGISTERS = range(FREE + 8, FREE + 12)
-"""Registers for LIMIT: when the latest matches ended, how many of them were given, and how many that ended earlier."""
+"""Registers for LIMIT: when the latest matches ended, how many of them were returned, and how many that ended
+earlier."""
 
 LOWEST = int(np.iinfo(np.int64).min) // 2
 """Before every start."""
 NEVER = LOWEST - 1
-"""When a negative event was last seen that never was."""
+"""The time of the latest negative event if there is none."""
 _LONGEST_PATH = 64
 """More nodes than one insertion makes: a set of n nodes has a rank of at most log2 n."""
 
@@ -59,7 +60,7 @@ def is_alive(nodes: Array, stride: int, node: int, floor: int) -> bool:
 
 @njit
 def with_item(nodes: Array, registers: Array, item: Array, root: int, floor: int) -> tuple[Array, int]:
-    """A set with one more item: the nodes and its root. What starts before `floor` is left behind."""
+    """A set with one more item: the nodes and its root. Sequences that start before `floor` are dropped."""
     stride = item.shape[0]
     made = registers[NODES]
     nodes = grown(nodes, (made + _LONGEST_PATH) * stride)
@@ -234,16 +235,16 @@ def with_root(registers: Array, roots: Array, root: int, floor: int) -> Array:
     return roots
 
 
-# --- what has left the window -----------------------------------------------------------------------------------------
+# --- expiry -----------------------------------------------------------------------------------------------------------
 
 
 @entry
 def tidied(
     nodes: Array, groups: Array, registers: Array, stride: int, group_stride: int, floor: int, limit: int
 ) -> tuple[Array, Array, Array, Array]:
-    """Nodes and groups without what has left the window, the heads of the groups' chains, and each group's new number.
-    Where the measure is the position in a partition (`limit` >= 0), each group has a window of its own, up to the last
-    event put into it."""
+    """Nodes and groups within the window, the heads of the groups' chains, and each group's new number. If the measure
+    is the position in a partition (`limit` >= 0), each group has a window of its own, up to the last event put into
+    it."""
     count = registers[GROUPS]
     moved = np.full(count, EMPTY, np.int64)
     floors = np.full(registers[NODES] + 1, EMPTY, np.int64)
@@ -277,7 +278,7 @@ def tidied(
 
 @njit
 def _mark(nodes: Array, stride: int, marked: Array, floors: Array) -> None:
-    """Mark what the marked nodes lead to; what a node points to has a lower number."""
+    """Mark the nodes that are reachable from marked ones. A node points to lower numbers only."""
     for node in range(marked.shape[0] - 2, -1, -1):
         if marked[node]:
             for field in (BEFORE, LEFT, RIGHT):
@@ -289,7 +290,7 @@ def _mark(nodes: Array, stride: int, marked: Array, floors: Array) -> None:
 
 @njit
 def _kept_nodes(nodes: Array, stride: int, marked: Array, floors: Array) -> tuple[Array, Array, int]:
-    """The marked nodes with room for more, the number that each node now has, and the oldest event among them."""
+    """The marked nodes with room for more, the new number of each node, and the oldest event among them."""
     numbers = np.full(marked.shape[0], EMPTY, np.int64)
     kept = np.empty((np.sum(marked) + _LONGEST_PATH) * stride, np.int64)
     made = 0
@@ -311,7 +312,7 @@ def _kept_nodes(nodes: Array, stride: int, marked: Array, floors: Array) -> tupl
 
 @entry
 def reachable(nodes: Array, stride: int, roots: Array) -> tuple[Array, Array]:
-    """The nodes that matches are made of and no others, and the roots in them."""
+    """The nodes that are reachable from the roots of matches, and the renumbered roots."""
     marked = np.zeros(nodes.shape[0] // stride + 1, np.bool_)
     floors = np.full(marked.shape[0], EMPTY, np.int64)
     for i in range(0, roots.shape[0], 2):
@@ -327,7 +328,7 @@ def reachable(nodes: Array, stride: int, roots: Array) -> tuple[Array, Array]:
 
 @entry
 def still_pending(times: Array, items: Array, size: int, moved: Array) -> int:
-    """Renumber the groups on a heap after tidying, without those that are gone; how many are left."""
+    """Renumber the groups on a heap after tidying, without the dropped ones. Returns how many are left."""
     left = 0
     for i in range(size):
         time, group = times[i], moved[items[i]]
@@ -345,7 +346,7 @@ def note_oldest(registers: Array, following: int) -> None:
 # --- enumeration ------------------------------------------------------------------------------------------------------
 
 CURSOR_ROOT, CURSOR_STACK, CURSOR_VISITED, CURSOR_FIELDS = range(4)
-"""Where an enumeration stands: the next root, how much is on the stack, and how many nodes were visited."""
+"""The state of an enumeration: the next root, the size of the stack, and the number of visited nodes."""
 
 
 @entry
@@ -360,10 +361,10 @@ def enumerate_some(
     values: Array,
     bounds: Array,
 ) -> tuple[Array, Array, Array, int, int]:
-    """Write matches until there is no room for another; how many there are, and how many events they have.
+    """Write matches until there is no room for another. Returns how many there are, and how many events they have.
 
-    A depth-first walk back from the last event of each match. The stack holds what is still to visit, each node with
-    its position from the end and the floor of its window; `path` the nodes chosen so far."""
+    A depth-first search back from the last event of each match. The stack holds the nodes still to visit, each with its
+    position from the end and the floor of its window; `path` holds the nodes chosen so far."""
     matches = written = 0
     room = (bounds.shape[0] - 1) // steps
     while matches < room:
@@ -394,7 +395,7 @@ def enumerate_some(
             top += 3
         else:
             if written + depth + 1 > values.shape[0]:
-                values = np.empty(depth + 1, np.int64)  # the first match of a chunk, and it alone is too long for it
+                values = np.empty(depth + 1, np.int64)  # the first match of a chunk is longer than the chunk
             step = 0
             for i in range(depth, -1, -1):
                 while step < nodes[path[i] * stride + STEP]:

@@ -1,21 +1,21 @@
 """Skip till any match, with Kleene closure: all partial matches at once, in one compact store (after CORE's tECS).
 
-A run of the automaton is at a component. What an edge will do with it is decided by the values that the edge's formula
-and everything after it read: the computation-state vector. So runs at one component with one vector are one *group*,
-however many they are, and a group holds the set of its partial matches in the store. Each edge has a *table* of the
-groups that may go along it, with the slots that matter to it and to what follows it; edges that read the same share
-one. Where formulas speak of single events, or equate values of the event with values of the run, an event meets at most
-one group in each table, so its cost does not grow with the number of partial matches.
+A run of the automaton is at a component. The values that an edge's formula and all later edges read, the
+computation-state vector, decide how it goes on. So the runs at one component with the same vector are one *group*,
+whatever their number, and a group holds the set of its partial matches in the store. Each edge has a *table* of the
+groups that may take it, with the values that it and later edges read; edges that read the same values share a table. If
+formulas read single events, or equate values of the event with values of the run, an event visits at most one group in
+each table, so its cost does not grow with the number of partial matches.
 
-An event is dealt with in three phases. *Reading*: along every edge that its mask allows, the groups that it extends are
-found and what they become is queued. *Negation*: groups whose next gap the event spoils are emptied. *Writing*: what
-was queued is put into the tables of the edges that leave the component reached (those whose proceed condition, which
-speaks of the past alone, holds), and complete matches are reported as *roots* in the store, from which they are
-enumerated or summarised on request.
+An event is processed in three phases. *Reading*: for every edge that its mask allows, the groups that it extends are
+looked up, and the extended groups are queued. *Negation*: groups whose next gap the event spoils are emptied.
+*Writing*: the queued groups are inserted into the tables of the edges that leave the component reached (if the proceed
+condition, which reads only past events, holds), and complete matches are reported as *roots* in the store, from which
+they are enumerated or summarised on request.
 
-A negation between two events is decided when the negative event occurs, if its predicates speak of earlier components,
-and otherwise when the match is complete; a leading one when the match is complete; a trailing one by keeping complete
-matches in a table of their own until the window has passed.
+A negation between two events is decided when the negative event occurs if its predicates read earlier components only,
+otherwise when the match is complete. A leading negation is decided when the match is complete. For a trailing one,
+complete matches wait in a table of their own until the window has passed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ OPTIONS: Options = {}
 
 _BITS = 64
 _MOST_EDGES = 256
-"""More would be too much source to compile: components that may be empty have an edge to every later one."""
+"""More edges would take too long to compile: components that may be empty have an edge to every later one."""
 
 
 def kernel(plan: Plan) -> LazyKernel:
@@ -82,10 +82,10 @@ class _Generator:
         self._declare()
         self.widths: set[int] = set()
 
-    # --- what is kept -------------------------------------------------------------------------------------------------
+    # --- the state ----------------------------------------------------------------------------------------------------
 
     def _ring_columns(self, negation: Negation) -> list[str]:
-        """The attributes of negative events that are looked at when a match is complete."""
+        """The attributes of negative events that are read when a match is complete."""
         names = [
             node.name
             for p in self.automaton.against[negation.step.var]
@@ -106,7 +106,7 @@ class _Generator:
         return f"int({self.vector.lacks(self.vector.column[name.removeprefix(_LACKS)], 'bits')})"
 
     def _declare(self) -> None:
-        """The arrays of the state, in the order that `lazy_matches` knows them by."""
+        """The arrays of the state, in the order of the constants in `lazy_matches`."""
         declare = self.builder.array
         declare("nodes", length=64 * self.node_stride, width=self.node_stride)
         declare("groups", length=16 * self.group_stride, width=self.group_stride)
@@ -172,7 +172,7 @@ class _Generator:
 
     def _read(self, w: Writer) -> None:
         for target in range(self.automaton.end):
-            # Whatever is put into a set before something that starts later costs one node: so takes come first.
+            # An insertion costs one node if the new item starts as late as the set: so takes come first.
             for takes in (True, False):
                 routes = [
                     (number, route)
@@ -213,10 +213,10 @@ class _Generator:
         return len(self.tables) + negation.number
 
     def _extend(self, w: Writer, route: Route, number: int) -> None:
-        """Queue what the groups of an edge's table become with the event."""
+        """Queue the groups of an edge's table, extended by the event."""
         table = self.tables[number]
         equal = dict(self.automaton.equalities(route))
-        # A value that several attributes must equal is looked up by one of them and compared with the others.
+        # A value that must equal several attributes is looked up by one of them and compared with the others.
         tests = [
             p
             for p in route.tests
@@ -259,7 +259,7 @@ class _Generator:
         w("; ".join([f"words[0] = {number}", *(f"words[{i}] = {value}" for i, value in enumerate(values, 1))]))
 
     def _enqueue(self, w: Writer, edge: Edge, before: str, old: Source) -> None:
-        """Queue what a group becomes along an edge: the component reached, the set before the event, and the words:
+        """Queue a group that takes an edge: the component reached, the set before the event, and the words:
 
         q = queued * 4
         queue[q] = 1
@@ -317,7 +317,7 @@ class _Generator:
             with w.when([f"groups[at + {WORDS}] == {number}", *equal, *conditions]):
                 w("groups[at + SET] = EMPTY")
 
-    def _look_for(self, w: Writer, negation: Negation, at: int, words: Source) -> None:
+    def _search_negative(self, w: Writer, negation: Negation, at: int, words: Source) -> None:
         """Whether a negative event spoils a complete match, from the latest one backwards:
 
         while not spoiled and k >= 0 and ... and negatives[k + 1] > queue[q + 2]:
@@ -385,7 +385,7 @@ class _Generator:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def _write(self, w: Writer) -> None:
-        """Put what was queued into tables, as an item of the store:
+        """Insert the queued groups into tables, as items of the store:
 
         for q in range(0, queued * 4, 4):
             before = queue[q + 1]
@@ -451,14 +451,14 @@ class _Generator:
 
     @contextmanager
     def _unspoiled(self, w: Writer, at: int, words: Source) -> Iterator[None]:
-        """A block for a complete match that no negation forbids which can only be decided now."""
+        """A block for a complete match that passes the negations that are decided on completion."""
         leads = [f"{words(Value('lead', n.number))} < floor" for n in self.automaton.leading if n.after <= at]
         late = [n for n in self.automaton.late if n.after <= at]
         with w.when(leads):
             if late:
                 w("spoiled = False")
             for negation in late:
-                self._look_for(w, negation, at, words)
+                self._search_negative(w, negation, at, words)
             with w.when(["not spoiled"] if late else []):
                 yield
 
@@ -471,9 +471,9 @@ def _no_words(value: Value) -> str:
 
 
 def _named(component: int, takes: bool) -> str:
-    """A component's number stands for it in comments: its name is the query's text."""
+    """A component in comments: by its number, since its name is text of the query."""
     return f"component {component} takes" if takes else f"component {component} begins"
 
 
 _LACKS = "\0lacks "
-"""Before the name of an attribute: whether a negative event's type lacks it. No attribute is called so."""
+"""The prefix of a column that holds whether a negative event's type lacks an attribute. No attribute is named so."""

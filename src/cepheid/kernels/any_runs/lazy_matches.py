@@ -1,7 +1,7 @@
 """A kernel whose matches stay in the compact store until they are requested.
 
-A step only finds the *roots* of the matches that became certain. They can be enumerated in chunks of bounded size, be
-counted without being enumerated, or be returned compressed.
+A step returns only the *roots* of the matches that became certain. They can be enumerated in chunks of bounded size,
+counted without enumeration, or returned compressed.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from cepheid.runtime.kernel import COUNTERS, END_OF_TIME, VALUES, Array, Batch, 
 F = TypeVar("F", bound=Callable[..., Any])
 
 SLICE = 1 << 14
-"""How many events are dealt with between two occasions to forget what has left the window."""
+"""How many events are processed between two checks for expired nodes."""
 CHUNK = 1 << 16
 """The most matches in a chunk."""
 _SMALL_CHUNK = 64
 _FEW = 2_000
-"""How many nodes, or matches, are dealt with as well by plain Python as by compiling something first."""
+"""The number of nodes or matches up to which plain Python is as fast as loading machine code."""
 _interpreted: dict[Callable[..., Any], int] = {}
-"""How many of them each function has dealt with in plain Python."""
+"""How many of them each function has processed in plain Python."""
 _MATCHES, _PEAK = COUNTERS.index("matches"), COUNTERS.index("peak_retained")
 _NODES_ARRAY, _GROUPS_ARRAY, _HEADS_ARRAY, _NEGATIVES_ARRAY = range(1, 5)
 _TIMES_ARRAY, _ITEMS_ARRAY, _TOTALS_ARRAY, _ORDER_ARRAY = range(5, 9)
@@ -55,9 +55,9 @@ class Compressed:
 
 @dataclass(frozen=True, slots=True)
 class LazyKernel(Kernel):
-    """The plan's limits for its store: what a node and a group consist of, whether what starts before the window can be
-    forgotten (`expires`), whether the window counts places in partitions (`places`), and whether matches wait for a
-    trailing negation."""
+    """The layout of the store: the length of nodes, groups and negative events, whether sequences that start before the
+    window expire (`expires`), whether the window counts positions in partitions (`places`), and whether matches wait
+    for a trailing negation."""
 
     summary: Summary = NO_SUMMARY
     node_stride: int = 0
@@ -76,7 +76,7 @@ class LazyKernel(Kernel):
         return state, self._joined(chunks)
 
     def step_lazily(self, state: State, batch: Batch, chunk: int = CHUNK) -> tuple[State, Iterator[Positions]]:
-        """The state after a batch, and its matches, which are enumerated on request. The state counts them then."""
+        """The state after a batch, and its matches. They are enumerated, and counted in the state, on request."""
         parts = []
         for start in range(0, max(1, len(batch)), SLICE):
             piece = batch.cut(start, min(start + SLICE, len(batch)))
@@ -102,8 +102,8 @@ class LazyKernel(Kernel):
     # --- roots --------------------------------------------------------------------------------------------------------
 
     def _stepped(self, state: State, batch: Batch, now: int) -> tuple[State, tuple[Array, Array]]:
-        """The state after a batch, and the nodes and roots of its matches. They stay as they are: the store only ever
-        adds nodes, or moves to new arrays."""
+        """The state after a batch, and the nodes and roots of its matches. Later steps do not change them: the store
+        only adds nodes, or moves to new arrays."""
         registers = state[0]
         registers[VALUES] = 0
         *arrays, roots, _ = self.call(state, batch, now, np.empty(64, np.int64), np.empty(1, np.int64))
@@ -166,8 +166,8 @@ class LazyKernel(Kernel):
                 yield positions
 
     def _first(self, parts: list[tuple[Array, Array]], registers: Array, limit: int) -> Iterator[Positions]:
-        """Of the matches that end at one time no more than LIMIT can keep, those that come first in its order; and none
-        at all once there are enough that end earlier. (Those that waited for a trailing negation come in no order.)"""
+        """The first matches in the order of LIMIT: of the matches that end at one time no more than LIMIT allows, and
+        none once enough end earlier. (Matches that waited for a trailing negation come in no order.)"""
         for nodes, roots in parts:
             table = nodes.reshape(-1, self.node_stride)
             items = [(int(table[item, store.TIME]), item, floor) for item, floor in _items(table, roots)]

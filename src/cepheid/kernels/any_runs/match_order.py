@@ -1,9 +1,9 @@
-"""The matches of a root in the order of their events' positions, which is the order that LIMIT counts by.
+"""The matches of a root in the order of their events' positions, which is the order of LIMIT.
 
 The store leads from the last event of a match back to its first, but the order begins with the first. So the pointers
-are turned around, once for each root: then the matches are the paths from the nodes without predecessor to the root,
-and a depth-first search that tries later events in order finds them in order, each in time linear in its length. The
-search is lazy.
+are reversed, once for each root. The matches are then the paths from the nodes without predecessor to the root, and a
+depth-first search that tries later events in order yields them in order, each in time linear in its length. The search
+is lazy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array = np.ndarray
 Counts = tuple[int, ...]
 """How many events each step has."""
 Frontier = Mapping[int, frozenset[Counts]]
-"""The nodes at which the events chosen so far may have arrived, and in which division among the steps."""
+"""The nodes that the events chosen so far may lead to, with the counts of their steps."""
 
 
 def matches_in_order(
@@ -48,7 +48,7 @@ def matches_in_order(
 
 @dataclass(frozen=True, slots=True)
 class _Forward:
-    """The part of a store that leads to a root, with its pointers turned around."""
+    """The nodes of a store that lead to a root, with reversed pointers."""
 
     row: Mapping[int, int]
     step: Mapping[int, int]
@@ -73,12 +73,12 @@ class _Forward:
             row[node], step[node] = fields[ROW], fields[STEP]
             if fields[BEFORE] == EMPTY:
                 first.append(node)
-            # The root stands for its own event alone, not for the set that it may head.
+            # The root stands for its own event alone, not for the set of which it is the head.
             pointers = [(BEFORE, after)] if node == root else [(BEFORE, after), (LEFT, above), (RIGHT, above)]
-            for pointer, turned in pointers:
+            for pointer, reversed_ in pointers:
                 child = fields[pointer]
                 if child >= 0 and table[child, START] >= floor:
-                    turned.setdefault(child, []).append(node)
+                    reversed_.setdefault(child, []).append(node)
                     if child not in row:
                         row[child] = EMPTY
                         waiting.append(child)
@@ -97,12 +97,11 @@ class _Forward:
         return self._by_row(iter([(self.row[node], node, frozenset([none])) for node in self.first]))
 
     def following(self, frontier: Frontier) -> Iterator[tuple[int, Frontier]]:
-        """The events that may come next, in order, each with where it leads."""
+        """The events that may come next, in order, each with its frontier."""
         return self._by_row(heapq.merge(*(self._after(node, counts) for node, counts in frontier.items())))
 
     def _after(self, node: int, counts: frozenset[Counts]) -> Iterator[tuple[int, int, frozenset[Counts]]]:
-        """What comes after the sets that a node is part of. A set is reached in one way only, since a node is in a set
-        at most once."""
+        """The events after the sets that a node is part of. One path leads to a set: a node is in it at most once."""
         waiting = [(self.next_row[node], node, 0, 0)] if node in self.next_row else []
         while waiting:
             _, at, position, parent = heapq.heappop(waiting)

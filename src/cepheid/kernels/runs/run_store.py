@@ -1,18 +1,18 @@
-"""Where runs live: the shared match buffer (SASE+ §5.1), the lists of runs, and how both are reclaimed.
+"""The storage of runs: the shared match buffer (SASE+ §5.1), the lists of runs, and the reclaiming of both.
 
-Each table is one array of integers, and a row is known by the place where it begins: `node[n + PREV]` is a field of the
-node at n. Rows are short, so that all of one lies close together, and a kernel has few arrays to hand around.
+Each table is one array of integers, and a record is identified by its offset: `node[n + PREV]` is a field of the node
+at n. The fields of a record are adjacent in memory, and a kernel passes few arrays.
 
 The buffer is a table of nodes. An *event node* is an event selected for a component, with the node selected before it
-(PREV, EMPTY for a run's first event): runs that have a beginning in common share its nodes, and a match is read off by
-following PREV. Runs that were merged into one (§5.2.2) are all those that lead back through a node or through its ALT;
-a *union node* (STEP is UNION) has no event of its own, only two nodes to lead back through, PREV and ALT. OWN is where
-the youngest run began that leads back through a node's own event, and BEGAN counts those through ALT too, so that runs
-that have left the window are passed over without a look. A node is younger than those it leads to.
+(PREV, EMPTY for a run's first event). Runs with a common prefix share its nodes, and PREV leads from the last event of
+a match to the first. The runs that were merged into one (§5.2.2) are the paths through a node's PREV and those through
+its ALT. A *union node* (STEP is UNION) has no event of its own, only PREV and ALT. OWN is where the youngest run
+through a node's own event began, and BEGAN the same with the runs through ALT, so expired runs are skipped without a
+visit. A node is younger than the nodes that it points to.
 
-Runs wait in lists, one for each partition and component, whose heads lie in an *index*: a hash table, each slot of
-which holds the parts of its key, the number of its runs (EMPTY if the slot is unused), for windows that count the
-partition's events the place reached so far, and the heads.
+Runs wait in lists, one for each partition and component. The heads of the lists are in an *index*: a hash table whose
+slots hold the parts of the key, the number of runs (EMPTY if the slot is unused), the measure that the partition has
+reached (for windows that count the partition's events), and the heads.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from cepheid.runtime.jit import njit
 from cepheid.runtime.prefetch import AHEAD, SOON, prefetch
 
 BEGAN = 0
-"""Where a run began in the window's measure; of nodes and runs alike."""
+"""Where a run began in the window's measure: a field of nodes and of runs."""
 ROW, PREV, ALT, STEP, OWN, NODE_SIZE = 1, 2, 3, 4, 5, 6
-"""A node: the event's position, the nodes it leads to, its component, and where the youngest run through it began."""
+"""A node: the event's position, the nodes it points to, its component, and where the youngest run through it began."""
 UNION = -1
 NEXT, NODE, RUN_SIZE = 1, 2, 3
-"""A run: the next one in its list, and where its events are. Its values follow."""
+"""A run: the next one in its list, and the node of its last event. Its values follow."""
 BEFORE, LAST_ROW, LAST_STEP, FLOOR, FOUND_SIZE = 0, 1, 2, 3, 4
-"""A completed run: where its events but the last are, the last one, and the oldest start that fits the window."""
+"""A completed run: the node of its last event but one, the position and the component of its last event, and the oldest
+start that fits the window."""
 
 ALWAYS = -(2**62)
 """Earlier than any start: without a window nothing expires."""
@@ -43,14 +44,14 @@ UNREACHED = np.iinfo(np.int64).max
 
 @njit
 def first_slot(hashed: int, slots: int) -> int:
-    """Where the search for a key begins."""
+    """The first slot to probe for a key."""
     mixed = ((hashed ^ (hashed >> 31)) & 0x7FFFFFFF) * 73244475  # no product here exceeds 63 bits
     return (mixed ^ (mixed >> 16)) & (slots - 1)
 
 
 @njit
 def slot_in(index: np.ndarray, stride: int, slots: int, key: int) -> int:
-    """Where the slot of a key of one part lies, or the unused slot where it belongs."""
+    """The offset of the slot of a key of one part, or of the unused slot for it."""
     slot = first_slot(key, slots)
     while index[slot * stride + 1] != EMPTY and index[slot * stride] != key:
         slot = (slot + 1) & (slots - 1)
@@ -67,7 +68,8 @@ def _hash_of(index: np.ndarray, at: int, parts: int) -> int:
 
 @njit
 def rehashed_index(index: np.ndarray, stride: int, parts: int, room: int) -> tuple[np.ndarray, int, int]:
-    """The index with room for more keys and without those that have no runs, its slots, and how many are used."""
+    """The index with room for more keys and without keys that have no runs, the number of its slots, and how many are
+    used."""
     live = 0
     for at in range(0, index.shape[0], stride):
         if index[at + parts] > 0:
@@ -88,8 +90,8 @@ def rehashed_index(index: np.ndarray, stride: int, parts: int, room: int) -> tup
 
 @njit
 def met_before(meet: np.ndarray, runs: int) -> np.ndarray:
-    """A table to find equal runs in, twice as large as the table of runs: pairs of a stamp and a run. Stamps are never
-    used again, so nothing has to be removed."""
+    """The hash table of equal runs, twice as large as the table of runs: pairs of a stamp and a run. A stamp is unique
+    to an event and a state, so no entry has to be removed."""
     size = meet.shape[0]
     while size < 4 * runs:
         size *= 2
@@ -98,7 +100,7 @@ def met_before(meet: np.ndarray, runs: int) -> np.ndarray:
 
 @njit
 def release(index: np.ndarray, head: int, run: np.ndarray, free: int) -> tuple[int, int]:
-    """Empty a list into the list of free runs; its new head, and how many runs there were."""
+    """Move all runs of a list to the list of free runs. Returns the head of that list, and the number of runs."""
     r, released = index[head], 0
     while r != EMPTY:
         following = run[r + NEXT]
@@ -126,9 +128,9 @@ def sweep(
     free: int,
     marks: np.ndarray,
 ) -> tuple[int, int]:
-    """Free the runs that have left the window, and mark the nodes of the others with the oldest start that still
-    matters to them: `floor` or, in an index whose slots know the place their partition has reached (there is room for
-    it before the heads), `limit` before that place. Gives the list of free runs, and how many were freed."""
+    """Free the runs that have left the window, and mark the nodes of the others with the oldest start that fits it:
+    `floor` or, in an index whose slots store the measure that their partition has reached (before the heads), `limit`
+    before that measure. Returns the list of free runs, and the number of freed runs."""
     dropped = 0
     for at in range(0, index.shape[0], stride):
         if index[at + parts] <= 0:
@@ -159,7 +161,7 @@ def sweep(
 
 @njit
 def forward_runs(run: np.ndarray, top: int, size: int, marks: np.ndarray) -> None:
-    """Point runs to the new places of their nodes; free ones point nowhere."""
+    """Replace the nodes of runs by their new offsets; free runs have none."""
     for r in range(0, top, size):
         if run[r + NODE] != EMPTY:
             run[r + NODE] = marks[run[r + NODE] // NODE_SIZE]
@@ -167,8 +169,8 @@ def forward_runs(run: np.ndarray, top: int, size: int, marks: np.ndarray) -> Non
 
 @njit
 def compact(node: np.ndarray, marks: np.ndarray) -> int:
-    """Keep what the marked nodes lead to, within their windows, and leave in `marks` where each node went; where the
-    kept ones end. A node of which one side has expired is its other side."""
+    """Keep the nodes that are reachable from marked nodes within their windows, and store each node's new offset in
+    `marks`. Returns the length of the kept nodes. A node with one expired side is replaced by its other side."""
     for i in range(marks.shape[0] - 1, -1, -1):
         floor, n = marks[i], i * NODE_SIZE
         if floor != UNREACHED:
@@ -198,7 +200,7 @@ def compact(node: np.ndarray, marks: np.ndarray) -> int:
 
 @njit
 def mark_waiting(waiting: np.ndarray, items: np.ndarray, waits: int, marks: np.ndarray) -> None:
-    """Mark the nodes that matches lead to which are complete but not yet certain."""
+    """Mark the nodes of matches that are complete but not yet certain."""
     for i in range(waits):
         before = waiting[items[i] + BEFORE]
         if before != EMPTY:
@@ -224,7 +226,7 @@ def add_node(node: np.ndarray, n: int, row: int, step: int, before: int, began: 
 
 @njit
 def add_union(node: np.ndarray, n: int, row: int, step: int, before: int, began: int, alt: int, alt_began: int) -> None:
-    """Select an event for a component after the node `before`, or else go back through the node `alt`."""
+    """Select an event for a component after the node `before`, with the node `alt` as the alternative."""
     node[n + BEGAN] = max(began, alt_began)
     node[n + ROW] = row
     node[n + PREV] = before
@@ -235,8 +237,8 @@ def add_union(node: np.ndarray, n: int, row: int, step: int, before: int, began:
 
 @njit
 def join(node: np.ndarray, event: int, joining: int, n: int) -> None:
-    """Let what leads to `joining` lead to an event node too. The event moves to the new node, so that it stays younger
-    than the union, which takes its old place."""
+    """Add the paths of `joining` to those of an event node. The event moves to the new node, so that it stays younger
+    than the union, which takes its old offset."""
     row, step, before = node[event + ROW], node[event + STEP], node[event + PREV]
     add_union(node, event, row, UNION, joining, node[joining + BEGAN], before, node[before + BEGAN])
     add_node(node, n, row, step, event, node[event + BEGAN])
@@ -244,7 +246,7 @@ def join(node: np.ndarray, event: int, joining: int, n: int) -> None:
 
 @njit
 def _length(node: np.ndarray, n: int) -> int:
-    """How many events a run has that no merging has touched."""
+    """The number of events of a run that was never merged."""
     length = 0
     while n != EMPTY:
         length += 1
@@ -254,8 +256,8 @@ def _length(node: np.ndarray, n: int) -> int:
 
 @njit
 def precedes(node: np.ndarray, found: np.ndarray, one: int, other: int) -> bool:
-    """Of two runs that were completed by the same event and that no merging has touched, whether the first comes first:
-    the one that started first, and of those the one whose events come earlier, or for an earlier component."""
+    """Whether the first of two runs that one event completed, and that were never merged, comes first: the run that
+    started first, and of those the run whose events come earlier, or for an earlier component."""
     size = 1 + max(_length(node, found[one + BEFORE]), _length(node, found[other + BEFORE]))
     chosen = np.full((2, size, 2), EMPTY, np.int64)
     for which in range(2):
@@ -285,14 +287,14 @@ def write_matches(
     written: int,
     ends: int,
 ) -> tuple[np.ndarray, np.ndarray, int, int]:
-    """Match construction: follow every way from the completed runs back to their beginnings, and write the events.
+    """Match construction: follow every path from the completed runs back to their first events, and write the events.
 
-    `written` and `ends` are how much of `values` and `bounds` is filled."""
+    `written` and `ends` are the used lengths of `values` and `bounds`."""
     size = 64
     rows, steps = np.empty(size, np.int64), np.empty(size, np.int64)
     later_node, later_length = np.empty(size, np.int64), np.empty(size, np.int64)
     for i in range(0, count, FOUND_SIZE):
-        # ask for the nodes of later matches, so that they are there in time
+        # prefetch the nodes of later matches
         ahead, soon = i + AHEAD * FOUND_SIZE, i + SOON * FOUND_SIZE
         if ahead < count:
             prefetch(node, found[ahead + BEFORE])
