@@ -1,11 +1,12 @@
 PYTHON := .venv/bin/python
 JOBS ?= 2
 ARGS ?=
+CASES ?= 1000
 
 export PYSPARK_PYTHON := $(abspath $(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check layers format bench lock clean
+.PHONY: help setup demo test test-all explore check layers format bench lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +22,9 @@ test: setup layers ## Run the fast tests (ARGS="-k name" to choose)
 
 test-all: setup layers ## Run every test, the slow ones too, with new random examples
 	CEPHEID_EXPLORE=1 $(PYTHON) -m pytest -n $(JOBS) --dist worksteal $(ARGS)
+
+explore: setup ## Compare all backends on random cases and go on after differences (CASES=20000 ARGS="--seed 7 --spark-every 50")
+	cd tests && PYTHONPATH=../src CEPHEID_CASES=$(CASES) ../$(PYTHON) differential.py $(ARGS)
 
 check: setup layers ## Check format, lint, types and layers
 	$(PYTHON) -m ruff format --check .
