@@ -119,9 +119,9 @@ class Record:
         """`S0_ROW`"""
         return (f"{self.name}_{field}" if self.name else field).upper()
 
-    def at(self, field: str, place: str) -> str:
+    def at(self, field: str, start: str) -> str:
         """`s0[i + S0_ROW]`"""
-        return f"{self.array}[{place} + {self.offset(field)}]"
+        return f"{self.array}[{start} + {self.offset(field)}]"
 
 
 class KernelBuilder:

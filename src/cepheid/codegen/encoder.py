@@ -53,7 +53,7 @@ class Dictionary:
         return np.asarray(translation[indices.to_numpy(zero_copy_only=False)])
 
     def ranks(self) -> Array:
-        """The place of each code in the order of the strings, so that codes can be compared as strings are."""
+        """The rank of each code in the order of the strings, so that codes can be compared as strings are."""
         ranks = np.zeros(self.following, np.int64)
         for rank, text in enumerate(sorted(self.codes)):
             ranks[self.codes[text]] = rank

@@ -3,9 +3,9 @@ are looked up (§5.2.2), and how attributes are read from their records.
 
 Every buffer is a ring whose records are in the order in which they end. A leaf buffer holds events; a record of another
 buffer holds, for each of its variables, the number of an event in that variable's leaf buffer (-1: not bound), and its
-start and end. Where the window counts events, a record also holds its lowest and highest place. Records end in order
-but do not start in order, so each also holds the latest start up to it (`top`): a search backwards stops where nothing
-earlier can still be in the window.
+start and end. Where the window counts events, a record also holds the lowest and highest position of its events (`low`,
+`high`). Records end in order but do not start in order, so each also holds the latest start up to it (`top`): a search
+backwards stops where no earlier record can still be in the window.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ NEVER = "NULL_INT"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a variable's event lies: an index into the arrays of its leaf buffer, and when there is none."""
+class Binding:
+    """The event of a variable: its index in the arrays of the leaf buffer, and the condition that there is none."""
 
     index: str
     unbound: str | None = None
@@ -145,7 +145,7 @@ class Buffers:
 
     @property
     def in_partition(self) -> bool:
-        """Whether places count the events of a partition, so that they are not in the order of time."""
+        """Whether the window counts the events of a partition: then the measure does not grow with time."""
         return self.plan.counts_events and bool(self.plan.key)
 
     @property
@@ -153,33 +153,33 @@ class Buffers:
         """Whether records leave the window in order."""
         return self.windowed and not self.in_partition
 
-    def first_place(self, buffer: Buffer, index: str) -> str:
-        """What the window is compared with, for the earliest event of a record."""
+    def first_measure(self, buffer: Buffer, index: str) -> str:
+        """The measure of the window for the earliest event of a record."""
         if not self.plan.counts_events:
             return buffer.start(index)
         return buffer.field("measure" if buffer.is_leaf else "low", index)
 
-    def last_place(self, buffer: Buffer, index: str) -> str:
+    def last_measure(self, buffer: Buffer, index: str) -> str:
         if not self.plan.counts_events:
             return buffer.end(index)
         return buffer.field("measure" if buffer.is_leaf else "high", index)
 
-    def latest_first_place(self, buffer: Buffer, index: str) -> str:
-        """The latest `first_place` of a record and all those before it."""
-        return self.first_place(buffer, index) if buffer.is_leaf else buffer.field("top", index)
+    def latest_first_measure(self, buffer: Buffer, index: str) -> str:
+        """The latest `first_measure` of a record and all those before it."""
+        return self.first_measure(buffer, index) if buffer.is_leaf else buffer.field("top", index)
 
     def note_top(self, w: Writer, buffer: Buffer, index: str) -> None:
         """For a record that was just written: `x0_top[k] = x0_top_so_far`."""
         if self.expires:
-            top, place = self.register(f"{buffer.name}_top_so_far"), self.first_place(buffer, index)
-            w(f"{top} = {place} if {buffer.following} == 0 else max({top}, {place})")
+            top, start = self.register(f"{buffer.name}_top_so_far"), self.first_measure(buffer, index)
+            w(f"{top} = {start} if {buffer.following} == 0 else max({top}, {start})")
             w(f"{buffer.field('top', index)} = {top}")
 
     def about(self, var: str) -> list[Expr]:
         """The predicates between events that speak of a variable."""
         return [p for p in self.plan.predicates if var in ex.variables(p)]
 
-    # --- what is kept -------------------------------------------------------------------------------------------------
+    # --- stored fields ------------------------------------------------------------------------------------------------
 
     def _columns(self, var: str) -> tuple[str, ...]:
         """The attributes of a variable that something between events reads."""
@@ -210,13 +210,13 @@ class Buffers:
         return [*self.leaves.values(), *self.nodes]
 
     def array_names(self, buffer: Buffer) -> list[str]:
-        places = self.plan.counts_events
+        counts = self.plan.counts_events
         if buffer.is_leaf:
-            own = ["row", "time", *(["measure"] if places else []), *buffer.columns]
+            own = ["row", "time", *(["measure"] if counts else []), *buffer.columns]
         else:
             numbers = [f"v{self.variable_number[var]}" for var in buffer.variables]
             tops = ["top"] if self.expires else []
-            own = ["start", "end", *(["low", "high"] if places else []), *tops, *numbers]
+            own = ["start", "end", *(["low", "high"] if counts else []), *tops, *numbers]
         return [*own, *buffer.chains]
 
     def tables(self) -> list[StateArray]:
@@ -256,9 +256,8 @@ class Buffers:
             l0_base += 1
         """
         for buffer in self.all:
-            place = self.first_place(buffer, buffer.index(buffer.base))
-            with w.block(f"while {buffer.base} < {buffer.following} and {place} < {oldest}:"):
-                w(f"{buffer.base} += 1")
+            start = self.first_measure(buffer, buffer.index(buffer.base))
+            w(f"while {buffer.base} < {buffer.following} and {start} < {oldest}:", f"    {buffer.base} += 1")
 
     # --- chains -------------------------------------------------------------------------------------------------------
 
@@ -301,10 +300,10 @@ class Buffers:
         self.register(f"{made.name}_done")
         return made
 
-    def key(self, chain: Chain, places: Mapping[str, Place], *, other: bool) -> tuple[str, str]:
+    def key(self, chain: Chain, bindings: Mapping[str, Binding], *, other: bool) -> tuple[str, str]:
         """Source of a chain's key (from the records in it, or from the other side) and of the test for nulls."""
         attributes = [Attr(e.other, e.other_name) if other else Attr(e.var, e.name) for e in chain.equalities]
-        terms = [self.term(attribute, places[attribute.var]) for attribute in attributes]
+        terms = [self.term(attribute, bindings[attribute.var]) for attribute in attributes]
         return key_of([(term, e.as_float) for term, e in zip(terms, chain.equalities, strict=True)])
 
     def chain_room(self, w: Writer, chain: Chain, room: str) -> None:
@@ -321,7 +320,7 @@ class Buffers:
         h0_head[slot] = j
         """
         name = chain.name
-        key, valid = self.key(chain, self.places(chain.buffer, number, index), other=False)
+        key, valid = self.key(chain, self.bindings(chain.buffer, number, index), other=False)
         with w.block(f"if {valid}:"):
             w(f"key = {key}", f"slot = slot_of({name}_key, {name}_head, key)")
             with w.block(f"if {name}_head[slot] == EMPTY:"):
@@ -338,9 +337,9 @@ class Buffers:
             self.link(w, chain, "j", "i")
         w(f"{done} = {buffer.following}")
 
-    def head(self, w: Writer, chain: Chain, places: Mapping[str, Place], target: str) -> None:
+    def head(self, w: Writer, chain: Chain, bindings: Mapping[str, Binding], target: str) -> None:
         """`j = h0_head[slot_of(h0_key, h0_head, key)]`: the latest record with the key of the other side."""
-        key, valid = self.key(chain, places, other=True)
+        key, valid = self.key(chain, bindings, other=True)
         w(f"{target} = EMPTY")
         with w.block(f"if {valid}:"):
             w(f"{target} = {chain.name}_head[slot_of({chain.name}_key, {chain.name}_head, {key})]")
@@ -354,37 +353,37 @@ class Buffers:
         """The number of a variable's event in its leaf buffer."""
         return number if buffer.is_leaf else buffer.field(f"v{self.variable_number[var]}", index)
 
-    def places(self, buffer: Buffer, number: str, index: str) -> dict[str, Place]:
+    def bindings(self, buffer: Buffer, number: str, index: str) -> dict[str, Binding]:
         """The variables of a record."""
         if buffer.is_leaf:
-            return {buffer.variables[0]: Place(index)}
+            return {buffer.variables[0]: Binding(index)}
         found = {}
         for var in buffer.variables:
             source = self.number(buffer, var, number, index)
             unbound = None if var in buffer.sure else f"{source} < 0"
-            found[var] = Place(self.leaves[var].index(source), unbound)
+            found[var] = Binding(self.leaves[var].index(source), unbound)
         return found
 
-    def row(self, var: str, place: Place) -> str:
-        return self.leaves[var].field("row", place.index)
+    def row(self, var: str, binding: Binding) -> str:
+        return self.leaves[var].field("row", binding.index)
 
-    def term(self, node: Attr, place: Place) -> Term:
+    def term(self, node: Attr, binding: Binding) -> Term:
         leaf = self.leaves[node.var]
-        missing = [place.unbound] if place.unbound else []
+        missing = [binding.unbound] if binding.unbound else []
         if node.name in self.plan.lacking:
             bit = 1 << self.plan.lacking[node.name]
-            missing.append(f"{leaf.field('cmask', place.index)} & np.uint64({bit}) != 0")
-        source = leaf.field(f"c{self.builder.column_number[node.name]}", place.index)
+            missing.append(f"{leaf.field('cmask', binding.index)} & np.uint64({bit}) != 0")
+        source = leaf.field(f"c{self.builder.column_number[node.name]}", binding.index)
         return Term(source, self.plan.columns[node.name], either(missing))
 
-    def reader(self, places: Mapping[str, Place]) -> Reader:
+    def reader(self, bindings: Mapping[str, Binding]) -> Reader:
         """Reads the attributes of joined events; what names another variable does not apply."""
 
         def read(node: Attr | ex.Aggregate) -> Term:
-            if isinstance(node, ex.Aggregate) or node.var not in places:
+            if isinstance(node, ex.Aggregate) or node.var not in bindings:
                 kind = Kind.FLOAT if node.name is None else self.plan.columns[node.name]
                 return Term(NULL[kind], kind, "True")
-            return self.term(node, places[node.var])
+            return self.term(node, bindings[node.var])
 
         return read
 
@@ -393,13 +392,13 @@ class Buffers:
         mine, theirs = (self.plan.bits[self.steps[v].begin].types for v in (var, other))
         return not mine or not theirs or bool(set(mine) & set(theirs))
 
-    def different(self, here: Mapping[str, Place], there: Mapping[str, Place]) -> list[str]:
+    def different(self, here: Mapping[str, Binding], there: Mapping[str, Binding]) -> list[str]:
         """Conditions that no event is bound twice."""
         tests = []
-        for var, place in here.items():
+        for var, binding in here.items():
             for other, elsewhere in there.items():
                 if self.may_be_one(var, other):
-                    unbound = [p.unbound for p in (place, elsewhere) if p.unbound]
-                    test = f"{self.row(var, place)} != {self.row(other, elsewhere)}"
+                    unbound = [p.unbound for p in (binding, elsewhere) if p.unbound]
+                    test = f"{self.row(var, binding)} != {self.row(other, elsewhere)}"
                     tests.append(f"({' or '.join([*unbound, test])})" if unbound else test)
         return tests

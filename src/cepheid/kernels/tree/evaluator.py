@@ -109,8 +109,8 @@ class _Generator:
         held = " + ".join(buffer.live for buffer in self.buffers.all)
         w(f"peak_retained = max(peak_retained, {held})")
         if self.buffers.expires:
-            with w.block(f"if now_place > {NEVER}:"):
-                w(f"oldest = now_place - {self._reach()}limit")
+            with w.block(f"if now_measure > {NEVER}:"):
+                w(f"oldest = now_measure - {self._reach()}limit")
                 self.buffers.expire(w, "oldest")
 
     def _reach(self) -> str:
@@ -155,9 +155,10 @@ class _Generator:
                         w(f"{leaf.field(column, 'i')} = {value}")
                     w(f"{leaf.following} += 1")
         with w.block("if stop > start:"):
-            w(f"now_place = {NEVER if buffers.in_partition else 'measure[stop - 1]'}")
+            w(f"now_measure = {NEVER if buffers.in_partition else 'measure[stop - 1]'}")
         with w.block("else:"):
-            w(f"now_place = now if now >= {END_OF_TIME} else {NEVER}" if self.plan.counts_events else "now_place = now")
+            counted = f"now if now >= {END_OF_TIME} else {NEVER}"
+            w(f"now_measure = {counted if self.plan.counts_events else 'now'}")
 
     def _write_oldest(self, w: Writer) -> None:
         w("oldest = first + time.shape[0]")

@@ -11,7 +11,7 @@ from cepheid.codegen.builder import Register, Writer
 from cepheid.codegen.scalar import condition
 from cepheid.errors import NotAvailable
 from cepheid.expr import Expr
-from cepheid.kernels.tree.buffers import NEVER, Buffer, Buffers, Chain, Place
+from cepheid.kernels.tree.buffers import NEVER, Binding, Buffer, Buffers, Chain
 from cepheid.kernels.tree.output import Output
 from cepheid.kernels.tree.top import Top
 from cepheid.optimize.alternatives import Alternative, Group
@@ -130,21 +130,21 @@ class Branch:
             self._emit_leaf(w, self.leaf)
 
     def _emit_leaf(self, w: Writer, leaf: Buffer) -> None:
-        done = self.buffers.register(f"{leaf.name}_told")
-        places = self.buffers.places(leaf, "j", "i")
+        done = self.buffers.register(f"{leaf.name}_emitted")
+        bindings = self.buffers.bindings(leaf, "j", "i")
         w(f"{done} = max({done}, {leaf.base})")
         self.output.make_room(w, f"{leaf.following} - {done}")
         with w.block(f"for j in range({done}, {leaf.following}):"):
             w(f"i = {leaf.index('j')}")
-            tests = self._conditions(self.leaf_tests, places)
+            tests = self._conditions(self.leaf_tests, bindings)
             if self.buffers.windowed:
                 tests.insert(0, "limit >= 0")
             with w.block(f"if {_all(tests)}:"):
-                self.output.emit(w, places)
+                self.output.emit(w, bindings)
         w(f"{done} = {leaf.following}")
 
-    def _conditions(self, tests: Iterable[Expr], places: dict[str, Place]) -> list[str]:
-        return [condition(t, self.buffers.reader(places), self.buffers.builder.constants) for t in tests]
+    def _conditions(self, tests: Iterable[Expr], bindings: dict[str, Binding]) -> list[str]:
+        return [condition(t, self.buffers.reader(bindings), self.buffers.builder.constants) for t in tests]
 
     def _rows(self, w: Writer, operator: Join, following: str, room: str, body: Callable[[], None]) -> None:
         """The body while `following` holds. The output grows between turns, outside of the inner loop:
@@ -193,14 +193,14 @@ class Branch:
         def one_right() -> None:
             w(f"r = {right.index(cursor)}", f"{cursor} += 1")
             w(f"upto = {right.start('r')}")
-            there = b.places(right, f"({cursor} - 1)", "r")
+            there = b.bindings(right, f"({cursor} - 1)", "r")
             if operator.closure is not None:
                 self._need_members(w, operator.closure, there)
             w(f"since = {NEVER}")
             for var, absent_chain in operator.absent:
                 self._latest_negating(w, var, absent_chain, there, operator)
             if b.expires:
-                w(f"oldest = {b.last_place(right, 'r')} - limit")
+                w(f"oldest = {b.last_measure(right, 'r')} - limit")
             if chain is None:
                 self._last_before(w, "j", operator, left, "upto")
             else:
@@ -209,11 +209,11 @@ class Branch:
                 w(f"i = {left.index('j')}")
                 stops = [f"{left.end('i')} < since"] if operator.absent else []
                 if b.expires:
-                    stops.append(f"{b.latest_first_place(left, 'i')} < oldest")
+                    stops.append(f"{b.latest_first_measure(left, 'i')} < oldest")
                 if stops:
                     with w.block(f"if {' or '.join(stops)}:"):
                         w("break")
-                here = b.places(left, "j", "i")
+                here = b.bindings(left, "j", "i")
                 checks = [f"{left.end('i')} < upto"] if chain is not None else []
                 checks += self._within(left, "i", right, "r") + self._conditions(tests, {**here, **there})
                 w(f"{operator.tried} += 1")
@@ -255,10 +255,10 @@ class Branch:
         if not b.windowed:
             return []
         if b.in_partition:
-            last = f"max({b.last_place(left, i)}, {b.last_place(right, r)})"
-            return [f"{last} - min({b.first_place(left, i)}, {b.first_place(right, r)}) <= limit"]
+            last = f"max({b.last_measure(left, i)}, {b.last_measure(right, r)})"
+            return [f"{last} - min({b.first_measure(left, i)}, {b.first_measure(right, r)}) <= limit"]
         # Of events the search has ended at the first that is too old.
-        return [] if left.is_leaf else [f"{b.first_place(left, i)} >= oldest"]
+        return [] if left.is_leaf else [f"{b.first_measure(left, i)} >= oldest"]
 
     def _combine(
         self, w: Writer, operator: Join, checks: Sequence[str], left_at: tuple[str, str], right_at: tuple[str, str]
@@ -267,7 +267,7 @@ class Branch:
         b, out, left, right = self.buffers, operator.out, operator.left, operator.right
         with w.block(f"if {_all(checks)}:"):
             if out is None:
-                self.output.emit(w, {**b.places(left, *left_at), **b.places(right, *right_at)})
+                self.output.emit(w, {**b.bindings(left, *left_at), **b.bindings(right, *right_at)})
                 w(f"{operator.made} += 1")
                 return
             in_order = operator.kind == "SEQ"
@@ -277,8 +277,8 @@ class Branch:
             w(f"{out.field('start', 'k')} = {starts[0] if in_order else f'min({starts[0]}, {starts[1]})'}")
             w(f"{out.field('end', 'k')} = {ends[1] if in_order else f'max({ends[0]}, {ends[1]})'}")
             if b.plan.counts_events:
-                lows = b.first_place(left, left_at[1]), b.first_place(right, right_at[1])
-                highs = b.last_place(left, left_at[1]), b.last_place(right, right_at[1])
+                lows = b.first_measure(left, left_at[1]), b.first_measure(right, right_at[1])
+                highs = b.last_measure(left, left_at[1]), b.last_measure(right, right_at[1])
                 w(
                     f"{out.field('low', 'k')} = min({lows[0]}, {lows[1]})",
                     f"{out.field('high', 'k')} = max({highs[0]}, {highs[1]})",
@@ -296,7 +296,7 @@ class Branch:
         return self.buffers.chain(self.buffers.leaves[var], equalities) if equalities else None
 
     def _latest_negating(
-        self, w: Writer, var: str, chain: Chain | None, there: dict[str, Place], operator: Join
+        self, w: Writer, var: str, chain: Chain | None, there: dict[str, Binding], operator: Join
     ) -> None:
         """Algorithm 2: the latest negated event before the right record that its predicates hold for."""
         b, leaf, right = self.buffers, self.buffers.leaves[var], operator.right
@@ -310,18 +310,18 @@ class Branch:
                 w("break")
             tests = b.about(var) if chain is None else chain.unsettled(b.about(var))
             checks = [f"{leaf.field('time', 'n')} < {right.start('r')}"] if chain is not None else []
-            checks += self._conditions(tests, {**there, var: Place("n")})
+            checks += self._conditions(tests, {**there, var: Binding("n")})
             with w.block(f"if {_all(checks)}:"):
                 w(f"since = {leaf.field('time', 'n')}", "break")
             w(f"q = {b.previous(chain, 'q', 'n')}")
 
-    def _need_members(self, w: Writer, group: Group, there: dict[str, Place]) -> None:
+    def _need_members(self, w: Writer, group: Group, there: dict[str, Binding]) -> None:
         """Algorithm 4: the left must end before the closure's first necessary member, counted from the right."""
         leaf, low = self.buffers.leaves[group.var], group.closure.low
         w(f"q = last_before({leaf.array('time')}, {leaf.base}, {leaf.following}, upto)", f"needed = {low}")
         with w.block(f"while q >= {leaf.base}:"):
             w(f"n = {leaf.index('q')}")
-            checks = self._conditions(self.buffers.about(group.var), {**there, group.var: Place("n")})
+            checks = self._conditions(self.buffers.about(group.var), {**there, group.var: Binding("n")})
             with w.block(f"if {_all(checks)}:"):
                 w("needed -= 1")
                 with w.block("if needed == 0:"):
@@ -347,9 +347,9 @@ class Branch:
             me, you = numbers[current], numbers[1 - current]
             my_chain, other_chain = chains[current], chains[1 - current]
             w(f"{me} = {mine.index(cursors[current])}")
-            here = b.places(mine, cursors[current], me)
+            here = b.bindings(mine, cursors[current], me)
             if b.expires:
-                w(f"oldest = {b.last_place(mine, me)} - limit")
+                w(f"oldest = {b.last_measure(mine, me)} - limit")
             if other_chain is None:
                 w(f"j = {cursors[1 - current]} - 1")
             else:
@@ -357,9 +357,9 @@ class Branch:
             with w.block(f"while j >= {other.base}:"):
                 w(f"{you} = {other.index('j')}")
                 if b.expires:
-                    with w.block(f"if {b.latest_first_place(other, you)} < oldest:"):
+                    with w.block(f"if {b.latest_first_measure(other, you)} < oldest:"):
                         w("break")
-                there = b.places(other, "j", you)
+                there = b.bindings(other, "j", you)
                 checks = self._within(other, you, mine, me) + b.different(here, there)
                 checks += self._conditions(tests, {**here, **there})
                 w(f"{operator.tried} += 1")
@@ -382,7 +382,7 @@ class Branch:
     def _left_is_next(self, left: Buffer, right: Buffer, cursors: tuple[str, str]) -> str:
         """Whether the left side's next record ends before the right side's."""
         b = self.buffers
-        ends = b.last_place if b.expires else lambda side, index: side.end(index)
+        ends = b.last_measure if b.expires else lambda side, index: side.end(index)
         earlier = f"{ends(left, left.index(cursors[0]))} <= {ends(right, right.index(cursors[1]))}"
         left_there = f"{cursors[0]} < {left.following}"
         return f"{left_there} and ({cursors[1]} >= {right.following} or {earlier})"
@@ -397,8 +397,8 @@ class Branch:
             w(f"{out.field('start', 'k')} = {side.start('i')}", f"{out.field('end', 'k')} = {side.end('i')}")
             if b.plan.counts_events:
                 w(
-                    f"{out.field('low', 'k')} = {b.first_place(side, 'i')}",
-                    f"{out.field('high', 'k')} = {b.last_place(side, 'i')}",
+                    f"{out.field('low', 'k')} = {b.first_measure(side, 'i')}",
+                    f"{out.field('high', 'k')} = {b.last_measure(side, 'i')}",
                 )
             for var in out.variables:
                 number = b.number(side, var, cursor, "i") if var in side.variables else "-1"

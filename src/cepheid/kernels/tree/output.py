@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cepheid.codegen.builder import Writer
-from cepheid.kernels.tree.buffers import Buffers, Place
+from cepheid.kernels.tree.buffers import Binding, Buffers
 
 
 class Output:
@@ -31,7 +31,7 @@ class Output:
         test = f"written + ({matches}) * {width} + {further} <= values.shape[0]"
         return f"{test} and ends + ({matches}) * {width} < bounds.shape[0]" if self.bounded else test
 
-    def emit(self, w: Writer, places: Mapping[str, Place], groups: Mapping[str, str] | None = None) -> None:
+    def emit(self, w: Writer, bindings: Mapping[str, Binding], groups: Mapping[str, str] | None = None) -> None:
         """One match. `groups` gives the suffix of the array and size of a closure's group:
 
         values[written] = l0_row[p0 & (l0_time.shape[0] - 1)]
@@ -41,15 +41,15 @@ class Output:
         """
         for offset, var in enumerate(self.variables):
             if not self.bounded:
-                w(f"values[written + {offset}] = {self.buffers.row(var, places[var])}")
+                w(f"values[written + {offset}] = {self.buffers.row(var, bindings[var])}")
                 continue
             if groups is not None and var in groups:
                 leaf, member = self.buffers.leaves[var], f"g{groups[var]}[q]"
                 with w.block(f"for q in range(s{groups[var]} - 1, -1, -1):"):
                     w(f"values[written] = {leaf.field('row', leaf.index(member))}", "written += 1")
-            elif var in places:
-                with w.when(places[var].bound):
-                    w(f"values[written] = {self.buffers.row(var, places[var])}", "written += 1")
+            elif var in bindings:
+                with w.when(bindings[var].bound):
+                    w(f"values[written] = {self.buffers.row(var, bindings[var])}", "written += 1")
             w("ends += 1", "bounds[ends] = written")
         if not self.bounded:
             w(f"written += {len(self.variables)}")

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 
 from cepheid import expr as ex
-from cepheid.codegen.builder import Writer
+from cepheid.codegen.builder import Array, Writer
 from cepheid.codegen.scalar import NULL, Reader, Term, condition
 from cepheid.errors import NotAvailable
 from cepheid.expr import AGGREGATES, Aggregate, At, Attr, Expr, ResultType
 from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATE_CODE
-from cepheid.kernels.tree.buffers import NEVER, Buffer, Buffers, Chain, Place
+from cepheid.kernels.tree.buffers import NEVER, Binding, Buffer, Buffers, Chain
 from cepheid.kernels.tree.output import Output
 from cepheid.optimize.alternatives import Absence, Alternative, Group, Level
 from cepheid.physical import Kind
@@ -50,8 +50,8 @@ class Top:
         self._choose_chains()
         if self.waiting:
             self._declare_waiting()
-        self.emitted = buffers.register(f"a{number}_given")
-        """The register that counts the matches given out."""
+        self.emitted = buffers.register(f"a{number}_emitted")
+        """The register that counts the emitted matches."""
 
     @property
     def early_groups(self) -> int:
@@ -86,52 +86,59 @@ class Top:
     # --- records that wait --------------------------------------------------------------------------------------------
 
     def _declare_waiting(self) -> None:
-        names = ["place", "item", "free", "ready", *(f"v{self._n(var)}" for var in self.alternative.joined)]
-        self.waiting_arrays = [f"w{self.number}_{name}" for name in names]
-        self.buffers.waiting += [StateArray(name, "int64", 16) for name in self.waiting_arrays]
-        self.size = self.buffers.register(f"w{self.number}_size")
-        self.freed = self.buffers.register(f"w{self.number}_freed")
-        self.made = self.buffers.register(f"w{self.number}_made")
+        """`w0_measure` and `w0_item` are a heap by the start of the match; `w0_v1` holds the event of variable 1."""
+        register, prefix = self.buffers.register, f"w{self.number}"
+        self.heap, self.item, self.free, self.ready = (
+            Array(StateArray(f"{prefix}_{name}", "int64", 16)) for name in ("measure", "item", "free", "ready")
+        )
+        numbers = {var: self._n(var) for var in self.alternative.joined}
+        self.events = {var: Array(StateArray(f"{prefix}_v{n}", "int64", 16)) for var, n in numbers.items()}
+        self.waiting_arrays = [self.heap, self.item, self.free, self.ready, *self.events.values()]
+        self.buffers.waiting += [array.state for array in self.waiting_arrays]
+        self.size, self.freed, self.made = (register(f"{prefix}_{name}") for name in ("size", "freed", "made"))
 
-    def _decided(self, first_place: str) -> str:
+    def _decided(self, first_measure: str) -> str:
         """Whether no event can come any more in the window of a match that starts there."""
         if not self.buffers.expires:
-            return f"now_place >= {END_OF_TIME}"
-        return f"{first_place} + limit < now_place"
+            return f"now_measure >= {END_OF_TIME}"
+        return f"{first_measure} + limit < now_measure"
 
-    def _ready(self, w: Writer) -> None:
-        name = f"w{self.number}"
-        w(f"room = {self.made} + {self.root.following} - {self._cursor}")
-        with w.block(f"if room > {name}_place.shape[0]:"):
-            for array in self.waiting_arrays:
-                w(f"{array} = grown({array}, room)")
-        with w.block(f"while {self.size} > 0 and {self._decided(f'{name}_place[0]')}:"):
-            w(f"{name}_ready[ready] = heap_pop({name}_place, {name}_item, {self.size})")
+    def _take_ready(self, w: Writer) -> None:
+        """Take the records whose window has passed:
+
+        while w0_size > 0 and w0_measure[0] + limit < now_measure:
+            w0_ready[ready] = heap_pop(w0_measure, w0_item, w0_size)
+        """
+        w(f"room = {self.made} + {self.root.following} - {self._cursor}", f"if room > {self.heap.size}:")
+        w(*(f"    {array.grown('room')}" for array in self.waiting_arrays))
+        with w.block(f"while {self.size} > 0 and {self._decided(self.heap.at('0'))}:"):
+            w(f"{self.ready.at('ready')} = heap_pop({self.heap}, {self.item}, {self.size})")
             w(f"{self.size} -= 1", "ready += 1")
 
     def _wait(self, w: Writer) -> None:
-        name = f"w{self.number}"
-        with w.block(f"if {self.freed} > 0:"):
-            w(f"{self.freed} -= 1", f"slot = {name}_free[{self.freed}]")
-        with w.block("else:"):
-            w(f"slot = {self.made}", f"{self.made} += 1")
-        for var in self.alternative.joined:
-            w(f"{name}_v{self._n(var)}[slot] = p{self._n(var)}")
-        place = "first_place" if self.buffers.expires else "0"
-        w(f"heap_push({name}_place, {name}_item, {self.size}, {place}, slot)", f"{self.size} += 1")
+        """Let the record at hand wait:
+
+        w0_v1[slot] = p1
+        heap_push(w0_measure, w0_item, w0_size, first_measure, slot)
+        """
+        w(f"if {self.freed} > 0:", f"    {self.freed} -= 1", f"    slot = {self.free.at(self.freed)}")
+        w("else:", f"    slot = {self.made}", f"    {self.made} += 1")
+        w(*(f"{array.at('slot')} = p{self._n(var)}" for var, array in self.events.items()))
+        start = "first_measure" if self.buffers.expires else "0"
+        w(f"heap_push({self.heap}, {self.item}, {self.size}, {start}, slot)", f"{self.size} += 1")
 
     # --- one round ----------------------------------------------------------------------------------------------------
 
     @property
     def _cursor(self) -> str:
-        return self.buffers.register(f"a{self.number}_told")
+        return self.buffers.register(f"a{self.number}_settled")
 
     def settle(self, w: Writer) -> None:
         root, b = self.root, self.buffers
         w(f"# groups, absences and output of the records in {root.name}")
         w(f"{self._cursor} = max({self._cursor}, {root.base})", "ready = 0")
         if self.waiting:
-            self._ready(w)
+            self._take_ready(w)
         for chain in self.chain_of.values():
             if chain is not None:
                 b.link_new(w, chain)
@@ -151,24 +158,22 @@ class Top:
 
     def _load(self, w: Writer) -> None:
         """The numbers of the joined events: of a record that has waited, or of a new one."""
-        name = f"w{self.number}"
         if self.waiting:
             with w.block("if done < ready:"):
-                w(f"slot = {name}_ready[done]")
-                for var in self.alternative.joined:
-                    w(f"p{self._n(var)} = {name}_v{self._n(var)}[slot]")
-                w(f"{name}_free[{self.freed}] = slot", f"{self.freed} += 1")
+                w(f"slot = {self.ready.at('done')}")
+                w(*(f"p{self._n(var)} = {array.at('slot')}" for var, array in self.events.items()))
+                w(f"{self.free.at(self.freed)} = slot", f"{self.freed} += 1")
         with w.block("else:") if self.waiting else nullcontext():
             w(f"j = {self._cursor} + done - ready", f"i = {self.root.index('j')}")
             for var in self.alternative.joined:
                 w(f"p{self._n(var)} = {self.buffers.number(self.root, var, 'j', 'i')}")
 
     def _one(self, w: Writer) -> None:
-        self.places: dict[str, Place] = {}
+        self.bindings: dict[str, Binding] = {}
         for var in self.alternative.joined:
             number = f"p{self._n(var)}"
             unbound = None if var in self.root.sure else f"{number} < 0"
-            self.places[var] = Place(self.buffers.leaves[var].index(number), unbound)
+            self.bindings[var] = Binding(self.buffers.leaves[var].index(number), unbound)
         known = list(self.alternative.plain)
         untested = list(self.tests)
         self._test(w, untested, known)
@@ -180,10 +185,10 @@ class Top:
         for absence in self.absences:
             self._absent(w, absence, known)
         if self.waiting:
-            with w.block(f"if not {self._decided('first_place')}:"):
+            with w.block(f"if not {self._decided('first_measure')}:"):
                 self._wait(w)
                 w("continue")
-        self.output.emit(w, self.places, {group.var: str(self._n(group.var)) for group in self.alternative.groups})
+        self.output.emit(w, self.bindings, {group.var: str(self._n(group.var)) for group in self.alternative.groups})
         w(f"{self.emitted} += 1")
 
     def _n(self, var: str) -> int:
@@ -237,12 +242,12 @@ class Top:
             with w.block(f"if s{n} > 0:"):
                 w(f"{target} = {function}({target}, {event})")
             return
-        place = self.places[var]
-        with w.when(place.bound):
-            w(f"{target} = {function}({target}, {leaf.field('time', place.index)})")
+        binding = self.bindings[var]
+        with w.when(binding.bound):
+            w(f"{target} = {function}({target}, {leaf.field('time', binding.index)})")
 
     def _extreme(self, w: Writer, target: str, known: Sequence[str], *, latest: bool, closing: str = "") -> None:
-        """The place of the event that ends last (or starts first) of those known; of several, the first bound.
+        """The measure of the event that ends last (or starts first) of those known; of several, the first bound.
         `closing` is the variable of a closure that is about to be filled, whose closing event counts too."""
         counts = self.buffers.plan.counts_events
         nothing = NEVER if latest else str(END_OF_TIME)
@@ -263,10 +268,10 @@ class Top:
                 with w.block(f"for q in range(s{n} - 1, -1, -1):"):
                     consider(leaf, leaf.index(f"g{n}[q]"))
             else:
-                with w.when(self.places[var].bound):
-                    consider(leaf, self.places[var].index)
+                with w.when(self.bindings[var].bound):
+                    consider(leaf, self.bindings[var].index)
         if closing:
-            consider(self.buffers.leaves[closing], self.places[closing].index)
+            consider(self.buffers.leaves[closing], self.bindings[closing].index)
 
     # --- groups -------------------------------------------------------------------------------------------------------
 
@@ -286,19 +291,19 @@ class Top:
         self._edge(w, "upto", group.sides.after, known, after=True)
         at_window_edge = not anchored and b.windowed
         if at_window_edge:
-            self._extreme(w, "last_place", known, latest=True, closing=group.var if group.closing else "")
+            self._extreme(w, "last_measure", known, latest=True, closing=group.var if group.closing else "")
         chain = self.chain_of[group.var]
         if group.closing:
             w(f"c = p{n}")
         elif chain is not None:
-            b.head(w, chain, self.places, "c")
+            b.head(w, chain, self.bindings, "c")
         else:
             w(f"c = last_before({leaf.array('time')}, {leaf.base}, {leaf.following}, upto)")
         w(f"s{n} = 0")
         with w.block(f"while c >= {leaf.base}:"):
             w(f"m = {leaf.index('c')}")
             stops = [f"{leaf.field('time', 'm')} <= since"]
-            outside = f"since == {NEVER} and last_place - {b.last_place(leaf, 'm')} > limit"
+            outside = f"since == {NEVER} and last_measure - {b.last_measure(leaf, 'm')} > limit"
             checks: list[str] = []
             if at_window_edge and not b.in_partition:
                 stops.append(outside)
@@ -332,11 +337,11 @@ class Top:
     def _fresh(self, w: Writer, index: str, var: str, known: Sequence[str]) -> None:
         """`fresh = l1_row[m] != l0_row[...]`: whether an event is bound to nothing else."""
         b = self.buffers
-        row = b.row(var, Place(index))
+        row = b.row(var, Binding(index))
         tests = []
         for other in known:
-            if other in self.places and other not in self.group_of and b.may_be_one(var, other):
-                tests += b.different({var: Place(index)}, {other: self.places[other]})
+            if other in self.bindings and other not in self.group_of and b.may_be_one(var, other):
+                tests += b.different({var: Binding(index)}, {other: self.bindings[other]})
         w(f"fresh = {' and '.join(tests) or 'True'}")
         for other in known:
             if other in self.group_of and b.may_be_one(var, other):
@@ -353,7 +358,7 @@ class Top:
         ready = [p for p in untested if not ex.variables(p) & pending]
         for predicate in ready:
             untested.remove(predicate)
-            read = self._reader(w, self.places)
+            read = self._reader(w, self.bindings)
             test = condition(predicate, read, self.buffers.builder.constants)
             with w.block(f"if not {test}:"):
                 w("continue")
@@ -369,14 +374,14 @@ class Top:
 
     def _member_reader(self, group: Group) -> Reader:
         """How a member test reads its closure: the member at hand, and as group so far the closing event, if any."""
-        b, plain = self.buffers, self.buffers.reader(self.places)
-        closing = self.places.get(group.var) if group.closing else None
+        b, plain = self.buffers, self.buffers.reader(self.bindings)
+        closing = self.bindings.get(group.var) if group.closing else None
 
         def read(node: Attr | Aggregate) -> Term:
             if node.var != group.var:
                 return plain(node)
             if isinstance(node, Attr) and (node.at is At.EVENT or (node.at is At.FIRST and closing is None)):
-                return b.term(node, Place("m"))
+                return b.term(node, Binding("m"))
             if closing is None:
                 return self._of_no_events(node)
             if isinstance(node, Attr):
@@ -390,9 +395,9 @@ class Top:
 
         return read
 
-    def _reader(self, w: Writer, places: Mapping[str, Place]) -> Reader:
+    def _reader(self, w: Writer, bindings: Mapping[str, Binding]) -> Reader:
         """Reads joined events, and groups once they are filled; aggregates are computed before they are read."""
-        b, plain = self.buffers, self.buffers.reader(places)
+        b, plain = self.buffers, self.buffers.reader(bindings)
 
         def read(node: Attr | Aggregate) -> Term:
             if node.var in self.alternative.empty:
@@ -403,7 +408,7 @@ class Top:
             if isinstance(node, Aggregate):
                 return self._aggregate(w, node)
             index = leaf.index(f"g{n}[s{n} - 1]" if node.at is At.FIRST else f"g{n}[0]")
-            return b.term(node, Place(index, f"s{n} == 0"))
+            return b.term(node, Binding(index, f"s{n} == 0"))
 
         return read
 
@@ -420,7 +425,7 @@ class Top:
         kind, row = b.plan.columns[node.name], AGGREGATE_CODE[node.fn]
         if kind is Kind.CODE and (row.compares or AGGREGATES[node.fn].result is ResultType.NUMBER):
             raise NotAvailable(f"`{ex.to_text(node)}` over strings cannot be compiled", span=node.span)
-        term = b.term(Attr(node.var, node.name), Place(leaf.index(f"g{n}[q]")))
+        term = b.term(Attr(node.var, node.name), Binding(leaf.index(f"g{n}[q]")))
         name = f"f{len(self.output.aggregates)}"
         self.output.aggregates.append(name)
         running = {what: f"{name}_{what}" for what in row.accumulators}
@@ -444,20 +449,20 @@ class Top:
         if counted:
             self._counted_interval(w, known)
         if self.absences or (b.windowed and not counted):
-            self._extreme(w, "first_place", known, latest=False)
-            self._extreme(w, "last_place", known, latest=True)
+            self._extreme(w, "first_measure", known, latest=False)
+            self._extreme(w, "last_measure", known, latest=True)
         if b.windowed and not counted:
-            with w.block("if last_place - first_place > limit:"):
+            with w.block("if last_measure - first_measure > limit:"):
                 w("continue")
 
     def _counted_interval(self, w: Writer, known: Sequence[str]) -> None:
         w(f"lowest = {END_OF_TIME}", f"highest = {NEVER}")
         for var in known:
             n, leaf = self._n(var), self.buffers.leaves[var]
-            index = leaf.index(f"g{n}[q]") if var in self.group_of else self.places[var].index
+            index = leaf.index(f"g{n}[q]") if var in self.group_of else self.bindings[var].index
             update = [f"lowest = min(lowest, {leaf.field('measure', index)})"]
             update += [f"highest = max(highest, {leaf.field('measure', index)})"]
-            with w.block(f"for q in range(s{n}):") if var in self.group_of else w.when(self.places[var].bound):
+            with w.block(f"for q in range(s{n}):") if var in self.group_of else w.when(self.bindings[var].bound):
                 w(*update)
         with w.block("if highest - lowest > limit:"):
             w("continue")
@@ -476,25 +481,25 @@ class Top:
         for negated in absence.classes:
             leaf, chain = b.leaves[negated.var], self.chain_of[negated.var]
             if chain is not None:
-                b.head(w, chain, self.places, "c")
+                b.head(w, chain, self.bindings, "c")
             else:
                 w(f"c = last_before({leaf.array('time')}, {leaf.base}, {leaf.following}, upto)")
             w("spoiled = False")
             tests = b.about(negated.var) if chain is None else chain.unsettled(b.about(negated.var))
-            read = self._reader(w, {**self.places, negated.var: Place("m")})
+            read = self._reader(w, {**self.bindings, negated.var: Binding("m")})
             conditions = [condition(t, read, b.builder.constants) for t in tests]
             with w.block(f"while c >= {leaf.base}:"):
                 w(f"m = {leaf.index('c')}")
-                place = b.last_place(leaf, "m")
+                measure = b.last_measure(leaf, "m")
                 stops = [f"{leaf.field('time', 'm')} <= since"]
                 checks = [f"{leaf.field('time', 'm')} < upto"] if chain is not None else []
-                too_early = f"since == {NEVER} and last_place - {place} > limit"
+                too_early = f"since == {NEVER} and last_measure - {measure} > limit"
                 if not begun and b.windowed and not b.in_partition:
                     stops.append(too_early)
                 elif not begun and b.windowed:
                     checks.append(f"not ({too_early})")
                 if not ended and b.windowed:
-                    checks.append(f"not (upto == {END_OF_TIME} and {place} - first_place > limit)")
+                    checks.append(f"not (upto == {END_OF_TIME} and {measure} - first_measure > limit)")
                 with w.block(f"if {' or '.join(stops)}:"):
                     w("break")
                 self._fresh(w, "m", negated.var, known)
