@@ -100,5 +100,5 @@ def test_source_of_a_buffer_is_what_its_docstrings_show() -> None:
     assert (leaf.array("time"), leaf.field("time", "i"), leaf.live) == ("l0_time", "l0_time[i]", "l0_next - l0_base")
     assert (leaf.start("i"), leaf.end("i")) == ("l0_time[i]", "l0_time[i]")
     assert (node.start("i"), node.end("i")) == ("x0_start[i]", "x0_end[i]")
-    places = buffers.places(node, "j", "i")
+    places = buffers.bindings(node, "j", "i")
     assert places["x"].unbound is None and places["y"].unbound == "x0_v1[i] < 0"
