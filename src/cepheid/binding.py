@@ -51,8 +51,7 @@ def bind(query: Query, schema: Schema, params: Mapping[str, Any] = _NO_PARAMS) -
     query = replace(query, inputs=tuple(inputs), pattern=pattern)
     found = roles(pattern)
     _require_parameters(query)
-    for role in found.values():
-        _require_types(role.event_class, schema, query)
+    require_types(query, schema)
     checker = _Checker(query, found, schema, raw)
     where = tuple(checker.predicate(p) for p in query.where)
     for column in query.output or ():
@@ -106,6 +105,12 @@ def _require_parameters(query: Query) -> None:
                 expected="a number",
                 hint=f"set the parameter: --param {window.amount}=...",
             )
+
+
+def require_types(query: Query, schema: Schema) -> None:
+    """Refuses a type name that is a slip of one in the schema and, if the schema is closed, one that is not in it."""
+    for role in query.roles.values():
+        _require_types(role.event_class, schema, query)
 
 
 def _require_types(event_class: EventClass, schema: Schema, query: Query) -> None:

@@ -113,6 +113,7 @@ def events_of(
 ) -> Iterator[Event]:
     """Rows as events of the oracle. The value of a timestamp is in ticks, as in kernels. An event has the attributes
     that `attributes` lists for its type. They are null if the row lacks them."""
+    everything = [name for own in (attributes or {}).values() for name in own]
     if ROW in rows.schema.names:
         values_of_rows = attributes_of_rows = [json.loads(text) for text in rows.column(ROW).to_pylist()]
     elif not rows.schema.names:  # a batch without columns has no number of rows
@@ -124,7 +125,7 @@ def events_of(
     for row, values, kind, at, position in zip(
         values_of_rows, attributes_of_rows, types, ticks, positions, strict=True
     ):
-        blank = dict.fromkeys(attributes.get(kind, ())) if attributes is not None else {}
+        blank = dict.fromkeys(attributes.get(kind, everything)) if attributes is not None else {}
         flat = dict(_flat(values)) if dict in map(type, values.values()) else values
         yield Event(kind, at, at, position, {**blank, **flat, time_column: at}, row, (at, at))
 

@@ -1,34 +1,35 @@
 """Streams of files: a directory to which event files are added, in any format that has a stream reader.
 
-The files that exist when the stream first starts determine its schema. The checkpoint stores it.
+The files that exist when the stream first starts settle its schema, unless the schema is declared. The checkpoint
+stores it. An event type or a column that appears only later is accepted (ruling 16): a type that was not seen at the
+start lacks no attribute, and a new column is not part of the schema.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from cepheid.errors import InputProblem, listing, shown
-from cepheid.events import TIMESTAMP_CLOCK, Clock, Schema, Type
+from cepheid import expr as ex
+from cepheid.errors import InputProblem, did_you_mean, listing, shown
+from cepheid.events import TIMESTAMP_CLOCK, Clock, Schema
 from cepheid.io.files import column_file, open_files, scan
-from cepheid.io.formats import expand, format_named
+from cepheid.io.formats import expand, format_named, known_format
 from cepheid.io.formats.columnar import ColumnFormat
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.rows import ROW
-from cepheid.io.source import JSON, Attributes, Source, clock_of, require_time_column, schema_of
-from cepheid.io.stream_rows import FILE, NUMBER, Read, StreamLayout
+from cepheid.io.source import JSON, Attributes, Source, clock_of, require_time_column
+from cepheid.io.stream_rows import FILE, NUMBER, Read, StreamLayout, file_name, reject, reject_rows
+from cepheid.pattern import DerivedStream, EventClass, Query, SourceStream, walk
 
 _HIDDEN = (ROW, FILE, NUMBER)
-_ARROW = {
-    Type.NUMBER: pa.float64(),
-    Type.STRING: pa.string(),
-    Type.BOOLEAN: pa.bool_(),
-    Type.VECTOR: pa.list_(pa.float64()),
-}
+_FORMER_TYPES = {"number": pa.float64(), "string": pa.string(), "boolean": pa.bool_(), "list": pa.list_(pa.float64())}
+"""The names of types in the checkpoints of version 0.1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,26 +41,54 @@ class StreamFiles:
     """Whether the output shows an event as the line that it was read from."""
 
     @classmethod
-    def first(cls, path: str, columns: Columns, unit: str | None, declared: Schema, raw: bool) -> StreamFiles:
-        """Infers the schema from the existing files. `declared` holds the types that the queries declare."""
-        files = expand(path)
+    def first(
+        cls,
+        path: str,
+        columns: Columns,
+        unit: str | None,
+        declared: Schema,
+        raw: bool,
+        *,
+        queries: Sequence[Query] = (),
+        schema: str | None = None,
+    ) -> StreamFiles | None:
+        """Settles the schema by the existing files; None if there is no event in them yet. `declared` holds the types
+        that the queries declare, `schema` the columns that the user declares, such as `"ts long, price double"`."""
+        files = list(_event_files(path))
         names = {name for _, name in files}
+        if not files:
+            return None
         format = format_named(files[0][1])
         if len(names) > 1 or format.stream is None:
             raise InputProblem(
                 f"the files in `{shown(path, 200)}` are {listing(names)}",
-                expected="all Parquet, all Arrow, all ORC, or all JSON Lines, for a stream",
+                expected="files of one format, for a stream",
             )
         source: Source
         if isinstance(format, ColumnFormat):
             source, raw = scan([[column_file(*file, Input(path), columns) for file in files]], columns), False
-            fields = [field.with_type(_plain(field.type)) for field in source.schema]
-            schema = pa.schema([*fields, (FILE, pa.string()), (NUMBER, pa.int64())])
+            fields = {field.name: _plain(field.type) for field in source.schema}
         else:
             source = open_files([Input(path)], columns, declared)
-            schema = _text_schema(source)
-        layout = StreamLayout(schema, columns, schema_of(source, ()), clock_of(source, unit))
-        return cls(path, names.pop(), layout, raw)
+            fields = _text_fields(source)
+        known = {} if schema is None else parse_schema(schema)
+        if not source.count and columns.time not in known:
+            return None
+        own = [FILE, NUMBER] if isinstance(format, ColumnFormat) else [ROW, FILE, NUMBER]
+        fields = {name: kind for name, kind in {**fields, **known}.items() if not pa.types.is_null(kind)}
+        missing = dict(_missing_columns(queries, fields))
+        if isinstance(format, ColumnFormat):
+            _require_types(missing, path)
+        fields |= {name: JSON if kind is None else kind for name, kind in missing.items()}
+        kinds = {FILE: pa.string(), NUMBER: pa.int64(), ROW: pa.string()}
+        settled = pa.schema([*fields.items(), *((name, kinds[name]) for name in own)])
+        require_time_column(settled, columns)
+        attributes = {
+            kind: {name: known.get(name, of) for name, of in {**own, **known}.items()}
+            for kind, own in (source.attributes or {}).items()
+        }
+        clock = clock_of(source, unit) if columns.time not in known else _clock(known[columns.time], unit)
+        return cls(path, names.pop(), StreamLayout(settled, columns, attributes, clock), raw)
 
     # --- in the checkpoint --------------------------------------------------------------------------------------------
 
@@ -67,19 +96,21 @@ class StreamFiles:
         layout = self.layout
         return {
             "format": self.format,
-            "schema": base64.b64encode(layout.schema.serialize().to_pybytes()).decode(),
-            "types": {kind: {name: of.value for name, of in own.items()} for kind, own in layout.types.types.items()},
+            "schema": _encoded(layout.schema),
+            "attributes": {kind: _encoded(pa.schema(list(own.items()))) for kind, own in layout.attributes.items()},
             "timestamps": layout.clock.is_timestamp,
             "raw": self.raw,
         }
 
     @classmethod
     def described(cls, path: str, columns: Columns, unit: str | None, known: Mapping[str, Any]) -> StreamFiles:
-        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(known["schema"])))
-        types = {kind: {name: Type(of) for name, of in own.items()} for kind, own in known["types"].items()}
+        schema = _decoded(known["schema"])
+        attributes = {
+            kind: {field.name: field.type for field in _decoded(own)} for kind, own in known.get("attributes", {}).items()
+        } or _former_attributes(known["types"], schema)
         require_time_column(schema, columns)
         clock = TIMESTAMP_CLOCK if known["timestamps"] else Clock(unit)
-        return cls(path, known["format"], StreamLayout(schema, columns, Schema(types), clock), known["raw"])
+        return cls(path, known["format"], StreamLayout(schema, columns, attributes, clock), known["raw"])
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -89,23 +120,68 @@ class StreamFiles:
         return FILE, NUMBER
 
     def read(self, paths: Sequence[str], earliest: int, latest: int) -> Read:
-        """The events of some files. A time outside the bounds cannot be represented in a stream."""
-        stream = format_named(self.format).stream
-        assert stream is not None
-        return stream(paths, self.layout, earliest, latest)
+        """The events of some files. A time outside the bounds cannot be represented in a stream. A file of another
+        format is rejected as a whole."""
+        format = format_named(self.format)
+        assert format.stream is not None
+        own = [path for path in paths if known_format(Path(path)) == self.format]
+        read = format.stream(own, self.layout, earliest, latest)
+        if len(own) == len(paths):
+            return read
+        others = [
+            reject(file_name(path), None, f"the file is not {format.title} by its name, as all of the stream are", "")
+            for path in paths
+            if path not in own
+        ]
+        none = pa.RecordBatch.from_pylist([], self.layout.schema)
+        return Read.joined([read, Read(none, read.ticks[:0], reject_rows(others))], self.layout.schema)
 
-    @property
-    def attributes(self) -> Attributes:
-        """The columns of each event type. In a text file a column may mix values of several types, so the types in the
-        checkpoint decide."""
-        schema, known = self.layout.schema, self.layout.types.types
-        if ROW in schema.names:
-            return {kind: {name: _ARROW.get(of, JSON) for name, of in own.items()} for kind, own in known.items()}
-        columns = {kind: {name.partition(".")[0] for name in own} | set(own) for kind, own in known.items()}
-        fields = [field for field in schema if field.name not in _HIDDEN]
-        return {
-            kind: {field.name: field.type for field in fields if field.name in own} for kind, own in columns.items()
-        }
+    def attributes(self, queries: Iterable[Query]) -> Attributes:
+        """The columns of each event type that has been seen, and of the types that the queries name: these have all
+        columns. In a text file a column may mix values of several types; then that of the event type decides."""
+        schema, seen = self.layout.schema, self.layout.attributes
+        fields = {field.name: field.type for field in schema if field.name not in _HIDDEN}
+        known = {}
+        for kind, own in seen.items():
+            has = {name.partition(".")[0] for name in own} | set(own)
+            columns = {name: own.get(name, of) if of == JSON else of for name, of in fields.items() if name in has}
+            known[kind] = {**dict.fromkeys(own, JSON), **columns} if ROW in schema.names else columns
+        unseen = [name for query in queries for name in types_named(query) if name not in known]
+        return {**known, **dict.fromkeys(unseen, fields)}
+
+
+def _event_files(path: str) -> Iterator[tuple[Path, str]]:
+    """The files that may hold events; none as long as the directory is empty."""
+    if any(known_format(file) is not None for file in Path(path).rglob("*")):
+        yield from expand(path)
+
+
+def types_named(query: Query) -> list[str]:
+    """The event types of the input that a query and its input queries name."""
+    names: dict[str, None] = {}
+    derived: set[str] = set()
+    for part in _queries(query):
+        for node in walk(part.pattern):
+            if isinstance(node, EventClass):
+                names.update(dict.fromkeys(node.types))
+        for item in part.inputs:
+            if isinstance(item, SourceStream):
+                names[item.name] = None
+                continue
+            derived.add(item.name or "")
+            if isinstance(item, DerivedStream):
+                names[item.source] = None
+    return [name for name in names if name not in derived]
+
+
+def _queries(query: Query) -> Iterator[Query]:
+    yield query
+    for item in query.inputs:
+        if isinstance(item, Query):
+            yield from _queries(item)
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
@@ -113,21 +189,149 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _text_schema(source: Source) -> pa.Schema:
-    """A column for each attribute, in a type that holds its values in events of every type, and the line itself."""
+def _clock(time: pa.DataType, unit: str | None) -> Clock:
+    return TIMESTAMP_CLOCK if pa.types.is_timestamp(time) or pa.types.is_date(time) else Clock(unit)
+
+
+def _text_fields(source: Source) -> dict[str, pa.DataType]:
+    """A column for each attribute, in a type that holds its values in events of every type."""
     columns = source.columns
     types: dict[str, set[pa.DataType]] = {}
     for attributes in (source.attributes or {}).values():
         for name, kind in attributes.items():
             if not pa.types.is_null(kind) and name not in (columns.type, columns.time):
                 types.setdefault(name, set()).add(JSON if kind == pa.list_(JSON) else kind)
-    fields = [(name, _one_type(kinds)) for name, kinds in types.items()]
     time = pa.timestamp("us", "UTC") if clock_of(source, None).is_timestamp else pa.int64()
-    own = [(ROW, pa.string()), (FILE, pa.string()), (NUMBER, pa.int64())]
-    return pa.schema([(columns.type, pa.string()), (columns.time, time), *fields, *own])
+    return {columns.type: pa.string(), columns.time: time, **{name: _one_type(kinds) for name, kinds in types.items()}}
 
 
 def _one_type(kinds: set[pa.DataType]) -> pa.DataType:
     if kinds == {pa.int64(), pa.float64()}:
         return pa.float64()
     return next(iter(kinds)) if len(kinds) == 1 else JSON
+
+
+def _missing_columns(
+    queries: Iterable[Query], fields: Mapping[str, pa.DataType]
+) -> Iterator[tuple[str, pa.DataType | None]]:
+    """The attributes that the queries read and no event has had yet, each with the type of the values that it is
+    compared with, if the queries show it."""
+    expressions = [e for query in queries for q in _queries(query) for e in (*q.where, *(c.expr for c in q.output or ()))]
+    nodes = [node for expression in expressions for node in ex.walk(expression)]
+    names = dict.fromkeys(node.name for node in nodes if isinstance(node, ex.Attr | ex.Same))
+    known: dict[str, pa.DataType] = {**fields}
+
+    def type_of(node: ex.Expr) -> pa.DataType | None:
+        match node:
+            case ex.Attr():
+                return known.get(node.name)
+            case ex.Const(value=bool()):
+                return pa.bool_()
+            case ex.Const(value=str() as text):
+                return None if text.strip("+-.").isdigit() else pa.string()
+            case ex.Const(value=int() | float()) | ex.Arithmetic() | ex.Negative():
+                return pa.float64()
+            case _:
+                return None
+
+    for _ in names:
+        for node in nodes:
+            match node:
+                case ex.Compare(left=left, right=right):
+                    pairs = [(left, right), (right, left)]
+                case ex.In(item=item, values=values):
+                    pairs = [(item, value) for value in values]
+                case ex.Like(item=item) | ex.Contains(item=item):
+                    pairs = [(item, ex.Const(""))]
+                case ex.Arithmetic(left=left, right=right):
+                    pairs = [(left, node), (right, node)]
+                case _:
+                    continue
+            for attribute, other in pairs:
+                kind = type_of(other)
+                if isinstance(attribute, ex.Attr) and kind is not None:
+                    known.setdefault(attribute.name, kind)
+    for name in names:
+        if name not in fields and not any(field.startswith(f"{name}.") for field in fields):
+            owner = name.partition(".")[0]
+            if owner not in fields:
+                yield name, known.get(name)
+
+
+def _require_types(missing: Mapping[str, pa.DataType | None], path: str) -> None:
+    for name, kind in missing.items():
+        if kind is None:
+            raise InputProblem(
+                f"no file in `{shown(path, 200)}` has a column `{shown(name)}` yet, and the query does not show its type",
+                hint=f"declare it: --schema '{shown(name)} long'",
+            )
+
+
+# --- declared columns -------------------------------------------------------------------------------------------------
+
+_DECLARED = {
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "binary": pa.large_binary(),
+}
+
+
+def parse_schema(text: str) -> dict[str, pa.DataType]:
+    """Columns as a user declares them: `"ts long, price decimal(10, 2)"`."""
+    fields: dict[str, pa.DataType] = {}
+    for part in _parts(text):
+        name, _, word = part.strip().rpartition(" ")
+        kind = _declared_type(word.lower())
+        if not name or kind is None:
+            raise InputProblem(
+                f"`{shown(part.strip())}` does not declare a column",
+                expected=f"a name and a type: {listing([*_DECLARED, 'decimal(10,2)'])}",
+                hint=did_you_mean(word, _DECLARED),
+            )
+        fields[name.strip().strip("`")] = kind
+    return fields
+
+
+def _parts(text: str) -> list[str]:
+    """The declarations between commas; the comma of `decimal(10, 2)` separates none."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character == "," and not depth:
+            parts.append("")
+        elif character != " " or not depth:
+            parts[-1] += character
+    return [part for part in parts if part.strip()]
+
+
+def _declared_type(word: str) -> pa.DataType | None:
+    if word.startswith("decimal(") and word.endswith(")"):
+        digits = word[len("decimal(") : -1].split(",")
+        if all(digit.isdigit() for digit in digits) and 1 <= int(digits[0]) <= 38 and len(digits) <= 2:
+            return pa.decimal128(int(digits[0]), int(digits[1]) if len(digits) == 2 else 0)
+    return _DECLARED.get(word)
+
+
+# --- serialization ----------------------------------------------------------------------------------------------------
+
+
+def _encoded(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def _decoded(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def _former_attributes(types: Mapping[str, Mapping[str, str]], schema: pa.Schema) -> Attributes:
+    fields = {field.name: field.type for field in schema}
+    return {
+        kind: {name: fields.get(name) or _FORMER_TYPES.get(of, JSON) for name, of in own.items()}
+        for kind, own in types.items()
+    }

@@ -1,20 +1,33 @@
-"""Rows of a stream as events, checked against the schema that the stream fixed when it first started."""
+"""Rows of a stream as events, checked against the schema that the stream settled when it first started.
+
+Every row that is read becomes an event or a reject. Columns and event types that appear later are accepted: the schema
+has no column for the former, and the latter have all columns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid.errors import shown
-from cepheid.events import UNTYPED, Clock, Schema
+from cepheid.events import UNTYPED, Clock
+from cepheid.io.formats import BrokenRow, RawRow
 from cepheid.io.inputs import Columns
-from cepheid.io.rejects import no_time, no_type
-from cepheid.io.rows import as_json, in_ticks
+from cepheid.io.rejects import Malformed, no_time, no_type, shown_value
+from cepheid.io.rows import ROW, as_json, in_ticks
+from cepheid.io.source import JSON, Attributes
+from cepheid.io.stream_values import Misfit, converted
+from cepheid.io.times import TimeKind, event_time
+from cepheid.io.values import event_type, flatten
 from cepheid.runtime.kernel import Array
+from cepheid.types import from_arrow
 
 REJECTS = pa.schema([("source", pa.string()), ("line", pa.int64()), ("reason", pa.string()), ("raw", pa.string())])
 """A rejected row: its file and line (null if unknown), the reason, and the row itself."""
@@ -25,16 +38,28 @@ RESUME = "fix it and start again: the stream resumes where it stopped"
 
 @dataclass(frozen=True, slots=True)
 class StreamLayout:
-    """The schema of the events of a stream. `schema` has the columns of the events, with FILE and NUMBER."""
+    """The schema of the events of a stream. `schema` has the columns of the events, with FILE and NUMBER; `attributes`
+    the columns of each event type that has been seen, each with its type in events of that type."""
 
     schema: pa.Schema
     columns: Columns
-    types: Schema
+    attributes: Attributes
     clock: Clock
 
     @property
     def has_types(self) -> bool:
-        return set(self.types.types) != {UNTYPED}
+        return set(self.attributes) != {UNTYPED}
+
+    @property
+    def time_kind(self) -> TimeKind:
+        return TimeKind.TIMESTAMP if self.clock.is_timestamp else TimeKind.INTEGER
+
+    def misfit(self, name: str, kind: pa.DataType, value: Any) -> str:
+        """The reason to reject a row because of one value."""
+        if name == self.columns.time:
+            return self.time_kind.rejects(value)
+        settled = "JSON" if kind == JSON else from_arrow(kind)
+        return f"the attribute `{shown(name)}` is of type {settled} in this stream, not {shown_value(value)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +70,54 @@ class Read:
     ticks: Array
     rejects: pa.RecordBatch
 
+    @property
+    def count(self) -> int:
+        return int(self.events.num_rows + self.rejects.num_rows)
+
+    @classmethod
+    def joined(cls, reads: Sequence[Read], schema: pa.Schema) -> Read:
+        return cls(
+            joined([pa.RecordBatch.from_pylist([], schema), *(read.events for read in reads)]),
+            np.concatenate([np.empty(0, np.int64), *(read.ticks for read in reads)]),
+            joined([reject_rows([]), *(read.rejects for read in reads)]),
+        )
+
+    def rejecting(self, bad: Array, reason: Callable[[int], str]) -> Read:
+        """Without some of the events, which are rejected. The reason depends on the time of an event."""
+        if not bad.any():
+            return self
+        chosen = self.events.filter(pa.array(bad))
+        own = [ROW] if ROW in chosen.schema.names else chosen.schema.names
+        rejects = [
+            reject(row.pop(FILE, None), row.pop(NUMBER, None), reason(at), row[ROW] if own == [ROW] else as_json(row))
+            for row, at in zip(chosen.to_pylist(), self.ticks[bad].tolist(), strict=True)
+        ]
+        return Read(self.events.filter(pa.array(~bad)), self.ticks[~bad], joined([self.rejects, reject_rows(rejects)]))
+
+
+def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    whole = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return whole[0] if whole else batches[0]
+
+
+def reject(source: str | None, line: int | None, reason: str, raw: str) -> dict[str, Any]:
+    return {"source": source, "line": line, "reason": reason, "raw": raw}
+
+
+def reject_rows(rejects: Sequence[dict[str, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(rejects), REJECTS)
+
+
+def file_name(path: str) -> str:
+    """The path as text: a file name need not be UTF-8."""
+    return os.fsencode(path).decode(errors="backslashreplace")
+
 
 StreamReader = Callable[[Sequence[str], StreamLayout, int, int], Read]
 """Reads files of a stream, in the columns of the layout. It rejects times outside the two bounds."""
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
 
 
 def accepted(rows: pa.RecordBatch, columns: Columns, requires_type: bool, earliest: int, latest: int) -> Read:
@@ -57,19 +127,19 @@ def accepted(rows: pa.RecordBatch, columns: Columns, requires_type: bool, earlie
     typed = pc.not_equal(rows.column(columns.type), UNTYPED).fill_null(False) if requires_type else None
     good = fits if typed is None else pc.and_(fits, typed)
     if np.asarray(good).all():
-        return Read(rows, np.asarray(column), pa.RecordBatch.from_pylist([], REJECTS))
+        return Read(rows, np.asarray(column), reject_rows([]))
     bad = pc.invert(good)
     untimed = np.asarray(pc.invert(fits).filter(bad)).tolist()
     rejects = [
-        {
-            "source": row.pop(FILE, None),
-            "line": row.pop(NUMBER, None),
-            "reason": _time_reason(row[columns.time], columns.time) if is_untimed else no_type(columns.type),
-            "raw": as_json(row),
-        }
+        reject(
+            row.pop(FILE, None),
+            row.pop(NUMBER, None),
+            _time_reason(row[columns.time], columns.time) if is_untimed else no_type(columns.type),
+            as_json(row),
+        )
         for row, is_untimed in zip(rows.filter(bad).to_pylist(), untimed, strict=True)
     ]
-    return Read(rows.filter(good), np.asarray(column.filter(good)), pa.RecordBatch.from_pylist(rejects, REJECTS))
+    return Read(rows.filter(good), np.asarray(column.filter(good)), reject_rows(rejects))
 
 
 def _time_reason(value: object, column: str) -> str:
@@ -83,3 +153,67 @@ def _ticks(column: pa.Array) -> pa.Array:
         held = pc.and_(whole, pc.less(pc.abs(column), 2.0**62)).fill_null(False)
         return pc.if_else(held, column, None).cast(pa.int64())
     return in_ticks(column).cast(pa.int64())
+
+
+# --- rows of text files -----------------------------------------------------------------------------------------------
+
+
+def read_rows(
+    files: Iterable[tuple[str, Iterable[RawRow | BrokenRow]]], layout: StreamLayout, earliest: int, latest: int
+) -> Read:
+    """Converts rows to events by the rules of a batch run, with the types of the layout."""
+    rows: list[dict[str, Any]] = []
+    ticks: list[int] = []
+    rejects: list[dict[str, Any]] = []
+    for path, read in files:
+        source = file_name(path)
+        for row in read:
+            if isinstance(row, BrokenRow):
+                rejects.append(reject(source, row.line, row.reason, row.raw))
+                continue
+            text = row.raw if row.raw is not None else json.dumps(row.values, ensure_ascii=False)
+            try:
+                at, event = _event(row.values, layout, earliest, latest)
+            except Malformed as problem:
+                rejects.append(reject(source, row.line, str(problem), text))
+                continue
+            rows.append({**event, ROW: text, FILE: source, NUMBER: row.line})
+            ticks.append(at)
+    arrays = []
+    for field in layout.schema:
+        if field.name == layout.columns.time:
+            arrays.append(pa.array(ticks, pa.int64()).cast(field.type))
+        else:
+            arrays.append(pa.array([row.get(field.name) for row in rows], field.type))
+    events = pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
+    return Read(events, np.array(ticks, np.int64), reject_rows(rejects))
+
+
+def _event(values: dict[str, Any], layout: StreamLayout, earliest: int, latest: int) -> tuple[int, dict[str, Any]]:
+    """The time and the columns of an event. Malformed if the row is not an event of the stream."""
+    columns = layout.columns
+    kind, at = event_time(values, columns.time)
+    if kind is not layout.time_kind:
+        raise Malformed(layout.time_kind.rejects(values[columns.time]))
+    if not earliest <= at <= latest:
+        raise Malformed(f"the time `{shown(str(at))}` is not one that a stream can hold")
+    is_untyped = not layout.has_types and values.get(columns.type) is None
+    type_name = UNTYPED if is_untyped else event_type(values, columns.type)
+    attributes, records = flatten(values)
+    known = layout.attributes.get(type_name, {})
+    event: dict[str, Any] = {columns.type: type_name}
+    for name in layout.schema.names:
+        value = attributes.get(name)
+        if value is None or name in event or name == columns.time:
+            continue
+        column = layout.schema.field(name).type
+        try:
+            if column == JSON and known.get(name, JSON) != JSON:
+                converted(value, known[name])
+            event[name] = converted(value, column)
+        except Misfit:
+            raise Malformed(layout.misfit(name, known.get(name, column), value)) from None
+    for name in records:
+        if name in layout.schema.names:
+            raise Malformed(layout.misfit(name, layout.schema.field(name).type, values.get(name)))
+    return at, event

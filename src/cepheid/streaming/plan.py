@@ -16,13 +16,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from cepheid.binding import require_types
 from cepheid.codegen.columns import MASK
 from cepheid.dialect import Windows
 from cepheid.engine.gather import Gatherer
 from cepheid.engine.oracle import made_batch, makes_output
 from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, prepare
 from cepheid.errors import InputProblem, NotAvailable, did_you_mean, listing, shown
-from cepheid.events import Duration
+from cepheid.events import Duration, Schema
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import ROW, TIME
 from cepheid.io.source import Attributes, columns_read
@@ -201,9 +202,13 @@ class StreamSource:
     omits_nulls: bool = False
     count: None = None
 
+    seen: tuple[str, ...] | None = None
+    """The event types that have been seen; None where they are not known, or do not matter."""
+
     @classmethod
-    def of_files(cls, files: StreamFiles) -> StreamSource:
-        return cls(FileReader.of(files), files.attributes, as_lines=files.raw)
+    def of_files(cls, files: StreamFiles, queries: Iterable[Query]) -> StreamSource:
+        seen = tuple(files.layout.attributes)
+        return cls(FileReader.of(files), files.attributes(queries), as_lines=files.raw, seen=seen)
 
     @property
     def schema(self) -> pa.Schema:
@@ -241,6 +246,8 @@ def plan_stream(
                 expected=f"some of {listing(source.schema.names)}",
                 hint=did_you_mean(name, source.schema.names),
             )
+    for query in queries.values() if source.seen is not None else ():
+        require_types(query, Schema(dict.fromkeys(source.seen or (), {})))
     prepared = {name: prepare(query, source, options) for name, query in queries.items()}
     planned = tuple(stream_query(name, one, _gatherer(one, source)) for name, one in prepared.items())
     time = EventTime(next(iter(prepared.values())).clock)

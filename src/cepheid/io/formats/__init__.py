@@ -27,6 +27,9 @@ _SUFFIXES: Mapping[str, tuple[str, ...]] = {
     "orc": (".orc",),
 }
 FORMATS: Mapping[str, str] = {suffix: name for name, suffixes in _SUFFIXES.items() for suffix in suffixes}
+COMPRESSED = ".gz"
+"""The suffix of compressed text: `events.csv.gz`."""
+_TEXT = ("csv", "jsonl")
 _EXPECTED = f"a file named {', '.join(list(FORMATS)[:-1])} or {list(FORMATS)[-1]}"
 
 
@@ -70,8 +73,20 @@ def format_named(name: str) -> Format:
     return format
 
 
+def suffix_of(path: Path) -> str:
+    """The suffix that names the format, also of a compressed file."""
+    suffixes = path.suffixes[-2:]
+    return suffixes[0].lower() if len(suffixes) == 2 and suffixes[1].lower() == COMPRESSED else path.suffix.lower()
+
+
+def known_format(path: Path) -> str | None:
+    """The format of a file by its name; None if it has none that is known."""
+    name = FORMATS.get(suffix_of(path))
+    return None if path.suffix.lower() == COMPRESSED and name not in _TEXT else name
+
+
 def format_of(path: Path) -> str:
-    name = FORMATS.get(path.suffix.lower())
+    name = known_format(path)
     if name is None:
         raise InputProblem(f"the format of `{shown(str(path), 200)}` is not known by its name", expected=_EXPECTED)
     return name
@@ -88,7 +103,7 @@ def expand(path: str) -> list[tuple[Path, str]]:
             file
             for file in sorted(root.rglob("*"))
             if not any(part.startswith(("_", ".")) for part in file.relative_to(root).parts)
-            and file.suffix.lower() in FORMATS
+            and known_format(file) is not None
             and file.is_file()
         ]
         if not files:

@@ -13,6 +13,7 @@ from operator import and_, eq, ge, gt, le, lt, or_
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
@@ -20,11 +21,23 @@ from cepheid import expr as ex
 from cepheid.errors import InputProblem, shown
 from cepheid.io.formats import RawRow, format_named
 from cepheid.io.inputs import Columns
-from cepheid.io.rows import one_batch, plain
+from cepheid.io.rows import as_json, one_batch, plain
 from cepheid.io.shares import OpenedPart, Part, StoredFile, StoredFiles
 from cepheid.io.source import BATCH, readable_batch
 from cepheid.io.storage import open_file
-from cepheid.io.stream_rows import FILE, NUMBER, RESUME, Read, StreamLayout, accepted
+from cepheid.io.stream_rows import (
+    FILE,
+    NUMBER,
+    RESUME,
+    Read,
+    StreamLayout,
+    accepted,
+    file_name,
+    joined,
+    reject,
+    reject_rows,
+)
+from cepheid.io.stream_values import fitted
 from cepheid.optimize.distribution import may_drop
 from cepheid.physical import Plan
 
@@ -134,28 +147,41 @@ class ColumnFormat(ABC):
                 yield RawRow(number, None, plain(values))
 
     def stream(self, paths: Sequence[str], layout: StreamLayout, earliest: int, latest: int) -> Read:
-        tables = [self._stream_table(path, layout.schema) for path in paths]
-        whole = one_batch(pa.concat_tables(tables)) if tables else pa.RecordBatch.from_pylist([], layout.schema)
-        requires_type = layout.has_types and layout.columns.type in layout.schema.names
-        return accepted(whole, layout.columns, requires_type, earliest, latest)
+        return Read.joined([self._stream_file(path, layout, earliest, latest) for path in paths], layout.schema)
 
-    def _stream_table(self, path: str, schema: pa.Schema) -> pa.Table:
+    def _stream_file(self, path: str, layout: StreamLayout, earliest: int, latest: int) -> Read:
         """The rows of a file in the columns of the stream. A column that the file lacks is null."""
+        schema, source = layout.schema, file_name(path)
         with self.reading(path, RESUME), self.opened(path) as file:
             present = [name for name in schema.names if name in file.schema.names]
             own = pa.schema([file.schema.field(name) for name in present])
             table = pa.Table.from_batches(file.batches(present), own)
-            arrays = []
-            for field in schema:
-                if field.name == FILE:
-                    arrays.append(pa.repeat(path, table.num_rows))
-                elif field.name == NUMBER:
-                    arrays.append(pa.array(range(1, table.num_rows + 1), pa.int64()))
-                elif field.name in present:
-                    arrays.append(table.column(field.name).cast(field.type))
-                else:
-                    arrays.append(pa.nulls(table.num_rows, field.type))
-            return pa.table(arrays, schema=schema)
+            count = file.count
+        arrays: list[pa.ChunkedArray | pa.Array] = []
+        reasons: dict[int, str] = {}
+        for field in schema:
+            if field.name == FILE:
+                arrays.append(pa.repeat(source, count))
+            elif field.name == NUMBER:
+                arrays.append(pa.array(range(1, count + 1), pa.int64()))
+            elif field.name in present:
+                column = table.column(field.name)
+                values, misfits = fitted(column, field.type)
+                arrays.append(values)
+                for row in [] if misfits is None else np.flatnonzero(misfits).tolist():
+                    value = plain(column[row].as_py())
+                    reasons.setdefault(row, layout.misfit(field.name, field.type, value))
+            else:
+                arrays.append(pa.nulls(count, field.type))
+        rows = one_batch(pa.table(arrays, schema=schema))
+        rejects = [reject(source, row + 1, reasons[row], as_json(table.slice(row, 1).to_pylist()[0])) for row in reasons]
+        if reasons:
+            good = np.ones(count, bool)
+            good[list(reasons)] = False
+            rows = rows.filter(pa.array(good))
+        requires_type = layout.has_types and layout.columns.type in schema.names
+        read = accepted(rows, layout.columns, requires_type, earliest, latest)
+        return Read(read.events, read.ticks, joined([reject_rows(rejects), read.rejects]))
 
 
 def column_format(name: str) -> ColumnFormat:

@@ -19,11 +19,15 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from cepheid.errors import InputProblem, listing, shown
+from cepheid.events import UNTYPED
 from cepheid.io.formats import BrokenRow, RawRow
 from cepheid.io.formats.text import BLOCK, EXACT, TextFormat, TextTable, all_true, content_of, fits, timestamps
 from cepheid.io.inputs import Columns
 from cepheid.io.shares import MOST_FILES, OpenedPart, Part, StoredFile, StoredFiles
+from cepheid.io.source import JSON
 from cepheid.io.storage import is_readable, open_file
+from cepheid.io.stream_rows import Read, StreamLayout, read_rows
+from cepheid.io.stream_values import Misfit, parsed
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import Array
 
@@ -164,7 +168,7 @@ def csv_columns(file: Path, columns: Columns, type: str | None) -> TextTable | N
 def _cells(file: Path) -> pa.Table | None:
     """All cells as strings. An empty cell is null."""
     try:
-        content = file.read_bytes()
+        content = content_of(file)
         if not _is_plain(content):
             return None
         header = next(csv.reader(io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline=""), strict=True), [])
@@ -172,7 +176,7 @@ def _cells(file: Path) -> pa.Table | None:
             return None
         schema = pa.schema([(name, pa.string()) for name in header])
         cells = _parse(content, pcsv.ReadOptions(block_size=BLOCK), schema, multiline=True)
-    except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowException):
+    except (InputProblem, UnicodeDecodeError, csv.Error, pa.ArrowException):
         return None
     if cells.column_names != header:
         return None
@@ -268,7 +272,47 @@ def _is_text(cells: pa.ChunkedArray, types: Array, numbers: pa.ChunkedArray, boo
     return not np.any(most & (names == 0) & (filled > 0))
 
 
-FORMAT = TextFormat("CSV", csv_rows, is_tabular=True, columns=csv_columns)
+def csv_stream(paths: Sequence[str], layout: StreamLayout, earliest: int, latest: int) -> Read:
+    return read_rows(((path, _stream_rows(Path(path), layout)) for path in paths), layout, earliest, latest)
+
+
+def _stream_rows(file: Path, layout: StreamLayout) -> Iterator[RawRow | BrokenRow]:
+    """The rows of a file of a stream, with cells in the types of the stream's columns. An empty cell is null, or an
+    attribute that the type lacks, if no event of the type had it when the stream began."""
+    columns = layout.columns
+    for row in _text_rows(file):
+        if isinstance(row, BrokenRow):
+            yield row
+            continue
+        known = layout.attributes.get(row.values.get(columns.type) or UNTYPED)
+        values: dict[str, Any] = {}
+        reason = None
+        for name, cell in row.values.items():
+            if cell is None and known is not None and name not in known:
+                continue
+            kind = (known or {}).get(name) or (layout.schema.field(name).type if name in layout.schema.names else JSON)
+            try:
+                is_plain = cell is None or name == columns.type
+                values[name] = cell if is_plain else _time(cell) if name == columns.time else parsed_cell(cell, kind)
+            except Misfit:
+                reason = layout.misfit(name, kind, cell)
+        yield RawRow(row.line, None, values) if reason is None else BrokenRow(row.line, reason, row.raw or "")
+
+
+def _time(cell: str) -> int | float | str:
+    number = _number(cell)
+    return cell if number is None else number
+
+
+def parsed_cell(cell: str, kind: pa.DataType) -> Any:
+    """A cell in the type of its column; in a column without one type, the number or boolean that it shows."""
+    if kind != JSON:
+        return parsed(cell, kind)
+    number, boolean = _number(cell), _boolean(cell)
+    return number if number is not None else cell if boolean is None else boolean
+
+
+FORMAT = TextFormat("CSV", csv_rows, is_tabular=True, columns=csv_columns, stream=csv_stream)
 
 
 # --- shares -----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.json import ParseOptions, ReadOptions, read_json
 
-from cepheid.errors import shown
-from cepheid.events import UNTYPED, Type
-from cepheid.io.formats import BrokenRow, RawRow
+from cepheid.errors import InputProblem, shown
+from cepheid.io.formats import BrokenRow, RawRow, suffix_of
 from cepheid.io.formats.text import BLOCK, EXACT, TextFormat, TextTable, content_of, timestamps
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import Malformed
-from cepheid.io.rows import ROW
-from cepheid.io.source import JSON
-from cepheid.io.stream_rows import FILE, NUMBER, REJECTS, Read, StreamLayout
-from cepheid.io.times import TimeKind, event_time
-from cepheid.io.values import event_type, flatten, misfit, typed_values
+from cepheid.io.stream_rows import Read, StreamLayout, read_rows
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
@@ -32,7 +27,7 @@ from cepheid.io.values import event_type, flatten, misfit, typed_values
 def json_rows(file: Path, columns: Columns, type: str | None) -> Iterable[RawRow | BrokenRow]:
     """One object per line. A `.json` file may also hold one array of objects."""
     content = content_of(file)
-    if file.suffix.lower() == ".json" and content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
+    if suffix_of(file) == ".json" and content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
         whole = _array(content)
         if whole is not None:
             return [
@@ -111,8 +106,8 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 def json_columns(file: Path, columns: Columns, type: str | None) -> TextTable | None:
     """The lines of a file as typed columns. None if the row reader must read the file."""
     try:
-        content = file.read_bytes().removeprefix(b"\xef\xbb\xbf")
-    except OSError:
+        content = content_of(file).removeprefix(b"\xef\xbb\xbf")
+    except InputProblem:
         return None
     if not _is_utf8(content) or not _has_an_object_in_each_line(content):
         return None
@@ -208,77 +203,8 @@ def _all_nulls_are_written(content: bytes, table: pa.Table, type_column: str | N
     return all(pc.min(counts.column(f"{name}_count")).as_py() > 0 for name in names)
 
 
-# --- streams ----------------------------------------------------------------------------------------------------------
-
-
 def json_stream(paths: Sequence[str], layout: StreamLayout, earliest: int, latest: int) -> Read:
-    """Converts lines to events by the rules of a batch run, with the types of the layout."""
-    rows: list[dict[str, Any]] = []
-    ticks: list[int] = []
-    rejects: list[dict[str, Any]] = []
-    for path in paths:
-        for row in json_rows(Path(path), layout.columns, None):
-            if isinstance(row, BrokenRow):
-                rejects.append({"source": path, "line": row.line, "reason": row.reason, "raw": row.raw})
-                continue
-            text = row.raw if row.raw is not None else json.dumps(row.values, ensure_ascii=False)
-            try:
-                at, event = _event(row.values, layout, earliest, latest)
-            except Malformed as problem:
-                rejects.append({"source": path, "line": row.line, "reason": str(problem), "raw": text})
-                continue
-            rows.append({**event, ROW: text, FILE: path, NUMBER: row.line})
-            ticks.append(at)
-    refused = pa.RecordBatch.from_pylist(rejects, REJECTS)
-    return Read(_batch(rows, ticks, layout), np.array(ticks, np.int64), refused)
-
-
-def _event(values: dict[str, Any], layout: StreamLayout, earliest: int, latest: int) -> tuple[int, dict[str, Any]]:
-    """The time and the columns of an event. Malformed if the row is not an event of the stream."""
-    columns = layout.columns
-    kind, at = event_time(values, columns.time)
-    wanted = TimeKind.TIMESTAMP if layout.clock.is_timestamp else TimeKind.INTEGER
-    if kind is not wanted:
-        raise Malformed(wanted.rejects(values[columns.time]))
-    if not earliest <= at <= latest:
-        raise Malformed(f"the time `{shown(str(at))}` is not one that a stream can hold")
-    is_untyped = not layout.has_types and values.get(columns.type) is None
-    type_name = UNTYPED if is_untyped else event_type(values, columns.type)
-    attributes, records = flatten(values)
-    known = layout.types.types.get(type_name, {})
-    for name, own, value in typed_values(values, attributes, records, columns.time):
-        if not known.get(name, Type.UNKNOWN).fits(own):
-            raise Malformed(misfit(name, type_name, f"is a {known[name].value}", value))
-        if name in layout.schema.names and not _holds(layout.schema.field(name).type, value):
-            raise Malformed(misfit(name, type_name, "was whole numbers when the stream began", value))
-    return at, {**attributes, columns.type: type_name}
-
-
-def _batch(rows: Sequence[Mapping[str, Any]], ticks: Sequence[int], layout: StreamLayout) -> pa.RecordBatch:
-    arrays = []
-    for field in layout.schema:
-        if field.name == layout.columns.time:
-            arrays.append(pa.array(ticks, pa.int64()).cast(field.type))
-        else:
-            arrays.append(pa.array([_value(row.get(field.name), field.type) for row in rows], field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
-
-
-def _holds(kind: pa.DataType, value: Any) -> bool:
-    return not pa.types.is_integer(kind) or (isinstance(value, int) and -(2**63) <= value < 2**63)
-
-
-def _value(value: Any, kind: pa.DataType) -> Any:
-    """The value, converted to the type of the column."""
-    if value is None:
-        return None
-    if kind == JSON:
-        return json.dumps(value, ensure_ascii=False).encode()
-    if pa.types.is_floating(kind):
-        return float(value)
-    if pa.types.is_list(kind):
-        return value if isinstance(value, list) and all(isinstance(item, int | float) for item in value) else None
-    return value
+    return read_rows(((path, json_rows(Path(path), layout.columns, None)) for path in paths), layout, earliest, latest)
 
 
 FORMAT = TextFormat("JSON Lines", json_rows, columns=json_columns, stream=json_stream)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid.errors import InputProblem, shown
-from cepheid.io.formats import BrokenRow, RawRow
+from cepheid.io.formats import COMPRESSED, BrokenRow, RawRow
 from cepheid.io.inputs import Columns
 from cepheid.io.stream_rows import StreamReader
 
@@ -48,9 +50,11 @@ class TextFormat:
 
 def content_of(file: Path) -> bytes:
     try:
-        return file.read_bytes()
-    except OSError as problem:
-        raise InputProblem(f"cannot read `{shown(str(file), 200)}`: {problem.strerror}") from problem
+        content = file.read_bytes()
+        return gzip.decompress(content) if file.suffix.lower() == COMPRESSED else content
+    except (OSError, EOFError, zlib.error) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise InputProblem(f"cannot read `{shown(str(file), 200)}`: {reason}") from problem
 
 
 def timestamps(strings: pa.ChunkedArray) -> pa.ChunkedArray | None:
