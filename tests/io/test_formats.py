@@ -201,7 +201,7 @@ def test_a_text_format_needs_only_a_title_and_rows(tmp_path: Path, monkeypatch: 
     (tmp_path / "x.jsonl").write_text("A|1")
     assert list(open_files([Input(str(tmp_path))], Columns()).attributes or ()) == ["A"]
     with pytest.raises(InputProblem, match="for a stream"):
-        StreamFiles.first(str(tmp_path), Columns(), None, Schema({}), False)
+        settled(str(tmp_path), Columns(), None, Schema({}), False)
 
 
 @pytest.mark.filterwarnings("error")
@@ -226,6 +226,12 @@ def test_every_format_is_a_module() -> None:
 # --- streams and Spark ------------------------------------------------------------------------------------------------
 
 
+def settled(directory: str, columns: Columns, unit: str | None, declared: Schema, raw: bool) -> StreamFiles:
+    files = StreamFiles.first(directory, columns, unit, declared, raw)
+    assert files is not None
+    return files
+
+
 def stream_files(directory: Path, suffix: str, table: pa.Table = EVENTS) -> list[Path]:
     directory.mkdir(exist_ok=True)
     files = [directory / f"{number}.{suffix}" for number in range(3)]
@@ -237,7 +243,7 @@ def stream_files(directory: Path, suffix: str, table: pa.Table = EVENTS) -> list
 @pytest.mark.parametrize("suffix", NEW)
 def test_files_of_a_stream_are_read_into_its_columns(tmp_path: Path, suffix: str) -> None:
     found, expected = (
-        StreamFiles.first(str(directory), Columns(), "ms", Schema({}), True)
+        settled(str(directory), Columns(), "ms", Schema({}), True)
         for directory in (stream_files(tmp_path / s, s)[0].parent for s in (suffix, "parquet"))
     )
     assert found.layout == expected.layout and not found.raw
@@ -255,7 +261,7 @@ def test_files_of_a_stream_are_read_into_its_columns(tmp_path: Path, suffix: str
 def test_rows_of_a_stream_without_a_time_are_rejected(tmp_path: Path, suffix: str) -> None:
     times = pa.array([None, *range(1, ROWS)], pa.int64())
     (file, *_) = stream_files(tmp_path / "s", suffix, EVENTS.set_column(1, "ts", times))
-    read = StreamFiles.first(str(file.parent), Columns(), "ms", Schema({}), False).read([str(file)], 0, 10**6)
+    read = settled(str(file.parent), Columns(), "ms", Schema({}), False).read([str(file)], 0, 10**6)
     assert read.events.num_rows == 299
     (reject,) = read.rejects.to_pylist()
     assert (reject["source"], reject["line"]) == (str(file), 1) and "no time" in reject["reason"]
@@ -264,8 +270,8 @@ def test_rows_of_a_stream_without_a_time_are_rejected(tmp_path: Path, suffix: st
 @pytest.mark.parametrize("suffix", ["orc", "arrow"])
 def test_a_stream_finds_the_matches_of_batch(tmp_path: Path, suffix: str) -> None:
     files = stream_files(tmp_path / "s", suffix)
-    found = StreamFiles.first(str(tmp_path / "s"), Columns(), "ms", Schema({}), True)
-    source = StreamSource.of_files(found)
+    found = settled(str(tmp_path / "s"), Columns(), "ms", Schema({}), True)
+    source = StreamSource.of_files(found, [])
     plan = plan_stream({"q": parse(QUERY)}, source, 0, RunOptions(time_unit="ms"), order=found.order, buckets=2)
     slips = [pa.RecordBatch.from_pylist([{"value": json.dumps(str(file))}]) for file in files]
     matches = Simulation(plan).run(slips).matches["q"]

@@ -94,9 +94,12 @@ def test_golden_cases_as_files_of_a_stream(language: str, tmp_path: Path) -> Non
         files = golden_files(case, directory, rng)
         query = parse(case.query)
         found = StreamFiles.first(str(directory), Columns(), case.headers.get("unit"), declared_types(query), True)
+        if found is None:
+            assert not golden_lines(case, directory)
+            continue
         options, source = (
             RunOptions(params=case.params, time_unit=case.headers.get("unit")),
-            StreamSource.of_files(found),
+            StreamSource.of_files(found, [query]),
         )
         plan = plan_stream({"q": query}, source, 0, options, order=found.order, buckets=4)
         slips = [pa.RecordBatch.from_pylist([{"value": json.dumps(str(file))}]) for file in files]

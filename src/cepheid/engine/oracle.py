@@ -60,8 +60,16 @@ def decode(prepared: Prepared, batch: pa.RecordBatch, positions: Sequence[int]) 
     known = prepared.schema.types
     events = events_of(batch.select(names), kinds, ticks, positions, source.columns.time, known)
     if ROW in names:
-        return list(events)
+        return [_as_settled(event, known) for event in events]
     return [_of_its_type(event, prepared) for event in events]
+
+
+def _as_settled(event: Event, known: Mapping[str, Mapping[str, Type]]) -> Event:
+    """The event without attributes that its type got only after the schema of a stream was settled."""
+    own = known.get(event.type, event.attributes)
+    if event.attributes.keys() <= own.keys():
+        return event
+    return replace(event, attributes={name: value for name, value in event.attributes.items() if name in own})
 
 
 def _of_its_type(event: Event, prepared: Prepared) -> Event:

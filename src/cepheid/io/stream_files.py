@@ -61,8 +61,7 @@ class StreamFiles:
         format = format_named(files[0][1])
         if len(names) > 1 or format.stream is None:
             raise InputProblem(
-                f"the files in `{shown(path, 200)}` are {listing(names)}",
-                expected="files of one format, for a stream",
+                f"the files in `{shown(path, 200)}` are {listing(names)}", expected="files of one format, for a stream"
             )
         source: Source
         if isinstance(format, ColumnFormat):
@@ -106,7 +105,8 @@ class StreamFiles:
     def described(cls, path: str, columns: Columns, unit: str | None, known: Mapping[str, Any]) -> StreamFiles:
         schema = _decoded(known["schema"])
         attributes = {
-            kind: {field.name: field.type for field in _decoded(own)} for kind, own in known.get("attributes", {}).items()
+            kind: {field.name: field.type for field in _decoded(own)}
+            for kind, own in known.get("attributes", {}).items()
         } or _former_attributes(known["types"], schema)
         require_time_column(schema, columns)
         clock = TIMESTAMP_CLOCK if known["timestamps"] else Clock(unit)
@@ -216,7 +216,9 @@ def _missing_columns(
 ) -> Iterator[tuple[str, pa.DataType | None]]:
     """The attributes that the queries read and no event has had yet, each with the type of the values that it is
     compared with, if the queries show it."""
-    expressions = [e for query in queries for q in _queries(query) for e in (*q.where, *(c.expr for c in q.output or ()))]
+    expressions = [
+        e for query in queries for q in _queries(query) for e in (*q.where, *(c.expr for c in q.output or ()))
+    ]
     nodes = [node for expression in expressions for node in ex.walk(expression)]
     names = dict.fromkeys(node.name for node in nodes if isinstance(node, ex.Attr | ex.Same))
     known: dict[str, pa.DataType] = {**fields}
@@ -262,7 +264,7 @@ def _require_types(missing: Mapping[str, pa.DataType | None], path: str) -> None
     for name, kind in missing.items():
         if kind is None:
             raise InputProblem(
-                f"no file in `{shown(path, 200)}` has a column `{shown(name)}` yet, and the query does not show its type",
+                f"no file in `{shown(path, 200)}` has a column `{shown(name)}` yet, and the query shows no type for it",
                 hint=f"declare it: --schema '{shown(name)} long'",
             )
 

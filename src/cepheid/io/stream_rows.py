@@ -6,9 +6,8 @@ has no column for the former, and the latter have all columns.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,14 +17,11 @@ import pyarrow.compute as pc
 
 from cepheid.errors import shown
 from cepheid.events import UNTYPED, Clock
-from cepheid.io.formats import BrokenRow, RawRow
 from cepheid.io.inputs import Columns
-from cepheid.io.rejects import Malformed, no_time, no_type, shown_value
+from cepheid.io.rejects import no_time, no_type, shown_value
 from cepheid.io.rows import ROW, as_json, in_ticks
 from cepheid.io.source import JSON, Attributes
-from cepheid.io.stream_values import Misfit, converted
-from cepheid.io.times import TimeKind, event_time
-from cepheid.io.values import event_type, flatten
+from cepheid.io.times import TimeKind
 from cepheid.runtime.kernel import Array
 from cepheid.types import from_arrow
 
@@ -153,67 +149,3 @@ def _ticks(column: pa.Array) -> pa.Array:
         held = pc.and_(whole, pc.less(pc.abs(column), 2.0**62)).fill_null(False)
         return pc.if_else(held, column, None).cast(pa.int64())
     return in_ticks(column).cast(pa.int64())
-
-
-# --- rows of text files -----------------------------------------------------------------------------------------------
-
-
-def read_rows(
-    files: Iterable[tuple[str, Iterable[RawRow | BrokenRow]]], layout: StreamLayout, earliest: int, latest: int
-) -> Read:
-    """Converts rows to events by the rules of a batch run, with the types of the layout."""
-    rows: list[dict[str, Any]] = []
-    ticks: list[int] = []
-    rejects: list[dict[str, Any]] = []
-    for path, read in files:
-        source = file_name(path)
-        for row in read:
-            if isinstance(row, BrokenRow):
-                rejects.append(reject(source, row.line, row.reason, row.raw))
-                continue
-            text = row.raw if row.raw is not None else json.dumps(row.values, ensure_ascii=False)
-            try:
-                at, event = _event(row.values, layout, earliest, latest)
-            except Malformed as problem:
-                rejects.append(reject(source, row.line, str(problem), text))
-                continue
-            rows.append({**event, ROW: text, FILE: source, NUMBER: row.line})
-            ticks.append(at)
-    arrays = []
-    for field in layout.schema:
-        if field.name == layout.columns.time:
-            arrays.append(pa.array(ticks, pa.int64()).cast(field.type))
-        else:
-            arrays.append(pa.array([row.get(field.name) for row in rows], field.type))
-    events = pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
-    return Read(events, np.array(ticks, np.int64), reject_rows(rejects))
-
-
-def _event(values: dict[str, Any], layout: StreamLayout, earliest: int, latest: int) -> tuple[int, dict[str, Any]]:
-    """The time and the columns of an event. Malformed if the row is not an event of the stream."""
-    columns = layout.columns
-    kind, at = event_time(values, columns.time)
-    if kind is not layout.time_kind:
-        raise Malformed(layout.time_kind.rejects(values[columns.time]))
-    if not earliest <= at <= latest:
-        raise Malformed(f"the time `{shown(str(at))}` is not one that a stream can hold")
-    is_untyped = not layout.has_types and values.get(columns.type) is None
-    type_name = UNTYPED if is_untyped else event_type(values, columns.type)
-    attributes, records = flatten(values)
-    known = layout.attributes.get(type_name, {})
-    event: dict[str, Any] = {columns.type: type_name}
-    for name in layout.schema.names:
-        value = attributes.get(name)
-        if value is None or name in event or name == columns.time:
-            continue
-        column = layout.schema.field(name).type
-        try:
-            if column == JSON and known.get(name, JSON) != JSON:
-                converted(value, known[name])
-            event[name] = converted(value, column)
-        except Misfit:
-            raise Malformed(layout.misfit(name, known.get(name, column), value)) from None
-    for name in records:
-        if name in layout.schema.names:
-            raise Malformed(layout.misfit(name, layout.schema.field(name).type, values.get(name)))
-    return at, event

@@ -52,7 +52,9 @@ def converted(value: Any, kind: pa.DataType) -> Any:
         case str() if family in _TIMES:
             ticks = timestamp(value)
             if ticks is not None:
-                return pa.scalar(ticks, pa.timestamp("us", "UTC")).as_py() if family is Family.TIMESTAMP else _day(ticks)
+                return (
+                    pa.scalar(ticks, pa.timestamp("us", "UTC")).as_py() if family is Family.TIMESTAMP else _day(ticks)
+                )
         case list() if family is Family.LIST:
             return [converted(item, kind.value_type) for item in value]
     raise Misfit

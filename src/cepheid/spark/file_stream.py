@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from cepheid.streaming.delivery import Sinks
 from cepheid.streaming.metrics import Metrics
 from cepheid.streaming.plan import StreamSource, plan_stream
 from cepheid.streaming.sinks import FORMATS, FileSink
-from cepheid.streaming.spool import Spool
+from cepheid.streaming.spool import PAUSE, Spool
 from cepheid.streaming.storage import LocalDirectory
 
 AUTO = "auto"
@@ -96,8 +97,12 @@ class FileStream:
         *,
         watermark: str,
         files_per_batch: int | None,
+        schema: str | None = None,
+        wait: bool = True,
         master: str = "local[*]",
-    ) -> FileStream:
+    ) -> FileStream | None:
+        """`schema` declares columns (see `StreamFiles.first`). A directory without events settles no schema: the stream
+        waits for the first one, or is None without `wait`."""
         paths.require_distinct()
         if not Path(paths.input).is_dir():
             raise InputProblem(
@@ -110,8 +115,12 @@ class FileStream:
             )
         spark = session(master, _SETTINGS)
         checkpoint = Checkpoint(open_directory(paths.checkpoint, spark), paths.checkpoint)
-        files = _files(queries, paths, checkpoint, columns, options.time_unit)
-        buckets, source = buckets_of(checkpoint, tasks_of(spark, None)), StreamSource.of_files(files)
+        while (files := _files(queries, paths, checkpoint, columns, options.time_unit, schema)) is None:
+            if not wait:
+                return None
+            time.sleep(PAUSE)
+        buckets = buckets_of(checkpoint, tasks_of(spark, None))
+        source = StreamSource.of_files(files, queries.values())
         plan = plan_stream(queries, source, watermark, options, order=files.order, buckets=buckets)
         own = checkpoint.own
         if not isinstance(own, LocalDirectory):
@@ -132,8 +141,13 @@ class FileStream:
 
 
 def _files(
-    queries: Mapping[str, Query], paths: StreamPaths, checkpoint: Checkpoint, columns: Columns, time_unit: str | None
-) -> StreamFiles:
+    queries: Mapping[str, Query],
+    paths: StreamPaths,
+    checkpoint: Checkpoint,
+    columns: Columns,
+    time_unit: str | None,
+    schema: str | None,
+) -> StreamFiles | None:
     known = checkpoint.description()
     if known is not None and known.get("input"):
         files = StreamFiles.described(paths.input, columns, time_unit, known["input"])
@@ -143,7 +157,15 @@ def _files(
             )
         return files
     declared = {name: of for query in queries.values() for name, of in declared_types(query).types.items()}
-    return StreamFiles.first(paths.input, columns, time_unit, Schema(declared), raw=paths.format != "parquet")
+    return StreamFiles.first(
+        paths.input,
+        columns,
+        time_unit,
+        Schema(declared),
+        raw=paths.format != "parquet",
+        queries=list(queries.values()),
+        schema=schema,
+    )
 
 
 def _slip_frame(session: SparkSession, slips: Path, files_per_batch: int | None) -> DataFrame:

@@ -247,7 +247,8 @@ def plan_stream(
                 hint=did_you_mean(name, source.schema.names),
             )
     for query in queries.values() if source.seen is not None else ():
-        require_types(query, Schema(dict.fromkeys(source.seen or (), {})))
+        known = [*(source.seen or ()), *(item.name or "" for item in query.inputs)]
+        require_types(query, Schema({kind: {} for kind in known}))
     prepared = {name: prepare(query, source, options) for name, query in queries.items()}
     planned = tuple(stream_query(name, one, _gatherer(one, source)) for name, one in prepared.items())
     time = EventTime(next(iter(prepared.values())).clock)

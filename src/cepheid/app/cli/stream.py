@@ -67,6 +67,14 @@ def stream_command(
     type_column: TypeColumn = "type",
     time_column: TimeColumn = "ts",
     time_unit: TimeUnit = "ms",
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMNS",
+            help="The columns of the events and their types, such as 'ts long, price double'. Columns that are not "
+            "declared get the type that they have in the files at the first start.",
+        ),
+    ] = None,
     param: Params = None,
     adaptive: Adaptive = False,
     master: Annotated[str, typer.Option(help="The Spark master.")] = "local[*]",
@@ -91,10 +99,15 @@ def stream_command(
         RunOptions(params=read_params(param), adaptive=policy_of(adaptive), time_unit=time_unit),
         watermark=watermark,
         files_per_batch=files_per_batch,
+        schema=schema,
+        wait=not available_now,
         master=master,
     )
-    plan = opened.stream.plan
     console = Console(stderr=True, highlight=False)
+    if opened is None:
+        report.say(console, f"there is no event in `{shown(input, 200)}` yet: nothing was read or written")
+        return
+    plan = opened.stream.plan
     for note in plan.notes():
         report.say(console, note)
     with View(console, plan.time.clock) as view:

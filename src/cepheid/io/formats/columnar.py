@@ -174,7 +174,9 @@ class ColumnFormat(ABC):
             else:
                 arrays.append(pa.nulls(count, field.type))
         rows = one_batch(pa.table(arrays, schema=schema))
-        rejects = [reject(source, row + 1, reasons[row], as_json(table.slice(row, 1).to_pylist()[0])) for row in reasons]
+        rejects = [
+            reject(source, row + 1, reasons[row], as_json(table.slice(row, 1).to_pylist()[0])) for row in reasons
+        ]
         if reasons:
             good = np.ones(count, bool)
             good[list(reasons)] = False

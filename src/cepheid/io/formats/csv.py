@@ -22,11 +22,12 @@ from cepheid.errors import InputProblem, listing, shown
 from cepheid.events import UNTYPED
 from cepheid.io.formats import BrokenRow, RawRow
 from cepheid.io.formats.text import BLOCK, EXACT, TextFormat, TextTable, all_true, content_of, fits, timestamps
+from cepheid.io.formats.text_stream import read_rows
 from cepheid.io.inputs import Columns
 from cepheid.io.shares import MOST_FILES, OpenedPart, Part, StoredFile, StoredFiles
 from cepheid.io.source import JSON
 from cepheid.io.storage import is_readable, open_file
-from cepheid.io.stream_rows import Read, StreamLayout, read_rows
+from cepheid.io.stream_rows import Read, StreamLayout
 from cepheid.io.stream_values import Misfit, parsed
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import Array

@@ -17,9 +17,10 @@ from pyarrow.json import ParseOptions, ReadOptions, read_json
 from cepheid.errors import InputProblem, shown
 from cepheid.io.formats import BrokenRow, RawRow, suffix_of
 from cepheid.io.formats.text import BLOCK, EXACT, TextFormat, TextTable, content_of, timestamps
+from cepheid.io.formats.text_stream import read_rows
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import Malformed
-from cepheid.io.stream_rows import Read, StreamLayout, read_rows
+from cepheid.io.stream_rows import Read, StreamLayout
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,81 @@
+"""Rows of text files in a stream: they become events by the rules of a batch run, with the types of the stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cepheid.errors import shown
+from cepheid.events import UNTYPED
+from cepheid.io.formats import BrokenRow, RawRow
+from cepheid.io.rejects import Malformed
+from cepheid.io.rows import ROW
+from cepheid.io.source import JSON
+from cepheid.io.stream_rows import FILE, NUMBER, Read, StreamLayout, file_name, reject, reject_rows
+from cepheid.io.stream_values import Misfit, converted
+from cepheid.io.times import event_time
+from cepheid.io.values import event_type, flatten
+
+
+def read_rows(
+    files: Iterable[tuple[str, Iterable[RawRow | BrokenRow]]], layout: StreamLayout, earliest: int, latest: int
+) -> Read:
+    rows: list[dict[str, Any]] = []
+    ticks: list[int] = []
+    rejects: list[dict[str, Any]] = []
+    for path, read in files:
+        source = file_name(path)
+        for row in read:
+            if isinstance(row, BrokenRow):
+                rejects.append(reject(source, row.line, row.reason, row.raw))
+                continue
+            text = row.raw if row.raw is not None else json.dumps(row.values, ensure_ascii=False)
+            try:
+                at, event = _event(row.values, layout, earliest, latest)
+            except Malformed as problem:
+                rejects.append(reject(source, row.line, str(problem), text))
+                continue
+            rows.append({**event, ROW: text, FILE: source, NUMBER: row.line})
+            ticks.append(at)
+    arrays = []
+    for field in layout.schema:
+        if field.name == layout.columns.time:
+            arrays.append(pa.array(ticks, pa.int64()).cast(field.type))
+        else:
+            arrays.append(pa.array([row.get(field.name) for row in rows], field.type))
+    events = pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
+    return Read(events, np.array(ticks, np.int64), reject_rows(rejects))
+
+
+def _event(values: dict[str, Any], layout: StreamLayout, earliest: int, latest: int) -> tuple[int, dict[str, Any]]:
+    """The time and the columns of an event. Malformed if the row is not an event of the stream."""
+    columns = layout.columns
+    kind, at = event_time(values, columns.time)
+    if kind is not layout.time_kind:
+        raise Malformed(layout.time_kind.rejects(values[columns.time]))
+    if not earliest <= at <= latest:
+        raise Malformed(f"the time `{shown(str(at))}` is not one that a stream can hold")
+    is_untyped = not layout.has_types and values.get(columns.type) is None
+    type_name = UNTYPED if is_untyped else event_type(values, columns.type)
+    attributes, records = flatten(values)
+    known = layout.attributes.get(type_name, {})
+    event: dict[str, Any] = {columns.type: type_name}
+    for name in layout.schema.names:
+        value = attributes.get(name)
+        if value is None or name in event or name == columns.time:
+            continue
+        column = layout.schema.field(name).type
+        try:
+            if column == JSON and known.get(name, JSON) != JSON:
+                converted(value, known[name])
+            event[name] = converted(value, column)
+        except Misfit:
+            raise Malformed(layout.misfit(name, known.get(name, column), value)) from None
+    for name in records:
+        if name in layout.schema.names:
+            raise Malformed(layout.misfit(name, layout.schema.field(name).type, values.get(name)))
+    return at, event
