@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from cepheid import expr as ex
+from cepheid import types
 from cepheid.codegen.columns import attribute
+from cepheid.codegen.typed_columns import Column, from_arrow, to_arrow
+from cepheid.codegen.vector import Evaluation, is_vectorisable
+from cepheid.engine.aggregation import averaged, counted, selected, summed
 from cepheid.engine.layout import END, START, column_names, match_schema
 from cepheid.engine.oracle import computed_columns
 from cepheid.engine.positions import MatchPositions
 from cepheid.engine.prepare import Prepared
-from cepheid.expr import At, Attr, Expr, Whole
+from cepheid.expr import AGGREGATES, Aggregate, At, Attr, Expr, ResultType, Whole
 from cepheid.io.rows import Rows
 from cepheid.io.source import flat_fields, owner
 from cepheid.pattern import Role
+from cepheid.physical import REFERENCE
 from cepheid.runtime.kernel import Array
 
 
@@ -79,8 +85,7 @@ class Gatherer:
     def table(self, matches: MatchPositions, rows: Rows) -> pa.RecordBatch:
         """One row for each match."""
         arrays: list[pa.Array] = []
-        others = {c.name: (c.shows, c.type) for c in self.columns if c.shows is not None and not self._is_fetched(c)}
-        computed = computed_columns(self.prepared, others, matches, rows, self.needed()) if others else {}
+        computed = self._computed(matches, rows)
         for column in self.columns:
             match column.shows:
                 case None:
@@ -91,9 +96,19 @@ class Gatherer:
                     array = self._events(matches.variables[var], self.attributes[var], rows)
                 case Attr() as attr:
                     owners = owner(attr.name, self.input)
-                    array = attribute(rows.take(owners, self._one_event(matches, attr)), attr.name)
+                    array = attribute(rows.take(owners, one_event(matches, attr)), attr.name)
             arrays.append(array if array.type == column.type else array.cast(column.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _computed(self, matches: MatchPositions, rows: Rows) -> dict[str, pa.Array]:
+        """The columns that are neither an event nor an attribute. The oracle evaluates them by their definition."""
+        others = {c.name: (c.shows, c.type) for c in self.columns if c.shows is not None and not self._is_fetched(c)}
+        by_oracle = self.prepared.plan.evaluator == REFERENCE
+        slow = {n: shows for n, shows in others.items() if by_oracle or not is_vectorisable(shows[0])}
+        computed = computed_columns(self.prepared, slow, matches, rows, self.needed()) if slow else {}
+        values = MatchValues(self.input, matches, rows, {})
+        computed |= {name: values.column(*shows) for name, shows in others.items() if name not in slow}
+        return computed
 
     def _events(self, positions: pa.Array, names: Sequence[str], rows: Rows) -> pa.Array:
         many = pa.types.is_list(positions.type)
@@ -116,17 +131,6 @@ class Gatherer:
             case _:
                 return False
 
-    def _one_event(self, matches: MatchPositions, attr: Attr) -> pa.Array:
-        """The position of the one event that the attribute is read from."""
-        positions = matches.variables[attr.var]
-        if not pa.types.is_list(positions.type):
-            return positions
-        offsets = np.asarray(positions.offsets)
-        starts, ends = offsets[:-1], offsets[1:]
-        at = starts if attr.at is At.FIRST else ends - 1
-        empty = (starts == ends) | np.asarray(positions.is_null())
-        return positions.values.take(pa.array(at, mask=empty))
-
 
 def _relisted(positions: pa.ListArray, values: pa.Array) -> pa.ListArray:
     """The values in lists with the lengths and nulls of the positions."""
@@ -147,3 +151,71 @@ def as_time(ticks: Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(kind):
         return array.cast(pa.timestamp("us", kind.tz)).cast(kind, safe=False)
     return array.cast(pa.timestamp("us")).cast(kind, safe=False) if pa.types.is_date(kind) else array.cast(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class MatchValues:
+    """Evaluates RETURN expressions over matches, with the attributes of their events gathered as columns."""
+
+    input: pa.Schema
+    matches: MatchPositions
+    rows: Rows
+    gathered: dict[tuple[str, At, str], Column]
+
+    def column(self, expr: Expr, kind: pa.DataType) -> pa.Array:
+        """The values of an expression for all matches, as an Arrow type."""
+        length = len(self.matches.start)
+        if isinstance(expr, Aggregate) and AGGREGATES[expr.fn].result is ResultType.VALUE:
+            array = self._selected(expr)
+            return array if array.type == kind else array.cast(kind)
+        return to_arrow(Evaluation(length, self._read, self._aggregate).value(expr), length, kind)
+
+    def _read(self, attr: Attr) -> Column:
+        key = attr.var, attr.at, attr.name
+        if key not in self.gathered:
+            positions = one_event(self.matches, attr)
+            column = from_arrow(self._values(attr.name, positions))
+            unbound = np.asarray(positions.is_null()) if positions.null_count else None
+            self.gathered[key] = replace(column, absent=unbound)
+        return self.gathered[key]
+
+    def _values(self, name: str, positions: pa.Array) -> pa.Array:
+        owners = owner(name, self.input)
+        values = attribute(self.rows.take(owners, positions), name) if owners else None
+        return pa.nulls(len(positions)) if values is None else values
+
+    def _groups(self, var: str) -> tuple[pa.Array, Array, Any]:
+        """The positions of the events of a variable, how many each match has, and the matches that do not bind it."""
+        positions = self.matches.variables[var]
+        unbound = np.asarray(positions.is_null()) if positions.null_count else None
+        if not pa.types.is_list(positions.type):
+            bound = np.ones(len(positions), np.int64) if unbound is None else (~unbound).astype(np.int64)
+            return positions.drop_null(), bound, unbound
+        return positions.flatten(), np.asarray(positions.value_lengths().fill_null(0), np.int64), unbound
+
+    def _aggregate(self, node: Aggregate) -> Column:
+        positions, lengths, unbound = self._groups(node.var)
+        if node.name is None:
+            return Column(types.INTEGER, lengths, absent=unbound)
+        if AGGREGATES[node.fn].result is ResultType.VALUE:
+            return replace(from_arrow(self._selected(node)), absent=unbound)
+        values = self._values(node.name, positions)
+        if AGGREGATES[node.fn].result is ResultType.COUNT:
+            return replace(counted(values, lengths), absent=unbound)
+        return replace(summed(values, lengths) if node.fn == "sum" else averaged(values, lengths), absent=unbound)
+
+    def _selected(self, node: Aggregate) -> pa.Array:
+        positions, lengths, _ = self._groups(node.var)
+        return selected(node.fn, self._values(node.name or "", positions), lengths)
+
+
+def one_event(matches: MatchPositions, attr: Attr) -> pa.Array:
+    """The position of the one event that an attribute is read from."""
+    positions = matches.variables[attr.var]
+    if not pa.types.is_list(positions.type):
+        return positions
+    offsets = np.asarray(positions.offsets)
+    starts, ends = offsets[:-1], offsets[1:]
+    at = starts if attr.at is At.FIRST else ends - 1
+    empty = (starts == ends) | np.asarray(positions.is_null())
+    return positions.values.take(pa.array(at, mask=empty))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cepheid import expr as ex
-from cepheid.codegen.masks import is_vectorisable
+from cepheid.codegen.masks import is_maskable
 from cepheid.codegen.scalar import is_compilable
 from cepheid.pattern import partition_attributes
 from cepheid.physical import Lowered, attributes_in
@@ -27,7 +27,7 @@ def why_not(
 
 def _unmet(lowered: Lowered, counts_absences: bool) -> Iterator[str]:
     single = [p for tests in (*lowered.alone.values(), *lowered.taken.values()) for p in tests]
-    failing = [p for p in lowered.between if not is_compilable(p)] + [p for p in single if not is_vectorisable(p)]
+    failing = [p for p in lowered.between if not is_compilable(p)] + [p for p in single if not is_maskable(p)]
     yield from (f"`{ex.to_text(p)}` cannot be compiled" for p in failing)
     if lowered.query.inputs:
         yield "the query uses other queries or declared streams"
