@@ -21,7 +21,7 @@ cepheid.match(
 
 def helpers(cache: Path) -> set[str]:
     """The names of the files that hold machine code of helpers."""
-    return {path.name for path in cache.rglob("*.nbc") if not path.name.startswith("kernel_")}
+    return {path.name for path in cache.rglob("*.code") if not path.name.startswith("kernel-")}
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 import cepheid
 from cepheid.app import cli
 from cepheid.binding import bind
+from cepheid.codegen import compile as compiling
 from cepheid.engine import stepping
 from cepheid.engine.prepare import prepare
 from cepheid.errors import CepheidError
@@ -470,12 +471,23 @@ def test_a_run_that_takes_long_goes_on_compiled(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_query_that_is_run_again_and_again_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "_loaded", set())
     query = SEQUENCE + " RETURN x.v, y.v"
     kernel = prepare(parse(query), TableSource.of(pa.Table.from_pylist(ROWS), Columns())).kernel
     assert kernel is not None and stepping.Stepper.start(kernel, 10).interpreting
     monkeypatch.setattr(stepping, "_spent", {kernel.source: stepping.PATIENCE + 1})
     assert not stepping.Stepper.start(kernel, 10).interpreting
     assert of_table(cepheid.match(query, pa.Table.from_pylist(ROWS))) == by_rows(oracle(query, ROWS))
+
+
+def test_a_kernel_that_is_compiled_already_is_not_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = prepare(parse(SEQUENCE), TableSource.of(pa.Table.from_pylist(ROWS), Columns())).kernel
+    monkeypatch.setattr(compiling, "_loaded", set())
+    assert kernel is not None and stepping.Stepper.start(kernel, 10).interpreting
+    with monkeypatch.context() as changed:
+        changed.setattr(stepping, "FEW_EVENTS", 0)
+        cepheid.match(SEQUENCE, pa.Table.from_pylist(ROWS))
+    assert not stepping.Stepper.start(kernel, 10).interpreting
 
 
 def test_much_data_is_compiled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Compiles the helpers that all kernels share, so that the first query compiles only its own code.
 
-The set-up runs it once (`python -m cepheid.app.warm_up`). Numba caches the machine code beside the sources, or in the
-user's cache if their directory is not writable, and compiles again when a source changes.
+The set-up runs it once (`python -m cepheid.app.warm_up`). The machine code is cached beside the sources, or with the
+kernels if their directory is not writable (`runtime/code_cache`).
 """
 
 from __future__ import annotations

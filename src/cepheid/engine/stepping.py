@@ -1,27 +1,32 @@
 """Steps a kernel over the batches of one stream.
 
-A kernel over few events is interpreted, because compilation would take longer than the run. A run that takes longer
-than expected continues compiled, with the same state.
+A kernel over few events is interpreted, because compilation would take longer than the run, unless its machine code is
+there already. A run that takes longer than expected continues compiled, with the same state.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from cepheid.codegen.compile import interpreted
+from cepheid.codegen.compile import interpreted, is_loaded, is_ready
 from cepheid.codegen.encoder import Encoder
 from cepheid.io.rows import TIME, TYPE
 from cepheid.runtime.kernel import END_OF_TIME, Batch, Kernel, Positions, State
 
 FEW_EVENTS = 20_000
 """A kernel over fewer events is interpreted at first; that takes about a tenth of a second."""
+FEWEST_EVENTS = 1_000
+"""Over fewer events a kernel is interpreted even if its machine code is cached on disk: loading it takes longer."""
 PATIENCE = 2.0
 """The seconds of interpretation after which a kernel is compiled. Compilation takes about as long, so a run takes about
 twice the optimum at most."""
+LOADING = 0.4
+"""The same for a kernel whose machine code is cached on disk: importing the compiler takes about as long."""
 PIECE = 1_000
 """The number of events that are interpreted between two readings of the clock."""
 COMPILED_PIECE = 1 << 16
@@ -50,7 +55,8 @@ class Stepper:
     def start(cls, kernel: Kernel, expected: int | None) -> Stepper:
         """`expected` is the number of events; None if unknown."""
         spent = _spent.get(kernel.source, 0.0)
-        interpreting = (expected is None or expected < FEW_EVENTS) and spent <= PATIENCE
+        few = expected is None or expected < FEW_EVENTS
+        interpreting = few and not (_starts_at_once(kernel, expected) or _took_long(kernel, spent))
         first = without_compiling(kernel) if interpreting else kernel
         return cls(first, kernel.initial(), encoder_for(kernel), kernel, interpreting, spent)
 
@@ -78,7 +84,7 @@ class Stepper:
                     yield last
                 last = part
             self.now = int(encoded.time[min(at, len(encoded)) - 1])
-            if self.interpreting and self.spent > PATIENCE:
+            if self.interpreting and _took_long(self.compiled, self.spent):
                 self.kernel, self.interpreting = self.compiled, False
             if last is not None:
                 yield last
@@ -105,6 +111,20 @@ class Stepper:
 
 def encoder_for(kernel: Kernel) -> Encoder:
     return Encoder(kernel.plan, TYPE, TIME, kernel.texts, kernel.needs_ranks)
+
+
+def _starts_at_once(kernel: Kernel, expected: int | None) -> bool:
+    """Whether the machine code of a kernel is in memory, or cached on disk and worth loading: once the compiler is
+    imported, that takes some milliseconds."""
+    if is_loaded(kernel.function):
+        return True
+    is_worth_loading = expected is None or expected >= FEWEST_EVENTS
+    return is_worth_loading and "numba" in sys.modules and is_ready(kernel.function)
+
+
+def _took_long(kernel: Kernel, spent: float) -> bool:
+    """Whether a kernel was interpreted for as long as its machine code takes to compile, or to load if it is cached."""
+    return spent > PATIENCE or (spent > LOADING and is_ready(kernel.function))
 
 
 def without_compiling(kernel: Kernel) -> Kernel:

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cache
+from types import CodeType, ModuleType
 from typing import Any, TypeVar
+
+from cepheid.runtime.code_cache import CodeCache, digest, helper_directories
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 JIT_OFF = "0"
-OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 _helpers: list[Callable[..., Any]] = []
 _instructions: list[Callable[[], None]] = []
 _called_from_python: set[Callable[..., Any]] = set()
 _dispatchers: dict[Callable[..., Any], Any] = {}
+_emitters: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 def jit_enabled() -> bool:
@@ -42,6 +47,7 @@ def instruction(result: str, emit: Callable[[Any, Any], Any]) -> Callable[[F], F
     builder, from the address of the element. `result` is the name of its type in Numba."""
 
     def declared(function: F) -> F:
+        _emitters[function] = emit
         _instructions.append(lambda: _register_instruction(function, result, emit))
         return function
 
@@ -74,6 +80,7 @@ def prepare_helpers() -> None:
     import numba
     from numba import types
 
+    directories = helper_directories() if _helpers else ()
     while _instructions:
         _instructions.pop()()
     while _helpers:
@@ -81,10 +88,30 @@ def prepare_helpers() -> None:
         # The wrapper that unboxes Python objects takes longer to compile than most helpers.
         options = {**OPTIONS, "no_cpython_wrapper": function not in _called_from_python}
         _dispatchers[function] = dispatcher = numba.njit(**options)(function)
+        dispatcher._cache = CodeCache(directories, function.__name__, digest(content(function), repr(options)))
         # Compiled once for all integers, instead of once for each literal in a call.
         dispatcher.get_call_template = _with_plain_types(dispatcher.get_call_template)
         # Numba reads this attribute of an unknown global: calls of the plain function become calls of its machine code.
         function.__dict__["_numba_type_"] = types.Dispatcher(dispatcher)
+
+
+@cache
+def content(function: Callable[..., Any]) -> str:
+    """A digest of everything that the machine code of a helper depends on: its instructions, its constants, and the
+    helpers that it calls."""
+    parts = [function.__qualname__]
+    codes: list[CodeType] = [function.__code__]
+    for code in codes:
+        constants = [constant for constant in code.co_consts if constant is not function.__doc__]
+        codes += [constant for constant in constants if isinstance(constant, CodeType)]
+        parts += [code.co_code.hex(), *(repr(c) for c in constants if not isinstance(c, CodeType))]
+        for name in code.co_names:
+            value = function.__globals__.get(name)
+            is_helper = hasattr(value, "__code__") and value is not function
+            parts += [name, content(value) if is_helper else "" if isinstance(value, ModuleType) else repr(value)]
+    if function in _emitters:
+        parts.append(content(_emitters[function]))
+    return digest(*parts)
 
 
 def _with_plain_types(get_call_template: Callable[..., Any]) -> Callable[..., Any]:
