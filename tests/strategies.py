@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from cepheid.binding import bind
 from cepheid.errors import PatternProblem
-from cepheid.events import Event, Schema, Type, complete, in_order, primitive
+from cepheid.events import Event, Schema, complete, in_order, primitive
 from cepheid.lang import parse
 from cepheid.pattern import Query
 from cepheid.semantics import Match
+from cepheid.types import INTEGER, STRING
 
 TYPES = ("A", "B", "C")
 NUMBERS = ("v", "w", "id")
@@ -57,12 +58,7 @@ def stream_of(rows: Iterable[tuple[str, int, dict[str, Any]]], schema: Schema) -
     return Stream(complete(in_order(arrived), schema), schema)
 
 
-_EVERYTHING = {
-    "type": Type.STRING,
-    "ts": Type.NUMBER,
-    **dict.fromkeys(NUMBERS, Type.NUMBER),
-    **dict.fromkeys(STRINGS, Type.STRING),
-}
+_EVERYTHING = {"type": STRING, "ts": INTEGER, **dict.fromkeys(NUMBERS, INTEGER), **dict.fromkeys(STRINGS, STRING)}
 WHOLE = Schema(dict.fromkeys((*TYPES, IRRELEVANT), _EVERYTHING))
 """Every type has every attribute."""
 _LACKING: Sequence[dict[str, set[str]]] = (

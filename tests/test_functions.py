@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pytest
 
 from cepheid.evaluation import call
-from cepheid.events import Type
 from cepheid.functions import FUNCTIONS
+from cepheid.types import FLOAT
 
 NUMBERS = [-2.5, -1.0, -0.5, 0.0, 0.25, 1.0, 2.0, 7.75, 1e300]
 TEXTS = ["", "a", "Ab", "ABC def", "1"]
@@ -27,7 +27,7 @@ def _known(value: Any) -> Any:
 def test_bounds_and_types_are_sound(name: str) -> None:
     function = FUNCTIONS[name]
     assert 1 <= function.least <= function.most
-    assert function.numpy is None or (function.takes, function.result) == (Type.NUMBER, Type.NUMBER)
+    assert function.numpy is None or (function.takes.is_number and function.result(FLOAT).is_number)
     assert function.numpy is None or function.arrow is None
     assert (function.spark is None) == (function.numpy is None and function.arrow is None)
 

@@ -16,10 +16,11 @@ from typing import Any
 from cepheid import expr as ex
 from cepheid.checks import NODE
 from cepheid.errors import NameProblem, did_you_mean, listing
-from cepheid.events import Schema, Type
-from cepheid.expr import Attr, Compare, Const, Expr, Whole
-from cepheid.inference import infer
+from cepheid.events import Schema
+from cepheid.expr import Aggregate, Attr, Compare, Const, Expr, Over, Whole
+from cepheid.inference import typed
 from cepheid.pattern import (
+    Column,
     Conj,
     DerivedStream,
     EventClass,
@@ -33,9 +34,10 @@ from cepheid.pattern import (
     walk,
     with_params,
 )
+from cepheid.types import BOOLEAN, INTEGER, UNKNOWN, Type
 
-_INTERVAL = {"start_time": Type.NUMBER, "end_time": Type.NUMBER}
-_BASE_SCHEMA = {"node_id": Type.UNKNOWN, "event_id": Type.UNKNOWN, **_INTERVAL}
+_INTERVAL = {"start_time": INTEGER, "end_time": INTEGER}
+_BASE_SCHEMA = {"node_id": UNKNOWN, "event_id": UNKNOWN, **_INTERVAL}
 """The attributes of every event type in CED (§2.1)."""
 _NO_PARAMS: Mapping[str, Any] = {}
 _SHORTEST_TYPO = 4
@@ -54,10 +56,15 @@ def bind(query: Query, schema: Schema, params: Mapping[str, Any] = _NO_PARAMS) -
     require_types(query, schema)
     checker = _Checker(query, found, schema, raw)
     where = tuple(checker.predicate(p) for p in query.where)
-    for column in query.output or ():
-        if not query.summarizes:
-            infer(column.expr, checker.attribute_type)
-    return replace(query, where=where)
+    output = query.output and tuple(Column(c.name, checker.output(c.expr)) for c in query.output)
+    return replace(query, where=where, output=output)
+
+
+def typed_predicates(query: Query, predicates: Iterable[Expr], schema: Schema) -> tuple[Expr, ...]:
+    """Predicates on the variables of a bound query, such as those that a rule has rewritten, with their types."""
+    schema = with_declared(query, schema) if query.inputs else schema
+    checker = _Checker(query, query.roles, schema, schema)
+    return tuple(typed(p, checker.attribute_type) for p in predicates)
 
 
 def warnings_for(query: Query, schema: Schema) -> list[str]:
@@ -160,13 +167,13 @@ class _Checker:
 
     def attribute_type(self, attr: Attr) -> Type:
         if attr.var == NODE and NODE not in self.found:
-            return Type.UNKNOWN
+            return UNKNOWN
         types = self.types_of(attr.var)
         known = self.schema.attributes(types)
         if attr.name in known:
             return known[attr.name]
         self._require_known(attr.name, types, attr)
-        return Type.UNKNOWN
+        return UNKNOWN
 
     def _require_known(self, name: str, types: tuple[str, ...], node: Expr) -> None:
         """A type may lack an attribute that other types have (a predicate on it is then true, ruling 4). An attribute
@@ -191,12 +198,18 @@ class _Checker:
                 assert isinstance(fitted, Compare)
                 return replace(predicate, value=fitted.right)
             return predicate
-        fitted = ex.transform(predicate, self._fit_literal)
-        if not infer(fitted, self.attribute_type).fits(Type.BOOLEAN):
+        fitted = typed(ex.transform(predicate, self._fit_literal), self.attribute_type)
+        if not fitted.type.fits(BOOLEAN):
             raise NameProblem(
                 f"`{ex.to_text(predicate)}` is not a condition", span=predicate.span, expected="a condition"
             )
         return fitted
+
+    def output(self, expr: Expr) -> Expr:
+        if self.query.summarizes and isinstance(expr, Aggregate):
+            over_matches = typed(replace(expr, over=Over.MATCHES), self.attribute_type)
+            return replace(expr, type=over_matches.type)
+        return typed(expr, self.attribute_type)
 
     def _fit_literal(self, node: Expr) -> Expr:
         """The papers quote all ids (`[id='1']`): a quoted number that is compared for equality with a numeric attribute
@@ -209,7 +222,7 @@ class _Checker:
     def _as_compared_with(self, literal: Expr, other: Expr) -> Expr:
         if isinstance(literal, Const) and isinstance(literal.value, str) and isinstance(other, Attr):
             number = _as_number(literal.value)
-            if number is not None and self.attribute_type(other) is Type.NUMBER:
+            if number is not None and self.attribute_type(other).is_number:
                 return Const(number, span=literal.span)
         return literal
 
@@ -246,18 +259,24 @@ def _bind_input(
     """A named stream, bound, and the attributes its events have."""
     match item:
         case SourceStream():
-            return item, {**schema.types.get(item.name, {}), **dict(item.attributes)}
+            own = schema.types.get(item.name, {})
+            return item, {**own, **{name: _observed(kind, own.get(name, UNKNOWN)) for name, kind in item.attributes}}
         case DerivedStream():
             source = schema.types.get(item.source, {})
 
             def read(attr: Attr) -> Type:
-                return source.get(attr.name, Type.UNKNOWN) if attr.var == item.alias else Type.UNKNOWN
+                return source.get(attr.name, UNKNOWN) if attr.var == item.alias else UNKNOWN
 
-            computed = {column.name: infer(column.expr, read) for column in item.columns}
-            return item, {**_BASE_SCHEMA, **computed}
+            columns = tuple(Column(c.name, typed(c.expr, read)) for c in item.columns)
+            return replace(item, columns=columns), {**_BASE_SCHEMA, **{c.name: c.expr.type for c in columns}}
         case _:
             bound = bind(item, schema)
             return bound, output_attributes(bound, schema)
+
+
+def _observed(declared: Type, observed: Type) -> Type:
+    """The type of a declared attribute: the columns of the input decide between numbers."""
+    return observed if declared.is_number and observed.is_number else declared
 
 
 def output_attributes(query: Query, schema: Schema) -> dict[str, Type]:
@@ -271,7 +290,7 @@ def output_attributes(query: Query, schema: Schema) -> dict[str, Type]:
     base = _BASE_SCHEMA if query.dialect.has_nodes else _INTERVAL
     result: dict[str, Type] = dict(base)
     for column in query.output or ():
-        result[column.name] = infer(column.expr, checker.attribute_type)
+        result[column.name] = column.expr.type
     for name, var, attribute in composite_names(query, attributes_of):
         result[name] = attributes_of(var)[attribute]
     return result

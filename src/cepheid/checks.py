@@ -13,10 +13,10 @@ from cepheid import expr as ex
 from cepheid import pattern as pt
 from cepheid.dialect import Closure, Dialect, Windows
 from cepheid.errors import NameProblem, PatternProblem, did_you_mean, listing
-from cepheid.events import Duration, Type
+from cepheid.events import Duration
 from cepheid.expr import Aggregate, At, Attr, Expr, Over, Whole
 from cepheid.functions import FUNCTIONS
-from cepheid.inference import infer
+from cepheid.inference import unknown_function
 from cepheid.pattern import EventClass, Pattern, Query, Role, subpatterns, walk
 
 NODE = "node"
@@ -241,7 +241,7 @@ def _check_names(expression: Expr, found: Mapping[str, Role], query: Query) -> N
                 hint="write FILTER(a.x = b.x)" if ex.Filter in query.dialect.conditions else None,
             )
         if isinstance(node, ex.Call | Aggregate) and node.fn not in (*FUNCTIONS, *ex.AGGREGATES):
-            infer(node, lambda _: Type.UNKNOWN)
+            raise unknown_function(node)
         if isinstance(node, Attr):
             _check_position(node, found.get(node.var), query)
         if isinstance(node, Aggregate) and node.over is not Over.MATCHES:

@@ -15,9 +15,10 @@ from typing import Any
 
 from cepheid import expr as ex
 from cepheid.errors import NameProblem
-from cepheid.events import NO_CLOCK, Clock, Event, Type, type_of
+from cepheid.events import NO_CLOCK, Clock, Event
 from cepheid.expr import Aggregate, Attr, Expr, transform
 from cepheid.functions import FUNCTIONS
+from cepheid.types import type_of
 
 Binding = Event | tuple[Event, ...] | None
 _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -133,10 +134,10 @@ def _occurs_within(expr: ex.OccursWithin, env: Env) -> bool:
 
 def compare(op: str, left: Any, right: Any) -> bool:
     """A comparison; false where either side is null or the operator is not defined for the two."""
-    kind = type_of(left)
-    if left is None or kind is not type_of(right):
+    kind = type_of(left).noun
+    if left is None or kind != type_of(right).noun:
         return False
-    is_defined = op in ("=", "!=") or kind in (Type.NUMBER, Type.STRING)
+    is_defined = op in ("=", "!=") or kind in ("number", "string")
     return is_defined and bool(_OPERATORS[op](left, right))
 
 
@@ -206,7 +207,7 @@ def attribute(event: Event, name: str) -> Any:
 
 def arithmetic(op: str, left: Any, right: Any) -> Any:
     """Exact arithmetic on numbers; null where it is undefined (a null or non-number operand, division by zero)."""
-    if type_of(left) is not Type.NUMBER or type_of(right) is not Type.NUMBER:
+    if not (type_of(left).is_number and type_of(right).is_number):
         return None
     try:
         return _OPERATORS[op](left, right)

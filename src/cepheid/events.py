@@ -8,45 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Any
 
 from cepheid.errors import InputProblem, Span
+from cepheid.types import UNKNOWN, Type, type_of, united
 
 UNTYPED = ""
 """The type of the events of an input that has no type column."""
-
-
-class Type(Enum):
-    """The type of an attribute in expressions."""
-
-    NUMBER = "number"
-    STRING = "string"
-    BOOLEAN = "boolean"
-    VECTOR = "list"
-    RECORD = "record"
-    UNKNOWN = "unknown"
-
-    def fits(self, other: Type) -> bool:
-        return self is other or Type.UNKNOWN in (self, other)
-
-
-PLAIN_TYPES = {int: Type.NUMBER, float: Type.NUMBER, str: Type.STRING, bool: Type.BOOLEAN}
-
-
-def type_of(value: object) -> Type:
-    """The type of one value; null has none."""
-    if value is None:
-        return Type.UNKNOWN
-    if isinstance(value, bool):
-        return Type.BOOLEAN
-    if isinstance(value, int | float):
-        return Type.NUMBER
-    if isinstance(value, str):
-        return Type.STRING
-    if isinstance(value, list | tuple):
-        return Type.VECTOR
-    return Type.RECORD
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,11 +52,11 @@ class Schema:
     open: bool = True
 
     def attributes(self, types: Iterable[str]) -> dict[str, Type]:
-        """The attributes of all these types. An attribute with different types has the type unknown."""
+        """The attributes of all these types. The type of an attribute holds the values in events of all types."""
         merged: dict[str, Type] = {}
         for name in types:
             for attribute, kind in self.types.get(name, {}).items():
-                merged[attribute] = kind if merged.get(attribute, kind).fits(kind) else Type.UNKNOWN
+                merged[attribute] = united(merged.get(attribute, kind), kind)
         return merged
 
 
@@ -101,9 +69,8 @@ def infer_schema(events: Iterable[Event]) -> Schema:
     for event in events:
         attributes = types.setdefault(event.type, {})
         for name, value in event.attributes.items():
-            kind = PLAIN_TYPES.get(type(value)) or type_of(value)
-            known = attributes.get(name, Type.UNKNOWN)
-            attributes[name] = kind if known is Type.UNKNOWN else known
+            kind, known = type_of(value), attributes.get(name, UNKNOWN)
+            attributes[name] = known if kind is known else united(known, kind)
     return Schema(types)
 
 

@@ -128,7 +128,7 @@ def _output_node(query: Query) -> Node:
 def _input_node(item: pt.SourceStream | pt.DerivedStream | Query) -> Node:
     match item:
         case pt.SourceStream():
-            attributes = ", ".join(f"{name}: {kind.value}" for name, kind in item.attributes)
+            attributes = ", ".join(f"{name}: {kind.noun}" for name, kind in item.attributes)
             return Node(f"source {item.name}({attributes})")
         case pt.DerivedStream():
             columns = tuple(Node(f"{column.name} = {to_text(column.expr)}") for column in item.columns)

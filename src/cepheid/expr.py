@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from decimal import Decimal
 from enum import Enum
 from functools import reduce
 from operator import add
@@ -14,6 +15,10 @@ from typing import Any
 
 from cepheid.errors import Span
 from cepheid.events import Duration
+from cepheid.types import UNKNOWN, Type
+
+Value = int | float | str | bool | Decimal | bytes | None
+"""A constant."""
 
 # --- the tree ---------------------------------------------------------------------------------------------------------
 
@@ -23,6 +28,8 @@ class Expr:
     """A node. Its position in the text (`span`) is not part of its value."""
 
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
+    type: Type = field(default=UNKNOWN, compare=False, repr=False, kw_only=True)
+    """Its type in a bound query (`inference.typed`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +70,7 @@ class Over(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Const(Expr):
-    value: int | float | str | bool | None
+    value: Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,13 +224,17 @@ class AggregateFunction:
 
     result: ResultType
     of: Callable[[Sequence[Any]], Any]
+    is_float: bool = False
+    """Whether the result is a float whatever the type of the values."""
+    compares: bool = False
+    """Whether the values must have an order."""
 
 
 AGGREGATES: Mapping[str, AggregateFunction] = {
     "sum": AggregateFunction(ResultType.NUMBER, lambda values: reduce(add, values)),
-    "avg": AggregateFunction(ResultType.NUMBER, lambda values: reduce(add, values) / len(values)),
-    "min": AggregateFunction(ResultType.VALUE, min),
-    "max": AggregateFunction(ResultType.VALUE, max),
+    "avg": AggregateFunction(ResultType.NUMBER, lambda values: reduce(add, values) / len(values), is_float=True),
+    "min": AggregateFunction(ResultType.VALUE, min, compares=True),
+    "max": AggregateFunction(ResultType.VALUE, max, compares=True),
     "count": AggregateFunction(ResultType.COUNT, len),
     "first": AggregateFunction(ResultType.VALUE, lambda values: values[0]),
     "last": AggregateFunction(ResultType.VALUE, lambda values: values[-1]),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cepheid.events import Type
+from cepheid.types import FLOAT, INTEGER, STRING, UNKNOWN, Family, Type, decimal
 
 
 def _distance(*args: Any) -> float | None:
@@ -22,6 +22,10 @@ def _distance(*args: Any) -> float | None:
     elif len(args) != 2:
         args = (args[: len(args) // 2], args[len(args) // 2 :])
     return math.dist(*args) if len(args[0]) == len(args[1]) else None
+
+
+def _sqrt(x: float) -> float | None:
+    return math.sqrt(x) if x >= 0 else None
 
 
 def _hash_f(*args: Any) -> int:
@@ -38,7 +42,8 @@ class Function:
     least: int
     most: int
     takes: Type
-    result: Type
+    result: Callable[[Type], Type]
+    """The type of the result, by the type of the first argument."""
     apply: Callable[..., Any]
     null_safe: bool = False
     kernel: str | None = None
@@ -51,17 +56,38 @@ class Function:
     """The function of `pyspark.sql.functions`."""
 
 
-_N, _S, _ANY = Type.NUMBER, Type.STRING, Type.UNKNOWN
+def _itself(of: Type) -> Type:
+    return of
+
+
+def _whole(of: Type) -> Type:
+    """The type of a value without its fraction."""
+    is_fraction = of.family is Family.DECIMAL and of.scale > 0
+    return decimal(max(of.precision - of.scale, 0) + 1, 0) if is_fraction else of
+
+
+def _always(type_: Type) -> Callable[[Type], Type]:
+    return lambda _: type_
+
+
+_FLOAT, _INTEGER, _STRING = _always(FLOAT), _always(INTEGER), _always(STRING)
 FUNCTIONS: Mapping[str, Function] = {
-    "abs": Function(1, 1, _N, _N, abs, kernel="abs({})", numpy="abs", spark="abs"),
+    "abs": Function(1, 1, FLOAT, _itself, abs, kernel="abs({})", numpy="abs", spark="abs"),
     "sqrt": Function(
-        1, 1, _N, _N, lambda x: math.sqrt(x) if x >= 0 else None, kernel="np.sqrt({})", numpy="sqrt", spark="sqrt"
+        1,
+        1,
+        FLOAT,
+        _FLOAT,
+        lambda x: math.sqrt(x) if x >= 0 else None,
+        kernel="np.sqrt({})",
+        numpy="sqrt",
+        spark="sqrt",
     ),
-    "floor": Function(1, 1, _N, _N, math.floor, kernel="np.floor({})", numpy="floor", spark="floor"),
-    "ceil": Function(1, 1, _N, _N, math.ceil, kernel="np.ceil({})", numpy="ceil", spark="ceil"),
-    "lower": Function(1, 1, _S, _S, str.lower, arrow="utf8_lower", spark="lower"),
-    "upper": Function(1, 1, _S, _S, str.upper, arrow="utf8_upper", spark="upper"),
-    "length": Function(1, 1, _ANY, _N, len, arrow="utf8_length", spark="length"),
-    "distance": Function(2, 8, _ANY, _N, _distance),
-    "hash_f": Function(1, 64, _ANY, _N, _hash_f, null_safe=True),
+    "floor": Function(1, 1, FLOAT, _whole, math.floor, kernel="np.floor({})", numpy="floor", spark="floor"),
+    "ceil": Function(1, 1, FLOAT, _whole, math.ceil, kernel="np.ceil({})", numpy="ceil", spark="ceil"),
+    "lower": Function(1, 1, STRING, _STRING, str.lower, arrow="utf8_lower", spark="lower"),
+    "upper": Function(1, 1, STRING, _STRING, str.upper, arrow="utf8_upper", spark="upper"),
+    "length": Function(1, 1, UNKNOWN, _INTEGER, len, arrow="utf8_length", spark="length"),
+    "distance": Function(2, 8, UNKNOWN, _FLOAT, _distance),
+    "hash_f": Function(1, 64, UNKNOWN, _INTEGER, _hash_f, null_safe=True),
 }

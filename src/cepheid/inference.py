@@ -1,90 +1,177 @@
-"""The type of an expression, and the errors where types do not fit."""
+"""The types of expressions, and the errors if types do not fit.
+
+`typed` sets the type of every node once, when a query is bound. The oracle, kernels, Arrow and Catalyst read
+`Expr.type` and never infer types again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from typing import TypeVar
 
 from cepheid import expr as ex
+from cepheid import types
 from cepheid.errors import NameProblem, TypeProblem, did_you_mean, listing
-from cepheid.events import Type, type_of
-from cepheid.expr import Aggregate, Attr, Call, Const, Expr, to_text
+from cepheid.expr import Aggregate, Attr, Call, Const, Expr, ResultType, Value, to_text
 from cepheid.functions import FUNCTIONS
+from cepheid.types import BOOLEAN, FLOAT, INTEGER, RECORD, SHORT_DIGITS, STRING, UNKNOWN, Family, Type, type_of
 
 AttributeType = Callable[[Attr], Type]
+E = TypeVar("E", bound=Expr)
 
 
-def infer(expr: Expr, attribute_type: AttributeType) -> Type:
-    """The type of an expression; raises if types do not fit. `attribute_type` reads the schema."""
+def typed(expr: E, attribute_type: AttributeType) -> E:
+    """The expression with the type of every node; raises if types do not fit. `attribute_type` reads the schema."""
+    node = _with_typed_parts(expr, attribute_type)
+    return replace(node, type=_type(node, attribute_type))
+
+
+def _with_typed_parts(expr: E, attribute_type: AttributeType) -> E:
+    """The node with typed operands; a literal beside a decimal is a decimal."""
+
+    def of(item: Expr) -> Expr:
+        return typed(item, attribute_type)
+
     match expr:
         case Const():
-            return type_of(expr.value)
+            return replace(expr, value=_fitting(expr.value))
+        case ex.Arithmetic() | ex.Compare():
+            left, right = of(expr.left), of(expr.right)
+            return replace(expr, left=_beside(left, right), right=_beside(right, left))
+        case ex.In():
+            item = of(expr.item)
+            return replace(expr, item=item, values=tuple(_beside(of(value), item) for value in expr.values))
+        case ex.Negative() | ex.IsNull() | ex.Not() | ex.Filter() | ex.Like():
+            return replace(expr, item=of(expr.item))
+        case ex.Contains():
+            return replace(expr, item=of(expr.item), text=of(expr.text))
+        case ex.And() | ex.Or() | ex.Vector():
+            return replace(expr, items=tuple(map(of, expr.items)))
+        case Call():
+            return replace(expr, args=tuple(map(of, expr.args)))
+        case ex.Same(value=Expr() as value):
+            return replace(expr, value=of(value))
+        case _:
+            return expr
+
+
+def _fitting(value: Value) -> Value:
+    """A constant in the type of its value: an integer beyond 64 bits is a decimal, or else a float."""
+    if not isinstance(value, int) or isinstance(value, bool) or type_of(value) in (INTEGER, types.UNSIGNED):
+        return value
+    return Decimal(value) if type_of(value).family is Family.DECIMAL else float(value) if abs(value) < 2**1023 else None
+
+
+def _beside(literal: Expr, other: Expr) -> Expr:
+    """A float literal, or its negative, beside a decimal is the decimal of its text: 0.1 is 0.1."""
+    if other.type.family is not Family.DECIMAL:
+        return literal
+    match literal:
+        case Const(value=float() as value):
+            decimal = Decimal(str(value))
+            kind = type_of(decimal)
+            if kind.family is Family.DECIMAL and kind.precision <= SHORT_DIGITS:
+                return replace(literal, value=decimal, type=kind)
+        case ex.Negative(item=item):
+            inner = _beside(item, other)
+            return replace(literal, item=inner, type=inner.type)
+    return literal
+
+
+def _type(expr: Expr, attribute_type: AttributeType) -> Type:
+    """The type of a node whose operands have types."""
+    match expr:
+        case Const():
+            return type_of(expr.value) if expr.type.is_unknown else expr.type
         case ex.Param():
-            return Type.UNKNOWN
+            return UNKNOWN
         case Attr():
             return attribute_type(expr)
         case ex.Whole():
-            return Type.RECORD
+            return RECORD
         case Aggregate():
-            return _infer_aggregate(expr, attribute_type)
+            return _aggregate_type(expr, attribute_type)
         case ex.Arithmetic():
-            for side in (expr.left, expr.right):
-                _require(side, Type.NUMBER, attribute_type, f"`{expr.op}` works on numbers")
-            return Type.NUMBER
+            return _arithmetic_type(expr, expr.op, expr.left, expr.right)
         case ex.Negative():
-            _require(expr.item, Type.NUMBER, attribute_type, "`-` works on numbers")
-            return Type.NUMBER
+            return _arithmetic_type(expr, "-", Const(0, type=INTEGER), expr.item)
         case ex.Vector():
-            for item in expr.items:
-                infer(item, attribute_type)
-            return Type.VECTOR
+            return types.list_of(types.united_all(item.type for item in expr.items))
         case Call():
-            return _infer_call(expr, attribute_type)
+            return _call_type(expr)
         case ex.Compare():
-            _infer_comparison(expr.op, expr.left, expr.right, expr, attribute_type)
+            _require_comparable(expr.op, expr.left, expr.right, expr)
         case ex.In():
             for value in expr.values:
-                _infer_comparison("=", expr.item, value, expr, attribute_type)
+                _require_comparable("=", expr.item, value, expr)
         case ex.Contains():
             for side in (expr.item, expr.text):
-                _require(side, Type.STRING, attribute_type, "CONTAINS works on strings")
+                _require(side, STRING, "CONTAINS works on strings")
         case ex.Like():
-            _require(expr.item, Type.STRING, attribute_type, "LIKE works on strings")
-        case ex.IsNull():
-            infer(expr.item, attribute_type)
+            _require(expr.item, STRING, "LIKE works on strings")
         case ex.And() | ex.Or():
             for item in expr.items:
-                _require(item, Type.BOOLEAN, attribute_type, "AND and OR join conditions")
+                _require(item, BOOLEAN, "AND and OR join conditions")
         case ex.Not() | ex.Filter():
-            _require(expr.item, Type.BOOLEAN, attribute_type, "a condition is expected here")
-        case ex.Same():
-            if expr.value is not None:
-                infer(expr.value, attribute_type)
-    return Type.BOOLEAN
+            _require(expr.item, BOOLEAN, "a condition is expected here")
+    return BOOLEAN
 
 
-def _require(expr: Expr, wanted: Type, attribute_type: AttributeType, why: str) -> None:
-    found = infer(expr, attribute_type)
-    if not found.fits(wanted):
-        raise TypeProblem(f"`{to_text(expr)}` is a {found.value}; {why}", span=expr.span, expected=f"a {wanted.value}")
-
-
-def _infer_aggregate(expr: Aggregate, attribute_type: AttributeType) -> Type:
-    if expr.name is None:
-        return Type.NUMBER
-    if expr.fn not in ex.AGGREGATES:
-        raise _unknown_function(expr)
-    of = attribute_type(Attr(expr.var, expr.name, span=expr.span))
-    result = ex.AGGREGATES[expr.fn].result
-    if result is ex.ResultType.COUNT:
-        return Type.NUMBER
-    if result is ex.ResultType.NUMBER and not of.fits(Type.NUMBER):
+def _require(expr: Expr, wanted: Type, why: str) -> None:
+    if not expr.type.fits(wanted):
         raise TypeProblem(
-            f"`{to_text(expr)}` adds up a {of.value}", span=expr.span, expected="an attribute that holds numbers"
+            f"`{to_text(expr)}` is a {expr.type.noun}; {why}", span=expr.span, expected=f"a {wanted.noun}"
         )
-    return of
 
 
-def _unknown_function(expr: Aggregate | Call) -> NameProblem:
+def _arithmetic_type(expr: Expr, op: str, left: Expr, right: Expr) -> Type:
+    result = types.arithmetic(op, left.type, right.type)
+    if result is not None:
+        return result
+    for side in (left, right):
+        if not (side.type.is_number or side.type.is_time):
+            _require(side, INTEGER, f"`{op}` works on numbers")
+    raise TypeProblem(
+        f"`{to_text(expr)}`: `{op}` is not defined for a {left.type} and a {right.type}",
+        span=expr.span,
+        expected="numbers, or the difference of two times, or a time and a duration",
+    )
+
+
+def _aggregate_type(expr: Aggregate, attribute_type: AttributeType) -> Type:
+    if expr.name is None:
+        return INTEGER
+    function = ex.AGGREGATES.get(expr.fn)
+    if function is None:
+        raise unknown_function(expr)
+    of = attribute_type(Attr(expr.var, expr.name, span=expr.span))
+    match function.result:
+        case ResultType.COUNT:
+            return INTEGER
+        case ResultType.VALUE:
+            if function.compares and of != BOOLEAN and not types.have_order(of, of):
+                raise TypeProblem(f"`{to_text(expr)}`: a {of.noun} has no order", span=expr.span)
+            return of
+        case _:
+            if not (of.is_unknown or of.is_number or of.family is Family.DURATION):
+                raise TypeProblem(
+                    f"`{to_text(expr)}` adds up a {of.noun}", span=expr.span, expected="an attribute that holds numbers"
+                )
+            return FLOAT if function.is_float else _sum_type(of, expr.over)
+
+
+def _sum_type(of: Type, over: ex.Over) -> Type:
+    """A sum has the widest type of its kind; over all matches it has 38 digits, because it may be astronomic."""
+    if of.is_unknown or of.family in (Family.FLOAT, Family.DURATION):
+        return of
+    if over is ex.Over.MATCHES or (of.family is Family.DECIMAL and not of.is_short):
+        return types.decimal(types.LONG_DIGITS, of.scale)
+    return types.decimal(SHORT_DIGITS, of.scale) if of.family is Family.DECIMAL else INTEGER
+
+
+def unknown_function(expr: Aggregate | Call) -> NameProblem:
     names = (*FUNCTIONS, *ex.AGGREGATES)
     return NameProblem(
         f"unknown function `{expr.fn}`",
@@ -94,37 +181,34 @@ def _unknown_function(expr: Aggregate | Call) -> NameProblem:
     )
 
 
-def _infer_call(expr: Call, attribute_type: AttributeType) -> Type:
+def _call_type(expr: Call) -> Type:
     function = FUNCTIONS.get(expr.fn)
     if function is None:
-        raise _unknown_function(expr)
+        raise unknown_function(expr)
     if not function.least <= len(expr.args) <= function.most:
         wanted = str(function.least) if function.least == function.most else f"{function.least} to {function.most}"
         raise TypeProblem(f"`{expr.fn}` has {len(expr.args)} arguments", span=expr.span, expected=f"{wanted} arguments")
-    for arg in expr.args:
-        if function.takes is Type.UNKNOWN:
-            infer(arg, attribute_type)
-        else:
-            _require(arg, function.takes, attribute_type, f"`{expr.fn}` takes a {function.takes.value}")
-    return function.result
+    if not function.takes.is_unknown:
+        for arg in expr.args:
+            _require(arg, function.takes, f"`{expr.fn}` takes a {function.takes.noun}")
+    return function.result(expr.args[0].type)
 
 
-def _infer_comparison(op: str, left: Expr, right: Expr, whole: Expr, attribute_type: AttributeType) -> None:
-    kinds = infer(left, attribute_type), infer(right, attribute_type)
-    if not kinds[0].fits(kinds[1]):
+def _require_comparable(op: str, left: Expr, right: Expr, whole: Expr) -> None:
+    if not types.are_comparable(left.type, right.type):
         hint = None
-        for kind, other in ((kinds[0], right), (kinds[1], left)):
-            if kind is Type.NUMBER and isinstance(other, Const) and isinstance(other.value, str):
+        for kind, other in ((left.type, right), (right.type, left)):
+            if kind.is_number and isinstance(other, Const) and isinstance(other.value, str):
                 hint = "a number is written without quotes"
-            elif kind is Type.STRING and isinstance(other, Const) and isinstance(other.value, int | float):
+            elif kind == STRING and isinstance(other, Const) and isinstance(other.value, int | float):
                 hint = f"a string is written in quotes: '{other.value}'"
         raise TypeProblem(
-            f"`{to_text(whole)}` compares a {kinds[0].value} with a {kinds[1].value}",
+            f"`{to_text(whole)}` compares a {left.type.noun} with a {right.type.noun}",
             span=whole.span,
             expected="two values of the same type",
             hint=hint,
         )
-    if op not in ("=", "!=") and (Type.BOOLEAN in kinds or Type.RECORD in kinds):
+    if op not in ("=", "!=") and not types.have_order(left.type, right.type):
         raise TypeProblem(
             f"`{to_text(whole)}` orders values that have no order", span=whole.span, expected="numbers or strings"
         )

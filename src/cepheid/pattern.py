@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from cepheid.dialect import Dialect
 from cepheid.errors import Span
-from cepheid.events import Duration, Type
+from cepheid.events import Duration
 from cepheid.expr import Aggregate, Attr, Compare, Expr, Over, Same, substitute
+from cepheid.types import Type
 
 T = TypeVar("T")
 

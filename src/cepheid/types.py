@@ -7,10 +7,15 @@ decimal has up to 18 digits and arithmetic on short decimals stays short, so tha
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum
+from functools import cache, reduce
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
+if TYPE_CHECKING:  # Queries are parsed without Arrow, which takes longer to load than all of the parser.
+    import pyarrow as pa
 
 SHORT_DIGITS, LONG_DIGITS = 18, 38
 
@@ -31,6 +36,8 @@ class Family(Enum):
     RECORD = "record"
     UNKNOWN = "unknown"
     """Null, a parameter without a value, or an attribute whose type is known only when events come."""
+    MIXED = "mixed"
+    """An attribute that has values of types that do not fit each other."""
 
 
 _NUMBERS = frozenset({Family.INTEGER, Family.UNSIGNED, Family.FLOAT, Family.DECIMAL})
@@ -38,7 +45,7 @@ _TIMES = frozenset({Family.DATE, Family.TIMESTAMP, Family.DURATION})
 _UNORDERED = frozenset({Family.BOOLEAN, Family.LIST, Family.RECORD})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Type:
     """The type of a value. Decimals have a precision and a scale, lists the type of their items, timestamps a zone."""
 
@@ -57,9 +64,17 @@ class Type:
             case _:
                 return str(self.family.value)
 
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+    @property
+    def noun(self) -> str:
+        """The type in messages, where all numbers are called numbers."""
+        return "number" if self.is_number else self.family.value
+
     @property
     def is_unknown(self) -> bool:
-        return self.family is Family.UNKNOWN
+        return self.family in (Family.UNKNOWN, Family.MIXED)
 
     @property
     def is_number(self) -> bool:
@@ -90,7 +105,7 @@ class Type:
 INTEGER, UNSIGNED, FLOAT = Type(Family.INTEGER), Type(Family.UNSIGNED), Type(Family.FLOAT)
 BOOLEAN, STRING, BINARY = Type(Family.BOOLEAN), Type(Family.STRING), Type(Family.BINARY)
 DATE, TIMESTAMP, DURATION = Type(Family.DATE), Type(Family.TIMESTAMP), Type(Family.DURATION)
-RECORD, UNKNOWN = Type(Family.RECORD), Type(Family.UNKNOWN)
+RECORD, UNKNOWN, MIXED = Type(Family.RECORD), Type(Family.UNKNOWN), Type(Family.MIXED)
 
 
 def decimal(precision: int, scale: int) -> Type:
@@ -99,6 +114,46 @@ def decimal(precision: int, scale: int) -> Type:
 
 def list_of(item: Type = UNKNOWN) -> Type:
     return Type(Family.LIST, item=item)
+
+
+def type_of(value: object) -> Type:
+    """The type of a Python value; null has none."""
+    match value:
+        case None:
+            return UNKNOWN
+        case float():
+            return FLOAT
+        case str():
+            return STRING
+        case bool():
+            return BOOLEAN
+        case int():
+            return _integer_type(value)
+        case Decimal():
+            return _decimal_type(value)
+        case bytes():
+            return BINARY
+        case list() | tuple():
+            return list_of(united_all(map(type_of, value)))
+        case _:
+            return RECORD
+
+
+def _integer_type(value: int) -> Type:
+    if -(2**63) <= value < 2**63:
+        return INTEGER
+    if 0 <= value < 2**64:
+        return UNSIGNED
+    return decimal(LONG_DIGITS, 0) if abs(value) < 10**LONG_DIGITS else FLOAT
+
+
+def _decimal_type(value: Decimal) -> Type:
+    _, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        return FLOAT
+    scale = max(-exponent, 0)
+    precision = max(len(digits) + max(exponent, 0), scale, 1)
+    return decimal(precision, scale) if precision <= LONG_DIGITS else FLOAT
 
 
 def arithmetic(op: str, left: Type, right: Type) -> Type | None:
@@ -163,10 +218,10 @@ def have_order(left: Type, right: Type) -> bool:
 
 
 def united(left: Type, right: Type) -> Type:
-    """The type that holds values of both, such as of an attribute that two event types have; else unknown."""
-    if left == right or right.is_unknown:
+    """The type that holds values of both, such as of an attribute that two event types have."""
+    if left == right or right is UNKNOWN or left is MIXED:
         return left
-    if left.is_unknown:
+    if left is UNKNOWN or right is MIXED:
         return right
     if left.is_number and right.is_number:
         return _united_numbers(left, right)
@@ -174,7 +229,7 @@ def united(left: Type, right: Type) -> Type:
         return Type(Family.TIMESTAMP, zone=left.zone or right.zone)
     if left.family is right.family is Family.LIST:
         return list_of(united(left.item or UNKNOWN, right.item or UNKNOWN))
-    return UNKNOWN
+    return MIXED
 
 
 def _united_numbers(left: Type, right: Type) -> Type:
@@ -187,11 +242,18 @@ def _united_numbers(left: Type, right: Type) -> Type:
     return decimal(before_point + scale, scale) if before_point + scale <= LONG_DIGITS else FLOAT
 
 
+def united_all(types: Iterable[Type]) -> Type:
+    """The type that holds values of all these types."""
+    return reduce(united, types, UNKNOWN)
+
+
 # --- Arrow ------------------------------------------------------------------------------------------------------------
 
 
+@cache
 def from_arrow(arrow: pa.DataType) -> Type:
-    kinds = pa.types
+    from pyarrow import types as kinds
+
     if kinds.is_dictionary(arrow) or kinds.is_run_end_encoded(arrow):
         return from_arrow(arrow.value_type)
     if kinds.is_decimal(arrow):
@@ -220,27 +282,33 @@ def from_arrow(arrow: pa.DataType) -> Type:
     return UNKNOWN
 
 
-_ARROW = {
-    Family.INTEGER: pa.int64(),
-    Family.UNSIGNED: pa.uint64(),
-    Family.FLOAT: pa.float64(),
-    Family.BOOLEAN: pa.bool_(),
-    Family.STRING: pa.string(),
-    Family.BINARY: pa.binary(),
-    Family.DATE: pa.date32(),
-    Family.DURATION: pa.duration("us"),
-}
-
-
 def to_arrow(type_: Type) -> pa.DataType | None:
     """The Arrow type of a computed value; None for records and what is unknown."""
+    import pyarrow as pa
+
     match type_.family:
+        case Family.INTEGER:
+            return pa.int64()
+        case Family.UNSIGNED:
+            return pa.uint64()
+        case Family.FLOAT:
+            return pa.float64()
         case Family.DECIMAL:
             return pa.decimal128(type_.precision, type_.scale)
+        case Family.BOOLEAN:
+            return pa.bool_()
+        case Family.STRING:
+            return pa.string()
+        case Family.BINARY:
+            return pa.binary()
+        case Family.DATE:
+            return pa.date32()
         case Family.TIMESTAMP:
             return pa.timestamp("us", type_.zone)
+        case Family.DURATION:
+            return pa.duration("us")
         case Family.LIST:
             item = to_arrow(type_.item or UNKNOWN)
             return None if item is None else pa.list_(item)
         case _:
-            return _ARROW.get(type_.family)
+            return None

@@ -27,12 +27,13 @@ from cepheid.codegen import compile as compiling
 from cepheid.engine import stepping
 from cepheid.engine.prepare import prepare
 from cepheid.errors import CepheidError
-from cepheid.events import Clock, Event, Schema, primitive, type_of
+from cepheid.events import Clock, Event, Schema, primitive
 from cepheid.io.inputs import Columns
 from cepheid.io.source import TableSource
 from cepheid.lang import parse
 from cepheid.pattern import Query, SourceStream
 from cepheid.semantics import Match, evaluate
+from cepheid.types import type_of, united_all
 
 CASES = [case for case in all_cases() if case.matches is not None]
 
@@ -57,7 +58,7 @@ def oracle(query: str, rows: list[dict[str, Any]], unit: str | None = None, para
         for number, row in enumerate(rows)
     ]
     ordered = sorted(events, key=lambda event: event.start)
-    shown = {name: next((type_of(r[name]) for r in rows if r.get(name) is not None), type_of(None)) for name in names}
+    shown = {name: united_all(type_of(r.get(name)) for r in rows) for name in names}
     bound = bind(parse(query), Schema({row["type"]: shown for row in rows}), params or {})
     return evaluate(bound, ordered, Clock(unit))
 

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from text_harness import Case, cepheid, is_by_columns, read_by_rows
 
-from cepheid.events import Schema, Type
+from cepheid.events import Schema
 from cepheid.io import files
 from cepheid.io.files import column_source
 from cepheid.io.formats.csv import csv_columns
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.row_reader import Loaded
+from cepheid.types import STRING
 
 BOM = "\N{ZERO WIDTH NO-BREAK SPACE}"
 
@@ -345,7 +346,7 @@ def test_types_that_a_query_declares_are_for_the_row_reader(tmp_path: Path, monk
     inputs = [Input(str(tmp_path / "a.csv"))]
     assert column_source(inputs, Columns()) is not None
     monkeypatch.setattr(files, "_text_file", lambda *_: pytest.fail("the file was read"))
-    assert column_source(inputs, Columns(), Schema({"A": {"id": Type.STRING}})) is None
+    assert column_source(inputs, Columns(), Schema({"A": {"id": STRING}})) is None
 
 
 def test_small_files_show_numbers_as_they_are_written(tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from cepheid.errors import InputProblem
-from cepheid.events import UNTYPED, Schema, Type
+from cepheid.events import UNTYPED, Schema
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.rejects import Reject
 from cepheid.io.row_reader import Loaded, read_events
 from cepheid.io.times import timestamp, timestamp_text, unit_of
+from cepheid.types import INTEGER, STRING
 
 
 def load(path: Path, text: str | bytes, **options: Any) -> Loaded:
@@ -58,7 +59,7 @@ def test_attributes_are_completed_but_the_row_stays_as_given(tmp_path: Path) -> 
     )
     assert loaded.events[0].attributes == {"type": "A", "ts": 1, "x": 1, "y": None}
     assert loaded.events[0].row == {"type": "A", "ts": 1, "x": 1}
-    assert loaded.schema.types["A"] == {"type": Type.STRING, "ts": Type.NUMBER, "x": Type.NUMBER, "y": Type.STRING}
+    assert loaded.schema.types["A"] == {"type": STRING, "ts": INTEGER, "x": INTEGER, "y": STRING}
     assert "x" not in loaded.events[2].attributes  # B lacks it
 
 
@@ -270,7 +271,7 @@ def test_bytes_that_are_no_text_are_rejected(tmp_path: Path) -> None:
 
 def test_types_differ_between_event_types_without_harm(tmp_path: Path) -> None:
     loaded = load(tmp_path / "e.jsonl", lines({"type": "A", "ts": 1, "x": 1}, {"type": "B", "ts": 2, "x": "s"}))
-    assert not loaded.rejects and loaded.schema.types["B"]["x"] is Type.STRING
+    assert not loaded.rejects and loaded.schema.types["B"]["x"] == STRING
 
 
 def test_integers_and_floats_are_both_numbers_and_null_has_no_type(tmp_path: Path) -> None:
@@ -285,7 +286,7 @@ def test_of_two_equally_common_types_the_first_seen_stays(tmp_path: Path) -> Non
 
 def test_a_declared_type_wins_over_the_majority(tmp_path: Path) -> None:
     rows = lines({"type": "A", "ts": 1, "x": "s"}, {"type": "A", "ts": 2, "x": "s"}, {"type": "A", "ts": 3, "x": 1})
-    loaded = load(tmp_path / "e.jsonl", rows, declared=Schema({"A": {"x": Type.NUMBER, "ts": Type.STRING}}))
+    loaded = load(tmp_path / "e.jsonl", rows, declared=Schema({"A": {"x": INTEGER, "ts": STRING}}))
     assert [e.end for e in loaded.events] == [3]
     assert [r.line for r in loaded.rejects] == [1, 2]
 

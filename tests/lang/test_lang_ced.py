@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cepheid.errors import CepheidError, PatternProblem
-from cepheid.events import Duration, Type
+from cepheid.events import Duration
 from cepheid.expr import Arithmetic, Attr, Call, Compare, Const, Expr, Param, Vector, Whole
 from cepheid.lang import ced, recognise
 from cepheid.lang import parse as parse_any
@@ -27,6 +27,7 @@ from cepheid.pattern import (
     Seq,
     SourceStream,
 )
+from cepheid.types import FLOAT, INTEGER
 
 PERSON_DETECTOR = """
 source person_detector
@@ -56,7 +57,7 @@ def hashed(stream: str, last: Expr) -> Expr:
     return Call("hash_f", (Const(stream), Attr("node", "id"), Attr("node", "time"), last))
 
 
-DETECTOR = SourceStream("person_detector", (("id", Type.NUMBER), ("loc_x", Type.NUMBER), ("loc_y", Type.NUMBER)))
+DETECTOR = SourceStream("person_detector", (("id", INTEGER), ("loc_x", FLOAT), ("loc_y", FLOAT)))
 DETECTED = DerivedStream(
     "person_detected",
     "person_detector",

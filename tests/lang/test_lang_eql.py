@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cepheid.errors import CepheidError, NotAvailable, PatternProblem
-from cepheid.events import Duration, Type
+from cepheid.events import Duration
 from cepheid.expr import And, Arithmetic, At, Attr, Compare, Const, Contains, Expr, Filter, OccursWithin, Whole
 from cepheid.lang import eql, recognise
 from cepheid.lang import parse as parse_any
@@ -27,6 +27,7 @@ from cepheid.pattern import (
     Timer,
     Unless,
 )
+from cepheid.types import BOOLEAN, INTEGER, STRING, UNKNOWN
 
 
 def t(alias: str) -> EventClass:
@@ -186,8 +187,8 @@ def test_filter_is_known_whatever_stands_between_it_and_its_bracket() -> None:
 
 
 DEFINED = (
-    SourceStream("t", (("acc", Type.NUMBER), ("country", Type.STRING), ("ok", Type.BOOLEAN), ("at", Type.UNKNOWN))),
-    SourceStream("card-use", (("acc", Type.NUMBER),)),
+    SourceStream("t", (("acc", INTEGER), ("country", STRING), ("ok", BOOLEAN), ("at", UNKNOWN))),
+    SourceStream("card-use", (("acc", INTEGER),)),
 )
 
 
@@ -196,7 +197,7 @@ DEFINED = (
     [
         "SOURCE t (acc int, country string, ok bool, at timestamp) SOURCE card-use (acc long)\n"
         "SELECT * FROM t; card-use",
-        "create source t (acc DOUBLE, country String, ok boolean, at any); register source card-use (acc float);\n"
+        "create source t (acc LONG, country String, ok boolean, at any); register source card-use (acc integer);\n"
         "select * from t; card-use;",
     ],
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from cepheid.errors import InputProblem, NameProblem, PatternProblem
-from cepheid.events import Type
 from cepheid.lang import parse, to_text
 from cepheid.lang.builder import (
     QueryBuilder,
@@ -40,6 +39,7 @@ from cepheid.lang.builder import (
     zstream,
 )
 from cepheid.pattern import EventClass, Seq, Strategy
+from cepheid.types import FLOAT
 
 a, b, c = var("a"), var("b"), var("c")
 x, y, z = var("x"), var("y"), var("z")
@@ -143,10 +143,7 @@ CASES: list[tuple[QueryBuilder, str]] = [
     ),
     (
         ced()
-        .using(
-            source("s", id=Type.NUMBER, x=Type.NUMBER),
-            derived("p", "s", "S", id=var("S").id, loc=vector(var("S").x, const(1))),
-        )
+        .using(source("s", id=FLOAT, x=FLOAT), derived("p", "s", "S", id=var("S").id, loc=vector(var("S").x, const(1))))
         .pattern(seq(event("p", "P1"), event("p", "P2"), window=duration(3)))
         .where(var("P1").id == var("P2").id, call("distance", var("P1").loc, var("P2").loc) >= 12)
         .called("run"),

@@ -11,14 +11,15 @@ import pytest
 
 from cepheid.binding import bind
 from cepheid.errors import NotAvailable
-from cepheid.events import NO_CLOCK, Schema, Type
+from cepheid.events import NO_CLOCK, Schema
 from cepheid.kernels.registry import EVALUATORS
 from cepheid.lang import parse
 from cepheid.optimize.lower import Evaluators, lower
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.physical import REFERENCE, Kind, Lowered, Options, Plan, not_made_for
+from cepheid.types import INTEGER
 
-SCHEMA = Schema({name: {"id": Type.NUMBER, "v": Type.NUMBER} for name in "ABC"})
+SCHEMA = Schema({name: {"id": INTEGER, "v": INTEGER} for name in "ABC"})
 KINDS = {"id": Kind.INT, "v": Kind.FLOAT}
 KNOWN = Stats({"x": 1.0, "y": 1.0})
 

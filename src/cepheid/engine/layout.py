@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from cepheid.binding import composite_names, with_declared
 from cepheid.errors import PatternProblem
-from cepheid.events import Clock, Schema, Type
+from cepheid.events import Clock, Schema
 from cepheid.expr import AGGREGATES, Aggregate, Attr, Expr, ResultType, Whole
-from cepheid.inference import infer
 from cepheid.pattern import DerivedStream, EventClass, Query, Role, SourceStream, positives
+from cepheid.types import BOOLEAN, UNKNOWN, Type
 
 START, END = "match_start", "match_end"
 INTERVAL = ("start_time", "end_time")
@@ -22,7 +22,6 @@ Layout = Mapping[str, Mapping[str, pa.DataType]]
 
 JSON_TEXT = pa.string()
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
-_ARROW: Mapping[Type, pa.DataType] = {Type.NUMBER: pa.float64(), Type.BOOLEAN: pa.bool_()}
 
 
 def column_names(query: Query) -> list[str]:
@@ -92,7 +91,7 @@ class _Columns:
             return pa.float64()
         if known:
             return known.pop() if len(known) == 1 else JSON_TEXT
-        return _ARROW.get(self.schema.attributes(types).get(name, Type.UNKNOWN), JSON_TEXT)
+        return _arrow_type(self.schema.attributes(types).get(name, UNKNOWN))
 
     def _expression(self, expr: Expr) -> pa.DataType:
         match expr:
@@ -107,11 +106,13 @@ class _Columns:
             ):
                 return self._attribute(self._types(self.roles[var]), name)
             case _:
-                return _ARROW.get(infer(expr, self._attribute_type), JSON_TEXT)
+                return _arrow_type(expr.type)
 
-    def _attribute_type(self, attr: Attr) -> Type:
-        role = self.roles.get(attr.var)
-        return Type.UNKNOWN if role is None else self.schema.attributes(self._types(role)).get(attr.name, Type.UNKNOWN)
+
+def _arrow_type(type_: Type) -> pa.DataType:
+    if type_.is_number or type_.is_time:
+        return pa.float64()
+    return pa.bool_() if type_ == BOOLEAN else JSON_TEXT
 
 
 def _as_query(stream: DerivedStream | Query, user: Query) -> Query:

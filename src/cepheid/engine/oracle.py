@@ -23,7 +23,7 @@ from cepheid.engine.prepare import Prepared, position_type
 from cepheid.engine.stepping import Stepper
 from cepheid.errors import NotAvailable, shown
 from cepheid.evaluation import Binding, Env, value_or_null
-from cepheid.events import UNTYPED, Clock, Event, Type
+from cepheid.events import UNTYPED, Clock, Event
 from cepheid.expr import AGGREGATES, Aggregate, Attr, Expr, ResultType
 from cepheid.io.rows import ROW, TIME, TYPE, Rows, events_of
 from cepheid.io.sinks import TEXT, dumps
@@ -33,6 +33,7 @@ from cepheid.kernels.any_runs.lazy_matches import LazyKernel
 from cepheid.pattern import Query, SourceStream
 from cepheid.semantics import Match, evaluate, summary
 from cepheid.semantics.common import events_of as events_in
+from cepheid.types import BOOLEAN, STRING, Type
 
 # --- queries that need it ---------------------------------------------------------------------------------------------
 
@@ -155,7 +156,7 @@ def summary_match(prepared: Prepared, stepper: Stepper) -> Match:
         if expr.name is None or value is None:
             return value
         kind = attributes.get(expr.name)
-        return texts[value] if kind is Type.STRING else bool(value) if kind is Type.BOOLEAN else value
+        return texts[value] if kind == STRING else bool(value) if kind == BOOLEAN else value
 
     values = {c.name: decoded(c.expr, row.values[c.name]) for c in prepared.query.output or ()}
     return Match({}, row.start, row.end, values)

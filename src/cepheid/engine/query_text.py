@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cepheid.errors import CepheidError, InputProblem
-from cepheid.events import Schema, Type
+from cepheid.events import Schema
 from cepheid.lang import parse
 from cepheid.pattern import EventClass, Query, SourceStream, walk
+from cepheid.types import Type
 
 _OTHER_NAMES = {"": "auto", "saseplus": "sase+", "sase-plus": "sase+", "sase_plus": "sase+", "next": "eql"}
 

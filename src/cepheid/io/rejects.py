@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 
 from cepheid.errors import shown
-from cepheid.events import type_of
+from cepheid.types import type_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Malformed(Exception):
 
 
 def shown_value(value: object) -> str:
-    return f"the {type_of(value).value} {shown(json.dumps(value, ensure_ascii=False, default=str))}"
+    return f"the {type_of(value).noun} {shown(json.dumps(value, ensure_ascii=False, default=str))}"
 
 
 def no_time(column: str) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from cepheid.errors import InputProblem, listing, shown
-from cepheid.events import EMPTY_SCHEMA, PLAIN_TYPES, UNTYPED, Event, Schema, Type, complete, infer_schema, type_of
+from cepheid.events import EMPTY_SCHEMA, UNTYPED, Event, Schema, complete, infer_schema
 from cepheid.io.formats import BrokenRow, Format, expand, format_named
 from cepheid.io.formats.text import EXACT
 from cepheid.io.inputs import DEFAULT_COLUMNS, Columns, Input
@@ -30,6 +30,7 @@ from cepheid.io.rows import ROW, TIME, TYPE
 from cepheid.io.source import JSON, TableSource
 from cepheid.io.times import TimeKind, event_time
 from cepheid.io.values import event_type, flatten, misfit, typed_values
+from cepheid.types import BOOLEAN, FLOAT, INTEGER, RECORD, STRING, UNKNOWN, to_arrow, type_of, united
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,27 +218,27 @@ def _with_fitting_values(
 ) -> list[_Row]:
     """The rows whose values have the declared type of the attribute or, without a declaration, the most common type of
     the attribute in events of the same type. Of two equally common types, the first seen."""
-    votes: defaultdict[tuple[str, str], Counter[Type]] = defaultdict(Counter)
+    votes: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
 
     for row in rows:
         for name, value in row.attributes.items():
             if value is not None and name != time_column:
-                votes[row.type, name][PLAIN_TYPES.get(type(value)) or type_of(value)] += 1
+                votes[row.type, name][_NOUNS.get(type(value)) or type_of(value).noun] += 1
         for name in row.records:
-            votes[row.type, name][Type.RECORD] += 1
+            votes[row.type, name][RECORD.noun] += 1
     wanted = {key: counted.most_common(1)[0][0] for key, counted in votes.items()}
     for type_name, name in votes:
-        kind = declared.types.get(type_name, {}).get(name, Type.UNKNOWN)
-        if kind is not Type.UNKNOWN:
-            wanted[type_name, name] = kind
+        kind = declared.types.get(type_name, {}).get(name, UNKNOWN)
+        if not kind.is_unknown:
+            wanted[type_name, name] = kind.noun
     if all(counted.keys() == {wanted[key]} for key, counted in votes.items()):
         return rows
     fitting = []
     for row in rows:
         for name, kind, value in typed_values(row.values, row.attributes, row.records, time_column):
             expected = wanted[row.type, name]
-            if kind is not expected:
-                rejects.append(row.rejected(misfit(name, row.type, f"is a {expected.value}", value)))
+            if kind.noun != expected:
+                rejects.append(row.rejected(misfit(name, row.type, f"is a {expected}", value)))
                 break
         else:
             fitting.append(row)
@@ -272,6 +273,7 @@ def row_source(loaded: Loaded, columns: Columns) -> TableSource:
     return TableSource(table, columns, encoded, times, None, attributes, loaded.rejects)
 
 
+_NOUNS = {int: INTEGER.noun, float: FLOAT.noun, str: STRING.noun, bool: BOOLEAN.noun}
 _ARROW: Mapping[type, pa.DataType] = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
 
 
@@ -304,7 +306,7 @@ def _narrowest(values: Sequence[Any]) -> pa.DataType:
     if not kinds:
         return pa.null()
     if kinds == {int}:
-        return pa.int64() if -(2**63) <= min(values) <= max(values) < 2**63 else pa.float64()
+        return to_arrow(united(type_of(min(values)), type_of(max(values))))
     if kinds == {int, float}:
         return pa.float64()
     if kinds == {list}:

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -34,11 +33,12 @@ import pyarrow as pa
 
 from cepheid.codegen.strings import dictionary_encoded
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
-from cepheid.events import TIMESTAMP_CLOCK, UNTYPED, Clock, Schema, Type
+from cepheid.events import TIMESTAMP_CLOCK, UNTYPED, Clock, Schema
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import Reject
-from cepheid.io.rows import TIME, TYPE, RecentRows, Rows, WholeTable, in_ticks, is_moment, one_batch
+from cepheid.io.rows import ROW, TIME, TYPE, RecentRows, Rows, WholeTable, in_ticks, is_moment, one_batch
 from cepheid.runtime.kernel import Array
+from cepheid.types import BINARY, MIXED, Type, from_arrow, list_of
 
 Attributes = Mapping[str, Mapping[str, pa.DataType]]
 """The columns of each event type."""
@@ -105,33 +105,22 @@ def schema_of(source: SourceDescription, named: Iterable[str]) -> Schema:
     if source.attributes is None:
         attributes = attribute_types(source.schema)
         return Schema({name: attributes for name in (*named, UNTYPED)})
-    types = {name: attribute_types(pa.schema(list(of.items()))) for name, of in source.attributes.items()}
+    # Sources that were read row by row hold values of mixed types as JSON text, in bytes.
+    json = MIXED if ROW in source.schema.names else BINARY
+    types = {name: attribute_types(pa.schema(list(of.items())), json) for name, of in source.attributes.items()}
     return Schema(types, open=not source.is_closed)
 
 
-def attribute_types(schema: pa.Schema) -> dict[str, Type]:
-    return {name: _type_of(kind) for name, kind in flat_fields(schema)}
-
-
-@cache
-def _type_of(kind: pa.DataType) -> Type:
-    if pa.types.is_dictionary(kind):
-        return _type_of(kind.value_type)
-    if pa.types.is_boolean(kind):
-        return Type.BOOLEAN
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return Type.STRING
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return Type.VECTOR
-    numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, is_moment)
-    return Type.NUMBER if any(test(kind) for test in numbers) else Type.UNKNOWN
+def attribute_types(schema: pa.Schema, bytes_are: Type = BINARY) -> dict[str, Type]:
+    json = {JSON: bytes_are, pa.list_(JSON): list_of(bytes_are)}
+    return {name: json.get(kind) or from_arrow(kind) for name, kind in flat_fields(schema)}
 
 
 def plain_layout(schema: pa.Schema) -> dict[str, pa.DataType]:
     """The types of columns that are created from events of the oracle. Nested values are JSON text."""
     layout = {}
     for name, kind in flat_fields(readable_schema(schema)):
-        plain = {Type.NUMBER: pa.float64(), Type.BOOLEAN: pa.bool_()}.get(_type_of(kind), pa.string())
+        plain = pa.bool_() if pa.types.is_boolean(kind) else pa.float64() if from_arrow(kind).is_number else pa.string()
         whole = pa.int64() if pa.types.is_integer(kind) else plain
         layout[name] = pa.timestamp("us", "UTC") if is_moment(kind) else whole
     return layout

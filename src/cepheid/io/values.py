@@ -9,8 +9,8 @@ from types import NoneType
 from typing import Any
 
 from cepheid.errors import shown
-from cepheid.events import Type, type_of
 from cepheid.io.rejects import Malformed, no_type, shown_value
+from cepheid.types import RECORD, Type, type_of
 
 DEEPEST = 32
 """The nesting depth of a value: more than real data has, and well within Python's recursion limit."""
@@ -73,7 +73,7 @@ def typed_values(
         if value is not None and name != time_column:
             yield name, type_of(value), value
     for name in records:
-        yield name, Type.RECORD, values.get(name)
+        yield name, RECORD, values.get(name)
 
 
 def misfit(name: str, event_type: str, expected: str, value: Any) -> str:

@@ -23,7 +23,7 @@ from cepheid import pattern as pt
 from cepheid.checks import check
 from cepheid.dialect import Dialect
 from cepheid.errors import InputProblem
-from cepheid.events import OWN_UNIT, Duration, Type
+from cepheid.events import OWN_UNIT, Duration
 from cepheid.expr import Expr, parameters
 from cepheid.expr import to_text as expr_text
 from cepheid.lang import ced as ced_text
@@ -60,6 +60,7 @@ from cepheid.lang.terms import (  # noqa: F401  (part of the builder's interface
     word,
 )
 from cepheid.pattern import DerivedStream, EventClass, Pattern, Query, SourceStream, Strategy
+from cepheid.types import Type
 
 # --- patterns ---------------------------------------------------------------------------------------------------------
 

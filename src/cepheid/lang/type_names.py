@@ -7,17 +7,18 @@ from collections.abc import Collection, Mapping
 from lark import Token
 
 from cepheid.errors import NameProblem, Span, did_you_mean, listing
-from cepheid.events import Type
 from cepheid.lang.expressions import span_of
+from cepheid.types import BOOLEAN, FLOAT, INTEGER, RECORD, STRING, UNKNOWN, Type, list_of
 
 _TYPES: Mapping[str, Type] = {
-    **dict.fromkeys(("number", "int", "integer", "long", "short", "double", "float", "real", "decimal"), Type.NUMBER),
-    **dict.fromkeys(("string", "text", "varchar", "char"), Type.STRING),
-    **dict.fromkeys(("boolean", "bool"), Type.BOOLEAN),
-    **dict.fromkeys(("list", "vector"), Type.VECTOR),
-    "record": Type.RECORD,
+    **dict.fromkeys(("int", "integer", "long", "short"), INTEGER),
+    **dict.fromkeys(("number", "double", "float", "real", "decimal"), FLOAT),
+    **dict.fromkeys(("string", "text", "varchar", "char"), STRING),
+    **dict.fromkeys(("boolean", "bool"), BOOLEAN),
+    **dict.fromkeys(("list", "vector"), list_of()),
+    "record": RECORD,
     # Inputs hold times as numbers or as timestamps, so an expression may meet either.
-    **dict.fromkeys(("any", "timestamp", "date", "time"), Type.UNKNOWN),
+    **dict.fromkeys(("any", "timestamp", "date", "time"), UNKNOWN),
 }
 _TEXTS: Mapping[Type, str] = {kind: word for word, kind in reversed(list(_TYPES.items()))}
 
@@ -36,7 +37,7 @@ def type_named(word: Token) -> Type:
 
 
 def type_text(kind: Type) -> str:
-    return _TEXTS[kind]
+    return _TEXTS.get(kind, "number" if kind.is_number else "any")
 
 
 def unknown_stream(name: str, span: Span | None, declared: Collection[str]) -> NameProblem:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cepheid.evaluation import compare
-from cepheid.events import type_of
+from cepheid.types import type_of
 
 
 def contradict(tests: Sequence[tuple[str, object]]) -> bool:
@@ -16,7 +16,7 @@ def contradict(tests: Sequence[tuple[str, object]]) -> bool:
     >>> contradict([("=", 1), ("=", 2)]), contradict([("=", "p"), ("<", 3)])
     (True, True)
     """
-    if any(value is None for _, value in tests) or len({type_of(value) for _, value in tests}) > 1:
+    if any(value is None for _, value in tests) or len({type_of(value).noun for _, value in tests}) > 1:
         return True
     exact = [value for op, value in tests if op == "="]
     if exact:

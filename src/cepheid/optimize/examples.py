@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from cepheid.binding import bind
-from cepheid.events import Schema, Type
+from cepheid.events import Schema
 from cepheid.lang import parse, to_text
 from cepheid.pattern import EventClass, Pattern, Query, map_classes
+from cepheid.types import INTEGER
 
-SCHEMA = Schema({name: dict.fromkeys(("id", "x", "y"), Type.NUMBER) for name in "ABCDE"})
+SCHEMA = Schema({name: dict.fromkeys(("id", "x", "y"), INTEGER) for name in "ABCDE"})
 
 
 def example(text: str) -> Query:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cepheid import expr as ex
+from cepheid.binding import typed_predicates
 from cepheid.dialect import Closure
 from cepheid.errors import NotAvailable
 from cepheid.events import Clock, Schema
@@ -47,7 +48,9 @@ def lower(
     by the one that the option `evaluator` names. `stats` are the statistics of the stream; without them, `sample` is
     called if statistics decide between plans, with a plan that has the classes and predicates to observe."""
     if str(options.get("rewrite", True)) not in ("False", "off"):
-        query = rewrite(query, schema)
+        rewritten = rewrite(query, schema)
+        if rewritten is not query:
+            query = replace(rewritten, where=typed_predicates(rewritten, rewritten.where, schema))
     lowered = _lowered(query, kinds, schema, clock, options)
     reasons = {e.NAME: e.able(lowered) for e in evaluators}
     able = [e for e in evaluators if reasons[e.NAME] is None]
@@ -135,7 +138,7 @@ def _why_others_lost(
 def _lowered(
     query: Query, kinds: Mapping[str, Kind], schema: Schema, clock: Clock, options: Mapping[str, str | bool]
 ) -> Lowered:
-    predicates = expanded(query)
+    predicates = typed_predicates(query, expanded(query), schema)
     found = query.roles
     edges = {id(p): _edge(p, query) for p in predicates}
     constant = [p for p in predicates if not ex.variables(p)]

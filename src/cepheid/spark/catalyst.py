@@ -19,10 +19,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from cepheid import expr as ex
-from cepheid.events import Type
 from cepheid.expr import Expr
 from cepheid.functions import FUNCTIONS
 from cepheid.physical import Bit, Plan
+from cepheid.types import STRING
 
 _LARGEST = 2**63 - 1
 _MICROSECONDS_A_DAY = 86_400_000_000
@@ -181,7 +181,7 @@ class EventColumns:
             case ex.Attr():
                 found = self._attribute(expr.name)
                 return "nothing" if found is None else _kind_of(found[1])
-            case ex.Call(fn=fn) if FUNCTIONS[fn].result is Type.STRING:
+            case ex.Call(fn=fn) if FUNCTIONS[fn].takes == STRING:
                 return "text"
             case ex.Call() | ex.Arithmetic() | ex.Negative():
                 return "number"
@@ -215,7 +215,7 @@ class EventColumns:
         match expr:
             case ex.Const(value=str() as text):
                 return F.lit(text)
-            case ex.Call(fn=fn) if FUNCTIONS[fn].result is Type.STRING:
+            case ex.Call(fn=fn) if FUNCTIONS[fn].takes == STRING:
                 return _function(fn, *map(self._text, expr.args))
             case ex.Attr() if self._kind(expr) == "text":
                 found = self._attribute(expr.name)
