@@ -35,7 +35,7 @@ from cepheid.spark.stream import buckets_of
 from cepheid.streaming import state as stream_state
 from cepheid.streaming.bucket import Bucket, BucketContext
 from cepheid.streaming.checkpoint import Checkpoint
-from cepheid.streaming.pack import bucket_numbers, packets
+from cepheid.streaming.pack import bucket_numbers, pack
 from cepheid.streaming.plan import STATE_FORMAT, StreamPlan, StreamSource, plan_stream
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulated, Simulation
@@ -162,7 +162,7 @@ def test_events_wait_no_longer_than_their_own_batch_makes_them_and_none_of_it_is
     """Whether an event is late is decided by the batches before its own, but what can be released by all of them."""
     plan = planned("EVENT SEQ(A x, B y) WHERE [id] WITHIN 50", 10, buckets=1)
     rows = batch([event("B", 100), event("A", 2), event("B", 3), event("A", 95)])
-    (packet,) = packets(plan, rows)
+    (packet,) = pack(plan, rows).packets
     bucket = Bucket.new(BucketContext(plan), packet.bucket)
     output = bucket.step([packet.rows], -END_OF_TIME, plan.time.watermark_after(packet.latest, plan.delay))
     assert output.late is None and bucket.watermark == 90

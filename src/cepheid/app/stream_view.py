@@ -54,6 +54,7 @@ def metrics_table(metrics: Metrics, clock: Clock) -> Table:
         "batches": f"{metrics.batches:,}",
         "events": f"{metrics.events:,} ({metrics.events_a_second:,.0f} a second)",
         **{f"matches of {name}": f"{number:,}" for name, number in metrics.matches.items()},
+        "rows read": f"{metrics.read:,}",
         "late": f"{metrics.late:,}",
         "rejected": f"{metrics.rejects:,}",
         "state": f"{size(metrics.state_bytes)} in {metrics.state_buckets} buckets",

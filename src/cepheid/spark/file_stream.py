@@ -98,6 +98,7 @@ class FileStream:
         watermark: str,
         files_per_batch: int | None,
         schema: str | None = None,
+        max_ahead: str | None = None,
         wait: bool = True,
         master: str = "local[*]",
     ) -> FileStream | None:
@@ -121,7 +122,7 @@ class FileStream:
             time.sleep(PAUSE)
         buckets = buckets_of(checkpoint, tasks_of(spark, None))
         source = StreamSource.of_files(files, queries.values())
-        plan = plan_stream(queries, source, watermark, options, order=files.order, buckets=buckets)
+        plan = plan_stream(queries, source, watermark, options, order=files.order, buckets=buckets, max_ahead=max_ahead)
         own = checkpoint.own
         if not isinstance(own, LocalDirectory):
             raise InputProblem("the checkpoint of a directory of files must be a directory as well")

@@ -26,7 +26,7 @@ from cepheid.errors import CepheidError
 from cepheid.spark.hadoop import open_directory
 from cepheid.spark.progress import ProgressReporter, last_batch
 from cepheid.spark.session import ARROW_BATCHES, UNCOMPARED, WITHOUT_COMMANDS
-from cepheid.spark.stream_worker import OUTPUT, PACKED, STATE, Drain, Pack, Step, Unpack
+from cepheid.spark.stream_worker import NOW, OUTPUT, PACKED, STATE, Drain, Pack, Step, Unpack
 from cepheid.streaming.checkpoint import Checkpoint, Ownership
 from cepheid.streaming.delivery import LATE, MATCHES, REJECTS, STATES, OutputRow, Sinks, count
 from cepheid.streaming.failures import failure
@@ -133,11 +133,12 @@ class SparkStream:
     def outputs(self) -> DataFrame:
         """The output of the buckets, as rows of (kind, query, number, block)."""
         plan = self.plan
-        packed = self.frame.selectExpr(*plan.reader.selected()).mapInArrow(Pack(plan), PACKED)
+        clock = [] if plan.ahead is None else [f"unix_micros(current_timestamp()) AS {NOW}"]
+        packed = self.frame.selectExpr(*plan.reader.selected(), *clock).mapInArrow(Pack(plan), PACKED)
         marked = packed.withWatermark("at", f"{plan.delay} milliseconds")
         # Spark would drop blocks whose latest event is late. Without a time none is, and Spark still lets time pass.
         unseen = F.when(F.lit(False), F.col("at")).alias("at", metadata={WATERMARK_DELAY: plan.delay})
-        blocks = marked.select("grouped", "rejected", "ahead", "block", unseen)
+        blocks = marked.select("grouped", "kind", "ahead", "block", unseen)
         step = Step(plan, plan.fingerprint())
         # Every batch has a block for every bucket, so time passes in all of them. To wake buckets by a timeout, Spark
         # would call each task's Python a second time.

@@ -58,6 +58,7 @@ def stream(
     partitions: int | None = None,
     available_now: bool = False,
     interval: str | None = None,
+    max_ahead: str | int | None = None,
     params: Mapping[str, Any] | None = None,
     evaluator: str | None = None,
     options: Mapping[str, str | bool] | None = None,
@@ -67,7 +68,8 @@ def stream(
 
     `watermark` is the allowed lateness: an event may be up to this much older than the newest one (`"10 minutes"`, or a
     number in the unit of the time column). Later events go to `late_output` (and `on_late`), rows without a time to
-    `reject_output`; all are counted.
+    `reject_output`; all are counted. `max_ahead` bounds how far ahead of the wall clock an event may be: one from the
+    far future would make all others late. An event beyond it is rejected.
     Matches go to files under `output` (a directory for each query where there are several), to a Spark `writer(df,
     batch_id)`, and to `on_match(row, batch)`, each of which may be a mapping by query name. `format` is parquet or
     jsonl, with a file for each batch, or any other that Spark can write, with a directory for each. From `checkpoint`
@@ -84,7 +86,7 @@ def stream(
     spread = buckets or buckets_of(saved, tasks_of(session, partitions))
     with QueryText(query).located_errors() if isinstance(query, str) else nullcontext():
         source = stream_source(input, queries.values(), types)
-        plan = plan_stream(queries, source, watermark, run_options, order=order_by, buckets=spread)
+        plan = plan_stream(queries, source, watermark, run_options, order=order_by, buckets=spread, max_ahead=max_ahead)
     several = isinstance(query, Mapping)
     by_spark = format not in FORMATS
     own = "parquet" if by_spark else format

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from operator import attrgetter
 from typing import Any
 
 import pandas as pd
@@ -12,21 +14,25 @@ import pyarrow as pa
 from cepheid.runtime.kernel import END_OF_TIME
 from cepheid.spark.bucket_groups import bucket_of, group_numbers
 from cepheid.spark.worker import settle_memory, together
+from cepheid.streaming.ahead import Jump, Newest
 from cepheid.streaming.bucket import Bucket, BucketContext
 from cepheid.streaming.compact import read_rows, write_rows
-from cepheid.streaming.delivery import output_rows, reject_row, state_row
-from cepheid.streaming.pack import from_bytes, packets, to_bytes
+from cepheid.streaming.delivery import JUMPS, READ, OutputRow, output_rows, reject_row, state_row
+from cepheid.streaming.pack import Packed, from_bytes, pack, to_bytes
 from cepheid.streaming.plan import StreamPlan
 
-PACKED = "grouped int, rejected boolean, ahead long, block binary, at timestamp"
+PACKED = "grouped int, kind string, ahead long, block binary, at timestamp"
 OUTPUT = "kind string, query int, number long, block binary"
+NOW = "__cepheid_now"
+"""The time of the batch by the wall clock, in microseconds: Spark repeats a batch with the same time."""
+_EVENTS, _REJECTS, _SUMMARY = "events", "rejects", "summary"
 STATE = "s binary"
 """One flat column, in lower case: the only schema that Spark never asks a state to change."""
 
 _PACKED_ARROW = pa.schema(
     [
         ("grouped", pa.int32()),
-        ("rejected", pa.bool_()),
+        ("kind", pa.string()),
         ("ahead", pa.int64()),
         ("block", pa.binary()),
         ("at", pa.timestamp("us", "UTC")),
@@ -60,19 +66,36 @@ class Pack:
         rows = together(batches)
         if rows is None:
             return
-        packed = list(packets(self.plan, rows))
+        now = 0
+        if NOW in rows.schema.names:
+            now, rows = rows.column(NOW)[0].as_py(), rows.drop_columns([NOW])
+        packed = pack(self.plan, rows, now)
+        if packed.count:
+            yield self._blocks(packed)
+        settle_memory()
+
+    def _blocks(self, packed: Packed) -> pa.RecordBatch:
         time, delay = self.plan.time, self.plan.delay
         numbers = group_numbers(self.plan.all_buckets)
-        at = [0 if packet.latest is None else time.to_spark_micros(packet.latest) for packet in packed]
-        columns = [
-            pa.array([numbers[packet.bucket] for packet in packed], pa.int32()),
-            pa.array([packet.rejected for packet in packed], pa.bool_()),
-            pa.array([time.watermark_after(packet.latest, delay) for packet in packed], pa.int64()),
-            pa.array([(to_bytes if packet.rejected else write_rows)(packet.rows) for packet in packed], pa.binary()),
-            pa.array(at, pa.timestamp("us", "UTC")),
+        summary = json.dumps({"read": packed.count, "newest": packed.newest and asdict(packed.newest)}).encode()
+        blocks = [
+            (numbers[packet.bucket], packet.latest, _REJECTS, to_bytes(packet.rows))
+            if packet.rejected
+            else (numbers[packet.bucket], packet.latest, _EVENTS, write_rows(packet.rows))
+            for packet in packed.packets
         ]
-        yield pa.RecordBatch.from_arrays(columns, schema=_PACKED_ARROW)
-        settle_memory()
+        blocks.append((numbers[0], blocks[0][1], _SUMMARY, summary))
+        columns = [
+            pa.array([group for group, *_ in blocks], pa.int32()),
+            pa.array([kind for _, _, kind, _ in blocks], pa.string()),
+            pa.array([time.watermark_after(latest, delay) for _, latest, *_ in blocks], pa.int64()),
+            pa.array([block for *_, block in blocks], pa.binary()),
+            pa.array(
+                [0 if latest is None else time.to_spark_micros(latest) for _, latest, *_ in blocks],
+                pa.timestamp("us", "UTC"),
+            ),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=_PACKED_ARROW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +107,18 @@ class Step:
 
     def __call__(self, key: tuple[int], frames: Iterable[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
         context = _context(self.plan, self.fingerprint)
-        blocks: list[bytes] = []
-        rejects: list[bytes] = []
+        blocks: dict[str, list[bytes]] = {_EVENTS: [], _REJECTS: [], _SUMMARY: []}
         ahead = -END_OF_TIME
         for frame in frames:
-            for rejected, block in zip(frame["rejected"], frame["block"], strict=True):
-                (rejects if rejected else blocks).append(block)
+            for kind, block in zip(frame["kind"], frame["block"], strict=True):
+                blocks[kind].append(block)
             ahead = max([ahead, *map(int, frame["ahead"])])
         before = state.get[0] if state.exists else None
         number = bucket_of(key[0], self.plan.all_buckets)
         bucket = Bucket.new(context, number) if before is None else Bucket.load(context, before)
         time = self.plan.time
         watermark = time.watermark(state.getCurrentWatermarkMs())
-        arrived = [read_rows(block, context.packed_schema) for block in blocks]
+        arrived = [read_rows(block, context.packed_schema) for block in blocks[_EVENTS]]
         output = bucket.step(arrived, watermark, ahead)
         after = b""
         if not bucket.is_empty:
@@ -109,9 +131,23 @@ class Step:
         events = sum(batch.num_rows for batch in arrived) if bucket.number < self.plan.buckets else 0
         reached = max(watermark, ahead)
         known = reached if reached > -END_OF_TIME else None
-        rows = [*output_rows(output), *map(reject_row, rejects), state_row(number, len(after), known, events)]
+        rows = [*output_rows(output), *map(reject_row, blocks[_REJECTS]), state_row(number, len(after), known, events)]
+        rows.extend(self._summary_rows(blocks[_SUMMARY], watermark, reached))
         yield pd.DataFrame(rows, columns=_OUTPUT_ARROW.names)
         settle_memory()
+
+    def _summary_rows(self, summaries: list[bytes], before: int, after: int) -> Iterator[OutputRow]:
+        """The number of rows that the tasks of the batch have read, and a jump of the watermark."""
+        tasks = [json.loads(summary) for summary in summaries]
+        if tasks:
+            yield OutputRow(READ, 0, sum(task["read"] for task in tasks), b"")
+        newest = max((Newest(**task["newest"]) for task in tasks if task["newest"]), key=_TICKS, default=None)
+        jump = Jump.between(before, after, self.plan.window, newest) if before > -END_OF_TIME else None
+        if jump is not None:
+            yield OutputRow(JUMPS, 0, 1, jump.to_json())
+
+
+_TICKS = attrgetter("ticks")
 
 
 @dataclass(frozen=True, slots=True)

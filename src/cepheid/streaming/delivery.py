@@ -6,6 +6,7 @@ A row is (kind, query, number, block): the kind of output, the number of the que
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
@@ -15,6 +16,7 @@ import pyarrow as pa
 from cepheid.engine.adaptation import report as report_switch
 from cepheid.io.stream_rows import REJECTS as REJECT_SCHEMA
 from cepheid.optimize.adapt import Switch
+from cepheid.streaming.ahead import Jump
 from cepheid.streaming.bucket import BucketOutput
 from cepheid.streaming.metrics import Totals
 from cepheid.streaming.pack import from_bytes, to_bytes
@@ -22,6 +24,10 @@ from cepheid.streaming.plan import StreamPlan
 from cepheid.streaming.sinks import Sink
 
 MATCHES, LATE, REJECTS, STATES, SWITCHES = "matches", "late", "rejects", "states", "switches"
+READ, JUMPS = "read", "jumps"
+
+
+_LOG = logging.getLogger("cepheid.stream")
 
 
 class OutputRow(NamedTuple):
@@ -29,7 +35,7 @@ class OutputRow(NamedTuple):
     query: int
     """The number of the query; of the bucket for STATES."""
     number: int
-    """The number of rows in the block; of bytes for STATES, of events for SWITCHES."""
+    """The number of rows in the block, or of rows read for READ; of bytes for STATES, of events for SWITCHES."""
     block: bytes
 
 
@@ -102,6 +108,11 @@ def count(totals: Totals, plan: StreamPlan, rows: Iterable[OutputRow], matches: 
             # Buckets know different watermarks; the latest one holds.
             marks = [mark for mark in (totals.watermark, reported["watermark"]) if mark is not None]
             totals.watermark = max(marks, default=None)
+        elif row.kind == READ:
+            totals.read += row.number
+        elif row.kind == JUMPS:
+            totals.jumps.append(Jump.from_json(row.block))
+            _LOG.warning(totals.jumps[-1].described(plan.time.clock))
         elif row.kind == SWITCHES:
             switch = report_switch(Switch(**json.loads(row.block)))
             totals.switches.append((plan.queries[row.query].name, switch))

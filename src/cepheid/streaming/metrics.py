@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cepheid.optimize.adapt import Switch
+from cepheid.streaming.ahead import Jump
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +14,8 @@ class Metrics:
     """A snapshot of a stream's metrics. Latency is that of the last batch, from its trigger to its commit."""
 
     batches: int
+    read: int
+    """The number of rows read: used + late + rejects."""
     events: int
     events_a_second: float
     matches: Mapping[str, int]
@@ -23,6 +26,12 @@ class Metrics:
     watermark: int | None
     latency_ms: int
     switches: tuple[tuple[str, Switch], ...] = ()
+    jumps: tuple[Jump, ...] = ()
+
+    @property
+    def used(self) -> int:
+        """Events that were not late."""
+        return self.events - self.late
 
 
 @dataclass(slots=True)
@@ -30,6 +39,7 @@ class Totals:
     """Counts since the start of this run."""
 
     batches: int = 0
+    read: int = 0
     events: int = 0
     last_events: int = 0
     """Events of the last batch."""
@@ -42,11 +52,17 @@ class Totals:
     """In ticks of the time column."""
     switches: list[tuple[str, Switch]] = field(default_factory=list)
     """Every change of a plan, with the name of its query; each bucket decides for itself."""
+    jumps: list[Jump] = field(default_factory=list)
+
+    @property
+    def used(self) -> int:
+        return self.events - self.late
 
     def metrics(self, latency_ms: int) -> Metrics:
         sizes = [size for size in self.states.values() if size]
         return Metrics(
             batches=self.batches,
+            read=self.read,
             events=self.events,
             events_a_second=self.last_events / latency_ms * 1000 if latency_ms else 0.0,
             matches=dict(self.matches),
@@ -57,4 +73,5 @@ class Totals:
             watermark=self.watermark,
             latency_ms=latency_ms,
             switches=tuple(self.switches),
+            jumps=tuple(self.jumps),
         )

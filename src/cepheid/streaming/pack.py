@@ -14,8 +14,20 @@ from cepheid.codegen.columns import attribute
 from cepheid.codegen.masks import masks
 from cepheid.io.rows import TIME, TYPE, in_ticks, one_batch
 from cepheid.io.source import readable_batch, types_column, with_type_and_time
+from cepheid.io.stream_rows import Read
 from cepheid.runtime.kernel import Array
+from cepheid.streaming.ahead import Newest
 from cepheid.streaming.plan import StreamPlan
+from cepheid.types import Family, from_arrow
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The rows that a task has read: packets for the buckets, the number of rows, and the newest event."""
+
+    packets: list[Packet]
+    count: int
+    newest: Newest | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +41,20 @@ class Packet:
     latest: int | None
 
 
-def packets(plan: StreamPlan, rows: pa.RecordBatch) -> Iterator[Packet]:
-    """The rows of a batch by bucket. An event goes to one bucket of each key.
+def pack(plan: StreamPlan, rows: pa.RecordBatch, now: int = 0) -> Packed:
+    """The rows of a task by bucket. `now` is the time of the batch by the wall clock, in microseconds."""
+    read = plan.reader.read(rows, *plan.time.range)
+    count = read.count
+    if plan.ahead is not None:
+        read = plan.ahead.applied(read, now)
+    return Packed(list(_packets(plan, read)), count, Newest.of(read.events, read.ticks))
+
+
+def _packets(plan: StreamPlan, read: Read) -> Iterator[Packet]:
+    """An event goes to one bucket of each key.
 
     Every bucket gets a packet, even an empty one. So all buckets know the latest time, whichever task read which rows,
     and a batch that is repeated by other tasks after a failure releases the same events."""
-    read = plan.reader.read(rows, *plan.time.range)
     events, ticks = read.events, read.ticks
     latest = int(ticks.max()) if events.num_rows else None
     if read.rejects.num_rows:
@@ -89,11 +109,14 @@ def _numbers(column: pa.Array) -> Array:
         floats = np.asarray(column.cast(pa.float64()).fill_null(0.0)) + 0.0
         return floats.view(np.uint64)
     column = in_ticks(column)
+    if pa.types.is_uint64(column.type):
+        return np.asarray(column.fill_null(0))
     if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
         return np.asarray(column.cast(pa.int64()).fill_null(0)).astype(np.int64).view(np.uint64)
     encoded = column.dictionary_encode()
-    strings = encoded.dictionary.cast(pa.string()).to_pylist()
-    sums = np.array([zlib.crc32(string.encode()) for string in strings] or [0], np.uint64)
+    is_bytes = from_arrow(column.type).family is Family.BINARY
+    values = encoded.dictionary.cast(pa.binary() if is_bytes else pa.string()).cast(pa.binary()).to_pylist()
+    sums = np.array([zlib.crc32(value) for value in values] or [0], np.uint64)
     return np.asarray(sums[np.asarray(encoded.indices.fill_null(0))])
 
 

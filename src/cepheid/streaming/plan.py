@@ -33,6 +33,7 @@ from cepheid.logic import normal_form
 from cepheid.optimize.distribution import Keyed, distribution
 from cepheid.pattern import Conj, Kleene, Neg, Pattern, Query, Seq, walk
 from cepheid.physical import REFERENCE, Plan
+from cepheid.streaming.ahead import AheadLimit
 from cepheid.streaming.reader import FileReader, Reader
 from cepheid.streaming.time import EventTime
 
@@ -102,6 +103,8 @@ class StreamPlan:
     buckets: int = 1
     shown_names: tuple[str, ...] = ()
     """The columns of the late output."""
+    ahead: AheadLimit | None = None
+    """How far ahead an event may be; None: any time."""
 
     @property
     def keys(self) -> tuple[tuple[str, ...], ...]:
@@ -112,6 +115,14 @@ class StreamPlan:
     def all_buckets(self) -> int:
         """The number of buckets of all keys together."""
         return self.buckets * len(self.keys)
+
+    @property
+    def window(self) -> int | None:
+        """The longest window of a query in ticks, if all have one of time."""
+        windows = [query.prepared.query.window for query in self.queries]
+        if any(window is None or window.counts_events for window in windows):
+            return None
+        return max(int(self.time.clock.ticks(window)) for window in windows if window is not None)
 
     def sharing(self, bucket: int) -> tuple[int, ...]:
         """The numbers of the queries that read a bucket."""
@@ -237,7 +248,9 @@ def plan_stream(
     *,
     order: Sequence[str] = (),
     buckets: int,
+    max_ahead: str | int | None = None,
 ) -> StreamPlan:
+    """`max_ahead` is how far ahead of the wall clock an event may be."""
     require_names(list(queries))
     for name in order:
         if name not in source.schema.names:
@@ -252,7 +265,9 @@ def plan_stream(
     prepared = {name: prepare(query, source, options) for name, query in queries.items()}
     planned = tuple(stream_query(name, one, _gatherer(one, source)) for name, one in prepared.items())
     time = EventTime(next(iter(prepared.values())).clock)
-    return StreamPlan(planned, source.reader, time, time.delay(watermark), tuple(order), buckets, source.shown_by())
+    ahead = None if max_ahead is None else AheadLimit(time.ticks(max_ahead, "max_ahead"), time.clock)
+    delay, shown_names = time.delay(watermark), source.shown_by()
+    return StreamPlan(planned, source.reader, time, delay, tuple(order), buckets, shown_names, ahead)
 
 
 def _gatherer(prepared: Prepared, source: StreamSource) -> Gatherer | None:

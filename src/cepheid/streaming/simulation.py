@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from operator import attrgetter
 
 import pyarrow as pa
 
 from cepheid.optimize.adapt import Switch
 from cepheid.runtime.kernel import END_OF_TIME
+from cepheid.streaming.ahead import Jump
 from cepheid.streaming.bucket import Bucket, BucketContext
-from cepheid.streaming.pack import Packet, packets
+from cepheid.streaming.pack import Packet, pack
 from cepheid.streaming.plan import StreamPlan
 
 
@@ -39,12 +40,24 @@ class Simulation:
     sizes: list[int] = field(default_factory=list)
     tasks: int = 3
     """The number of tasks that read a batch."""
+    now: int = 0
+    """The wall clock in microseconds."""
+    count: int = 0
+    """The number of rows read."""
+    used: int = 0
+    """The number of events that were not late."""
+    jumps: list[Jump] = field(default_factory=list)
 
     def run(self, batches: Iterable[pa.RecordBatch], *, end_of_time: bool = True) -> Simulated:
         out = Simulated({query.name: [] for query in self.plan.queries}, [], [])
         for batch in batches:
-            tasks = (packets(self.plan, part) for part in _parts(batch, self.tasks))
-            self._batch(list(chain.from_iterable(tasks)), self.watermark, out)
+            tasks = [pack(self.plan, part, self.now) for part in _parts(batch, self.tasks)]
+            self.count += sum(task.count for task in tasks)
+            before = self.watermark
+            self._batch([packet for task in tasks for packet in task.packets], before, out)
+            newest = max((task.newest for task in tasks if task.newest), key=attrgetter("ticks"), default=None)
+            if before > -END_OF_TIME and (jump := Jump.between(before, self.watermark, self.plan.window, newest)):
+                self.jumps.append(jump)
         if end_of_time:
             self._batch([], END_OF_TIME, out)
         return replace(out, states=tuple(self.sizes))
@@ -65,7 +78,10 @@ class Simulation:
             output = bucket.step(
                 [packet.rows for packet in came if not packet.rejected], watermark, max(ahead, default=-END_OF_TIME)
             )
+            if number < self.plan.buckets:  # an event goes to one bucket of each key, but is counted once
+                self.used += sum(packet.rows.num_rows for packet in came if not packet.rejected)
             if output.late is not None:
+                self.used -= output.late.num_rows
                 out.late.append(output.late)
             for query, matches in output.matches:
                 out.matches[self.plan.queries[query].name].append(matches)

@@ -53,10 +53,14 @@ class EventTime:
 
     def delay(self, text: str | int) -> int:
         """The allowed lateness in Spark's milliseconds."""
+        return -(-self.ticks(text, "watermark") // self.ticks_a_milli)
+
+    def ticks(self, text: str | int, option: str) -> int:
+        """The value of an option that is a duration, in ticks, rounded up."""
         ticks = self.clock.ticks(parse_duration(text))
         if ticks < 0:
-            raise InputProblem(f"the watermark `{shown(str(text))}` is negative", expected="a duration, or 0")
-        return -int(-ticks // self.ticks_a_milli)
+            raise InputProblem(f"the {option} `{shown(str(text))}` is negative", expected="a duration, or 0")
+        return -int(-ticks // 1)
 
 
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([^\W\d]*)\s*")

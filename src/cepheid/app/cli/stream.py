@@ -67,6 +67,14 @@ def stream_command(
     type_column: TypeColumn = "type",
     time_column: TimeColumn = "ts",
     time_unit: TimeUnit = "ms",
+    max_ahead: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="How far ahead of the wall clock the time of an event may be; one from the far future would make all "
+            "others late. An event beyond it is rejected.",
+        ),
+    ] = None,
     schema: Annotated[
         str | None,
         typer.Option(
@@ -100,6 +108,7 @@ def stream_command(
         watermark=watermark,
         files_per_batch=files_per_batch,
         schema=schema,
+        max_ahead=max_ahead,
         wait=not available_now,
         master=master,
     )
@@ -164,7 +173,8 @@ def _summary(running: RunningStream, to_the_end: bool, paths: Any) -> list[str]:
             f"{name}: {report.count(number, 'match', 'matches')} more at the end of the input"
             for name, number in running.end_time().items()
         ]
-    lines.append(f"{report.count(totals.batches, 'batch', 'batches')}, {report.count(totals.late, 'late event')}")
+    rows = f"{totals.used:,} used, {totals.rejects:,} rejected, {totals.late:,} late"
+    lines.append(f"{report.count(totals.batches, 'batch', 'batches')}; {report.count(totals.read, 'row')} read: {rows}")
     lines += [f"{name}: the plan of a bucket changed {switch}" for name, switch in totals.switches]
     if totals.late:
         lines.append(f"late events: {paths.late}")

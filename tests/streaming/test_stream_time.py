@@ -1,0 +1,166 @@
+"""Events from the far future, and the account of every row: read = used + rejected + late."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from simulation_harness import multiset
+
+import cepheid
+from cepheid.engine.prepare import RunOptions
+from cepheid.errors import InputProblem
+from cepheid.io.inputs import Columns
+from cepheid.lang import parse
+from cepheid.streaming.plan import StreamPlan, StreamSource, plan_stream
+from cepheid.streaming.reader import RowReader
+from cepheid.streaming.simulation import Simulated, Simulation
+
+QUERY = "EVENT SEQ(A x, B y) WHERE [id] WITHIN 10 seconds"
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROS = (NOW - _EPOCH) // timedelta(microseconds=1)
+
+
+def schema_of(time: pa.DataType, key: pa.DataType = pa.int64()) -> pa.Schema:  # noqa: B008
+    return pa.schema([("type", pa.string()), ("ts", time), ("id", key), ("n", pa.int64())])
+
+
+def planned(
+    query: str, schema: pa.Schema, watermark: str | int, max_ahead: str | int | None = None, unit: str | None = "ms"
+) -> StreamPlan:
+    kinds = {kind: {field.name: field.type for field in schema} for kind in "ABC"}
+    source = StreamSource(RowReader(schema, Columns()), kinds)
+    options = RunOptions(time_unit=unit)
+    return plan_stream({"q": parse(query)}, source, watermark, options, order=("n",), buckets=4, max_ahead=max_ahead)
+
+
+def batches(schema: pa.Schema, *rows: Sequence[tuple[str, Any]]) -> list[pa.RecordBatch]:
+    numbered = iter(range(1000))
+    return [
+        pa.RecordBatch.from_pylist(
+            [{"type": kind, "ts": ts, "id": 1, "n": next(numbered)} for kind, ts in part], schema
+        )
+        for part in rows
+    ]
+
+
+def pairs(simulated: Simulated) -> list[tuple[int, int]]:
+    rows = [match for part in simulated.matches["q"] for match in part.to_pylist()]
+    return sorted((match["x"]["n"], match["y"]["n"]) for match in rows)
+
+
+@pytest.mark.parametrize("time", [pa.timestamp("us", "UTC"), pa.timestamp("ns"), pa.int64()], ids=str)
+def test_an_event_far_ahead_of_the_wall_clock_is_rejected(time: pa.DataType) -> None:
+    def at(moment: datetime) -> Any:
+        if pa.types.is_integer(time):
+            return (moment - _EPOCH) // timedelta(milliseconds=1)
+        return moment if time.tz else moment.replace(tzinfo=None)
+
+    second = timedelta(seconds=1)
+    parts = [
+        [("A", at(NOW)), ("B", at(NOW + second))],
+        [("B", at(NOW + timedelta(days=400))), ("A", at(NOW + 2 * second))],
+        [("B", at(NOW + 3 * second)), ("B", at(NOW + timedelta(minutes=1)))],
+    ]
+    simulation = Simulation(planned(QUERY, schema_of(time), "1s", "1 minute"), now=MICROS)
+    simulated = simulation.run(batches(schema_of(time), *parts))
+    assert pairs(simulated) == [(0, 1), (0, 4), (3, 4)] and not simulated.late
+    (reject,) = [row for part in simulated.rejects for row in part.to_pylist()]
+    assert "is too far ahead of the wall clock" in reject["reason"] and '"n": 2' in reject["raw"]
+    assert simulation.count == 6 and not simulation.jumps
+
+
+def test_times_that_are_not_an_epoch_are_compared_with_the_other_events() -> None:
+    schema = schema_of(pa.int64())
+    rows = [[("A", 1), ("B", 2), ("B", 10**15), ("A", 3)], [("B", 4)]]
+    simulation = Simulation(planned(QUERY, schema, 0, 1000), now=MICROS, tasks=1)
+    simulated = simulation.run(batches(schema, *rows))
+    assert pairs(simulated) == [(0, 1), (0, 4), (3, 4)]
+    (reject,) = [row for part in simulated.rejects for row in part.to_pylist()]
+    assert "too far ahead of the other events of its batch (2)" in reject["reason"]
+
+
+def test_a_jump_of_the_watermark_is_reported_with_its_event() -> None:
+    schema = schema_of(pa.int64())
+    far = 10_000 * 101 + 3
+    simulation = Simulation(planned(QUERY, schema, 0))
+    simulated = simulation.run(batches(schema, [("A", 1), ("B", 2)], [("B", far)], [("A", 5)]))
+    assert len(simulated.late) == 1
+    (jump,) = simulation.jumps
+    text = jump.described(simulation.plan.time.clock)
+    assert (jump.before, jump.after) == (2, far) and '"n": 2' in text and "--max-ahead" in text
+    assert type(jump).from_json(jump.to_json()) == jump
+    calm = Simulation(planned(QUERY, schema, 0))
+    calm.run(batches(schema, [("A", 1), ("B", 2)], [("B", 10_000 * 100)]))
+    assert not calm.jumps
+
+
+def test_a_bound_must_be_a_duration() -> None:
+    with pytest.raises(InputProblem, match="not a duration"):
+        planned(QUERY, schema_of(pa.int64()), 0, "soon")
+
+
+def test_every_row_is_used_rejected_or_late() -> None:
+    rng = random.Random(4)
+    schema = schema_of(pa.int64())
+    for _ in range(40):
+        delay, bound = rng.choice([0, 5, 50]), rng.choice([None, 20, 10**6])
+        parts = [
+            [(rng.choice("ABC"), rng.choice([None, rng.randint(0, 100), rng.randint(0, 10**17)])) for _ in range(9)]
+            for _ in range(rng.randint(1, 5))
+        ]
+        simulation = Simulation(planned(QUERY, schema, delay, bound), now=MICROS)
+        simulated = simulation.run(batches(schema, *parts), end_of_time=False)
+        late, rejected = (sum(part.num_rows for part in of) for of in (simulated.late, simulated.rejects))
+        assert simulation.count == 9 * len(parts)
+        assert simulation.used + late + rejected == simulation.count
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+KEYS: dict[pa.DataType, list[Any]] = {
+    pa.decimal128(9, 2): [Decimal("1.10"), Decimal("-3.00"), Decimal("0.00")],
+    pa.decimal128(30, 4): [Decimal("123456789012345678901.0001"), Decimal(2)],
+    pa.date32(): [date(2026, 1, 1), date(1969, 12, 31)],
+    pa.timestamp("us"): [datetime(2026, 1, 1), datetime(1960, 1, 1, 1)],
+    pa.timestamp("ns", "Europe/Berlin"): [datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 6, 1, tzinfo=UTC)],
+    pa.binary(): [b"\xff\x00", b"", b"abc"],
+    pa.uint64(): [2**64 - 1, 0, 2**63],
+    pa.int64(): [-(2**63), 2**63 - 1, 0],
+    pa.float64(): [0.0, -0.0, 1e300, float("inf")],
+    pa.bool_(): [True, False],
+    pa.string(): ["", "ü", "a\0b"],
+    pa.large_string(): ["a", "b"],
+    pa.duration("us"): [timedelta(seconds=1), timedelta(seconds=-1)],
+}
+
+
+EVENT_COUNT_KEYS = (pa.binary(), pa.int64(), pa.bool_(), pa.string(), pa.large_string(), pa.duration("us"))
+"""The types of keys by which windows of events are counted."""
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KEYS if not pa.types.is_uint64(kind)], ids=str)
+def test_keys_of_every_type(kind: pa.DataType) -> None:
+    require_keyed_matches(kind, "EVENT SEQ(A x, B y) WHERE [id] WITHIN 9")
+
+
+@pytest.mark.parametrize("kind", EVENT_COUNT_KEYS, ids=str)
+def test_keys_with_windows_of_events(kind: pa.DataType) -> None:
+    require_keyed_matches(kind, "EVENT SEQ(A x, B y) WHERE [id] WITHIN 3 events")
+
+
+def require_keyed_matches(kind: pa.DataType, query: str) -> None:
+    rng = random.Random(str(kind))
+    schema = schema_of(pa.int64(), kind)
+    values = [*KEYS[kind], None]
+    rows = [{"type": rng.choice("AB"), "ts": n, "id": rng.choice(values), "n": n} for n in range(40)]
+    table = pa.Table.from_pylist(rows, schema)
+    expected = multiset(cepheid.match(query, table, time_unit="ms"))
+    simulated = Simulation(planned(query, schema, 0)).run(table.to_batches(7))
+    assert multiset(simulated.matches["q"]) == expected and expected
