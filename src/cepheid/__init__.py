@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from cepheid.api import read_output as read_output
     from cepheid.api import statistics as statistics
     from cepheid.errors import CepheidError as CepheidError
+    from cepheid.errors import CepheidWarning as CepheidWarning
     from cepheid.lang import parse as parse
     from cepheid.lang import to_text as to_text
     from cepheid.optimize.adapt import Adaptive as Adaptive
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "cepheid.api": ("explain", "match", "matches", "read_output", "statistics"),
-    "cepheid.errors": ("CepheidError",),
+    "cepheid.errors": ("CepheidError", "CepheidWarning"),
     "cepheid.lang": ("parse", "to_text"),
     "cepheid.optimize.adapt": ("Adaptive", "Switch"),
     "cepheid.optimize.stats": ("Stats",),

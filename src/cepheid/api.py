@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from cepheid.binding import warnings_for
 from cepheid.engine.adaptation import ignore
+from cepheid.engine.event_types import require_event_types
 from cepheid.engine.prepare import Prepared, RunOptions, code_of, prepare
 from cepheid.engine.query_text import require_settled_classes
 from cepheid.engine.run import analyze, run, run_positions
-from cepheid.errors import CepheidError, InputProblem, NotAvailable, listing, shown
+from cepheid.errors import CepheidError, CepheidWarning, InputProblem, NotAvailable, listing, shown
 from cepheid.explanation import explain as explain_query
 from cepheid.io import frames
 from cepheid.io.inputs import Columns
@@ -94,6 +97,8 @@ def match(
     if opened is None:
         return iter(())
     prepared = _prepared(query, parsed, opened.source, run_options)
+    for text in warnings_for(prepared.query, prepared.schema):
+        warnings.warn(text, CepheidWarning, stacklevel=2)
     if output == "positions":
         result = run_positions(prepared, opened.source, on_switch or ignore)
     else:
@@ -206,7 +211,9 @@ def _prepared(source_text: str | Query, query: Query, source: SourceDescription,
     try:
         if source.attributes is None:
             require_settled_classes(query, "a bounded input (a table, a file)")
-        return prepare(query, source, options)
+        prepared = prepare(query, source, options)
+        require_event_types(prepared.query, source)
+        return prepared
     except CepheidError as error:
         if isinstance(source_text, str):
             error.within(source_text)

@@ -17,6 +17,10 @@ class Span:
     end: int
 
 
+class CepheidWarning(UserWarning):
+    """A legal but suspicious property of a query on its input, such as an event type that does not occur."""
+
+
 class CepheidError(Exception):
     """An error that the user can correct: the problem, its position, the expected input and a hint."""
 

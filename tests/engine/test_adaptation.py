@@ -519,7 +519,7 @@ def test_the_summary_of_a_run_tells_how_the_plan_changed() -> None:
 def test_only_the_local_backend_changes_plans(tmp_path: Path) -> None:
     place = tmp_path / "stocks.parquet"
     pq.write_table(stocks(10), place)
-    refused = ran("--query", "PATTERN IBM;Sun WITHIN 9 units", "--input", place, "--adaptive")
+    refused = ran("--query", "PATTERN IBM;Sun WITHIN 9 units", "--input", place, "--adaptive", "--backend", "spark")
     assert refused.exit_code == 2
     assert "--backend local" in refused.stderr
 

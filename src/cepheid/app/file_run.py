@@ -10,6 +10,7 @@ from typing import IO
 
 from cepheid.binding import warnings_for
 from cepheid.engine.adaptation import ignore
+from cepheid.engine.event_types import require_event_types
 from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, prepare
 from cepheid.engine.query_text import QueryText, declared_types
 from cepheid.engine.run import Progress, run
@@ -52,7 +53,9 @@ class FileRun:
             options = replace(options, evaluator=REFERENCE)
         source = open_files(inputs, columns, declared_types(query))
         with written.located_errors():
-            return cls(source, prepare(query, source, options), backend)
+            prepared = prepare(query, source, options)
+            require_event_types(prepared.query, source)
+            return cls(source, prepared, backend)
 
     @property
     def warnings(self) -> list[str]:

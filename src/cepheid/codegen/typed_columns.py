@@ -223,7 +223,7 @@ def to_arrow(column: Column, length: int, arrow: pa.DataType) -> pa.Array:
         return _decimals(values, nulls, column.type).cast(arrow)
     if values.dtype == object:
         return pa.array(values.tolist(), arrow, mask=nulls)
-    if column.type.is_time:
+    if column.type.is_time and pa.types.is_temporal(arrow):
         unit = pa.duration("us") if family is Family.DURATION else pa.timestamp("us")
         array = pa.array(values, pa.int64(), mask=nulls).cast(unit)
         if pa.types.is_timestamp(arrow):

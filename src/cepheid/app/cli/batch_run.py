@@ -24,7 +24,7 @@ def batch_run_command(
         Path, typer.Argument(help="The directory of the cases: CASE/query.txt, dialect.txt (optional), events.jsonl.")
     ],
     out_dir: Annotated[Path, typer.Argument(help="The output directory: CASE.jsonl, or CASE.error with the message.")],
-    backend: Backend = "reference",
+    backend: Backend = "local",
     type_column: TypeColumn = "type",
     time_column: TimeColumn = "ts",
     time_unit: TimeUnit = "ms",

@@ -52,7 +52,7 @@ def run_command(
             help="The output: .jsonl, .csv, .parquet or .arrow; - for JSON Lines on stdout.",
         ),
     ] = STANDARD,
-    backend: Backend = "reference",
+    backend: Backend = "local",
     type_column: TypeColumn = "type",
     time_column: TimeColumn = "ts",
     time_unit: TimeUnit = "ms",

@@ -1,0 +1,49 @@
+"""Checks that the input has the event types of a query, before the query runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cepheid.errors import InputProblem, did_you_mean, listing, shown
+from cepheid.events import UNTYPED
+from cepheid.io.rows import ROW
+from cepheid.io.source import SourceDescription
+from cepheid.pattern import EventClass, Query, SourceStream
+
+
+def require_event_types(query: Query, source: SourceDescription) -> None:
+    """Refuses a bound query that names event types if the events have no types, or if none of its types occurs."""
+    classes = [item for item in _positive_classes(query) if item.types]
+    if not classes:
+        return
+    known, column = source.attributes, source.columns.type
+    is_untyped = column not in source.schema.names if known is None else set(known) == {UNTYPED}
+    if is_untyped:
+        names = [name for name in source.schema.names if name != ROW]
+        raise InputProblem(
+            f"the events have no column `{shown(column)}`, and the query names event types",
+            span=classes[0].span,
+            expected=f"the type column; there are {listing(names)}",
+            hint=did_you_mean(column, names)
+            or "name the type column (--type-column, type_column=), or give all rows one type (--input TYPE=PATH)",
+        )
+    are_typed = all(item.types for item in _positive_classes(query))
+    if known and source.count and are_typed and not any(name in known for item in classes for name in item.types):
+        types = list(dict.fromkeys(name for item in classes for name in item.types))
+        raise InputProblem(
+            f"no event has a type of the query ({listing(types)})",
+            span=classes[0].span,
+            expected=f"some of {listing(known)}",
+            hint=did_you_mean(types[0], list(known)),
+        )
+
+
+def _positive_classes(query: Query) -> Iterator[EventClass]:
+    """The classes of events of the input that the query and its inner queries bind."""
+    derived = {item.name for item in query.inputs if not isinstance(item, SourceStream)}
+    for role in query.roles.values():
+        if not role.negated and not derived.intersection(role.event_class.types):
+            yield role.event_class
+    for item in query.inputs:
+        if isinstance(item, Query):
+            yield from _positive_classes(item)
