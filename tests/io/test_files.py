@@ -242,7 +242,8 @@ GOOD = {"type": "A", "ts": 1, "x": 1, "s": "a", "at": {"x": 1}, "v": [1]}
         ('{"type": "A", "ts": 2.5}', "the time is the number 2.5"),
         ('{"type": "A", "ts": true}', "the time is the boolean true"),
         ('{"type": "A", "ts": [1]}', "the time is the list [1]"),
-        ('{"type": "A", "ts": 9223372036854775808}', "does not fit into 64 bits"),
+        ('{"type": "A", "ts": 9223372036854775808}', "the time 9223372036854775808 does not fit"),
+        (f'{{"type": "A", "ts": {-(2**61) - 1}}}', "does not fit: it must lie between -2^61 and 2^61"),
         ('{"type": "A", "ts": "1970-01-01"}', "not like the others, which are integers"),
         ('{"ts": 2}', "no event type"),
         ('{"type": null, "ts": 2}', "no event type"),
@@ -350,7 +351,17 @@ def test_an_unclosed_quote_costs_one_row_only(tmp_path: Path) -> None:
     assert len(loaded.events) == 48 and loaded.events[0].row["x"] == "a\nb"
 
 
-@pytest.mark.parametrize("text", [b"ts,ts\n1,2\n", b"time,x\n1,2\n", b'"ts\n1\n', b"ts,x\n1,\xff\n"])
+def test_a_line_of_csv_that_is_not_utf_8_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_bytes(b'ts,x\n1,a\n2,\xffb\n3,\xc3\xa9\n4,"\xc3"\n')
+    loaded = read_events([Input(str(tmp_path / "e.csv"))])
+    assert [event.row["x"] for event in loaded.events] == ["a", "é"]
+    assert [(r.line, r.reason, r.raw) for r in loaded.rejects] == [
+        (3, "not UTF-8 text", r"2,\xffb"),
+        (5, "not UTF-8 text", r'4,"\xc3"'),
+    ]
+
+
+@pytest.mark.parametrize("text", [b"ts,ts\n1,2\n", b"time,x\n1,2\n", b'"ts\n1\n', b"ts,\xff\n1,2\n", b"time\n"])
 def test_csv_files_that_make_no_sense_as_a_whole(tmp_path: Path, text: bytes) -> None:
     with pytest.raises(InputProblem):
         load(tmp_path / "e.csv", text)

@@ -89,6 +89,8 @@ def require_backend(name: str, options: RunOptions) -> None:
 
 def require_distinct(output: str, inputs: Sequence[Input]) -> None:
     """Refuses an output path that is an input: a slip must not overwrite the data."""
+    if not output:
+        raise InputProblem("the name of an output file is empty", expected="--output PATH, --rejects PATH")
     for item in inputs:
         for file, _ in expand(item.path):
             if Path(output).exists() and os.path.samefile(output, file):

@@ -23,17 +23,19 @@ from cepheid.io.formats.text import TextFormat
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.rejects import Reject, no_time, no_type
 from cepheid.io.row_reader import read_events, row_source
-from cepheid.io.rows import TIME, RecentRows, as_json, is_moment
+from cepheid.io.rows import TIME, RecentRows, as_json, is_moment, python_values, row_dicts
 from cepheid.io.source import (
     BATCH,
     Attributes,
     Source,
+    is_time,
     one_type,
     require_time_column,
     ticks_of,
     types_column,
     with_type_and_time,
 )
+from cepheid.io.times import out_of_range
 from cepheid.runtime.kernel import Array
 
 LEAST_TEXT = 1 << 20
@@ -105,7 +107,8 @@ def _is_columnar(path: Path, name: str, item: Input, columns: Columns) -> bool:
     if item.type is None and columns.type in schema.names:
         kind = schema.field(columns.type).type
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind))
+        tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_integer, pa.types.is_null)
+        return any(test(kind) for test in tests)
     return True
 
 
@@ -243,12 +246,19 @@ class FileSource:
             line = 0
             for batch in file.read(file.schema.names):
                 rejected = np.flatnonzero(~_is_event(batch, file, self.columns))
-                for at, row in zip(rejected.tolist(), batch.take(pa.array(rejected)).to_pylist(), strict=True):
-                    time = row.get(self.columns.time)
-                    is_untimed = time is None or time != time
-                    reason = no_time(self.columns.time) if is_untimed else no_type(self.columns.type)
-                    yield Reject(file.path, line + at + 1, reason, as_json(row))
+                for at, row in zip(rejected.tolist(), row_dicts(batch.take(pa.array(rejected))), strict=True):
+                    yield Reject(file.path, line + at + 1, self._reason(batch, at), as_json(row))
                 line += batch.num_rows
+
+    def _reason(self, batch: pa.RecordBatch, row: int) -> str:
+        time = batch.column(self.columns.time).slice(row, 1)
+        if is_time(time).all():
+            return no_type(self.columns.type)
+        return (
+            no_time(self.columns.time)
+            if time.is_null(nan_is_null=True)[0].as_py()
+            else out_of_range(python_values(time)[0])
+        )
 
     def _accepted(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for file in self.files:
@@ -286,11 +296,12 @@ def _events_in(file: EventFile, columns: Columns, names: Sequence[str]) -> Itera
 
 
 def _is_event(batch: pa.RecordBatch, file: EventFile, columns: Columns) -> Array:
-    events = ~np.asarray(batch.column(columns.time).is_null(nan_is_null=True))
+    events = is_time(batch.column(columns.time))
     if file.type is None:
         kinds = batch.column(columns.type)
         kinds = kinds.dictionary_decode() if pa.types.is_dictionary(kinds.type) else kinds
-        events &= np.asarray(pc.not_equal(kinds, UNTYPED).fill_null(False))
+        is_typed = kinds.is_valid() if pa.types.is_integer(kinds.type) else pc.not_equal(kinds, UNTYPED)
+        events &= np.asarray(is_typed.fill_null(False))
     return events
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from cepheid.errors import InputProblem, shown
+from cepheid.io.decoding import decoded, decoded_schema
 from cepheid.io.files import column_file, scan
 from cepheid.io.formats import expand, format_named
-from cepheid.io.formats.columnar import without_views
 from cepheid.io.formats.text import TextFormat
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.rows import one_batch
@@ -41,7 +41,7 @@ def opened(events: Any, columns: Columns) -> Opened | None:
     if isinstance(events, str | os.PathLike):
         return Opened(_file(os.fspath(events), columns), _table)
     if isinstance(events, pa.RecordBatchReader):
-        schema = without_views(events.schema)
+        schema = decoded_schema(events.schema)
         require_time_column(schema, columns)
         batches = (batch for item in events for batch in _batches(item))
         return Opened(BatchSource(batches, schema, columns), pa.RecordBatchReader.from_batches)
@@ -82,9 +82,9 @@ def _file(path: str, columns: Columns) -> Source:
 def _whole(events: Any) -> tuple[pa.Table | None, Convert]:
     """The events as a table (None if they are not a table), and the conversion of matches to the same type."""
     if isinstance(events, pa.Table):
-        return _plain(events), _table
+        return _decoded(events), _table
     if isinstance(events, pa.RecordBatch):
-        return _plain(pa.Table.from_batches([events])), lambda schema, rows: one_batch(_table(schema, rows))
+        return _decoded(pa.Table.from_batches([events])), lambda schema, rows: one_batch(_table(schema, rows))
     library = type(events).__module__.partition(".")[0]
     if library == "pandas" and type(events).__name__ == "DataFrame":
         return pa.Table.from_pandas(events, preserve_index=False), lambda schema, rows: _table(schema, rows).to_pandas()
@@ -95,13 +95,15 @@ def _whole(events: Any) -> tuple[pa.Table | None, Convert]:
         table = events.to_arrow(compat_level=polars.CompatLevel.oldest())
         return table, lambda schema, rows: polars.from_arrow(_table(schema, rows))
     if hasattr(events, "__arrow_c_stream__"):
-        return _plain(pa.table(events)), _table
+        return _decoded(pa.table(events)), _table
     return None, _table
 
 
-def _plain(table: pa.Table) -> pa.Table:
-    schema = without_views(table.schema)
-    return table if schema is table.schema else table.cast(schema)
+def _decoded(table: pa.Table) -> pa.Table:
+    try:
+        return decoded(table)
+    except pa.ArrowException as problem:
+        raise InputProblem(f"the events cannot be read: {shown(str(problem), 200)}") from problem
 
 
 def _batches(item: Any) -> Iterator[pa.RecordBatch]:

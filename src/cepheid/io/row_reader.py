@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cepheid.errors import InputProblem, listing, shown
+from cepheid.errors import InputProblem, shown
 from cepheid.events import EMPTY_SCHEMA, UNTYPED, Event, Schema, complete, infer_schema
 from cepheid.io.formats import BrokenRow, Format, expand, format_named
 from cepheid.io.formats.text import EXACT
@@ -28,7 +28,7 @@ from cepheid.io.inputs import DEFAULT_COLUMNS, Columns, Input
 from cepheid.io.rejects import Malformed, Reject
 from cepheid.io.rows import ROW, TIME, TYPE
 from cepheid.io.source import JSON, TableSource
-from cepheid.io.times import TimeKind, event_time
+from cepheid.io.times import LAST_TIME, TimeKind, event_time
 from cepheid.io.values import event_type, flatten, misfit, typed_values
 from cepheid.types import BOOLEAN, FLOAT, INTEGER, RECORD, STRING, UNKNOWN, to_arrow, type_of, united
 
@@ -140,12 +140,6 @@ class _InputReader:
             if isinstance(row, BrokenRow):
                 self.rejects.append((self.arrived, Reject(source, row.line, row.reason, row.raw)))
                 continue
-            if format.is_tabular and self.columns.time not in row.values:
-                raise InputProblem(
-                    f"`{shown(source, 200)}` has no column `{shown(self.columns.time)}`",
-                    expected=f"the time column; the file has {listing(row.values)}",
-                    hint="name it with --time-column",
-                )
             rows.append(_Row(self.arrived, source, row.line, row.raw, row.values))
         return rows
 
@@ -154,7 +148,7 @@ class _InputReader:
         parsed: list[tuple[_Row, TimeKind]] = []
         for row in rows:
             value = row.values.get(self.columns.time)
-            if type(value) is int and abs(value) < 2**63:  # the common case, without a call
+            if type(value) is int and abs(value) <= LAST_TIME:  # the common case, without a call
                 row.time = value
                 parsed.append((row, TimeKind.INTEGER))
                 continue

@@ -119,7 +119,7 @@ def events_of(
     elif not rows.schema.names:  # a batch without columns has no number of rows
         values_of_rows = attributes_of_rows = [{} for _ in positions]
     else:
-        values_of_rows = plain(rows.to_pylist())
+        values_of_rows = plain(row_dicts(rows))
         ticked = pa.RecordBatch.from_arrays([in_ticks(column) for column in rows.columns], names=rows.schema.names)
         attributes_of_rows = plain(ticked.to_pylist())
     for row, values, kind, at, position in zip(
@@ -135,8 +135,40 @@ def is_moment(kind: pa.DataType) -> bool:
 
 
 def in_ticks(column: pa.Array) -> pa.Array:
-    """Timestamps and dates as microseconds (nanoseconds are truncated). Other columns are unchanged."""
-    return column.cast(pa.timestamp("us"), safe=False).cast(pa.int64()) if is_moment(column.type) else column
+    """Timestamps and dates as microseconds (nanoseconds are rounded down). Other columns are unchanged."""
+    if not is_moment(column.type):
+        return column
+    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+        whole = column.cast(pa.int64())
+        toward_zero = pc.divide(whole, 1000)
+        is_above = pc.less(whole, pc.multiply(toward_zero, 1000))
+        return pc.subtract(toward_zero, is_above.cast(pa.int64()))
+    return column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+
+
+def row_dicts(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows of a batch as dictionaries of Python values."""
+    columns = [python_values(column) for column in batch.columns]
+    return [dict(zip(batch.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def python_values(column: pa.Array) -> list[Any]:
+    """The values of a column. Timestamps and dates beyond Python's years (1 to 9999) are counts of microseconds."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        if not is_moment(column.type):
+            raise
+        ticks = in_ticks(column)
+        values = [_python_value(value, tick) for value, tick in zip(column, ticks.to_pylist(), strict=True)]
+    return values
+
+
+def _python_value(value: pa.Scalar, ticks: int | None) -> Any:
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):
+        return ticks
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -30,13 +30,16 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cepheid.codegen.strings import dictionary_encoded
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import TIMESTAMP_CLOCK, UNTYPED, Clock, Schema
+from cepheid.io.decoding import require_distinct_names
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import Reject
-from cepheid.io.rows import ROW, TIME, TYPE, RecentRows, Rows, WholeTable, in_ticks, is_moment, one_batch
+from cepheid.io.rows import ROW, TIME, TYPE, RecentRows, Rows, WholeTable, in_ticks, is_moment, one_batch, python_values
+from cepheid.io.times import LAST_TIME
 from cepheid.runtime.kernel import Array
 from cepheid.types import BINARY, MIXED, Type, from_arrow, list_of
 
@@ -130,6 +133,7 @@ def plain_layout(schema: pa.Schema) -> dict[str, pa.DataType]:
 
 
 def require_time_column(schema: pa.Schema, columns: Columns) -> None:
+    require_distinct_names(schema, "the input")
     if columns.time not in schema.names:
         raise InputProblem(
             f"the events have no column `{shown(columns.time)}`",
@@ -144,8 +148,30 @@ def require_time_column(schema: pa.Schema, columns: Columns) -> None:
         )
 
 
+_MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+
+
+def is_time(column: pa.Array) -> Array:
+    """Whether each value is a time: neither null nor NaN, and in the range of ticks."""
+    kind = column.type
+    factor = 1
+    if kind == pa.timestamp("ns", getattr(kind, "tz", None)):
+        return np.asarray(column.is_valid())
+    if pa.types.is_timestamp(kind):
+        column, factor = column.cast(pa.int64()), _MICROSECONDS[kind.unit]
+    elif pa.types.is_date(kind):
+        column, factor = column.cast(pa.date32()).cast(pa.int32()).cast(pa.int64()), 86_400_000_000
+    elif not (pa.types.is_uint64(kind) or pa.types.is_floating(kind)):
+        column = column.cast(pa.int64())
+    latest = LAST_TIME // factor
+    earliest = 0 if pa.types.is_uint64(kind) else -latest
+    low, high = pa.scalar(earliest, column.type), pa.scalar(latest, column.type)
+    fits = pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high))
+    return np.asarray(fits.fill_null(False))
+
+
 def ticks_of(column: pa.Array, name: str) -> Array:
-    """The times of a column without nulls, in ticks. Timestamps are truncated to microseconds."""
+    """The times of a column without nulls, in ticks. Nanoseconds are truncated to microseconds."""
     if column.null_count:
         row = int(np.flatnonzero(np.asarray(column.is_null()))[0])
         raise InputProblem(
@@ -154,11 +180,21 @@ def ticks_of(column: pa.Array, name: str) -> Array:
             hint="drop the rows without a time first",
         )
     try:
-        return np.asarray(in_ticks(column).cast(pa.int64()))
+        ticks = np.asarray(in_ticks(column).cast(pa.int64()))
+        fits = is_time(column)
     except pa.ArrowInvalid as problem:
         raise InputProblem(
             f"a time in `{shown(name)}` is not a whole number of 64 bits", expected="whole numbers or timestamps"
         ) from problem
+    if not fits.all():
+        row = int(np.flatnonzero(~fits)[0])
+        value = python_values(column.slice(row, 1))[0]
+        raise InputProblem(
+            f"the event in row {row} has a time that does not fit: `{shown(name)}` is {value}",
+            expected="times between -2^61 and 2^61",
+            hint="drop such rows first",
+        )
+    return ticks
 
 
 def types_column(batch: pa.RecordBatch, columns: Columns) -> pa.Array:
@@ -181,7 +217,7 @@ def one_type(name: str, count: int) -> pa.Array:
 def readable(column: pa.Array) -> pa.Array:
     """The column in a type that predicates support: nanoseconds are truncated to microseconds."""
     kind = _readable_type(column.type)
-    return column if kind == column.type else column.cast(kind, safe=False)
+    return column if kind == column.type else in_ticks(column).cast(kind)
 
 
 def readable_batch(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -40,7 +40,8 @@ _ISO = re.compile(
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_LARGEST = 2**63 - 1
+LAST_TIME = 2**61
+"""Times lie between -2^61 and 2^61 ticks, so that no sum of a time and a window overflows."""
 
 
 def event_time(values: Mapping[str, Any], column: str) -> tuple[TimeKind, int]:
@@ -57,9 +58,13 @@ def event_time(values: Mapping[str, Any], column: str) -> tuple[TimeKind, int]:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise Malformed(f"the time is {shown_value(value)}, neither an integer nor an ISO 8601 timestamp")
-    if abs(value) > _LARGEST:
-        raise Malformed(f"the time {shown(str(value))} does not fit into 64 bits")
+    if abs(value) > LAST_TIME:
+        raise Malformed(out_of_range(value))
     return TimeKind.INTEGER, value
+
+
+def out_of_range(time: object) -> str:
+    return f"the time {shown(str(time))} does not fit: it must lie between -2^61 and 2^61"
 
 
 def timestamp(text: str) -> int | None:

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cepheid.errors import InputProblem, did_you_mean, shown
+from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.io.inputs import Columns, exists, neighbours
 
 if TYPE_CHECKING:
@@ -49,6 +49,14 @@ class BrokenRow:
     line: int
     reason: str
     raw: str
+
+
+def no_time_column(file: Path, names: Iterable[str], columns: Columns) -> InputProblem:
+    return InputProblem(
+        f"`{shown(str(file), 200)}` has no column `{shown(columns.time)}`",
+        expected=f"the time column; the file has {listing(names)}",
+        hint=did_you_mean(columns.time, names) or "name it with --time-column",
+    )
 
 
 class Format(Protocol):

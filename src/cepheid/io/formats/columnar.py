@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from operator import and_, eq, ge, gt, le, lt, or_
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,9 +19,10 @@ import pyarrow.dataset as ds
 
 from cepheid import expr as ex
 from cepheid.errors import InputProblem, shown
-from cepheid.io.formats import RawRow, format_named
+from cepheid.io.decoding import decoded, decoded_schema, require_distinct_names
+from cepheid.io.formats import RawRow, format_named, no_time_column
 from cepheid.io.inputs import Columns
-from cepheid.io.rows import as_json, one_batch, plain
+from cepheid.io.rows import as_json, one_batch, plain, row_dicts
 from cepheid.io.shares import OpenedPart, Part, StoredFile, StoredFiles
 from cepheid.io.source import BATCH, readable_batch
 from cepheid.io.storage import open_file
@@ -52,16 +53,24 @@ class Chunk:
 
 
 class OpenedColumns(ABC):
-    """An open columnar file."""
+    """An open columnar file. `stored` is its schema, and `schema` that of the decoded rows."""
 
-    schema: pa.Schema
+    stored: pa.Schema
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        return decoded_schema(self.stored)
 
     @abstractmethod
     def chunks(self, time_column: str | None = None) -> list[Chunk]: ...
 
     @abstractmethod
+    def read_stored(self, number: int, names: Sequence[str]) -> pa.Table:
+        """These columns of one chunk, as the file stores them."""
+
     def read(self, number: int, names: Sequence[str]) -> pa.Table:
         """These columns of one chunk."""
+        return decoded(self.read_stored(number, names))
 
     @property
     def count(self) -> int:
@@ -74,23 +83,6 @@ class OpenedColumns(ABC):
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for number in range(len(self.chunks())):
             yield from self.read(number, names).to_batches(BATCH)
-
-
-def without_views(schema: pa.Schema) -> pa.Schema:
-    """The schema with plain strings and bytes instead of views. Arrow cannot `take` from views."""
-    return pa.schema([field.with_type(_without_views(field.type)) for field in schema], schema.metadata)
-
-
-def _without_views(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_string_view(kind):
-        return pa.string()
-    if pa.types.is_binary_view(kind):
-        return pa.binary()
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_without_views(kind.value_type)))
-    return kind
 
 
 class ColumnFormat(ABC):
@@ -117,6 +109,7 @@ class ColumnFormat(ABC):
         with self.reading(path):
             file = open_file(path)
             opened = self.open(file, dictionaries)
+        require_distinct_names(opened.stored, f"`{shown(path, 200)}`")
         with file:
             yield opened
 
@@ -141,10 +134,15 @@ class ColumnFormat(ABC):
 
     def rows(self, file: Path, columns: Columns, type: str | None) -> Iterator[RawRow]:
         number = 0
+        names = self.schema(str(file)).names
+        if columns.time not in names:
+            raise no_time_column(file, names, columns)
         for batch in self.batches(str(file)):
-            for values in readable_batch(batch).to_pylist():
+            for values in plain(row_dicts(readable_batch(batch))):
                 number += 1
-                yield RawRow(number, None, plain(values))
+                if type is None and isinstance(values.get(columns.type), int):
+                    values[columns.type] = str(values[columns.type])  # a column of integers may hold the types
+                yield RawRow(number, None, values)
 
     def stream(self, paths: Sequence[str], layout: StreamLayout, earliest: int, latest: int) -> Read:
         return Read.joined([self._stream_file(path, layout, earliest, latest) for path in paths], layout.schema)
@@ -264,7 +262,7 @@ def may_matter(plan: Plan, schema: pa.Schema, type_column: str, type: str | None
         if not bit.var or (type is not None and bit.types and type not in bit.types):
             continue
         tests = [_simple(test, plan, schema) for test in bit.tests]
-        if bit.types and type is None and type_column in schema.names:
+        if bit.types and type is None and type_column in schema.names and _is_string(schema.field(type_column).type):
             tests.append(ds.field(type_column).isin(list(bit.types)))
         decisive = [test for test in tests if test is not None]
         if not decisive:
@@ -280,7 +278,11 @@ def _simple(test: ex.Expr, plan: Plan, schema: pa.Schema) -> ds.Expression | Non
                 return None
             kind = schema.field(name).type
             is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-            fits = isinstance(value, str) if pa.types.is_string(kind) else is_number and isinstance(value, int | float)
+            fits = isinstance(value, str) if _is_string(kind) else is_number and isinstance(value, int | float)
             return _COMPARE[op](ds.field(name), value) if fits and not isinstance(value, bool) else None
         case _:
             return None
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

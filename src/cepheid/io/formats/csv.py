@@ -20,7 +20,7 @@ import pyarrow.csv as pcsv
 
 from cepheid.errors import InputProblem, listing, shown
 from cepheid.events import UNTYPED
-from cepheid.io.formats import BrokenRow, RawRow
+from cepheid.io.formats import BrokenRow, RawRow, no_time_column
 from cepheid.io.formats.text import BLOCK, EXACT, TextFormat, TextTable, all_true, content_of, fits, timestamps
 from cepheid.io.formats.text_stream import read_rows
 from cepheid.io.inputs import Columns
@@ -29,6 +29,7 @@ from cepheid.io.source import JSON
 from cepheid.io.storage import is_readable, open_file
 from cepheid.io.stream_rows import Read, StreamLayout
 from cepheid.io.stream_values import Misfit, parsed
+from cepheid.io.times import LAST_TIME
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import Array
 
@@ -45,26 +46,25 @@ LONGEST_NUMBER = 400
 
 def csv_rows(file: Path, columns: Columns, type: str | None) -> list[RawRow | BrokenRow]:
     """The rows below the header, with numbers and booleans parsed."""
-    rows = list(_text_rows(file))
+    rows = list(_text_rows(file, columns))
     type_column = columns.type if type is None else None
     recognise_cells([row.values for row in rows if isinstance(row, RawRow)], type_column, columns.time)
     return rows
 
 
-def _text_rows(file: Path) -> Iterator[RawRow | BrokenRow]:
+def _text_rows(file: Path, columns: Columns) -> Iterator[RawRow | BrokenRow]:
     """Rows of strings. An empty cell is null."""
-    try:
-        text = content_of(file).decode("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        raise InputProblem(
-            f"`{shown(str(file), 200)}` is not UTF-8 text (byte {problem.start})", hint="convert it: iconv -t utf-8"
-        ) from problem
+    text = content_of(file).decode("utf-8-sig", errors="surrogateescape")
     lines = [line for line in re.split(r"(?<=\n)", text) if line]
     records = _csv_records(lines)
     header: list[str] | None = None
     for number, raw, cells in records:
         if header is None:
-            header = _header(file, cells)
+            header = _header(file, raw, cells, columns)
+        elif not _is_unicode(raw):
+            yield BrokenRow(
+                number, "not UTF-8 text", raw.encode(errors="surrogateescape").decode(errors="backslashreplace")
+            )
         elif isinstance(cells, str):
             yield BrokenRow(number, cells, raw)
         elif cells and len(cells) != len(header):
@@ -73,12 +73,25 @@ def _text_rows(file: Path) -> Iterator[RawRow | BrokenRow]:
             yield RawRow(number, raw, {name: cell if cell else None for name, cell in zip(header, cells, strict=True)})
 
 
-def _header(file: Path, cells: list[str] | str) -> list[str]:
+def _is_unicode(text: str) -> bool:
+    """Whether the bytes were UTF-8: others are decoded as lone surrogates."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _header(file: Path, raw: str, cells: list[str] | str, columns: Columns) -> list[str]:
+    path = f"`{shown(str(file), 200)}`"
+    if not _is_unicode(raw):
+        raise InputProblem(f"the header of {path} is not UTF-8 text", hint="convert the file: iconv -t utf-8")
     if isinstance(cells, str):
-        raise InputProblem(f"the header of `{shown(str(file), 200)}` cannot be read: {cells}")
+        raise InputProblem(f"the header of {path} cannot be read: {cells}")
     twice = [name for name in cells if cells.count(name) > 1]
     if twice:
-        raise InputProblem(f"`{shown(str(file), 200)}` has two columns named `{shown(twice[0])}`")
+        raise InputProblem(f"{path} has two columns named `{shown(twice[0])}`", hint="rename one of them")
+    if any(cells) and columns.time not in cells:
+        raise no_time_column(file, cells, columns)
     return cells
 
 
@@ -229,7 +242,9 @@ def _times(cells: pa.ChunkedArray) -> pa.ChunkedArray | None:
     if cells.null_count:
         return None
     whole = _whole_numbers(pc.utf8_trim_whitespace(cells))
-    return timestamps(cells) if whole is None else whole
+    if whole is None:
+        return timestamps(cells)
+    return whole if pc.max(pc.abs(whole)).as_py() <= LAST_TIME else None
 
 
 def _recognised(cells: pa.ChunkedArray, types: Array) -> pa.ChunkedArray | None:

@@ -21,6 +21,7 @@ from cepheid.io.formats.text_stream import read_rows
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import Malformed
 from cepheid.io.stream_rows import Read, StreamLayout
+from cepheid.io.times import LAST_TIME
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
@@ -175,7 +176,9 @@ def _times(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
         return None
     if pa.types.is_string(column.type):
         return timestamps(column)
-    return column if pa.types.is_int64(column.type) and pc.min(column).as_py() > -(2**63) else None
+    if not pa.types.is_int64(column.type):
+        return None
+    return column if pc.min(column).as_py() >= -LAST_TIME and pc.max(column).as_py() <= LAST_TIME else None
 
 
 def _is_exact(column: pa.ChunkedArray) -> bool:

@@ -12,7 +12,7 @@ from cepheid.io.formats.columnar import Chunk, ColumnFormat, OpenedColumns
 
 class _OpenedOrc(OpenedColumns):
     def __init__(self, file: ORCFile) -> None:
-        self.file, self.schema = file, file.schema
+        self.file, self.stored = file, file.schema
 
     def chunks(self, time_column: str | None = None) -> list[Chunk]:
         stripes = self.file.nstripes
@@ -20,13 +20,13 @@ class _OpenedOrc(OpenedColumns):
             return [Chunk(self.file.nrows, self.file.content_length)]
         # PyArrow does not report the number of rows of a stripe, so its first column is read.
         size = self.file.content_length // max(stripes, 1)
-        return [Chunk(self.read(number, self.schema.names[:1]).num_rows, size) for number in range(stripes)]
+        return [Chunk(self.read_stored(number, self.stored.names[:1]).num_rows, size) for number in range(stripes)]
 
     @property
     def count(self) -> int:
         return int(self.file.nrows)
 
-    def read(self, number: int, names: Sequence[str]) -> pa.Table:
+    def read_stored(self, number: int, names: Sequence[str]) -> pa.Table:
         # PyArrow interprets a dot in a name as the path to a nested field.
         chosen = None if any("." in name for name in names) else list(names)
         return pa.Table.from_batches([self.file.read_stripe(number, columns=chosen)]).select(list(names))

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from cepheid.io.formats.columnar import Chunk, ColumnFormat, OpenedColumns, without_views
-from cepheid.io.source import BATCH, ticks_of
+from cepheid.io.decoding import decoded
+from cepheid.io.formats.columnar import Chunk, ColumnFormat, OpenedColumns
+from cepheid.io.source import BATCH, is_time, ticks_of
 from cepheid.io.storage import storage
-
-R = TypeVar("R", pa.Table, pa.RecordBatch)
 
 
 class _OpenedParquet(OpenedColumns):
     def __init__(self, file: pq.ParquetFile) -> None:
-        self.file, self.schema = file, without_views(file.schema_arrow)
+        self.file, self.stored = file, file.schema_arrow
 
     def chunks(self, time_column: str | None = None) -> list[Chunk]:
         groups = [self.file.metadata.row_group(number) for number in range(self.file.metadata.num_row_groups)]
@@ -29,8 +27,9 @@ class _OpenedParquet(OpenedColumns):
             if column.path_in_schema == time_column and column.is_stats_set and column.statistics.has_min_max:
                 edges = [column.statistics.min, column.statistics.max]
                 times = pa.array(edges, self.schema.field(column.path_in_schema).type)
-                first, last = ticks_of(times, column.path_in_schema).tolist()
-                return first, last
+                if is_time(times).all():
+                    first, last = ticks_of(times, column.path_in_schema).tolist()
+                    return first, last
         return None
 
     @property
@@ -46,14 +45,11 @@ class _OpenedParquet(OpenedColumns):
                 full.add(metadata.schema.column(number).path)
         return full
 
-    def read(self, number: int, names: Sequence[str]) -> pa.Table:
-        return self._plain(self.file.read_row_group(number, columns=list(names), use_threads=False))
+    def read_stored(self, number: int, names: Sequence[str]) -> pa.Table:
+        return self.file.read_row_group(number, columns=list(names), use_threads=False)
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        yield from map(self._plain, self.file.iter_batches(BATCH, columns=list(names)))
-
-    def _plain(self, rows: R) -> R:
-        return rows if self.schema.equals(self.file.schema_arrow) else rows.cast(without_views(rows.schema))
+        yield from map(decoded, self.file.iter_batches(BATCH, columns=list(names)))
 
 
 class _Parquet(ColumnFormat):

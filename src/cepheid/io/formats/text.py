@@ -20,10 +20,11 @@ BLOCK = 1 << 22
 """Bytes of a block of Arrow's parsers: several batches of events, and longer than any row."""
 EXACT = 2**53
 """A float64 holds every smaller integer exactly. From here on, it may be a rounded integer."""
-_TIMESTAMP = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{6})?Z"
-"""The form in which sinks write timestamps. The row reader retains the text of other forms."""
-_OTHER_TIMESTAMP = r"^0000|\.000000Z$"
-"""Year 0 does not exist, and sinks do not write a fraction of zero."""
+_DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_CLOCK_TIME = "[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]{1,12})?)?"
+_ZONE = r"\s?(?:[Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)"
+_TIMESTAMP = f"{_DATE}(?:[Tt ]{_CLOCK_TIME}(?:{_ZONE})?)?"
+"""The forms of ISO 8601 that the row reader accepts (`io.times`), except a date with a zone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +59,30 @@ def content_of(file: Path) -> bytes:
 
 
 def timestamps(strings: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Parses timestamps. None if a string is not a timestamp, or is not in the form that sinks write."""
-    if not all_true(fits(strings, _TIMESTAMP)) or pc.any(pc.match_substring_regex(strings, _OTHER_TIMESTAMP)).as_py():
+    """Parses timestamps, as `io.times.timestamp` does: UTC without a zone, fractions truncated to microseconds. None if
+    a string is not a timestamp."""
+    is_year_0 = pc.match_substring_regex(strings, r"^\s*0000")
+    if not all_true(fits(strings, rf"\s*{_TIMESTAMP}\s*")) or pc.any(is_year_0).as_py():
         return None
     try:
-        return strings.cast(pa.timestamp("us", "UTC"))
+        return _zoned(strings).cast(pa.timestamp("us", "UTC"))
+    except pa.ArrowInvalid:  # a form that Arrow does not parse
+        plain = pc.ascii_upper(pc.utf8_trim_whitespace(strings))
+    for pattern, replacement in ((",", "."), (r"(\.[0-9]{6})[0-9]+", r"\1"), (rf"({_CLOCK_TIME})\s", r"\1")):
+        plain = pc.replace_substring_regex(plain, pattern, replacement)
+    try:
+        return _zoned(plain).cast(pa.timestamp("us", "UTC"))
     except pa.ArrowInvalid:  # the 30th of February
         return None
+
+
+def _zoned(strings: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Adds the zone to strings without one, which Arrow requires."""
+    with_zone = pc.match_substring_regex(strings, f":[0-9.]+{_ZONE}$")
+    if all_true(with_zone):
+        return strings
+    zone = pc.if_else(pc.equal(pc.utf8_length(strings), len("2020-01-01")), "T00:00Z", "Z")
+    return pc.if_else(with_zone, strings, pc.binary_join_element_wise(strings, zone, ""))
 
 
 def fits(strings: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:

@@ -1,0 +1,91 @@
+"""Decodes Arrow columns: every value in a plain encoding, with valid text.
+
+Kernels, `take` and predicates do not support run-end encoding, views, dictionaries of other values than strings, and
+decimals other than decimal128. Strings are validated, because Parquet and ORC readers accept any bytes.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cepheid.errors import InputProblem, shown
+
+R = TypeVar("R", pa.Table, pa.RecordBatch)
+
+
+def require_distinct_names(schema: pa.Schema, subject: str) -> None:
+    """`subject` has the columns of the schema."""
+    seen: set[str] = set()
+    for name in schema.names:
+        if name in seen:
+            raise InputProblem(f"{subject} has two columns named `{shown(name)}`", hint="rename one of them")
+        if "\0" in name:
+            raise InputProblem(f"{subject} has a column whose name contains a NUL: `{shown(name)}`", hint="rename it")
+        seen.add(name)
+
+
+def decoded_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_type(_decoded_type(field.type)) for field in schema], schema.metadata)
+
+
+def decoded(rows: R) -> R:
+    """ArrowInvalid if a string is not UTF-8."""
+    schema = decoded_schema(rows.schema)
+    columns = []
+    for name, column, kind in zip(schema.names, rows.columns, schema.types, strict=True):
+        plain = column if column.type == kind else _decoded(column, kind)
+        if _has_strings(kind):
+            _validate(plain, name)
+        columns.append(plain)
+    return type(rows).from_arrays(columns, schema=schema) if columns else rows
+
+
+def _validate(column: pa.Array | pa.ChunkedArray, name: str) -> None:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as problem:
+        raise pa.ArrowInvalid(f"the column `{shown(name)}` is damaged: {problem}") from problem
+
+
+def _decoded(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([_decoded(chunk, kind) for chunk in column.chunks], kind)
+    if pa.types.is_run_end_encoded(column.type):
+        column = pc.run_end_decode(column)
+    elif pa.types.is_dictionary(column.type):  # Arrow cannot take values of a view
+        column = column.dictionary.cast(kind).take(column.indices)
+    return column if column.type == kind else column.cast(kind)
+
+
+@cache
+def _decoded_type(kind: pa.DataType) -> pa.DataType:
+    types = pa.types
+    if types.is_run_end_encoded(kind):
+        return _decoded_type(kind.value_type)
+    if types.is_dictionary(kind):
+        is_plain = types.is_string(kind.value_type) or types.is_large_string(kind.value_type)
+        return kind if is_plain else _decoded_type(kind.value_type)
+    if types.is_string_view(kind):
+        return pa.string()
+    if types.is_binary_view(kind):
+        return pa.binary()
+    if types.is_decimal(kind) and not types.is_decimal128(kind) and kind.precision <= 38:
+        return pa.decimal128(kind.precision, kind.scale)
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_decoded_type(field.type)) for field in kind])
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_decoded_type(kind.value_type)))
+    return kind
+
+
+@cache
+def _has_strings(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _has_strings(kind.value_type)
+    if pa.types.is_nested(kind):
+        return any(_has_strings(kind.field(index).type) for index in range(kind.num_fields))
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

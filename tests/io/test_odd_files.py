@@ -1,0 +1,196 @@
+"""Odd columns, names, encodings and damage: read, rejected row by row, or refused in one line; never a traceback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+import pytest
+from text_harness import cepheid
+
+import cepheid as public
+from cepheid.errors import InputProblem
+from cepheid.io.files import open_files
+from cepheid.io.inputs import Columns, Input
+from cepheid.io.rows import TIME, TYPE
+
+
+def write_file(table: pa.Table, file: Path) -> None:
+    with pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+
+
+def write_stream(table: pa.Table, file: Path) -> None:
+    with pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+
+
+QUERY = "EVENT SEQ(A a, B b) WHERE a.x = b.x WITHIN 100 units"
+WRITERS: dict[str, Callable[[pa.Table, Path], None]] = {
+    "parquet": pq.write_table,
+    "orc": orc.write_table,
+    "arrow": write_file,
+    "ipc": write_stream,
+}
+
+
+def table(**columns: object) -> pa.Table:
+    return pa.table({"type": ["A", "B"], "ts": [1, 2], "x": [1, 1], **columns})
+
+
+def written(directory: Path, suffix: str, events: pa.Table) -> Path:
+    file = directory / f"e.{suffix}"
+    try:
+        WRITERS[suffix](events, file)
+    except pa.ArrowNotImplementedError as problem:
+        pytest.skip(str(problem))
+    return file
+
+
+def run(file: Path, *options: str) -> list[dict[str, object]]:
+    """The matches of both backends, which agree."""
+    found = [
+        cepheid("run", "--query", QUERY, "--input", file, "--backend", b, *options) for b in ("local", "reference")
+    ]
+    assert [result.exit_code for result in found] == [0, 0], found[0].stderr + found[1].stderr
+    assert found[0].stdout == found[1].stdout
+    return [json.loads(line) for line in found[0].stdout.splitlines()]
+
+
+RUN_ENDS = pa.RunEndEncodedArray.from_arrays([2], pa.array([1]))
+ENCODED = {
+    "run ends": RUN_ENDS,
+    "a dictionary of integers": pa.array([1, 1]).dictionary_encode(),
+    "a dictionary of strings": pa.array(["a", "a"]).dictionary_encode(),
+    "a dictionary of views": pa.DictionaryArray.from_arrays(pa.array([0, 0]), pa.array(["a"], pa.string_view())),
+    "views": pa.array(["a", "a"], pa.string_view()),
+    "large strings": pa.array(["a", "a"], pa.large_string()),
+    "a wide decimal": pa.array([Decimal("1.50")] * 2, pa.decimal256(30, 2)),
+    "a date": pa.array([date(2020, 1, 1)] * 2, pa.date64()),
+    "nanoseconds": pa.array([-1, -1], pa.timestamp("ns")),
+    "half floats": pa.array([1.5, 1.5], pa.float16()),
+}
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize("encoding", ENCODED)
+def test_encodings(tmp_path: Path, encoding: str, suffix: str) -> None:
+    assert len(run(written(tmp_path, suffix, table(x=ENCODED[encoding])))) == 1
+
+
+@pytest.mark.parametrize("encoding", ["run ends", "a dictionary of integers", "a dictionary of views"])
+def test_encodings_of_tables_in_memory(encoding: str) -> None:
+    assert public.match(QUERY, table(x=ENCODED[encoding])).num_rows == 1
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_a_type_column_of_integers(tmp_path: Path, suffix: str) -> None:
+    file = written(tmp_path, suffix, table(type=[7, 8]))
+    source = open_files([Input(str(file))], Columns())
+    (batch,) = source.batches(["x"])
+    assert batch.column(TYPE).to_pylist() == ["7", "8"] and source.rejected == 0
+    floats = written(tmp_path, suffix, table(type=[7, 8], ts=[1.0, 2.0]))
+    assert list(open_files([Input(str(floats))], Columns()).attributes or ()) == ["7", "8"]
+
+
+NAMES = ["a.b", "`q`", "*", "", "__cepheid_file", "__cepheid_type", "match_start", "a", "é", "\n", "x.y", "%", "select"]
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_names_that_the_query_does_not_use(tmp_path: Path, suffix: str) -> None:
+    (match,) = run(written(tmp_path, suffix, table(**{name: [7, 8] for name in NAMES})))
+    assert match["a"] == {"type": "A", "ts": 1, "x": 1, **dict.fromkeys(NAMES, 7)}
+
+
+def test_names_of_csv_columns_that_the_query_does_not_use(tmp_path: Path) -> None:
+    names = [name for name in NAMES if name != "\n"]
+    cells = ",".join(["7"] * len(names))
+    (tmp_path / "e.csv").write_text(f"type,ts,x,{','.join(names)}\nA,1,1,{cells}\nB,2,1,{cells}\n")
+    (match,) = run(tmp_path / "e.csv")
+    assert match["a"] == {"type": "A", "ts": 1, "x": 1, **dict.fromkeys(names, 7)}
+
+
+INVALID = pa.Array.from_buffers(
+    pa.string(), 2, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"\xffa")]
+)
+REFUSED = {
+    "two columns of one name": (table().append_column("x", pa.array([1, 2])), "has two columns named `x`"),
+    "two type columns": (table().append_column("type", pa.array(["A", "B"])), "has two columns named `type`"),
+    "a NUL in a name": (table(**{"\0type": [1, 2]}), "a column whose name contains a NUL"),
+    "strings that are not UTF-8": (table(x=INVALID), "Invalid UTF8"),
+    "types that are not UTF-8": (table(type=INVALID), "Invalid UTF8"),
+    "no time column": (pa.table({"type": ["A"], "tss": [1]}), "has no column `ts`"),
+    "no time column and no rows": (pa.table({"type": pa.array([], pa.string())}), "has no column `ts`"),
+}
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+@pytest.mark.parametrize("oddity", REFUSED)
+def test_refused_in_one_line(tmp_path: Path, oddity: str, suffix: str) -> None:
+    events, reason = REFUSED[oddity]
+    file = written(tmp_path, suffix, events)
+    for backend in ("local", "reference"):
+        result = cepheid("run", "--query", QUERY, "--input", file, "--backend", backend)
+        assert result.exit_code == 2 and reason in result.stderr.splitlines()[0], result.stderr
+
+
+@pytest.mark.parametrize("oddity", [name for name in REFUSED if name != "no time column and no rows"])
+def test_tables_refused_in_one_line(oddity: str) -> None:
+    with pytest.raises(InputProblem):
+        public.match(QUERY, REFUSED[oddity][0])
+
+
+def test_a_column_without_utf_8_that_the_query_does_not_read(tmp_path: Path) -> None:
+    pq.write_table(table(y=INVALID), tmp_path / "e.parquet")
+    found = cepheid("run", "--query", f"{QUERY} RETURN a.ts", "--input", tmp_path / "e.parquet", "--backend", "local")
+    assert found.exit_code == 0
+
+
+# --- times ------------------------------------------------------------------------------------------------------------
+
+EDGE = 2**61
+TIMES = {
+    "int64": ([EDGE, EDGE + 1, -EDGE, -EDGE - 1, 2**63 - 1, -(2**63)], pa.int64(), [0, 2]),
+    "uint64": ([EDGE, EDGE + 1, 0, 2**64 - 1, 2**63, 5], pa.uint64(), [0, 2, 5]),
+    "seconds": ([EDGE // 10**6, EDGE // 10**6 + 1, -EDGE, 0, 2**63 - 1, 1], pa.timestamp("s"), [0, 3, 5]),
+    "milliseconds": ([EDGE // 1000, EDGE // 1000 + 1, -EDGE, 0, 2**63 - 1, 1], pa.timestamp("ms", "UTC"), [0, 3, 5]),
+    "nanoseconds": ([2**63 - 1, -(2**63) + 1, 0, -1, 999, None], pa.timestamp("ns"), [0, 1, 2, 3, 4]),
+    "days": ([2**31 - 1, -(2**31), 0, 1, EDGE // 86_400_000_000, None], pa.date32(), [2, 3, 4]),
+    "narrow integers": ([0, 127, -128, None, 5, 6], pa.int8(), [0, 1, 2, 4, 5]),
+}
+
+
+@pytest.mark.parametrize("kind", TIMES)
+def test_times_that_do_not_fit_are_rejected(tmp_path: Path, kind: str) -> None:
+    values, type, fitting = TIMES[kind]
+    events = pa.table({"type": ["A"] * 6, "ts": pa.array(values, type), "n": range(6)})
+    write_file(events, tmp_path / "e.arrow")
+    source = open_files([Input(str(tmp_path / "e.arrow"))], Columns())
+    batches = list(source.batches(["n"]))
+    assert sorted(n for batch in batches for n in batch.column("n").to_pylist()) == fitting
+    assert all(abs(t) <= EDGE for batch in batches for t in batch.column(TIME).to_pylist())
+    rejects = list(source.rejects())
+    assert len(rejects) == source.rejected and source.rejected + (source.count or 0) == 6
+    assert all("does not fit" in r.reason or "is null" in r.reason for r in rejects)
+    if rejects:
+        with pytest.raises(InputProblem, match=r"does not fit|has no time|whole number"):
+            public.match("EVENT SEQ(A a, A b) WITHIN 5 units", events)
+
+
+def test_nanoseconds_are_rounded_down(tmp_path: Path) -> None:
+    pq.write_table(table(ts=pa.array([-1, 999], pa.timestamp("ns"))), tmp_path / "e.parquet")
+    (batch,) = open_files([Input(str(tmp_path / "e.parquet"))], Columns()).batches([])
+    assert batch.column(TIME).to_pylist() == [-1, 0]
+
+
+def test_an_output_without_a_name(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("type,ts,x\nA,1,1\n")
+    for option in ("--rejects", "--output"):
+        result = cepheid("run", "--query", QUERY, "--input", tmp_path / "e.csv", option, "")
+        assert result.exit_code == 2 and len(result.stderr.splitlines()) <= 2, result.stderr
