@@ -133,7 +133,6 @@ def plain_layout(schema: pa.Schema) -> dict[str, pa.DataType]:
 
 
 def require_time_column(schema: pa.Schema, columns: Columns) -> None:
-    require_distinct_names(schema, "the input")
     if columns.time not in schema.names:
         raise InputProblem(
             f"the events have no column `{shown(columns.time)}`",
@@ -266,6 +265,7 @@ class TableSource:
     @classmethod
     def of(cls, table: pa.Table, columns: Columns) -> TableSource:
         """A table in which every event has all columns."""
+        require_distinct_names(table.schema, "the input")
         require_time_column(table.schema, columns)
         batch = one_batch(table)
         times, types = ticks_of(batch.column(columns.time), columns.time), types_column(batch, columns)
@@ -318,6 +318,9 @@ class BatchSource:
     rejected: int = 0
     omits_nulls: bool = False
     is_closed: bool = False
+
+    def __post_init__(self) -> None:
+        require_distinct_names(self.schema, "the input")
 
     def rejects(self) -> Iterator[Reject]:
         return iter(())

@@ -51,11 +51,11 @@ class BrokenRow:
     raw: str
 
 
-def no_time_column(file: Path, names: Iterable[str], columns: Columns) -> InputProblem:
+def no_time_column(file: Path, names: Iterable[str], time_column: str) -> InputProblem:
     return InputProblem(
-        f"`{shown(str(file), 200)}` has no column `{shown(columns.time)}`",
+        f"`{shown(str(file), 200)}` has no column `{shown(time_column)}`",
         expected=f"the time column; the file has {listing(names)}",
-        hint=did_you_mean(columns.time, names) or "name it with --time-column",
+        hint=did_you_mean(time_column, names) or "name it with --time-column",
     )
 
 

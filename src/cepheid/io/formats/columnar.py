@@ -136,7 +136,7 @@ class ColumnFormat(ABC):
         number = 0
         names = self.schema(str(file)).names
         if columns.time not in names:
-            raise no_time_column(file, names, columns)
+            raise no_time_column(file, names, columns.time)
         for batch in self.batches(str(file)):
             for values in plain(row_dicts(readable_batch(batch))):
                 number += 1

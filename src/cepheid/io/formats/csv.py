@@ -46,21 +46,21 @@ LONGEST_NUMBER = 400
 
 def csv_rows(file: Path, columns: Columns, type: str | None) -> list[RawRow | BrokenRow]:
     """The rows below the header, with numbers and booleans parsed."""
-    rows = list(_text_rows(file, columns))
+    rows = list(_text_rows(file, columns.time))
     type_column = columns.type if type is None else None
     recognise_cells([row.values for row in rows if isinstance(row, RawRow)], type_column, columns.time)
     return rows
 
 
-def _text_rows(file: Path, columns: Columns) -> Iterator[RawRow | BrokenRow]:
-    """Rows of strings. An empty cell is null."""
+def _text_rows(file: Path, required: str | None = None) -> Iterator[RawRow | BrokenRow]:
+    """Rows of strings. An empty cell is null. The file must have the column `required`."""
     text = content_of(file).decode("utf-8-sig", errors="surrogateescape")
     lines = [line for line in re.split(r"(?<=\n)", text) if line]
     records = _csv_records(lines)
     header: list[str] | None = None
     for number, raw, cells in records:
         if header is None:
-            header = _header(file, raw, cells, columns)
+            header = _header(file, raw, cells, required)
         elif not _is_unicode(raw):
             yield BrokenRow(
                 number, "not UTF-8 text", raw.encode(errors="surrogateescape").decode(errors="backslashreplace")
@@ -81,7 +81,7 @@ def _is_unicode(text: str) -> bool:
         return False
 
 
-def _header(file: Path, raw: str, cells: list[str] | str, columns: Columns) -> list[str]:
+def _header(file: Path, raw: str, cells: list[str] | str, required: str | None) -> list[str]:
     path = f"`{shown(str(file), 200)}`"
     if not _is_unicode(raw):
         raise InputProblem(f"the header of {path} is not UTF-8 text", hint="convert the file: iconv -t utf-8")
@@ -90,8 +90,8 @@ def _header(file: Path, raw: str, cells: list[str] | str, columns: Columns) -> l
     twice = [name for name in cells if cells.count(name) > 1]
     if twice:
         raise InputProblem(f"{path} has two columns named `{shown(twice[0])}`", hint="rename one of them")
-    if any(cells) and columns.time not in cells:
-        raise no_time_column(file, cells, columns)
+    if required is not None and any(cells) and required not in cells:
+        raise no_time_column(file, cells, required)
     return cells
 
 
