@@ -160,12 +160,13 @@ def is_time(column: pa.Array) -> Array:
         column, factor = column.cast(pa.int64()), _MICROSECONDS[kind.unit]
     elif pa.types.is_date(kind):
         column, factor = column.cast(pa.date32()).cast(pa.int32()).cast(pa.int64()), 86_400_000_000
-    elif not (pa.types.is_uint64(kind) or pa.types.is_floating(kind)):
-        column = column.cast(pa.int64())
+    elif pa.types.is_floating(kind):
+        return np.asarray(pc.less_equal(pc.abs(column), float(LAST_TIME)).fill_null(False))
+    elif pa.types.is_uint64(kind):
+        return np.asarray(pc.less_equal(column, pa.scalar(LAST_TIME, kind)).fill_null(False))
     latest = LAST_TIME // factor
-    earliest = 0 if pa.types.is_uint64(kind) else -latest
-    low, high = pa.scalar(earliest, column.type), pa.scalar(latest, column.type)
-    fits = pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high))
+    column = column.cast(pa.int64())
+    fits = pc.and_(pc.greater_equal(column, -latest), pc.less_equal(column, latest))
     return np.asarray(fits.fill_null(False))
 
 
