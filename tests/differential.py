@@ -252,18 +252,19 @@ class Comparison:
 
     def spark(self, session: Any) -> None:
         drawn = self.case
-
-        def run() -> pa.Table:
-            frame = session.createDataFrame(drawn.table)
-            return cepheid.match(drawn.text, frame).toArrow()
-
-        if spark_holds(drawn.table):
-            self.check("spark", run, types=False)
+        if (held := for_spark(drawn.table)) is not None:
+            self.check("spark", lambda: cepheid.match(drawn.text, session.createDataFrame(held)).toArrow(), types=False)
 
 
-def spark_holds(table: pa.Table) -> bool:
-    """Whether a DataFrame can be made of the table: Spark has no unsigned 64-bit integers."""
-    return not any(pa.types.is_uint64(f.type) or pa.types.is_dictionary(f.type) for f in table.schema)
+def for_spark(table: pa.Table) -> pa.Table | None:
+    """The table in types that a DataFrame can be made of; None if it has unsigned 64-bit integers."""
+    if any(pa.types.is_uint64(field.type) for field in table.schema):
+        return None
+    return table.cast(pa.schema([(field.name, _spark_type(field.type)) for field in table.schema]))
+
+
+def _spark_type(kind: pa.DataType) -> pa.DataType:
+    return pa.int64() if pa.types.is_unsigned_integer(kind) else _counted(kind)
 
 
 def _is_far(table: pa.Table) -> bool:
@@ -317,7 +318,7 @@ def smallest(finding: Finding, again: Callable[[Case], Comparison | None], patie
 # --- exploring --------------------------------------------------------------------------------------------------------
 
 
-def explore(cases: int, seed: int, jit_every: int, spark_every: int, each: int, profile: str) -> int:
+def explore(cases: int, seed: int, jit_every: int, spark_every: int, each: int, profile: str, only: str | None) -> int:
     session = cepheid.session("local[2]") if spark_every else None
     found: dict[tuple[str, str], list[Finding]] = {}
     ran: Counter[str] = Counter()
@@ -327,7 +328,7 @@ def explore(cases: int, seed: int, jit_every: int, spark_every: int, each: int, 
         drawn = case(rng, PROFILES[profile])
         with_jit = bool(jit_every) and number % jit_every == 0
         with_spark = session if spark_every and number % spark_every == 0 else None
-        comparison = compare(drawn, jit=with_jit, session=with_spark)
+        comparison = compare(drawn, jit=with_jit, session=with_spark, only=only)
         ran["cases"] += 1
         if comparison is None:
             ran["refused"] += 1
@@ -365,5 +366,10 @@ if __name__ == "__main__":
     arguments.add_argument("--spark-every", type=int, default=0)
     arguments.add_argument("--each", type=int, default=1, help="how many of one kind are shown")
     arguments.add_argument("--profile", default="mixed", choices=PROFILES)
+    arguments.add_argument("--only", help="one backend")
     chosen = arguments.parse_args()
-    sys.exit(explore(chosen.cases, chosen.seed, chosen.jit_every, chosen.spark_every, chosen.each, chosen.profile))
+    sys.exit(
+        explore(
+            chosen.cases, chosen.seed, chosen.jit_every, chosen.spark_every, chosen.each, chosen.profile, chosen.only
+        )
+    )

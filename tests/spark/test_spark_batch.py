@@ -27,7 +27,6 @@ from cepheid.app.demo import EXAMPLES
 from cepheid.binding import bind
 from cepheid.engine.prepare import prepare
 from cepheid.errors import CepheidError, InputProblem, NameProblem, NotAvailable
-from cepheid.evaluation import Env, holds
 from cepheid.events import NO_CLOCK, Event, complete, in_order, infer_schema, primitive
 from cepheid.io.formats.columnar import may_matter
 from cepheid.io.inputs import Columns
@@ -35,12 +34,12 @@ from cepheid.kernels.registry import EVALUATORS
 from cepheid.lang import parse
 from cepheid.optimize.distribution import Keyed, Sliced, Undivided
 from cepheid.optimize.lower import lower
-from cepheid.physical import Bit, Kind
+from cepheid.physical import Kind
 from cepheid.semantics import evaluate
 from cepheid.spark.batch import SparkBatch
-from cepheid.spark.catalyst import EventColumns
 from cepheid.spark.file_schema import spark_schema
 from cepheid.spark.source import SparkInput, SparkSource
+from cepheid.spark.worker import SLICE
 
 pytestmark = pytest.mark.spark
 
@@ -163,7 +162,7 @@ def test_matches_across_the_edges_of_slices(spark: SparkSession) -> None:
     assert isinstance(job.distribution, Sliced)
     found = job.matches()
     assert numbers(found) == sorted(({"x": n, "y": n + 1} for n in range(0, 60, 2)), key=repr)
-    assert "__cepheid_slice" in plan_of(found)
+    assert SLICE in plan_of(found)
 
 
 @pytest.mark.parametrize(
@@ -382,52 +381,6 @@ def test_explain_says_how_the_work_is_divided(spark: SparkSession) -> None:
     assert "def step" in cepheid.explain(KEYED[0], events, level="code")
 
 
-# --- single-event predicates ------------------------------------------------------------------------------------------
-
-VALUES: list[Row] = [
-    {"i": i, "f": f, "s": s, "b": b, "o": {"k": i}}
-    for i, f, s, b in [
-        (1, 1.5, "tea", True),
-        (-7, float("nan"), "Tea%", False),
-        (None, None, None, None),
-        (0, -0.5, "", True),
-        (2**53 - 1, 1e300, "a\\b_c", False),
-        (500, 4.0, "Ärger", None),
-    ]
-]
-PREDICATES = """
-x.i > 0; x.i != 1; x.i = 500; x.f > 1; x.f >= 1.5; x.f != 4; x.f < 2; x.i + 1 > 1; x.i / 2 = 0.5; x.i / 0 > 1
-x.i % 3 = 2; x.i % -3 = -1; x.f % 2 = 1.5; -x.i > 5; x.i * x.f > 1; x.i - x.f < 0; x.s = 'tea'; x.s != 'tea'
-x.s < 'b'; 'b' > x.s; x.s LIKE 't%'; x.s LIKE '%e_'; x.s LIKE 'a\\b_c'; x.s LIKE '%'; x.s CONTAINS 'ea'
-x.s CONTAINS x.s; x.i IN (1, 500, 7); x.s IN ('tea', ''); x.i IS NULL; x.f IS NULL; NOT x.i IS NULL; NOT x.f > 1
-NOT x.s = 'tea'; x.b = TRUE; x.b != TRUE; NOT (x.i > 0 AND x.f > 1); x.i > 0 OR x.s = ''; abs(x.i) = 7; sqrt(x.f) > 1
-sqrt(x.i) >= 0; floor(x.f) = -1; ceil(x.f) = 2; length(x.s) = 4; lower(x.s) = 'tea%'; upper(x.s) = 'ÄRGER'; x.i = x.i
-x.f = x.f; x.f != x.f; x.i < x.f; x.i = 1.0; x.i < 9223372036854775807; x.f < 1.7e308; x.o.k = 1; x.o.k IS NULL
-floor(x.f) > 5; x.i IN (NULL, 1); x.i = NULL; NOT x.i = NULL
-""".replace("\n", ";")
-
-
-def test_predicates_in_catalyst_are_those_of_the_oracle(spark: SparkSession) -> None:
-    """One job for all: every predicate is a column."""
-    texts = [text.strip() for text in PREDICATES.split(";") if text.strip()]
-    kinds = pa.struct([("k", pa.int64())])
-    schema = pa.schema([("i", pa.int64()), ("f", pa.float64()), ("s", pa.string()), ("b", pa.bool_()), ("o", kinds)])
-    events = spark.createDataFrame(pa.Table.from_pylist(VALUES, schema))
-    tests = [parse(f"EVENT SEQ(A x) WHERE {text}").where for text in texts]
-    columns = EventColumns(events.schema, None, {})
-    plans = [columns._plays(Bit("", "x", (), test)) for test in tests]
-    found = events.select(*(F.coalesce(test, F.lit(False)).alias(f"p{n}") for n, test in enumerate(plans))).collect()
-    wrong = []
-    for number, row in enumerate(VALUES):
-        plain = {n: None if isinstance(v, float) and v != v else v for n, v in row.items() if n != "o"}
-        event = primitive("A", 0, 0, {**plain, "o.k": row["i"]})
-        for n, test in enumerate(tests):
-            expected = all(holds(p, Env({"x": event})) for p in test)
-            if found[number][f"p{n}"] != expected:
-                wrong.append((texts[n], row, expected))
-    assert wrong == []
-
-
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
@@ -439,7 +392,7 @@ def test_errors_say_what_to_do(spark: SparkSession) -> None:
         cepheid.match("EVENT SEQ(A x, B y) WHERE x.prise > 1 WITHIN 9", events)
     with pytest.raises(NotAvailable, match="rows have no numbers"):
         cepheid.match(KEYED[0], events, output="positions")
-    with pytest.raises(InputProblem, match="0 partitions"):
+    with pytest.raises(InputProblem, match="`partitions` is 0"):
         cepheid.match(KEYED[0], events, partitions=0)
     with pytest.raises(InputProblem, match="two columns `ts`"):
         cepheid.match(KEYED[0], events.select("ts", "ts", "type"))

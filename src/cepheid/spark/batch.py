@@ -40,6 +40,7 @@ from cepheid.spark.worker import (
     SLICE,
     ImpliedTypes,
     KernelTask,
+    Renamed,
     Slices,
     WholeTask,
     plain_schema,
@@ -59,6 +60,8 @@ _LEAST_PER_TASK = 8 << 20
 _TASKS_PER_CORE = 2
 _SHARES_PER_CORE = 4
 """Row groups contain different numbers of relevant events; smaller shares balance them."""
+_READ_OTHERWISE = frozenset("*.`")
+"""Characters of a column name that PySpark does not take for a part of the name."""
 _SMALL_JOBS = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 """For sources that were read row by row, which are small: the JVM's optimizing compiler costs more than it gains."""
 
@@ -104,7 +107,12 @@ class SparkBatch:
 
     def matches(self) -> DataFrame:
         events, task = self._whole() if self.is_whole else self._divided()
-        matches = events.mapInArrow(task, self._declared(task))
+        declared = self._declared(task)
+        if all(name and not _READ_OTHERWISE & set(name) for name in events.columns):
+            matches = events.mapInArrow(task, declared)
+        else:
+            generated = events.toDF(*(f"c{number}" for number in range(len(events.columns))))
+            matches = generated.mapInArrow(Renamed(task, tuple(events.columns)), declared)
         limit = self.prepared.query.limit
         if limit is None or isinstance(task, WholeTask):
             return matches
@@ -188,17 +196,28 @@ class SparkBatch:
     # --- many tasks ---------------------------------------------------------------------------------------------------
 
     def _divided(self) -> tuple[DataFrame, KernelTask]:
-        gatherer = gatherer_for(self._shipped)
+        gatherer, plan = gatherer_for(self._shipped), self.prepared.plan
+        files = self.source.files
+        mask = self._event_columns.mask(plan) if files is None else None
+        is_masked = files is not None or mask is not None
         types = ImpliedTypes.of(self.prepared, self.source.type_column) if self._types_are_in_column else None
-        names = [name for name in self._names(gatherer) if types is None or name != types.column]
-        task = KernelTask(self._shipped, gatherer, types)
-        if self.source.files is not None:
-            return self._from_files(self.source.files, names, task)
-        carried = [*(column(name) for name in names), self._event_columns.mask(self.prepared.plan).alias(MASKS)]
+        task = KernelTask(self._shipped, gatherer, types if is_masked else None)
+        names = [name for name in self._names(gatherer) if task.types is None or name != task.types.column]
+        if files is not None:
+            return self._from_files(files, names, task)
+        if mask is None:
+            task, names = replace(task, type_column=self.source.type_column), self._names_of_masks(names)
+        carried = [*(column(name) for name in names), *([] if mask is None else [mask.alias(MASKS)])]
         if self._arrival_matters:
             carried.append(F.monotonically_increasing_id().alias(POSITION))
         frame, slices = self._shuffled(self._relevant().select(*carried))
         return frame, replace(task, slices=slices)
+
+    def _names_of_masks(self, names: Sequence[str]) -> list[str]:
+        """These columns and those that workers need to compute masks."""
+        tested = columns_read(self.prepared.plan.tested, self.source.schema)
+        types = [] if self.source.type_column is None else [self.source.type_column]
+        return list(dict.fromkeys([*names, *tested, *types]))
 
     def _names(self, gatherer: Gatherer) -> list[str]:
         """The columns that the kernel and the output read."""

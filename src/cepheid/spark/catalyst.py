@@ -1,15 +1,20 @@
 """Single-event predicates as Catalyst expressions: the mask of every event, computed in the JVM, visible in Spark's own
 EXPLAIN and pushed to the files where they allow it.
 
-Truth is as in `codegen.masks`: a comparison with null (or NaN) is false, and so is one of values of different types.
-A Column that is null counts as false wherever it is used as a condition, so only negation tests for null; so
-tests have the plain form that Parquet readers push down.
+Values follow `types`: integers, dates, timestamps and durations are 64-bit integers, floats are doubles and null
+instead of NaN, decimals are Spark's of the same precision. Undefined arithmetic is null, whether Spark's ANSI mode is
+on or off. A predicate that Spark would evaluate differently raises `OutsideCatalyst`; workers then evaluate it.
+
+A Column that is null counts as false wherever it is used as a condition, so only negation has to spell it out; that
+keeps tests in the plain form that Parquet readers understand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import reduce
 from operator import add, and_, eq, ge, gt, le, lt, mul, ne, or_, sub, truediv
 from typing import Any
@@ -20,13 +25,19 @@ from pyspark.sql import types as T
 
 from cepheid import expr as ex
 from cepheid.expr import Expr
-from cepheid.functions import FUNCTIONS
 from cepheid.physical import Bit, Plan
-from cepheid.types import STRING
+from cepheid.types import BINARY, BOOLEAN, LONG_DIGITS, STRING, Family, Type
 
-_LARGEST = 2**63 - 1
+_LEAST, _LARGEST = -(2**63), 2**63 - 1
+_LONG_DIGITS = 19
+"""The digits of a 64-bit integer."""
 _MICROSECONDS_A_DAY = 86_400_000_000
 _EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
+_CONDITIONS = (ex.Compare, ex.In, ex.Like, ex.Contains, ex.IsNull, ex.And, ex.Or, ex.Not, ex.Filter)
+
+
+class OutsideCatalyst(Exception):
+    """Spark has no expression that gives the value of this one."""
 
 
 def column(*path: str) -> Column:
@@ -35,7 +46,7 @@ def column(*path: str) -> Column:
 
 
 def ticks(of: Column, kind: T.DataType) -> Column:
-    """A time as a number: microseconds of a timestamp or date; an integer is unchanged."""
+    """A time as a number: microseconds of a timestamp, a date or an interval; an integer is unchanged."""
     match kind:
         case T.TimestampType():
             return F.unix_micros(of)
@@ -43,6 +54,8 @@ def ticks(of: Column, kind: T.DataType) -> Column:
             return F.timestamp_diff("MICROSECOND", F.expr(_EPOCH), of)
         case T.DateType():
             return F.unix_date(of).cast("long") * F.lit(_MICROSECONDS_A_DAY)
+        case T.DayTimeIntervalType():
+            return F.timestamp_diff("MICROSECOND", F.expr(_EPOCH), F.expr(_EPOCH) + of)
         case _:
             return of.cast("long")
 
@@ -56,35 +69,46 @@ class EventColumns:
     type_column: str | None
     lacks: Mapping[str, tuple[str, ...]]
     exact: bool = True
-    """Whether tests exclude NaN. Without it they are plain enough to be pushed down to the files, and let NaN pass."""
+    """Whether NaN is looked for. Without it tests are plain enough for files to decide, and let NaN pass."""
 
-    def mask(self, plan: Plan) -> Column:
-        """The mask: bit i is set where the event can bind the i-th variable."""
+    def mask(self, plan: Plan) -> Column | None:
+        """The number whose bits say which parts an event can play; None if workers have to compute it."""
         signed = [(1 << i) - (1 << 64) if i == 63 else 1 << i for i in range(len(plan.bits))]
         zero = F.lit(0).cast("long")
-        numbers = [
-            F.when(self._plays(bit), F.lit(number).cast("long")).otherwise(zero)
-            for number, bit in zip(signed, plan.bits, strict=True)
-        ]
+        try:
+            numbers = [
+                F.when(self._plays(bit), F.lit(number).cast("long")).otherwise(zero)
+                for number, bit in zip(signed, plan.bits, strict=True)
+            ]
+        except OutsideCatalyst:
+            return None
         return reduce(lambda whole, part: whole.bitwiseOR(part), numbers)
 
     def matters(self, plan: Plan) -> Column | None:
-        """Whether an event can bind any variable; None where all can. Types come first and alone, and tests first in
-        their plain form, so that Spark pushes them down to the files."""
-        bits = [bit for bit in plan.bits if bit.var]
-        if any(not bit.types and not bit.tests for bit in bits):
+        """Whether an event can play any part, as far as Spark can tell; None if all can. Types come first and by
+        themselves, and tests first in their plain form, so that they reach the files."""
+        bits = [(bit.types, tuple(filter(self.can_evaluate, bit.tests))) for bit in plan.bits if bit.var]
+        if any(not types and not tests for types, tests in bits):
             return None
-        parts = dict.fromkeys((bit.types, tuple(map(_of_one_event, bit.tests))) for bit in bits)
+        parts = dict.fromkeys((types, tuple(map(_of_one_event, tests))) for types, tests in bits)
         conditions: list[Column] = []
-        if all(bit.types for bit in bits):
-            conditions.append(self._has_type(sorted({name for bit in bits for name in bit.types})))
-        forms = [replace(self, exact=False), self] if self._excludes_nan(parts) else [self]
-        if any(bit.tests for bit in bits):
+        if all(types for types, _ in bits):
+            conditions.append(self._has_type(sorted({name for types, _ in bits for name in types})))
+        forms = [replace(self, exact=False), self] if self._looks_for_nan(parts) else [self]
+        if any(tests for _, tests in bits):
             for form in forms:
                 conditions.append(reduce(or_, (form._plays(Bit("", "", types, tests)) for types, tests in parts)))
         return reduce(and_, conditions)
 
-    def _excludes_nan(self, parts: Iterable[tuple[tuple[str, ...], tuple[Expr, ...]]]) -> bool:
+    def can_evaluate(self, test: Expr) -> bool:
+        """Whether Spark evaluates the test; otherwise workers do."""
+        try:
+            self._truth(test)
+        except OutsideCatalyst:
+            return False
+        return True
+
+    def _looks_for_nan(self, parts: Iterable[tuple[tuple[str, ...], tuple[Expr, ...]]]) -> bool:
         nodes = [node for _, tests in parts for test in tests for node in ex.walk(test)]
         return any(isinstance(node, ex.Compare) and self._guarded(node.op, node.left, node.right) for node in nodes)
 
@@ -125,8 +149,7 @@ class EventColumns:
                 return self._truth(expr.item)
             case _:
                 test = self._atom(expr)
-                names = [node.name for node in ex.walk(expr) if isinstance(node, ex.Attr)]
-                lacking = sorted({t for name in names for t in self.lacks.get(name, ())})
+                lacking = sorted({t for name in _names_read(expr) for t in self.lacks.get(name, ())})
                 if not lacking:
                     return test, test
                 missing = _settled(self._has_type(lacking))
@@ -139,64 +162,99 @@ class EventColumns:
             case ex.In():
                 return reduce(or_, (self._compare("=", expr.item, option) for option in expr.values), F.lit(False))
             case ex.Like():
-                # Spark's LIKE has an escape character, the languages have none.
-                return self._text(expr.item).like(expr.pattern.replace("\\", "\\\\"))
+                return self._value(expr.item).like(_spark_pattern(expr.pattern))
             case ex.Contains():
-                return self._text(expr.item).contains(self._text(expr.text))
+                return self._value(expr.item).contains(self._value(expr.text))
             case ex.IsNull():
                 return self._is_null(expr.item)
             case ex.Const():
                 return F.lit(expr.value is True)
             case _:
-                return self._compare("=", expr, ex.TRUE)
+                return self._compare("=", expr, ex.Const(True, type=BOOLEAN))
+
+    def _is_null(self, expr: Expr) -> Column:
+        if not isinstance(expr, ex.Attr):
+            return F.lit(True) if _is_null_literal(expr) else self._value(expr).isNull()
+        found = self._attribute(expr.name)
+        if found is None:
+            return F.lit(True)
+        return found[0].isNull() | F.isnan(found[0]) if self._may_be_nan(expr) else found[0].isNull()
+
+    # --- comparisons --------------------------------------------------------------------------------------------------
 
     def _compare(self, op: str, left: Expr, right: Expr) -> Column:
-        kinds = {self._kind(side) for side in (left, right)}
-        if len(kinds) > 1 or "nothing" in kinds:
+        if _is_null_literal(left) or _is_null_literal(right):
             return F.lit(False)
-        if kinds == {"text"}:
-            return _COMPARE[op](self._text(left), self._text(right))
-        if kinds == {"flag"}:
-            return _COMPARE[op](self._flag(left), self._flag(right))
-        test = _COMPARE[op](self._number(left), self._number(right))
-        # Spark takes NaN for the largest number, and equal to itself. A test beside the comparison, rather than
-        # around the column, lets the comparison itself be pushed down.
+        if isinstance(left, ex.Const) and not isinstance(right, ex.Const):
+            return self._compare(ex.FLIPPED[op], right, left)
+        sides = {_comparison_family(left.type), _comparison_family(right.type)}
+        if len(sides) == 1 and sides <= {Family.BOOLEAN, Family.STRING, Family.BINARY}:
+            return _COMPARE[op](self._value(left), self._value(right))
+        if sides == {Family.INTEGER}:
+            return self._compare_integers(op, left, right)
+        if sides == {Family.FLOAT}:
+            return self._compare_floats(op, left, right)
+        if sides == {Family.INTEGER, Family.FLOAT}:
+            return self._compare_mixed(op, left, right)
+        if sides == {Family.DECIMAL, Family.FLOAT}:
+            return _COMPARE[op](self._double(left), self._double(right))
+        if sides in ({Family.DECIMAL}, {Family.DECIMAL, Family.INTEGER}):
+            _require_common_type(left.type, right.type)
+            return _COMPARE[op](self._plain_number(left), self._plain_number(right))
+        raise OutsideCatalyst
+
+    def _compare_integers(self, op: str, left: Expr, right: Expr) -> Column:
+        kinds = [self._spark_type(side) for side in (left, right)]
+        if kinds[0] is not None and kinds[0] == kinds[1]:
+            return _COMPARE[op](self._raw(left), self._raw(right))
+        return _COMPARE[op](self._plain_number(left), self._plain_number(right))
+
+    def _compare_floats(self, op: str, left: Expr, right: Expr) -> Column:
+        """Spark takes NaN for the largest number, and equal to itself. A test beside the comparison, rather than
+        around the column, lets the comparison itself be pushed down."""
+        test = _COMPARE[op](self._plain_number(left), self._plain_number(right))
         guarded = self._guarded(op, left, right) if self.exact else []
-        return reduce(and_, (~F.isnan(self._number(side)) for side in guarded), test)
+        return reduce(and_, (~F.isnan(self._raw(side)) for side in guarded), test)
 
     def _guarded(self, op: str, left: Expr, right: Expr) -> list[Expr]:
-        """The sides that must not be NaN, where the comparison alone would let it pass."""
+        """The sides that must not be NaN, where the comparison by itself would let it pass."""
         if (isinstance(right, ex.Const) and op in ("=", "<", "<=")) or (
             isinstance(left, ex.Const) and op in ("=", ">", ">=")
         ):
             return []
         return [side for side in (left, right) if self._may_be_nan(side)]
 
-    def _kind(self, expr: Expr) -> str:
-        match expr:
-            case ex.Const(value=None):
-                return "nothing"
-            case ex.Const():
-                return {bool: "flag", str: "text"}.get(type(expr.value), "number")
-            case ex.Attr():
-                found = self._attribute(expr.name)
-                return "nothing" if found is None else _kind_of(found[1])
-            case ex.Call(fn=fn) if FUNCTIONS[fn].takes == STRING:
-                return "text"
-            case ex.Call() | ex.Arithmetic() | ex.Negative():
-                return "number"
-            case _:
-                return "nothing"
+    def _compare_mixed(self, op: str, left: Expr, right: Expr) -> Column:
+        """An integer and a float, exactly: the float is rounded to an integer, not the integer to a float."""
+        if _comparison_family(left.type) is Family.FLOAT:
+            if isinstance(right, ex.Const):
+                return self._compare_with_integer(op, left, right.value)
+            return self._compare_mixed(ex.FLIPPED[op], right, left)
+        if isinstance(right, ex.Const):
+            return _compare_with_float(op, self._plain_number(left), right.value)
+        whole, real = self._value(left), self._value(right)
+        both = whole.isNotNull() & real.isNotNull()
+        fits = (real >= -(2.0**63)) & (real < 2.0**63)
+        # In ANSI mode, rounding a float beyond 64 bits is an error.
+        above, lower = F.when(fits, F.ceil(real)), F.when(fits, F.floor(real))
+        is_below = _settled(F.when(fits, whole < above).otherwise(real > 0))
+        is_up_to = _settled(F.when(fits, whole <= lower).otherwise(real > 0))
+        is_equal = _settled(F.when(fits, (real == lower) & (whole == lower)))
+        answers = {"<": is_below, "<=": is_up_to, "=": is_equal, ">": ~is_up_to, ">=": ~is_below, "!=": ~is_equal}
+        return both & answers[op]
+
+    def _compare_with_integer(self, op: str, real: Expr, number: Any) -> Column:
+        nearest = float(number)
+        if int(nearest) == number:
+            return self._compare_floats(op, real, ex.Const(nearest, type=real.type))
+        if op in ("=", "!="):
+            return F.lit(False) if op == "=" else ~_settled(self._is_null(real))
+        lower = nearest if nearest < number else math.nextafter(nearest, -math.inf)
+        bound, op = (math.nextafter(lower, math.inf), "<") if op in ("<", "<=") else (lower, ">")
+        return self._compare_floats(op, real, ex.Const(bound, type=real.type))
 
     def _may_be_nan(self, expr: Expr) -> bool:
-        match expr:
-            case ex.Const():
-                return False
-            case ex.Attr():
-                found = self._attribute(expr.name)
-                return found is not None and isinstance(found[1], T.FloatType | T.DoubleType)
-            case _:
-                return True
+        return isinstance(expr, ex.Attr) and isinstance(self._spark_type(expr), T.FloatType | T.DoubleType)
 
     # --- values -------------------------------------------------------------------------------------------------------
 
@@ -211,105 +269,261 @@ class EventColumns:
                 return column(outer, inner), struct[inner].dataType
         return None
 
-    def _text(self, expr: Expr) -> Column:
-        match expr:
-            case ex.Const(value=str() as text):
-                return F.lit(text)
-            case ex.Call(fn=fn) if FUNCTIONS[fn].takes == STRING:
-                return _function(fn, *map(self._text, expr.args))
-            case ex.Attr() if self._kind(expr) == "text":
-                found = self._attribute(expr.name)
-                assert found is not None
-                return found[0]
-            case _:
-                return F.lit(None).cast("string")
-
-    def _flag(self, expr: Expr) -> Column:
+    def _spark_type(self, expr: Expr) -> T.DataType | None:
         found = self._attribute(expr.name) if isinstance(expr, ex.Attr) else None
-        return F.lit(expr.value) if isinstance(expr, ex.Const) else found[0] if found else F.lit(None).cast("boolean")
+        return None if found is None else found[1]
 
-    def _number(self, expr: Expr) -> Column:
+    def _raw(self, expr: Expr) -> Column:
+        """An attribute as the DataFrame has it."""
+        found = self._attribute(expr.name) if isinstance(expr, ex.Attr) else None
+        if found is None:
+            raise OutsideCatalyst
+        return found[0]
+
+    def _plain_number(self, expr: Expr) -> Column:
+        """A number for a comparison: an attribute as it is, which may be NaN, so that it can be pushed down."""
+        if isinstance(self._spark_type(expr), T.NumericType):
+            return self._raw(expr)
+        return self._value(expr)
+
+    def _value(self, expr: Expr) -> Column:
+        """The value as `types` has it; null where it is undefined."""
         match expr:
-            case ex.Const(value=int() as whole) if abs(whole) <= _LARGEST:
-                return F.lit(whole)
-            case ex.Const(value=int() | float() as number):
-                return F.lit(float(number))
-            case ex.Attr() if self._kind(expr) == "number":
-                found = self._attribute(expr.name)
-                assert found is not None
-                return _plain_number(*found)
+            case ex.Const():
+                return _literal(expr)
+            case ex.Attr():
+                return self._attribute_value(expr)
             case ex.Negative():
-                return -self._exact(expr.item)
+                zero = ex.Const(0, type=Type(Family.INTEGER))
+                return self._arithmetic("-", zero, expr.item, expr.type)
             case ex.Arithmetic():
-                return _arithmetic(expr.op, self._exact(expr.left), self._exact(expr.right))
-            case ex.Call(fn=fn) if FUNCTIONS[fn].arrow is not None:
-                return _function(fn, *map(self._text, expr.args))
+                return self._arithmetic(expr.op, expr.left, expr.right, expr.type)
             case ex.Call():
-                return _function(expr.fn, *map(self._exact, expr.args))
+                return self._call(expr)
+            case _ if isinstance(expr, _CONDITIONS):
+                return _settled(replace(self, exact=True)._truth(expr)[1])
             case _:
-                return F.lit(None).cast("double")
+                raise OutsideCatalyst
 
-    def _exact(self, expr: Expr) -> Column:
-        """A number that takes part in arithmetic: a double, so that nothing overflows, and null rather than NaN."""
-        return F.nanvl(self._number(expr).cast("double"), F.lit(None).cast("double"))
-
-    def _is_null(self, expr: Expr) -> Column:
-        if not isinstance(expr, ex.Attr):
-            return {"text": self._text, "flag": self._flag}.get(self._kind(expr), self._exact)(expr).isNull()
+    def _attribute_value(self, expr: ex.Attr) -> Column:
         found = self._attribute(expr.name)
         if found is None:
-            return F.lit(True)
-        return found[0].isNull() | F.isnan(found[0]) if self._may_be_nan(expr) else found[0].isNull()
+            raise OutsideCatalyst
+        of, kind = found
+        match expr.type.family:
+            case Family.FLOAT if isinstance(kind, T.FloatType | T.DoubleType):
+                return _not_nan(of.cast("double"))
+            case Family.INTEGER if isinstance(kind, T.IntegralType):
+                return of.cast("long")
+            case Family.DECIMAL if isinstance(kind, T.DecimalType):
+                return of
+            case Family.BOOLEAN | Family.STRING | Family.BINARY if _HELD[expr.type.family](kind):
+                return of
+            case Family.DATE | Family.TIMESTAMP | Family.DURATION if isinstance(kind, _TIMES):
+                return ticks(of, kind)
+            case _:
+                raise OutsideCatalyst
+
+    def _integer(self, expr: Expr) -> Column:
+        """A 64-bit integer; an unsigned one that is larger is undefined."""
+        return F.lit(None).cast("long") if expr.type.family is Family.UNSIGNED else self._value(expr)
+
+    def _double(self, expr: Expr) -> Column:
+        """The nearest float of a number; of a decimal, its digits as an integer divided by a power of ten."""
+        if expr.type.family is Family.DECIMAL:
+            if not expr.type.is_short:
+                raise OutsideCatalyst
+            digits = self._value(expr) * F.lit(Decimal(10**expr.type.scale))
+            return digits.cast("long").cast("double") / F.lit(10.0**expr.type.scale)
+        return self._value(expr).cast("double")
+
+    def _arithmetic(self, op: str, left: Expr, right: Expr, result: Type) -> Column:
+        if _is_null_literal(left) or _is_null_literal(right):
+            return F.lit(None).cast(_spark_name(result))
+        match result.family:
+            case Family.FLOAT:
+                return _not_nan(_float_arithmetic(op, self._double(left), self._double(right)))
+            case Family.INTEGER | Family.TIMESTAMP | Family.DURATION:
+                if Family.DECIMAL in (left.type.family, right.type.family):
+                    raise OutsideCatalyst
+                return _integer_arithmetic(op, self._integer(left), self._integer(right))
+            case Family.DECIMAL:
+                return self._decimal_arithmetic(op, left, right, result)
+            case _:
+                raise OutsideCatalyst
+
+    def _decimal_arithmetic(self, op: str, left: Expr, right: Expr, result: Type) -> Column:
+        """Two short decimals, or one and an integer: Spark holds every digit of their result."""
+        sides = []
+        for side in (left, right):
+            if side.type.family is Family.DECIMAL and not side.type.is_short:
+                raise OutsideCatalyst
+            of = self._value(side)
+            of = of if side.type.family is Family.DECIMAL else of.cast(T.DecimalType(_LONG_DIGITS, 0))
+            sides.append(_rescalable(of, result.scale - side.type.scale) if op == "%" else of)
+        found = _remainder(*sides) if op == "%" else _ARITHMETIC[op](*sides)
+        return found.try_cast(T.DecimalType(result.precision, result.scale))
+
+    def _call(self, expr: ex.Call) -> Column:
+        of = expr.args[0]
+        family = of.type.family
+        is_whole = family is Family.INTEGER or of.type.is_time
+        match expr.fn:
+            case "abs" if is_whole:
+                value = self._value(of)
+                return F.when(value > _LEAST, F.abs(value))
+            case "abs" if family in (Family.FLOAT, Family.DECIMAL):
+                return F.abs(self._value(of))
+            case "floor" | "ceil" if is_whole:
+                return self._value(of)
+            case "floor" | "ceil" if family is Family.FLOAT:
+                value = self._value(of)
+                # These give 64-bit integers; beyond those every double is whole.
+                whole = getattr(F, expr.fn)(value).cast("double")
+                return F.when(F.abs(value) < 2.0**62, whole).otherwise(value)
+            case "floor" | "ceil" if family is Family.DECIMAL:
+                rounded: Column = getattr(F, expr.fn)(self._value(of))
+                return rounded.try_cast(T.DecimalType(expr.type.precision, expr.type.scale))
+            case "sqrt" if of.type.is_number:
+                value = self._double(of)
+                return F.when(value >= 0, F.sqrt(value))
+            case "length" if of.type in (STRING, BINARY):
+                return F.length(self._value(of)).cast("long")
+            case _:
+                # Spark's upper and lower differ from Python's beyond ASCII.
+                raise OutsideCatalyst
 
 
 _COMPARE: dict[str, Callable[[Any, Any], Column]] = {"=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 _ARITHMETIC: dict[str, Callable[[Any, Any], Column]] = {"+": add, "-": sub, "*": mul, "/": truediv}
+_TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType, T.DayTimeIntervalType)
+_HELD: dict[Family, Callable[[T.DataType], bool]] = {
+    Family.BOOLEAN: lambda kind: isinstance(kind, T.BooleanType),
+    Family.STRING: lambda kind: isinstance(kind, T.StringType | T.CharType | T.VarcharType),
+    Family.BINARY: lambda kind: isinstance(kind, T.BinaryType),
+}
+_SPARK_NAMES = {Family.FLOAT: "double", Family.BOOLEAN: "boolean", Family.STRING: "string", Family.BINARY: "binary"}
+
+
+def _names_read(expr: Expr) -> Iterator[str]:
+    """The attributes that a predicate itself reads. Those of a condition that is used as a value belong to that
+    condition."""
+    for node in ex.children(expr):
+        if isinstance(node, ex.Attr):
+            yield node.name
+        elif not isinstance(node, _CONDITIONS):
+            yield from _names_read(node)
+    if isinstance(expr, ex.Attr):
+        yield expr.name
+
+
+def _comparison_family(kind: Type) -> Family:
+    """The family whose rules compare values of a type: times are integers."""
+    if kind.is_time:
+        return Family.INTEGER
+    return Family.DECIMAL if kind.family is Family.UNSIGNED else kind.family
+
+
+def _require_common_type(left: Type, right: Type) -> None:
+    """Spark compares decimals in a type that holds both, unless that takes more digits than it has."""
+    digits = [
+        (side.precision - side.scale, side.scale) if side.family is Family.DECIMAL else (_LONG_DIGITS + 1, 0)
+        for side in (left, right)
+    ]
+    if max(before for before, _ in digits) + max(after for _, after in digits) > LONG_DIGITS:
+        raise OutsideCatalyst
+
+
+def _compare_with_float(op: str, whole: Column, bound: Any) -> Column:
+    """An integer column and a float, as a comparison of integers, which files understand."""
+    lower = -math.inf if bound < _LEAST else math.inf if bound > _LARGEST else math.floor(bound)
+    if lower == bound and math.isfinite(lower):
+        return _COMPARE[op](whole, F.lit(lower))
+    if op in ("=", "!="):
+        return F.lit(False) if op == "=" else whole.isNotNull()
+    if math.isfinite(lower):
+        return whole <= F.lit(lower) if op in ("<", "<=") else whole > F.lit(lower)
+    return whole.isNotNull() if (op in ("<", "<=")) == (bound > 0) else F.lit(False)
+
+
+def _integer_arithmetic(op: str, a: Column, b: Column) -> Column:
+    match op:
+        case "+":
+            return F.try_add(a, b)
+        case "-":
+            return F.try_subtract(a, b)
+        case "*":
+            return F.try_multiply(a, b)
+        case "%":
+            return _remainder(a, b)
+        case _:
+            raise OutsideCatalyst
+
+
+def _float_arithmetic(op: str, a: Column, b: Column) -> Column:
+    if op == "%":
+        return _remainder(a, b)
+    return a / F.nullif(b, F.lit(0.0)) if op == "/" else _ARITHMETIC[op](a, b)
+
+
+def _remainder(a: Column, b: Column) -> Column:
+    """A remainder has the sign of its divisor, as Python's; by zero it is undefined."""
+    rest = a % F.nullif(b, F.lit(0))
+    return F.when((rest != 0) & ((rest < 0) != (b < 0)), rest + b).otherwise(rest)
+
+
+def _rescalable(of: Column, digits: int) -> Column:
+    """A decimal; null if it needs more than 64 bits with so many more digits."""
+    most = Decimal(_LARGEST // 10**digits)
+    return F.when(F.abs(of) <= F.lit(most), of) if digits else of
+
+
+def _not_nan(of: Column) -> Column:
+    return F.nanvl(of, F.lit(None).cast("double"))
+
+
+def _literal(expr: ex.Const) -> Column:
+    match expr.value:
+        case bool() | str() | bytes() as value:
+            return F.lit(value)
+        case int() as value if _LEAST <= value <= _LARGEST:
+            return F.lit(value).cast("long")
+        case int() | Decimal() as value:
+            kind = expr.type
+            digits = (kind.precision, kind.scale) if kind.family is Family.DECIMAL else (_LONG_DIGITS + 1, 0)
+            return F.lit(Decimal(value)).cast(T.DecimalType(*digits))
+        case float() as value:
+            return F.lit(value)
+        case _:
+            raise OutsideCatalyst
+
+
+def _is_null_literal(expr: Expr) -> bool:
+    return isinstance(expr, ex.Const) and expr.value is None
+
+
+def _spark_name(kind: Type) -> str:
+    if kind.family is Family.DECIMAL:
+        return f"decimal({kind.precision}, {kind.scale})"
+    return _SPARK_NAMES.get(kind.family, "long")
+
+
+def _spark_pattern(pattern: str) -> str:
+    """The pattern with every backslash that Spark would read otherwise, or refuse, spelt out."""
+    pieces, at = [], 0
+    while at < len(pattern):
+        escaped = pattern[at] == "\\" and at + 1 < len(pattern)
+        literal = pattern[at + 1] if escaped else pattern[at]
+        is_wild = not escaped and literal in "%_"
+        pieces.append(literal if is_wild or literal not in "%_\\" else f"\\{literal}")
+        at += 2 if escaped else 1
+    return "".join(pieces)
 
 
 def _of_one_event(test: Expr) -> Expr:
     """The test without its variable's name, so that equal tests of several components are made once."""
-    return ex.transform(test, lambda node: ex.Attr("", node.name) if isinstance(node, ex.Attr) else node)
+    return ex.transform(test, lambda node: replace(node, var="") if isinstance(node, ex.Attr) else node)
 
 
 def _settled(condition: Column) -> Column:
     return F.coalesce(condition, F.lit(False))
-
-
-def _kind_of(kind: T.DataType) -> str:
-    match kind:
-        case T.StringType() | T.CharType() | T.VarcharType():
-            return "text"
-        case T.BooleanType():
-            return "flag"
-        case T.NumericType() | T.TimestampType() | T.TimestampNTZType() | T.DateType():
-            return "number"
-        case _:
-            return "nothing"
-
-
-def _plain_number(of: Column, kind: T.DataType) -> Column:
-    if isinstance(kind, T.DecimalType):
-        return of.cast("double")
-    return of if isinstance(kind, T.NumericType) else ticks(of, kind)
-
-
-def _arithmetic(op: str, a: Column, b: Column) -> Column:
-    """Division by zero is undefined, which is null; a remainder has the sign of its divisor, as Python's."""
-    if op in ("/", "%"):
-        b = F.nullif(b, F.lit(0.0))
-    if op == "%":
-        rest = a % b
-        return F.when((rest != 0) & ((rest < 0) != (b < 0)), rest + b).otherwise(rest)
-    return _ARITHMETIC[op](a, b)
-
-
-def _function(name: str, *args: Column) -> Column:
-    result: Column = getattr(F, FUNCTIONS[name].spark or name)(*args)
-    match name:
-        case "sqrt":
-            return F.when(args[0] >= 0, result)
-        case "floor" | "ceil":
-            # These give 64-bit integers; beyond those every double is whole.
-            return F.when(F.abs(args[0]) < 2.0**62, result.cast("double")).otherwise(args[0])
-        case _:
-            return result

@@ -43,14 +43,12 @@ class _Counting:
     def stats(self) -> Stats:
         time = ticks(column(self.events.columns.time), self.events.time_type)
         steps = self.plan.steps
-        counted = replace(
-            self.plan,
-            bits=tuple(
-                bit for step in steps for own in [self.plan.bits[step.begin]] for bit in (own, replace(own, tests=()))
-            ),
-        )
         read = EventColumns(self.events.frame.schema, self.events.type_column, self.plan.lacks)
-        mask = read.mask(counted)
+        bits = []
+        for own in (self.plan.bits[step.begin] for step in steps):
+            bits += [replace(own, tests=tuple(filter(read.can_evaluate, own.tests))), replace(own, tests=())]
+        mask = read.mask(replace(self.plan, bits=tuple(bits)))
+        assert mask is not None
         wanted: dict[str, Column] = {"events": F.count(F.lit(1)), "first": F.min(time), "last": F.max(time)}
         for number, step in enumerate(steps):
             wanted[f"passed {step.var}"] = F.count_if(_has(mask, 2 * number))

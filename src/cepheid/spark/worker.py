@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid.codegen.columns import MASK
+from cepheid.codegen.masks import masks
 from cepheid.engine.first_matches import first_matches
 from cepheid.engine.gather import Gatherer
 from cepheid.engine.positions import MatchPositions, first_and_last, position_columns
@@ -26,13 +27,13 @@ from cepheid.kernels.registry import kernel_for
 from cepheid.physical import REFERENCE
 from cepheid.runtime.kernel import Array, Positions
 
-POSITION = "__cepheid_position"
+POSITION = "\ue000position"
 """The order of arrival, which decides between events of the same time."""
 NO_EVENT = -1
 """The position of a row without an event: it ensures that there is a partition."""
-MASKS = "__cepheid_mask"
-SLICE = "__cepheid_slice"
-ORDER = "__cepheid_order"
+MASKS = "\ue000mask"
+SLICE = "\ue000slice"
+ORDER = "\ue000order"
 """The sort key of LIMIT: the end and the start of a match, then the time and arrival of each of its events."""
 
 BUCKET, BASE, EVENTS = "bucket", "base", "events"
@@ -108,6 +109,8 @@ class KernelTask:
     gatherer: Gatherer
     types: ImpliedTypes | None = None
     """The types of events, where their masks imply them."""
+    type_column: str | None = None
+    """The column of types, for a task that computes the masks itself."""
     slices: Slices | None = None
     packed: bool = False
     """Whether the events come packed, as `spark/reading.py` packs them."""
@@ -136,7 +139,7 @@ class KernelTask:
         times = ticks if order is None else ticks[order]
         rows = WholeTable(table, times, order)
         names = columns_read([*plan.columns, *plan.key], table.schema)
-        arrays = [*(readable(table.column(name)) for name in names), table.column(MASKS).cast(pa.int64())]
+        arrays = [*(readable(table.column(name)) for name in names), self._masks(table)]
         if order is not None:
             arrays = [array.take(pa.array(order)) for array in arrays]
         events = pa.RecordBatch.from_arrays([*arrays, pa.array(times)], names=[*names, MASK, TIME])
@@ -145,6 +148,12 @@ class KernelTask:
                 matches = _chosen(matches, self.slices.owned(table.column(SLICE)[0].as_py(), matches.start))
             if len(matches.start):
                 yield self._shown(matches, rows)
+
+    def _masks(self, table: pa.RecordBatch) -> pa.Array:
+        if MASKS in table.schema.names:
+            return table.column(MASKS).cast(pa.int64())
+        columns = pa.RecordBatch.from_arrays(list(map(readable, table.columns)), names=table.schema.names)
+        return pa.array(masks(self.prepared.plan, columns, self.type_column or "").view(np.int64))
 
     def _matches(self, events: pa.RecordBatch, rows: WholeTable) -> Iterator[MatchPositions]:
         prepared = self.prepared
@@ -194,6 +203,17 @@ class WholeTask:
         order = in_order(ticks_of(table.column(columns.time), columns.time), _numbers(table, POSITION))
         ordered = table if order is None else table.take(pa.array(order))
         return TableSource.of(pa.Table.from_batches([ordered]).drop_columns([POSITION]), columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A task whose columns travel under generated names: PySpark reads `*` and `a.b` as something else."""
+
+    task: KernelTask | WholeTask
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from self.task(batch.rename_columns(list(self.names)) for batch in batches)
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
