@@ -124,7 +124,7 @@ def matched(query: str, events: Any, session: SparkSession) -> Outcome:
 class NoKernel(spark_worker.KernelTask):
     """The whole path of events, with a kernel that does nothing."""
 
-    def _found(self, events: pa.RecordBatch, rows: Any) -> Iterator[Any]:
+    def _matches(self, events: pa.RecordBatch, rows: Any) -> Iterator[Any]:
         encoder_for(kernel_for(self.prepared.plan)).encode(events)
         return iter(())
 
@@ -133,7 +133,7 @@ def no_output(clock: Path) -> type[spark_worker.KernelTask]:
     """The kernel finds all matches, without output. The CPU seconds of each task's kernel are written to a file."""
 
     class NoOutput(spark_worker.KernelTask):
-        def _found(self, events: pa.RecordBatch, rows: Any) -> Iterator[Any]:
+        def _matches(self, events: pa.RecordBatch, rows: Any) -> Iterator[Any]:
             stepper = Stepper.start(kernel_for(self.prepared.plan), events.num_rows)
             encoded = stepper.encoder.encode(events)
             began = time.process_time()

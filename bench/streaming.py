@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import cepheid
 from bench.measure import Outcome, Sample, Variant
 from bench.report import Benchmark, Column, Report
 from bench.spark import counted, cpu_of, measured, running
 from cepheid.datasets import synthetic
+from cepheid.spark.stream import RunningStream
 from cepheid.streaming.bucket import Bucket, BucketContext
 from cepheid.streaming.compact import read_arrays
 from cepheid.streaming.plan import StreamPlan
@@ -56,7 +57,7 @@ class Batches:
     state_bytes: int
     """The size in storage."""
     matches: int
-    plan: StreamPlan
+    running: RunningStream
 
     @property
     def median(self) -> float:
@@ -93,9 +94,9 @@ def streamed(session: SparkSession, source: Path, work: Path, query: str, warmin
         on_progress=lambda _: spent.append(cpu_of(session)),
     )
     stream.wait()
-    told = [progress for progress in stream.query.recentProgress if progress.numInputRows]
+    batches = [progress for progress in stream.query.recentProgress if progress.numInputRows]
     metrics = stream.metrics()
-    steady = told[warming_up:] or told
+    steady = batches[warming_up:] or batches
     warm = spent[warming_up:] if len(spent) > warming_up + 1 else spent
     return Batches(
         [progress.durationMs["triggerExecution"] for progress in steady],
@@ -103,8 +104,15 @@ def streamed(session: SparkSession, source: Path, work: Path, query: str, warmin
         (warm[-1] - warm[0]) / max(len(warm) - 1, 1),
         metrics.state_bytes,
         sum(metrics.matches.values()),
-        stream.stream.plan,
+        stream,
     )
+
+
+def require_equal(batch: DataFrame, stream: DataFrame) -> None:
+    """Fails unless a stream has written exactly the matches of batch."""
+    missing, unexpected = batch.exceptAll(stream).count(), stream.exceptAll(batch).count()
+    if missing or unexpected:
+        raise AssertionError(f"the stream lacks {missing} matches of batch, and has {unexpected} others")
 
 
 # --- throughput -------------------------------------------------------------------------------------------------------
@@ -135,10 +143,14 @@ def throughput(quick: bool) -> Report:
             for path in arriving[number * batches * _PARTS : (number + 1) * batches * _PARTS]:
                 os.link(path, source / path.name)
             of_stream.append(streamed(session, source, Path(directory), query, _STARTED_AGAIN))
+        # Without the events that the watermark has not passed, the output would not be complete.
+        last = sum(of_stream[-1].running.end_time().values())
+        output = session.read.parquet(str(Path(directory) / "output"))
+        require_equal(session.read.parquet(str(Path(directory) / "matches")), output)
     middle = sorted(of_batch, key=lambda sample: sample.wall)[len(of_batch) // 2]
     seconds = statistics.median(ms for part in of_stream for ms in part.milliseconds) / 1000
     cpu = statistics.mean(part.cpu for part in of_stream)
-    matches = sum(part.matches for part in of_stream)
+    matches = sum(part.matches for part in of_stream) + last
     stream = Sample(events, "stream", size, Outcome(matches), cpu, seconds, question="stream")
     return Report(
         "stream",
@@ -217,7 +229,7 @@ def state(quick: bool) -> Report:
             query = f"EVENT SEQ(E1 a, E2 b, E3 c) WHERE [attr1] AND c.value < a.value - 1 WITHIN {window}"
             work = Path(directory) / f"{window}-work"
             found = streamed(session, source, work, query, batches // 2)
-            live[window], stored[window] = _live_bytes(session, work, found.plan), found.state_bytes
+            live[window], stored[window] = _live_bytes(session, work, found.running.stream.plan), found.state_bytes
             wall = found.median / 1000
             samples.append(
                 Sample(window, "stream", size, Outcome(found.matches), found.cpu, wall, question=f"{window}")
