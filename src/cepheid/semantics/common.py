@@ -179,8 +179,12 @@ def found(bound: Bindings) -> Found:
 
 def partition_key(attributes: Sequence[str], event: Event) -> tuple[Any, ...] | None:
     """The key of the partition of an event; None if it belongs to no partition."""
-    values = tuple(event.attributes.get(name) for name in attributes)
+    values = tuple(_hashable(event.attributes.get(name)) for name in attributes)
     return None if any(value is None for value in values) else values
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
 
 
 def _indices(partition: Sequence[str], events: Sequence[Event]) -> dict[int, int]:
