@@ -42,7 +42,7 @@ from cepheid.io.rejects import Reject
 from cepheid.io.rows import ROW, TIME, TYPE, RecentRows, Rows, WholeTable, in_ticks, is_moment, one_batch, python_values
 from cepheid.io.times import LAST_TIME
 from cepheid.runtime.kernel import Array
-from cepheid.types import BINARY, MIXED, Type, from_arrow, list_of
+from cepheid.types import BINARY, MIXED, Family, Type, from_arrow, list_of, to_arrow
 
 Attributes = Mapping[str, Mapping[str, pa.DataType]]
 """The columns of each event type."""
@@ -133,9 +133,9 @@ def plain_layout(schema: pa.Schema) -> dict[str, pa.DataType]:
     """The types of columns that are created from events of the oracle. Nested values are JSON text."""
     layout = {}
     for name, kind in flat_fields(readable_schema(schema)):
-        plain = pa.bool_() if pa.types.is_boolean(kind) else pa.float64() if from_arrow(kind).is_number else pa.string()
-        whole = pa.int64() if pa.types.is_integer(kind) else plain
-        layout[name] = pa.timestamp("us", "UTC") if is_moment(kind) else whole
+        type_ = from_arrow(kind)
+        plain = pa.string() if type_.family is Family.LIST else to_arrow(type_) or pa.string()
+        layout[name] = pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) else plain
     return layout
 
 

@@ -13,6 +13,7 @@ from cepheid.evaluation import Binding, Env
 from cepheid.events import Clock, Event
 from cepheid.expr import Attr, Compare, Expr, Same
 from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Query, Role, Seq, subpatterns, walk
+from cepheid.values import compare
 
 Bindings = Mapping[str, Binding]
 NOTHING: Mapping[str, Event] = {}
@@ -92,7 +93,7 @@ class Context:
                 wanted = [evaluation.value(test.value, Env({}, {}, self.clock))]
             else:
                 wanted = [other.attributes[test.name] for other in others if test.name in other.attributes]
-            if not all(evaluation.compare("=", event.attributes[test.name], value) for value in wanted):
+            if not all(compare("=", event.attributes[test.name], value) for value in wanted):
                 return False
         return True
 
