@@ -104,7 +104,8 @@ def test_damaged_files_are_named_and_after_repair_the_stream_goes_on(
     path = DAMAGED["state"](places)
     with unreadable(path):
         result = run(places)
-    assert result.exit_code == 2 and str(path) in result.stderr and "restore the file" in result.stderr
+    assert result.exit_code == 2 and "restore it" in result.stderr
+    assert f"`{path.relative_to(places.checkpoint)}` in the checkpoint `{places.checkpoint}`" in result.stderr
     require_success(run(places))
     require_all_of_it(places)
 

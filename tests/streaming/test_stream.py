@@ -40,7 +40,6 @@ from cepheid.streaming.plan import STATE_FORMAT, StreamPlan, StreamSource, plan_
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulated, Simulation
 from cepheid.streaming.sinks import FileSink, as_json_lines
-from cepheid.streaming.spool import Spool, path_on
 from cepheid.streaming.storage import LocalDirectory
 from cepheid.streaming.time import EventTime, parse_duration
 
@@ -442,45 +441,6 @@ def test_a_directory_that_cannot_be_written_is_an_error_that_says_so(tmp_path: P
     (tmp_path / "out").write_text("a file")
     with pytest.raises(InputProblem, match="cannot write"):
         FileSink(LocalDirectory(tmp_path / "out")).write("batch-1", pa.table({"a": [1]}))
-
-
-def test_files_are_handed_over_in_the_order_of_their_writing_then_of_their_names(tmp_path: Path) -> None:
-    source, slips = tmp_path / "in", tmp_path / "slips"
-    (source / "more").mkdir(parents=True)
-    for name in ("part-10.jsonl", "part-2.jsonl", "part-1.jsonl", "more/a.jsonl", ".hidden.jsonl", "x.txt"):
-        (source / name).write_text("{}")
-        os.utime(source / name, ns=(5, 5))
-    os.utime(source / "more/a.jsonl", ns=(4, 4))
-    spool = Spool(source, slips, "jsonl")
-    spool.open()
-    assert spool.take_in() == 4
-    assert handed_over(slips) == ["a.jsonl", "part-1.jsonl", "part-2.jsonl", "part-10.jsonl"]
-    (source / "part-0.jsonl").write_text("{}")
-    again = Spool(source, slips, "jsonl")
-    again.open()
-    assert (again.take_in(), again.take_in()) == (1, 0)
-    assert handed_over(slips)[-1] == "part-0.jsonl"
-    times = [slip.stat().st_mtime_ns // 1_000_000 for slip in sorted(slips.iterdir())]
-    assert times == sorted(set(times))
-
-
-def handed_over(slips: Path) -> list[str]:
-    return [Path(path_on(slip.read_text())).name for slip in sorted(slips.iterdir())]
-
-
-def test_a_slip_that_was_never_finished_hands_over_nothing(tmp_path: Path) -> None:
-    """The process was killed while it wrote: the file that the slip names must not count as read."""
-    source, slips = tmp_path / "in", tmp_path / "slips"
-    for directory in (source, slips):
-        directory.mkdir()
-    (source / "a.jsonl").write_text("{}")
-    (slips / ".000000000001.slip").write_text(json.dumps(str(source / "a.jsonl")))
-    spool = Spool(source, slips, "jsonl")
-    spool.open()
-    assert spool.take_in() == 1
-    (slips / "000000000001.slip").write_text("7")
-    with pytest.raises(InputProblem, match=r"000000000001.slip` in the checkpoint is damaged"):
-        Spool(source, slips, "jsonl").open()
 
 
 def test_files_of_two_formats_are_no_stream(tmp_path: Path) -> None:

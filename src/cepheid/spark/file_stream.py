@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from cepheid.engine.prepare import RunOptions
@@ -20,15 +22,18 @@ from cepheid.pattern import Query
 from cepheid.spark.hadoop import open_directory
 from cepheid.spark.session import session
 from cepheid.spark.stream import RunningStream, SparkStream, Trigger, buckets_of, tasks_of
-from cepheid.streaming.checkpoint import Checkpoint
+from cepheid.streaming.checkpoint import DIRECTORY, OWN_DIRECTORY, Checkpoint
 from cepheid.streaming.delivery import Sinks
 from cepheid.streaming.metrics import Metrics
 from cepheid.streaming.plan import StreamSource, plan_stream
 from cepheid.streaming.sinks import FORMATS, FileSink
-from cepheid.streaming.spool import PAUSE, Spool
-from cepheid.streaming.storage import LocalDirectory
+from cepheid.streaming.source_log import SourceLog
+from cepheid.streaming.spool import PAUSE, SLIPS, Spool, moved
+from cepheid.streaming.storage import is_local, local_directory
 
 AUTO = "auto"
+_WILDCARD = re.compile(r"[\\*?\[\]{}]")
+"""Characters that Spark takes for patterns in the paths that it reads, of single files too."""
 
 _SETTINGS = {
     # Workers read the files and evaluate the queries: the JVM has too little to do for its optimizing compiler.
@@ -69,14 +74,34 @@ class StreamPaths:
             [FileSink(open_directory(self.rejects, session), "jsonl")],
         )
 
-    def require_distinct(self) -> None:
-        """A stream that reads its own output never ends."""
-        named = {"input": self.input, "checkpoint": self.checkpoint, "output": self.output, "late output": self.late}
-        seen: dict[str, str] = {}
-        for what, path in {**named, "reject output": self.rejects}.items():
-            other = seen.setdefault(path.rstrip("/"), what)
+    def require_distinct(self, queries: Sequence[str]) -> None:
+        """A stream must not read its own output, nor write two outputs to one directory."""
+        outputs = {
+            "output": self.output,
+            **{f"output of {name}": self.matches(name, len(queries)) for name in queries if len(queries) > 1},
+            "late output": self.late,
+            "reject output": self.rejects,
+        }
+        input = Path(self.input).resolve()
+        seen = {str(input): "input"}
+        for what, path in {"checkpoint": self.checkpoint, **outputs}.items():
+            at = str(local_directory(path).path) if is_local(path) else path.rstrip("/")
+            other = seen.setdefault(at, what)
             if other != what:
                 raise InputProblem(f"`{shown(path, 200)}` is both the {other} and the {what}")
+            if not is_local(path):
+                continue
+            for inner, outer, one, two in ((Path(at), input, what, "input"), (input, Path(at), "input", what)):
+                if inner.is_relative_to(outer) and not (what == "checkpoint" and _is_hidden(inner, outer)):
+                    raise InputProblem(
+                        f"the {one} `{shown(str(inner), 200)}` is inside the {two} `{shown(str(outer), 200)}`",
+                        expected="an input directory apart from the checkpoint and the outputs",
+                    )
+
+
+def _is_hidden(inner: Path, outer: Path) -> bool:
+    """Whether a directory lies in one that a stream over `outer` does not read."""
+    return any(part.startswith(("_", ".")) for part in inner.relative_to(outer).parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +125,13 @@ class FileStream:
         schema: str | None = None,
         max_ahead: str | None = None,
         wait: bool = True,
+        is_moved: bool = False,
         master: str = "local[*]",
     ) -> FileStream | None:
         """`schema` declares columns (see `StreamFiles.first`). A directory without events settles no schema: the stream
-        waits for the first one, or is None without `wait`."""
-        paths.require_distinct()
+        waits for the first one, or is None without `wait`. `is_moved` confirms that the input or the checkpoint was
+        moved with its files since the last start."""
+        paths.require_distinct(list(queries))
         if not Path(paths.input).is_dir():
             raise InputProblem(
                 f"`{shown(paths.input, 200)}` is not a directory",
@@ -114,8 +141,21 @@ class FileStream:
             raise InputProblem(
                 f"`{shown(paths.format)}` is not a format", expected=f"one of {listing((AUTO, *FORMATS))}"
             )
+        if not is_local(paths.checkpoint):
+            raise InputProblem("the checkpoint of a directory of files must be a directory as well")
+        checkpoint = Checkpoint(local_directory(paths.checkpoint), paths.checkpoint)
+        wildcard = _WILDCARD.search(checkpoint.location)
+        if wildcard is not None:
+            raise InputProblem(
+                f"the path `{shown(checkpoint.location, 200)}` of the checkpoint has `{wildcard[0]}`, "
+                "which Spark takes for a wildcard",
+                hint="use another path; a checkpoint that exists may be moved, which --moved confirms",
+            )
+        checkpoint.require_intact()
+        log = SourceLog(checkpoint.spark_files)
+        own = local_directory(paths.checkpoint).path / OWN_DIRECTORY
+        before = _require_place(paths, checkpoint, log, own / SLIPS, is_moved)
         spark = session(master, _SETTINGS)
-        checkpoint = Checkpoint(open_directory(paths.checkpoint, spark), paths.checkpoint)
         while (files := _files(queries, paths, checkpoint, columns, options.time_unit, schema)) is None:
             if not wait:
                 return None
@@ -123,22 +163,44 @@ class FileStream:
         buckets = buckets_of(checkpoint, tasks_of(spark, None))
         source = StreamSource.of_files(files, queries.values())
         plan = plan_stream(queries, source, watermark, options, order=files.order, buckets=buckets, max_ahead=max_ahead)
-        own = checkpoint.own
-        if not isinstance(own, LocalDirectory):
-            raise InputProblem("the checkpoint of a directory of files must be a directory as well")
-        slips = (own.path / "slips").absolute()
-        make_directory(slips)
-        frame = _slip_frame(spark, slips, files_per_batch)
-        stream = SparkStream(plan, frame, checkpoint, paths.sinks(list(queries), files.raw, spark))
-        return cls(stream, files, Spool(Path(paths.input).absolute(), slips, files.format))
+        spool = Spool(Path(paths.input).resolve(), own, log, before)
+        make_directory(spool.directory)
+        frame = _slip_frame(spark, spool.directory, files_per_batch)
+        sinks = paths.sinks(list(queries), files.raw, spark)
+        return cls(SparkStream(plan, frame, checkpoint, sinks, is_moved=is_moved), files, spool)
 
     def start(self, trigger: Trigger, on_progress: Callable[[Metrics], None] | None = None) -> RunningStream:
+        checkpoint, spool = self.stream.checkpoint, self.spool
+
         def prepare_input() -> None:
             """Only the owner of the checkpoint may write slips."""
-            self.spool.open()
-            self.spool.take_in()
+            spool.open(is_new=not checkpoint.has_started)
+            if self.stream.is_moved:
+                spool.move()
+            spool.take_in()
 
-        return self.stream.start(trigger, on_progress, self.files.description(), prepare_input)
+        described = {**self.files.description(), DIRECTORY: str(spool.input)}
+        return self.stream.start(trigger, on_progress, described, prepare_input)
+
+
+def _require_place(
+    paths: StreamPaths, checkpoint: Checkpoint, log: SourceLog, slips: Path, is_moved: bool
+) -> Path | None:
+    """Refuses an input or a checkpoint that is not where it was, unless the user confirms it; returns where the input
+    was, if it was elsewhere."""
+    known = checkpoint.description()
+    if known is None:
+        return None
+    log.require_intact()
+    written = log.location()
+    if written is not None and written.resolve() != slips and not is_moved:
+        raise moved("checkpoint", slips.parent.parent, written.parent.parent)
+    input, before = Path(paths.input).resolve(), (known.get("input") or {}).get(DIRECTORY)
+    if before is None or Path(before).resolve() == input:
+        return None
+    if not is_moved:
+        raise moved("input", input, Path(before))
+    return Path(before)
 
 
 def _files(
@@ -151,7 +213,10 @@ def _files(
 ) -> StreamFiles | None:
     known = checkpoint.description()
     if known is not None and known.get("input"):
-        files = StreamFiles.described(paths.input, columns, time_unit, known["input"])
+        try:
+            files = StreamFiles.described(paths.input, columns, time_unit, known["input"])
+        except (LookupError, TypeError, ValueError, pa.ArrowException) as problem:
+            raise checkpoint.damaged_description("it does not describe the input") from problem
         if files.raw and paths.format == "parquet":
             raise InputProblem(
                 "the stream of this checkpoint writes JSON Lines", hint="leave --format out, or use a new checkpoint"
@@ -170,8 +235,9 @@ def _files(
 
 
 def _slip_frame(session: SparkSession, slips: Path, files_per_batch: int | None) -> DataFrame:
-    """The stream of slips, each of which names a file."""
-    reader = session.readStream.format("text")
+    """The stream of slips, each of which names a file. Slips have names of their own and ascending times, so Spark need
+    not remember the older ones."""
+    reader = session.readStream.format("text").option("fileNameOnly", True).option("maxFileAge", "1h")
     if files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", files_per_batch)
     return reader.load(str(slips))

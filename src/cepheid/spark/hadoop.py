@@ -16,6 +16,10 @@ class HadoopDirectory(Directory):
     session: SparkSession
     uri: str
 
+    @property
+    def name(self) -> str:
+        return self.uri
+
     def read(self, name: str) -> bytes | None:
         files, path = self._at(name)
         if not files.exists(path):
@@ -39,10 +43,14 @@ class HadoopDirectory(Directory):
             raise InputProblem(f"cannot write `{shown(name)}` in `{shown(self.uri, 200)}`")
 
     def _files(self) -> list[str]:
+        return [status.getPath().getName() for status in self._statuses() if status.isFile()]
+
+    def directories(self) -> list[str]:
+        return sorted(status.getPath().getName() for status in self._statuses() if status.isDirectory())
+
+    def _statuses(self) -> list[Any]:
         files, path = self._at("")
-        if not files.exists(path):
-            return []
-        return [status.getPath().getName() for status in files.listStatus(path) if status.isFile()]
+        return list(files.listStatus(path)) if files.exists(path) else []
 
     def remove(self, name: str) -> None:
         files, path = self._at(name)

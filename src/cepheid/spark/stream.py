@@ -8,13 +8,16 @@ late event is lost.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -27,14 +30,15 @@ from cepheid.spark.hadoop import open_directory
 from cepheid.spark.progress import ProgressReporter, last_batch
 from cepheid.spark.session import ARROW_BATCHES, UNCOMPARED, WITHOUT_COMMANDS
 from cepheid.spark.stream_worker import NOW, OUTPUT, PACKED, STATE, Drain, Pack, Step, Unpack
-from cepheid.streaming.checkpoint import Checkpoint, Ownership
+from cepheid.spark.writers import BatchDirectories
+from cepheid.streaming.checkpoint import DIRECTORY, OUTPUTS, Checkpoint, Ownership
 from cepheid.streaming.delivery import LATE, MATCHES, REJECTS, STATES, OutputRow, Sinks, count
 from cepheid.streaming.failures import failure
 from cepheid.streaming.inspection import StreamState, decoded
 from cepheid.streaming.metrics import Metrics, Totals
 from cepheid.streaming.plan import StreamPlan
 from cepheid.streaming.sinks import END_OF_TIME_NAME, batch_name
-from cepheid.streaming.storage import LocalDirectory
+from cepheid.streaming.storage import Directory, LocalDirectory
 
 WATERMARK_DELAY = "spark.watermarkDelayMs"
 """The metadata that marks the column of event time. Internal to Spark, so held by a test."""
@@ -45,6 +49,9 @@ OBSERVED = "cepheid"
 Writer = Callable[[DataFrame, int], None]
 """Any Spark batch writer: called with the matches of a batch as a DataFrame, and the batch's number. After a crash it
 may be called again with the same number and the same matches, and must then replace what it wrote."""
+
+_PLAIN = re.compile(r"[\w./:&+,;'$=@!~()*-]*", re.ASCII)
+"""Paths whose characters no URI encodes."""
 
 _SETTINGS: Mapping[str, str] = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -90,6 +97,8 @@ class SparkStream:
     writers: Mapping[str, Sequence[Writer]] = field(default_factory=dict)
     """Spark writers of the matches, by query name."""
     partitions: int | None = None
+    is_moved: bool = False
+    """Whether the user confirms that the checkpoint or the input was moved."""
 
     @property
     def session(self) -> SparkSession:
@@ -106,16 +115,22 @@ class SparkStream:
         this checkpoint; `prepare_input` is called once this process owns the checkpoint."""
         ownership = self.checkpoint.take()
         try:
-            self.checkpoint.settle(self.plan.description(), {"input": input or {}, **self.plan.for_inspection()})
+            self.checkpoint.require_intact()
+            outputs, described = self._directories(), input or {}
+            if not self.is_moved:
+                self.checkpoint.require_outputs(outputs)
+            more = {"input": described, OUTPUTS: [directory.name for directory in outputs]}
+            self.checkpoint.settle(self.plan.description(), {**more, **self.plan.for_inspection()})
             prepare_input()
+            self.checkpoint.record(described.get(DIRECTORY), outputs)
             self.sinks.forget_matches(END_OF_TIME_NAME)
             self._remove_partial_offsets()
             deliver_batch = _Deliver(self, ownership, Totals(matches={query.name: 0 for query in self.plan.queries}))
-            with self._settings():
+            with self._settings(), self.failures():
                 query = (
                     self.outputs()
                     .writeStream.outputMode("append")
-                    .option("checkpointLocation", self.checkpoint.path)
+                    .option("checkpointLocation", self.checkpoint.location)
                     .foreachBatch(deliver_batch)
                     .trigger(**trigger.to_spark())
                     .start()
@@ -127,6 +142,11 @@ class SparkStream:
         if reporter is not None:
             reporter.start()
         return RunningStream(self, query, deliver_batch, ownership, reporter)
+
+    def _directories(self) -> list[Directory]:
+        """The directories of all outputs."""
+        writers = (writer for writers in self.writers.values() for writer in writers)
+        return [*self.sinks.directories(), *(w.directory for w in writers if isinstance(w, BatchDirectories))]
 
     # --- the pipeline -------------------------------------------------------------------------------------------------
 
@@ -181,25 +201,49 @@ class SparkStream:
     def end_time(self) -> dict[str, int]:
         """Writes the output that would follow if no event came any more, under a name of its own; returns the number of
         matches of each query. The state does not change, and when the stream resumes this output is removed."""
-        states = state_frame(self.checkpoint, self.session)
-        if states is None:
-            return {query.name: 0 for query in self.plan.queries}
-        outputs = states.mapInArrow(Drain(self.plan, self.plan.fingerprint()), OUTPUT)
-        return self.sinks.deliver(self.plan, END_OF_TIME_NAME, _collected(outputs))
+        with self.failures(), state_frame(self.checkpoint, self.session) as states:
+            if states is None:
+                return {query.name: 0 for query in self.plan.queries}
+            rows = _collected(states.mapInArrow(Drain(self.plan, self.plan.fingerprint()), OUTPUT))
+        return self.sinks.deliver(self.plan, END_OF_TIME_NAME, rows)
+
+    @contextmanager
+    def failures(self) -> Iterator[None]:
+        """Turns an error of Spark into one that says what to do."""
+        with _failures(self.checkpoint, self.session):
+            yield
 
 
-def state_frame(checkpoint: Checkpoint, session: SparkSession) -> DataFrame | None:
+@contextmanager
+def _failures(checkpoint: Checkpoint, session: SparkSession) -> Iterator[None]:
+    try:
+        yield
+    except (PySparkException, Py4JError) as problem:
+        raise failure(str(problem), checkpoint.path, lambda: _damaged_state(checkpoint.location, session)) from problem
+
+
+@contextmanager
+def state_frame(checkpoint: Checkpoint, session: SparkSession) -> Iterator[DataFrame | None]:
     """The state of each bucket after the last completed batch; None before the first."""
     if not checkpoint.directory.inside("commits").names():
-        return None
-    return session.read.format("statestore").load(checkpoint.path).select("value.groupState.s")
+        yield None
+        return
+    with ExitStack() as stack:
+        location = checkpoint.location
+        if isinstance(checkpoint.directory, LocalDirectory) and not _PLAIN.fullmatch(location):
+            # Spark's reader of states encodes the characters of a path twice. It reads through a link.
+            link = Path(stack.enter_context(TemporaryDirectory(prefix="cepheid-"))) / "checkpoint"
+            link.symlink_to(location)
+            location = str(link)
+        yield session.read.format("statestore").load(location).select("value.groupState.s")
 
 
 def read_state(path: str, session: SparkSession) -> StreamState:
     """The state of a stream after the last completed batch, read from its checkpoint."""
     checkpoint = Checkpoint(open_directory(path, session), path)
-    states = state_frame(checkpoint, session)
-    return decoded(checkpoint, () if states is None else (bytes(row["s"]) for row in states.toLocalIterator()))
+    checkpoint.require_intact()
+    with _failures(checkpoint, session), state_frame(checkpoint, session) as states:
+        return decoded(checkpoint, () if states is None else (bytes(row["s"]) for row in states.toLocalIterator()))
 
 
 @dataclass(slots=True)
@@ -251,13 +295,11 @@ class RunningStream:
     @contextmanager
     def _failures(self) -> Iterator[None]:
         try:
-            yield
-        except PySparkException as problem:
+            with self.stream.failures():
+                yield
+        except CepheidError as problem:
             self._close()
-            path, session = self.stream.checkpoint.path, self.stream.session
-            raise (
-                self.delivery.failure or failure(str(problem), path, lambda: _damaged_state(path, session))
-            ) from problem
+            raise self.delivery.failure or problem from problem
 
 
 class _Deliver:

@@ -63,6 +63,7 @@ def stream(
     evaluator: str | None = None,
     options: Mapping[str, str | bool] | None = None,
     adaptive: bool | Policy = False,
+    moved: bool = False,
 ) -> RunningStream:
     """Starts a query (or several, by name, in one pass) on a streaming DataFrame.
 
@@ -77,7 +78,9 @@ def stream(
 
     Events of the same time are ordered by the columns `order_by`, or else by all their columns. `types` are the event
     types of the input, for queries whose names may or may not be types. With `adaptive=True` (or an `Adaptive` with
-    other thresholds) plans change between batches when the stream does; `metrics().switches` lists the changes."""
+    other thresholds) plans change between batches when the stream does; `metrics().switches` lists the changes.
+
+    A directory with the output of another stream is refused; `moved=True` confirms that it is that of this one."""
     queries = _parsed(query, dialect)
     input = SparkSource.of(events, Columns(type_column, time_column))
     run_options = RunOptions.of(params, evaluator, options, None, adaptive, time_unit)
@@ -95,12 +98,17 @@ def stream(
     if by_spark:
         for name, path in paths.items():
             writers[name] += [] if path is None else [BatchDirectories.of(path, format, session)]
+
+    def sinks_of(path: str | None, hook: Hook | None) -> list[Sink]:
+        files: list[Sink] = [] if path is None else [FileSink(open_directory(path, session), own)]
+        return files if hook is None else [*files, HookSink(hook)]
+
     sinks = Sinks(
-        {name: _sinks(None if by_spark else paths[name], own, _of(on_match, name), session) for name in queries},
-        _sinks(late_output, own, on_late, session),
-        _sinks(reject_output, own, None, session),
+        {name: sinks_of(None if by_spark else paths[name], _of(on_match, name)) for name in queries},
+        sinks_of(late_output, on_late),
+        sinks_of(reject_output, None),
     )
-    planned = SparkStream(plan, input.frame, saved, sinks, writers, partitions)
+    planned = SparkStream(plan, input.frame, saved, sinks, writers, partitions, moved)
     return planned.start(Trigger(available_now, interval), on_progress)
 
 
@@ -136,12 +144,3 @@ def _of(by_name: Any, name: str) -> Any:
 
 def _inside(path: str | None, inside: str | None) -> str | None:
     return path if path is None or inside is None else f"{path.rstrip('/')}/{inside}"
-
-
-def _sinks(path: str | None, format: str, hook: Hook | None, session: Any) -> list[Sink]:
-    sinks: list[Sink] = []
-    if path is not None:
-        sinks.append(FileSink(open_directory(path, session), format))
-    if hook is not None:
-        sinks.append(HookSink(hook))
-    return sinks

@@ -43,13 +43,14 @@ _OUTPUT_ARROW = pa.schema(
 )
 
 
-_contexts: dict[tuple[str, str], BucketContext] = {}
+_contexts: dict[tuple[str, str, pa.Schema], BucketContext] = {}
 """A worker serves many tasks, and makes the kernels of a plan once."""
 
 
 def _context(plan: StreamPlan, fingerprint: str) -> BucketContext:
-    # A restarted stream may have another policy, which is not part of the fingerprint.
-    made_for = fingerprint, repr([query.prepared.adaptive for query in plan.queries])
+    # A restarted stream may have another policy, and another stream with the same queries other columns that are not in
+    # its state. Neither is part of the fingerprint.
+    made_for = fingerprint, repr([query.prepared.adaptive for query in plan.queries]), plan.packed_schema()
     if made_for not in _contexts:
         _contexts[made_for] = BucketContext(plan)
     return _contexts[made_for]

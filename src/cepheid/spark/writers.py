@@ -10,7 +10,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from cepheid.errors import InputProblem, listing, shown
+from cepheid.spark.hadoop import open_directory
 from cepheid.streaming.sinks import FORMATS
+from cepheid.streaming.storage import Directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,7 @@ class BatchDirectories:
 
     path: str
     format: str
+    directory: Directory
 
     @classmethod
     def of(cls, path: str, format: str, session: SparkSession) -> BatchDirectories:
@@ -32,7 +35,7 @@ class BatchDirectories:
                 f"`{shown(format)}` is not an output format",
                 expected=f"{listing(FORMATS)}, or one that this Spark session can write",
             ) from problem
-        return cls(path, format)
+        return cls(path, format, open_directory(path, session))
 
     def __call__(self, matches: DataFrame, batch_id: int) -> None:
         matches.write.format(self.format).mode("overwrite").save(f"{self.path.rstrip('/')}/batch={batch_id}")

@@ -8,22 +8,29 @@ if the file system has locks; otherwise the second takes over, and the first sto
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import socket
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
 from cepheid.errors import InputProblem, shown
+from cepheid.io.stream_rows import RESUME
+from cepheid.streaming.integrity import SparkFiles
+from cepheid.streaming.sinks import require_empty
 from cepheid.streaming.storage import Directory, LocalDirectory
 from cepheid.version import __version__
 
 OWN_DIRECTORY = "_cepheid"
 _STREAM, _OWNER, _LOCK = "stream.json", "owner.json", "lock"
-_SPARK_METADATA = "metadata"
-"""The file that Spark writes when a stream first starts."""
+_CHECKSUM = "checksum"
+DIRECTORY = "directory"
+"""The resolved path of the input, in the description of the input."""
+OUTPUTS = "outputs"
+"""The paths of the outputs, in the description."""
 _NEW_ONE = "use a new checkpoint directory, or the query and options that this one was written with"
 
 
@@ -37,42 +44,56 @@ class Checkpoint:
     def own(self) -> Directory:
         return self.directory.inside(OWN_DIRECTORY)
 
+    @property
+    def location(self) -> str:
+        """The path for Spark."""
+        return str(self.directory.path) if isinstance(self.directory, LocalDirectory) else self.path
+
+    @property
+    def spark_files(self) -> SparkFiles:
+        return SparkFiles(self.directory, self.path)
+
+    @property
+    def has_started(self) -> bool:
+        """Whether a stream ever ran on the checkpoint."""
+        return self.spark_files.has_started
+
     # --- the description ----------------------------------------------------------------------------------------------
 
     def description(self) -> dict[str, Any] | None:
         """The content of `stream.json`; None if the checkpoint is new, or no stream ever ran on it."""
-        content, by_spark = self.own.read(_STREAM), self.directory.read(_SPARK_METADATA)
-        started = by_spark is not None
-        if content is None and started:
+        if not self.has_started:
+            return None
+        content, name = self.own.read(_STREAM), f"{OWN_DIRECTORY}/{_STREAM}"
+        if content is None:
+            if self.own.names():
+                raise self.spark_files.missing(name)
             raise InputProblem(
                 f"the checkpoint `{shown(self.path, 200)}` was not written by Cepheid", hint="use another one"
             )
-        if content is None or not started:
-            return None
-        self._object(_SPARK_METADATA, by_spark)
-        return self._object(f"{OWN_DIRECTORY}/{_STREAM}", content)
+        description = self.spark_files.json_object(name, content)
+        checksum = description.pop(_CHECKSUM, None)  # version 0.1 wrote none
+        if checksum is not None and checksum != _checksum(description):
+            raise self.damaged_description("it does not agree with its checksum")
+        known = description.get("stream")
+        if not isinstance(known, dict) or not isinstance(known.get("buckets"), int) or "cepheid" not in description:
+            raise self.damaged_description("it does not describe a stream")
+        return description
 
-    def _object(self, name: str, content: bytes | None) -> dict[str, Any]:
-        try:
-            parsed = json.loads(content or b"")
-        except ValueError as problem:
-            raise self._damaged(name) from problem
-        if not isinstance(parsed, dict):
-            raise self._damaged(name)
-        return parsed
+    def damaged_description(self, reason: str) -> InputProblem:
+        return self.spark_files.damaged(f"{OWN_DIRECTORY}/{_STREAM}", reason)
 
-    def _damaged(self, name: str) -> InputProblem:
-        return InputProblem(
-            f"`{name}` in the checkpoint `{shown(self.path, 200)}` is damaged",
-            hint="restore it from a copy, or use a new checkpoint directory and a new output",
-        )
+    def require_intact(self) -> None:
+        """Raises an error that names a file of the checkpoint that is damaged or missing."""
+        if self.has_started:
+            self.description()
+            self.spark_files.require_intact()
 
     def settle(self, description: Mapping[str, Any], more: Mapping[str, Any]) -> None:
         """Writes the description to a new checkpoint, with `more`. Refuses a checkpoint with another description."""
         known = self.description()
         if known is None:
-            content = {"cepheid": __version__, "stream": description, **more}
-            self.own.write(_STREAM, json.dumps(content, indent=1).encode())
+            self._write({"cepheid": __version__, "stream": description, **more})
             return
         changes = list(_changes(known["stream"], json.loads(json.dumps(description))))
         if changes:
@@ -81,6 +102,29 @@ class Checkpoint:
                 expected=f"the stream that wrote it, with Cepheid {known['cepheid']} (this is {__version__})",
                 hint=_NEW_ONE,
             )
+
+    def require_outputs(self, directories: Iterable[Directory]) -> None:
+        """Refuses a directory with output that is not of this stream."""
+        known = self.description() or {OUTPUTS: ()}
+        if OUTPUTS in known:  # version 0.1 did not record them
+            for directory in directories:
+                if directory.name not in known[OUTPUTS]:
+                    require_empty(directory, self.path)
+
+    def record(self, input: str | None, outputs: Iterable[Directory]) -> None:
+        """Records where the input is now, and to which directories the stream writes."""
+        known = self.description()
+        if known is None:
+            return
+        names = sorted({*known.get(OUTPUTS, ()), *(directory.name for directory in outputs)})
+        moved = {} if input is None else {DIRECTORY: input}
+        now = {**known, "input": {**known["input"], **moved}, OUTPUTS: names}
+        if now != known:
+            self._write(now)
+
+    def _write(self, description: Mapping[str, Any]) -> None:
+        content = {**description, _CHECKSUM: _checksum(description)}
+        self.own.write(_STREAM, json.dumps(content, indent=1).encode())
 
     # --- the owner ----------------------------------------------------------------------------------------------------
 
@@ -127,7 +171,10 @@ def _locked(own: LocalDirectory, path: str) -> IO[str]:
         own.path.mkdir(parents=True, exist_ok=True)
         handle = (own.path / _LOCK).open("a")
     except OSError as problem:
-        raise InputProblem(f"cannot use the checkpoint `{shown(path, 200)}`: {problem.strerror}") from problem
+        at = shown(str(problem.filename or path), 200)
+        raise InputProblem(
+            f"cannot use the checkpoint `{shown(path, 200)}`: `{at}`: {problem.strerror}", hint=RESUME
+        ) from problem
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as problem:
@@ -138,6 +185,11 @@ def _locked(own: LocalDirectory, path: str) -> IO[str]:
             hint="wait until that stream has stopped, or stop it",
         ) from problem
     return handle
+
+
+def _checksum(description: Mapping[str, Any]) -> str:
+    text = json.dumps(description, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _named_in(content: bytes | None, otherwise: str) -> str:

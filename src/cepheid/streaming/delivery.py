@@ -22,6 +22,7 @@ from cepheid.streaming.metrics import Totals
 from cepheid.streaming.pack import from_bytes, to_bytes
 from cepheid.streaming.plan import StreamPlan
 from cepheid.streaming.sinks import Sink
+from cepheid.streaming.storage import Directory
 
 MATCHES, LATE, REJECTS, STATES, SWITCHES = "matches", "late", "rejects", "states", "switches"
 READ, JUMPS = "read", "jumps"
@@ -64,6 +65,11 @@ class Sinks:
     matches: Mapping[str, Sequence[Sink]]
     late: Sequence[Sink] = ()
     rejects: Sequence[Sink] = ()
+
+    def directories(self) -> list[Directory]:
+        """The directories of all outputs."""
+        sinks = (*(sink for sinks in self.matches.values() for sink in sinks), *self.late, *self.rejects)
+        return [directory for sink in sinks for directory in sink.directories()]
 
     def forget_matches(self, batch: str) -> None:
         for sink in (sink for sinks in self.matches.values() for sink in sinks):

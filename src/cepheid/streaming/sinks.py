@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cepheid.errors import InputProblem, shown
 from cepheid.io.rows import ROW, plain
 from cepheid.io.sinks import TEXT
 from cepheid.streaming.storage import Directory
@@ -31,6 +33,9 @@ class Sink(Protocol):
     def forget(self, batch: str) -> None:
         """Removes what a batch wrote."""
 
+    def directories(self) -> Sequence[Directory]:
+        """The directories that it writes to."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileSink:
@@ -40,16 +45,22 @@ class FileSink:
     format: str = "parquet"
 
     def write(self, batch: str, rows: pa.Table) -> None:
-        if rows.num_rows:
-            self.directory.write(
-                self._name(batch), as_parquet(rows) if self.format == "parquet" else as_json_lines(rows)
-            )
+        if not rows.num_rows:
+            return
+        content = as_parquet(rows) if self.format == "parquet" else as_json_lines(rows)
+        self.directory.write(f"{batch}.{self.format}", content)
+        self._remove(batch, self.format)  # of a run with another format
 
     def forget(self, batch: str) -> None:
-        self.directory.remove(self._name(batch))
+        self._remove(batch)
 
-    def _name(self, batch: str) -> str:
-        return f"{batch}.{self.format}"
+    def directories(self) -> Sequence[Directory]:
+        return [self.directory]
+
+    def _remove(self, batch: str, kept: str | None = None) -> None:
+        for format in FORMATS:
+            if format != kept:
+                self.directory.remove(f"{batch}.{format}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +77,28 @@ class HookSink:
     def forget(self, batch: str) -> None:
         """A call cannot be undone."""
 
+    def directories(self) -> Sequence[Directory]:
+        return []
+
 
 def batch_name(batch_id: int) -> str:
     return f"batch-{batch_id:012d}"
+
+
+# --- directories with output ------------------------------------------------------------------------------------------
+
+_OUTPUT = re.compile(rf"(batch-\d{{12}}|{END_OF_TIME_NAME})\.({'|'.join(FORMATS)})|batch=\d+")
+
+
+def require_empty(directory: Directory, checkpoint: str) -> None:
+    """Refuses a directory with the output of another stream: batches with the same number would replace each other."""
+    if any(map(_OUTPUT.fullmatch, [*directory.names(), *directory.directories()])):
+        raise InputProblem(
+            f"`{shown(directory.name, 200)}` has the output of another stream, not of the one with the checkpoint "
+            f"`{shown(checkpoint, 200)}`",
+            expected="a directory without output, or the checkpoint that the output was written with",
+            hint="use another output directory, or empty this one; if the directory was moved, confirm it with --moved",
+        )
 
 
 # --- formats ----------------------------------------------------------------------------------------------------------

@@ -1,9 +1,12 @@
 """Files that appear in a directory, passed to Spark one by one in a fixed order.
 
 Spark orders the files of a directory by their modification time in milliseconds, and files of the same millisecond in
-any order, which would make events late. So every file gets a *slip* with its path, in a directory that Spark reads
-instead. Slips are numbered, and their modification times follow the numbers. Files are ordered as they are seen; files
+any order, which would make events late. So every file gets a number and a *slip* with its path, in a directory that
+Spark reads instead; the modification times of slips follow their numbers. Files are ordered as they are seen; files
 seen at once by modification time, then by name, with digits compared as numbers.
+
+After a batch is committed, the slips of its files move to the list `files`, in which line n names file n relative to
+the input. So Spark never lists more than a few hundred slips. A line of the list and of a slip ends with its checksum.
 """
 
 from __future__ import annotations
@@ -13,79 +16,208 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cepheid.errors import InputProblem, shown
-from cepheid.io.formats import FORMATS
 from cepheid.io.stream_rows import RESUME
+from cepheid.streaming.listing import Listing
+from cepheid.streaming.source_log import SourceLog
 
 PAUSE = 0.2
 """Seconds between two listings of the directory."""
+_PAUSE_OVER_COST = 20.0
+"""The pause is at least this many times as long as a listing takes."""
+SLIPS = "slips"
 _SLIP = ".slip"
+_LIST = "files"
+_RETAINED = 20
+"""Slips that stay after their files have been read: the last ones, by which a lost list is noticed."""
+_MOST_SLIPS = 400
+"""With more slips than this, those of files that have been read move to the list."""
+_CONFIRM = (
+    "if the directory was moved with its files, confirm it with --moved; "
+    "for another input, use a new checkpoint and a new output"
+)
+_RESTORE = (
+    "restore it from a copy of the checkpoint and start again; "
+    "without a copy, use a new checkpoint and a new output, and all input is read again"
+)
 
 
 @dataclass(slots=True)
 class Spool:
-    """The slips of the files of one directory. After a restart they show which files Spark already has."""
+    """The files of one directory that were handed to Spark."""
 
     input: Path
-    slips: Path
-    format: str
+    """The resolved path of the input."""
+    own: Path
+    """Cepheid's directory in the checkpoint."""
+    log: SourceLog
+    moved_from: Path | None = None
+    """The input's path at the last start, if it was another one."""
     known: set[str] = field(default_factory=set)
+    """The files that have a number, relative to the input."""
+    slips: dict[int, str] = field(default_factory=dict)
+    """Those of them that have a slip, by number."""
     last: int = 0
     last_time: int = 0
     """The time of the last slip, in milliseconds."""
+    listing: Listing | None = None
 
-    def open(self) -> None:
-        """Restores the state from the slips in the checkpoint."""
+    @property
+    def directory(self) -> Path:
+        """The directory of slips that Spark reads."""
+        return self.own / SLIPS
+
+    # --- the state in the checkpoint ----------------------------------------------------------------------------------
+
+    def open(self, is_new: bool) -> None:
+        """Restores the state from the checkpoint, and refuses a checkpoint that does not name every file that Spark has
+        read. No stream has run on a new checkpoint: what is there comes from a start that did not succeed."""
         try:
-            self.slips.mkdir(parents=True, exist_ok=True)
-            # A hidden slip was never visible to Spark: the process ended while it was written.
-            for slip in self.slips.glob(f"[!.]*{_SLIP}"):
-                self.known.add(self._path(slip))
-                self.last = max(self.last, int(slip.name.removesuffix(_SLIP)))
-                self.last_time = max(self.last_time, slip.stat().st_mtime_ns // 1_000_000)
+            self.directory.mkdir(parents=True, exist_ok=True)
+            if is_new:
+                for slip in self.directory.glob(f"*{_SLIP}"):
+                    slip.unlink()
+            listed = self._read_list()
+            found = self._read_slips()
         except OSError as problem:
-            raise _cannot(self.slips, problem) from problem
+            raise _cannot(self.own, problem) from problem
+        self.slips = {number: path for number, path in found.items() if number > len(listed)}
+        self.last = max(self.slips, default=len(listed))
+        self._require_complete(len(listed), found)
+        self.known = {*listed, *self.slips.values()}
+        self.listing = Listing(self.input)
+        for number in found.keys() - self.slips.keys():  # the process ended while slips moved to the list
+            self._slip(number).unlink(missing_ok=True)
+        self.compact()
 
-    def _path(self, slip: Path) -> str:
+    def _read_list(self) -> list[str]:
+        path = self.own / _LIST
         try:
-            return path_on(slip.read_text())
-        except ValueError as problem:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return []
+        *lines, rest = content.split(b"\n")
+        if rest:  # the process ended while it wrote: the slips of these lines still exist
+            os.truncate(path, len(content) - len(rest))
+        paths = []
+        for number, line in enumerate(lines, 1):
+            try:
+                paths.append(path_on(line.decode()))
+            except ValueError as problem:
+                raise _damaged(path, f"line {number} names no file") from problem
+        return paths
+
+    def _read_slips(self) -> dict[int, str]:
+        found = {}
+        # A hidden slip was never visible to Spark: the process ended while it was written.
+        for slip in sorted(self.directory.glob(f"[!.]*{_SLIP}")):
+            if not slip.stem.isdecimal():
+                raise _damaged(slip, "its name is not a number")
+            try:
+                path = path_on(slip.read_text())
+            except ValueError as problem:
+                raise _damaged(slip, "it names no file") from problem
+            number = int(slip.stem)
+            found[number] = self._relative(path, slip)
+            self.last_time = max(self.last_time, slip.stat().st_mtime_ns // 1_000_000)
+        return found
+
+    def _relative(self, path: str, slip: Path) -> str:
+        """The path that a slip names, relative to the input."""
+        roots = [root for root in (self.moved_from, self.input) if root is not None]
+        for at in (Path(path), Path(path).parent.resolve() / Path(path).name):
+            for root in roots:
+                if at.is_relative_to(root):
+                    return str(at.relative_to(root))
+        raise InputProblem(
+            f"`{shown(str(slip), 200)}` names `{shown(path, 200)}`, which is not in the input "
+            f"`{shown(str(self.input), 200)}`",
+            hint=_CONFIRM,
+        )
+
+    def _require_complete(self, listed: int, slips: dict[int, str]) -> None:
+        last = max(slips, default=listed)
+        lacking = next((number for number in range(listed + 1, last + 1) if number not in slips), None)
+        handed = self.log.handed()
+        if lacking is None and handed > last:
+            lacking = handed
+        if lacking is None and listed and not slips:
+            lacking = listed
+        if lacking is not None:
             raise InputProblem(
-                f"`{shown(str(slip), 200)}` in the checkpoint is damaged",
-                expected="the path of a file of events, as a JSON string",
-                hint="restore it from a copy of the checkpoint, or write into it the path that no other slip holds",
-            ) from problem
+                "the checkpoint does not name every file that was read: "
+                f"`{shown(str(self._slip(lacking)), 200)}` is missing and `{_LIST}` beside it names {listed} files",
+                hint=_RESTORE,
+            )
+
+    def move(self) -> None:
+        """Names files and slips by the directories in which they are now."""
+        self.log.relocate(self.directory)
+        for number, relative in self.slips.items():
+            at = self._slip(number).stat().st_mtime_ns
+            self._write_slip(number, relative, at)
+
+    def compact(self) -> None:
+        """Moves the slips of files that have been read to the list, except for the last ones."""
+        if len(self.slips) <= _MOST_SLIPS:
+            return
+        first = min(self.slips)
+        through = self.log.processed() - _RETAINED
+        if through - first < _MOST_SLIPS // 2:
+            return
+        lines = "".join(entry_line(self.slips[number]) for number in range(first, through + 1))
+        try:
+            with (self.own / _LIST).open("ab") as file:
+                file.write(lines.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            for number in range(first, through + 1):
+                self._slip(number).unlink(missing_ok=True)
+                del self.slips[number]
+        except OSError as problem:
+            raise _cannot(self.own, problem) from problem
+        self.log.trim(through)
+
+    # --- new files ----------------------------------------------------------------------------------------------------
 
     def take_in(self) -> int:
         """Writes a slip for every file that has none yet; returns the number of new slips."""
-        new = sorted(self._new(), key=_arrival)
+        assert self.listing is not None, "the spool is open"
+        new = sorted(self.listing.new(self.known), key=self._arrival)
         for path in new:
             self._write(path)
         return len(new)
 
-    def _new(self) -> Iterator[Path]:
-        for path in self.input.rglob("*"):
-            hidden = any(part.startswith(("_", ".")) for part in path.relative_to(self.input).parts)
-            fits = FORMATS.get(path.suffix.lower()) == self.format
-            if not hidden and fits and str(path) not in self.known and path.is_file():
-                yield path
+    def _arrival(self, path: str) -> tuple[int, list[tuple[int, str]]]:
+        try:
+            written = (self.input / path).stat().st_mtime_ns
+        except OSError:  # the reader of the file reports it
+            written = 0
+        return written, [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(path)]
 
-    def _write(self, path: Path) -> None:
+    def _write(self, path: str) -> None:
         self.last += 1
         self.last_time = max(self.last_time + 1, time.time_ns() // 1_000_000)
-        slip = self.slips / f"{self.last:012d}{_SLIP}"
-        hidden = self.slips / f".{slip.name}"
+        self._write_slip(self.last, path, self.last_time * 1_000_000)
+        self.slips[self.last] = path
+        self.known.add(path)
+
+    def _write_slip(self, number: int, path: str, at: int) -> None:
+        slip = self._slip(number)
+        hidden = slip.with_name(f".{slip.name}")
         try:
-            hidden.write_text(json.dumps(str(path)) + "\n")
-            os.utime(hidden, ns=(self.last_time * 1_000_000, self.last_time * 1_000_000))
+            hidden.write_text(entry_line(str(self.input / path)))
+            os.utime(hidden, ns=(at, at))
             hidden.replace(slip)
         except OSError as problem:
-            raise _cannot(self.slips, problem) from problem
-        self.known.add(str(path))
+            raise _cannot(self.directory, problem) from problem
+
+    def _slip(self, number: int) -> Path:
+        return self.directory / f"{number:012d}{_SLIP}"
 
 
 class Watch:
@@ -94,14 +226,18 @@ class Watch:
     def __init__(self, spool: Spool) -> None:
         self.spool = spool
         self.ended = threading.Event()
-        self.failure: InputProblem | None = None
+        self.failure: Exception | None = None
         self.thread = threading.Thread(target=self._poll, name="cepheid-spool", daemon=True)
 
     def _poll(self) -> None:
+        pause = PAUSE
         try:
-            while not self.ended.wait(PAUSE):
+            while not self.ended.wait(pause):
+                started = time.monotonic()
                 self.spool.take_in()
-        except InputProblem as problem:
+                self.spool.compact()
+                pause = max(PAUSE, _PAUSE_OVER_COST * (time.monotonic() - started))
+        except Exception as problem:  # `require` raises it where the stream waits
             self.failure = problem
 
     def require(self) -> None:
@@ -118,27 +254,41 @@ class Watch:
         self.thread.join()
 
 
-def path_on(slip: str) -> str:
-    """The path that a slip names; ValueError if it names none."""
-    path = json.loads(slip)
-    if not isinstance(path, str):
-        raise ValueError(slip)
+# --- lines ------------------------------------------------------------------------------------------------------------
+
+
+def entry_line(path: str) -> str:
+    """`"day=1/a.jsonl" 8f2c01aa`: a path as a JSON string, and its checksum."""
+    text = json.dumps(path)
+    return f"{text} {zlib.crc32(text.encode()):08x}\n"
+
+
+def path_on(line: str) -> str:
+    """The path that a line names, with or without a checksum; ValueError if it names none."""
+    text = line.strip()
+    path, end = json.JSONDecoder().raw_decode(text)
+    checksum = text[end:].strip()
+    if not isinstance(path, str) or (checksum and checksum != f"{zlib.crc32(text[:end].encode()):08x}"):
+        raise ValueError(line)
     return path
 
 
-_NUMBER = re.compile(r"(\d+)")
+_DIGITS = re.compile(r"(\d+)")
 
 
-def _arrival(path: Path) -> tuple[int, list[tuple[int, str]]]:
-    try:
-        written = path.stat().st_mtime_ns
-    except FileNotFoundError:
-        written = 0
-    pieces = _NUMBER.split(str(path))
-    return written, [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in pieces]
+def moved(what: str, now: Path, before: Path) -> InputProblem:
+    return InputProblem(
+        f"the {what} is `{shown(str(now), 200)}`, but at the last start it was `{shown(str(before), 200)}`",
+        hint=_CONFIRM,
+    )
+
+
+def _damaged(path: Path, reason: str) -> InputProblem:
+    return InputProblem(f"`{shown(str(path), 200)}` in the checkpoint is damaged: {reason}", hint=_RESTORE)
 
 
 def _cannot(directory: Path, problem: OSError) -> InputProblem:
+    at = problem.filename or directory
     return InputProblem(
-        f"cannot use `{shown(str(directory), 200)}` in the checkpoint: {problem.strerror or problem}", hint=RESUME
+        f"cannot use `{shown(str(at), 200)}` in the checkpoint: {problem.strerror or problem}", hint=RESUME
     )

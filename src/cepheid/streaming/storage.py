@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,11 @@ from cepheid.io.stream_rows import RESUME
 
 class Directory(ABC):
     """A directory that is created when the first file is written."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The path, for messages."""
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:
@@ -36,6 +42,10 @@ class Directory(ABC):
         return sorted(name for name in self._files() if name[0] in "._")
 
     @abstractmethod
+    def directories(self) -> list[str]:
+        """The directories inside."""
+
+    @abstractmethod
     def remove(self, name: str) -> None:
         """Removes a file, if it exists."""
 
@@ -46,6 +56,10 @@ class Directory(ABC):
 @dataclass(frozen=True, slots=True)
 class LocalDirectory(Directory):
     path: Path
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
 
     def read(self, name: str) -> bytes | None:
         try:
@@ -68,6 +82,9 @@ class LocalDirectory(Directory):
     def _files(self) -> list[str]:
         return [path.name for path in self.path.iterdir() if path.is_file()] if self.path.is_dir() else []
 
+    def directories(self) -> list[str]:
+        return sorted(path.name for path in self.path.iterdir() if path.is_dir()) if self.path.is_dir() else []
+
     def remove(self, name: str) -> None:
         try:
             (self.path / name).unlink(missing_ok=True)
@@ -83,12 +100,18 @@ def _cannot(what: str, path: Path, problem: OSError) -> InputProblem:
 
 
 def is_local(path: str) -> bool:
-    return urlsplit(path).scheme in ("", "file")
+    return path.startswith("file:/") or not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", path)
 
 
 def local_directory(path: str) -> LocalDirectory:
-    """The directory of a path or of a `file:` URI."""
+    """The directory of a path or of a `file:` URI, with links resolved, so that one directory has one path."""
     if not is_local(path):
         raise InputProblem(f"`{shown(path, 200)}` can only be reached through Spark", expected="a directory")
-    parts = urlsplit(path)
-    return LocalDirectory(Path(unquote(parts.path) if parts.scheme else path))
+    try:
+        resolved = Path(unquote(urlsplit(path).path) if path.startswith("file:/") else path).resolve()
+        str(resolved).encode()
+    except (OSError, RuntimeError, ValueError) as problem:  # a loop of links, a NUL, a name that is not UTF-8
+        raise InputProblem(
+            f"`{shown(path, 200)}` cannot be the path of a directory: {shown(str(problem), 100)}"
+        ) from problem
+    return LocalDirectory(resolved)

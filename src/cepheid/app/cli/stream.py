@@ -95,6 +95,9 @@ def stream_command(
     ] = None,
     param: Params = None,
     adaptive: Adaptive = False,
+    moved: Annotated[
+        bool, typer.Option("--moved", help="Confirm that the input or the checkpoint was moved, with all files in it.")
+    ] = False,
     master: Annotated[str, typer.Option(help="The Spark master.")] = "local[*]",
 ) -> None:
     """Find the matches of queries in a stream of files, exactly once, until stopped.
@@ -122,6 +125,7 @@ def stream_command(
         schema=schema,
         max_ahead=max_ahead,
         wait=not available_now,
+        is_moved=moved,
         master=master,
     )
     console = Console(stderr=True, highlight=False)

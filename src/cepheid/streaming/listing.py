@@ -1,0 +1,98 @@
+"""New files of a directory tree, at the cost of the directories that changed.
+
+A directory is listed if its modification time has changed, and again until that time is so old that every later change
+must change it. For file systems that do not keep such times there is a complete listing from time to time, which takes
+at most a hundredth of the time.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cepheid.errors import InputProblem, shown
+from cepheid.io.stream_rows import RESUME
+
+_SETTLED = 2.0
+"""Seconds after which a change of a directory gives it another modification time; the coarsest clock has two."""
+_LEAST_INTERVAL, _INTERVAL_OVER_COST = 10.0, 100.0
+"""Seconds between complete listings: this many, or this many times what a listing takes."""
+
+
+@dataclass(slots=True)
+class _Directory:
+    changed: int = -1
+    """The modification time at the last listing."""
+    since: float = 0.0
+    """When that modification time was first seen."""
+    is_settled: bool = False
+    """Whether the directory has been listed since a later change would show."""
+    inner: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Listing:
+    """The visible files of a tree, by their paths relative to its root. Directories that are links are not entered."""
+
+    root: Path
+    directories: dict[str, _Directory] = field(default_factory=dict)
+    completed: float = -math.inf
+    cost: float = 0.0
+    """Seconds that the last complete listing took."""
+
+    def new(self, known: Container[str]) -> list[str]:
+        """The files that are not known, in any order."""
+        started = time.monotonic()
+        is_complete = started - self.completed > max(_LEAST_INTERVAL, _INTERVAL_OVER_COST * self.cost)
+        found, waiting = [], [""]
+        while waiting:
+            inner, files = self._listed(waiting.pop(), known, started, is_complete)
+            waiting += inner
+            found += files
+        if is_complete:
+            self.completed, self.cost = started, time.monotonic() - started
+        return found
+
+    def _listed(
+        self, relative: str, known: Container[str], now: float, is_complete: bool
+    ) -> tuple[list[str], list[str]]:
+        """The directories in a directory, and its new files."""
+        path = self.root / relative
+        try:
+            changed = path.stat().st_mtime_ns
+            seen = self.directories.setdefault(relative, _Directory())
+            if seen.changed != changed:
+                seen.changed, seen.since, seen.is_settled = changed, now, False
+            if seen.is_settled and not is_complete:
+                return seen.inner, []
+            files: list[str] = []
+            seen.inner = []
+            for name, is_directory in _visible(path, relative, known):
+                (seen.inner if is_directory else files).append(name)
+            seen.is_settled = now - seen.since > _SETTLED
+            return seen.inner, files
+        except OSError as problem:
+            self.directories.pop(relative, None)
+            if relative and isinstance(problem, FileNotFoundError | NotADirectoryError):
+                return [], []
+            raise InputProblem(
+                f"cannot list the input `{shown(str(path), 200)}`: {problem.strerror or problem}", hint=RESUME
+            ) from problem
+
+
+def _visible(path: Path, relative: str, known: Container[str]) -> Iterator[tuple[str, bool]]:
+    """The directories and the files that are not known, each with whether it is a directory."""
+    prefix = f"{relative}/" if relative else ""
+    with os.scandir(path) as entries:
+        for entry in entries:
+            name = prefix + entry.name
+            if name in known or entry.name.startswith(("_", ".")):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield name, True
+            elif entry.is_file():
+                yield name, False
