@@ -32,6 +32,8 @@ from cepheid.lang import parse
 from cepheid.streaming.plan import StreamSource, plan_stream
 from cepheid.streaming.simulation import Simulated, Simulation
 
+pytestmark = pytest.mark.filterwarnings("ignore::cepheid.errors.CepheidWarning")
+
 QUERY = "EVENT SEQ(A x, B y) WHERE [id] AND x.v < y.v WITHIN 100"
 FORMATS = ("parquet", "arrow", "orc", "jsonl", "csv", "jsonl.gz", "csv.gz")
 
@@ -372,3 +374,28 @@ def _table(rows: Sequence[Mapping[str, Any]], kind: pa.DataType) -> pa.Table:
             values = [None if v is None else str(v) for v in values] if kind == pa.string() else values
         columns[name] = pa.array(values, plain.get(name, kind))
     return pa.table(columns)
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_files_at_the_start_that_do_not_fit_each_other(tmp_path: Path, number: int) -> None:
+    """The first decides; rows of the others are rejected where they do not fit."""
+    moment = datetime(2026, 1, 1)
+    other = [row("B", 3, id=1, v="seven"), row("B", moment, id=1, v=3)][number]
+    files = [
+        write(tmp_path / "0.parquet", [row("A", 1, id=1, v=1), row("B", 2, id=1, v=2)]),
+        write(tmp_path / "1.parquet", [other]),
+        write(tmp_path / "2.parquet", [row("B", 4, id=1, v=4)]),
+        write(tmp_path / "3.parquet", [{"type": "B", "time": 4}]),
+    ]
+    simulated = streamed(QUERY, files, [])
+    assert matches(simulated) == [(1, 2), (1, 4)]
+    assert [name for name, _, _ in rejects(simulated)] == ["1.parquet", "3.parquet"]
+
+
+def test_types_may_be_integers(tmp_path: Path) -> None:
+    write(tmp_path / "0.parquet", [{"type": 1, "ts": 1}, {"type": 2, "ts": 2}])
+    files = StreamFiles.first(str(tmp_path), Columns(), "ms", Schema({}), False)
+    assert files is not None and set(files.layout.attributes) == {"1", "2"}
+    later = write(tmp_path / "1.parquet", [{"type": "2", "ts": 3}])
+    read = files.read([str(tmp_path / "0.parquet"), str(later)], 0, 10)
+    assert read.events.column("type").to_pylist() == ["1", "2", "2"] and not read.rejects.num_rows

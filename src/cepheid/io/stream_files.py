@@ -18,13 +18,13 @@ import pyarrow as pa
 from cepheid import expr as ex
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import TIMESTAMP_CLOCK, Clock, Schema
-from cepheid.io.files import column_file, open_files, scan
+from cepheid.io.files import EventFile, column_file, open_files, scan
 from cepheid.io.formats import expand, format_named, known_format
-from cepheid.io.formats.columnar import ColumnFormat
+from cepheid.io.formats.columnar import ColumnFormat, column_format
 from cepheid.io.inputs import Columns, Input
-from cepheid.io.rows import ROW
+from cepheid.io.rows import ROW, is_moment
 from cepheid.io.source import JSON, Attributes, Source, clock_of, require_time_column
-from cepheid.io.stream_rows import FILE, NUMBER, Read, StreamLayout, file_name, reject, reject_rows
+from cepheid.io.stream_rows import FILE, NUMBER, Read, StreamLayout, file_name, plain_type, reject, reject_rows
 from cepheid.pattern import DerivedStream, EventClass, Query, SourceStream, walk
 
 _HIDDEN = (ROW, FILE, NUMBER)
@@ -65,8 +65,10 @@ class StreamFiles:
             )
         source: Source
         if isinstance(format, ColumnFormat):
-            source, raw = scan([[column_file(*file, Input(path), columns) for file in files]], columns), False
-            fields = {field.name: _plain(field.type) for field in source.schema}
+            source, raw = scan([_compatible(path, files, columns)], columns), False
+            fields = {field.name: plain_type(field.type) for field in source.schema}
+            if columns.type in fields:
+                fields[columns.type] = pa.string()
         else:
             source = open_files([Input(path)], columns, declared)
             fields = _text_fields(source)
@@ -157,6 +159,32 @@ def _event_files(path: str) -> Iterator[tuple[Path, str]]:
         yield from expand(path)
 
 
+def _compatible(path: str, files: Sequence[tuple[Path, str]], columns: Columns) -> list[EventFile]:
+    """The files whose columns have types that fit those of the files before them. The rows of the others are read by
+    the types of these, and rejected where they do not fit."""
+    chosen: list[EventFile] = []
+    schema = pa.schema([])
+    problem: InputProblem | None = None
+    for file, name in files:
+        own = column_format(name).schema(str(file)).remove_metadata()
+        try:
+            require_time_column(own, columns)
+            time = own.field(columns.time).type
+            if chosen and is_moment(time) != is_moment(schema.field(columns.time).type):
+                continue
+            schema = pa.unify_schemas([schema, own], promote_options="permissive")
+        except InputProblem as missing:
+            problem = problem or missing
+        except pa.ArrowException:
+            continue
+        else:
+            chosen.append(column_file(file, name, Input(path), columns))
+    if not chosen:
+        assert problem is not None
+        raise problem
+    return chosen
+
+
 def types_named(query: Query) -> list[str]:
     """The event types of the input that a query and its input queries name."""
     names: dict[str, None] = {}
@@ -183,11 +211,6 @@ def _queries(query: Query) -> Iterator[Query]:
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type without a dictionary. Blocks of the stream cannot hold dictionaries."""
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _clock(time: pa.DataType, unit: str | None) -> Clock:

@@ -96,6 +96,19 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return whole[0] if whole else batches[0]
 
 
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema without dictionaries, which blocks of the stream cannot hold."""
+    return pa.schema([(field.name, plain_type(field.type)) for field in schema])
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return kind.value_type
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(plain_type(field.type)) for field in kind])
+    return pa.list_(plain_type(kind.value_type)) if pa.types.is_list(kind) else kind
+
+
 def reject(source: str | None, line: int | None, reason: str, raw: str) -> dict[str, Any]:
     return {"source": source, "line": line, "reason": reason, "raw": raw}
 

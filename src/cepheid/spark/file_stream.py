@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -160,6 +160,7 @@ class FileStream:
             if not wait:
                 return None
             time.sleep(PAUSE)
+        options = replace(options, time_unit=options.time_unit or files.layout.clock.unit)
         buckets = buckets_of(checkpoint, tasks_of(spark, None))
         source = StreamSource.of_files(files, queries.values())
         plan = plan_stream(queries, source, watermark, options, order=files.order, buckets=buckets, max_ahead=max_ahead)

@@ -60,6 +60,7 @@ class RowReader(Reader):
         return [quoted(name) for name in self.schema.names]
 
     def read(self, rows: pa.RecordBatch, earliest: int, latest: int) -> Read:
+        rows = rows if rows.schema.types == self.schema.types else rows.cast(self.schema)
         return accepted(rows, self.columns, False, earliest, latest)
 
 

@@ -23,7 +23,7 @@ from cepheid.io import frames
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import plain
 from cepheid.io.source import Source, TableSource
-from cepheid.io.stream_rows import NUMBER
+from cepheid.io.stream_rows import NUMBER, plain_schema
 from cepheid.lang import parse
 from cepheid.pattern import Query
 from cepheid.streaming.plan import StreamPlan, StreamSource, plan_stream
@@ -119,7 +119,7 @@ def _source(events: Any, columns: Columns) -> TableSource:
 
 
 def _plan(query: Query, source: TableSource, clock: Clock, delay: int, options: RunOptions) -> StreamPlan:
-    schema = source.schema.append(pa.field(NUMBER, pa.int64()))
+    schema = plain_schema(source.schema).append(pa.field(NUMBER, pa.int64()))
     stream = StreamSource(RowReader(schema, source.columns), source.attributes)
     # The watermark of timestamps counts milliseconds.
     ticks = f"{-(-delay // 1000)} ms" if clock.is_timestamp else delay
@@ -132,7 +132,8 @@ def _cut(rng: random.Random, source: TableSource, delay: int) -> Iterator[pa.Rec
     jitter = np.array([rng.randint(0, delay) for _ in range(count)], np.int64)
     arrival = np.argsort(source.times + jitter, kind="stable")
     rows = arrival if source.order is None else source.order[arrival]
-    arriving = source.table.take(pa.array(rows)).append_column(NUMBER, pa.array(arrival))
+    plain_table = source.table.cast(plain_schema(source.schema))
+    arriving = plain_table.take(pa.array(rows)).append_column(NUMBER, pa.array(arrival))
     edges = sorted({0, count, *(rng.randint(0, count) for _ in range(rng.randint(0, 8)))})
     for start, end in pairwise(edges):
         yield arriving.slice(start, end - start)

@@ -164,7 +164,8 @@ class ColumnFormat(ABC):
                 arrays.append(pa.array(range(1, count + 1), pa.int64()))
             elif field.name in present:
                 column = table.column(field.name)
-                values, misfits = fitted(column, field.type)
+                is_type = field.name == layout.columns.type and pa.types.is_integer(column.type)
+                values, misfits = (column.cast(field.type), None) if is_type else fitted(column, field.type)
                 arrays.append(values)
                 for row in [] if misfits is None else np.flatnonzero(misfits).tolist():
                     value = plain(column[row].as_py())
