@@ -8,26 +8,35 @@ once, with the smallest case found for it (`make explore`).
 from __future__ import annotations
 
 import argparse
+import io
+import json
 import math
 import os
 import random
 import sys
+import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import csv, feather, orc
 from random_cases import Case, case
-from random_values import PROFILES
+from random_values import PROFILES, TYPES
 
 import cepheid
+from cepheid.app.file_run import FileRun
 from cepheid.engine import stepping
+from cepheid.engine.query_text import QueryText
 from cepheid.errors import CepheidError
+from cepheid.io.inputs import Columns, Input
 from cepheid.kernels.registry import EVALUATORS
 
 TOLERANCE = 1e-12
@@ -116,10 +125,13 @@ def difference(expected: pa.Table, found: pa.Table, types: bool = True) -> str |
     if types and expected.schema.types != found.schema.types:
         pairs = zip(expected.schema, found.schema, strict=False)
         return "types: " + "; ".join(f"{a.name}: {a.type} / {b.type}" for a, b in pairs if a.type != b.type)
-    if expected.num_rows != found.num_rows:
-        return f"{expected.num_rows} rows / {found.num_rows} rows"
-    one, two = (sorted(rows_of(t), key=_order) for t in (expected, found))
-    for a, b in zip(one, two, strict=True):
+    return different_rows(rows_of(expected), rows_of(found))
+
+
+def different_rows(expected: list[dict[str, Any]], found: list[dict[str, Any]]) -> str | None:
+    if len(expected) != len(found):
+        return f"{len(expected)} rows / {len(found)} rows"
+    for a, b in zip(*(sorted(rows, key=_order) for rows in (expected, found)), strict=True):
         if not are_equal(a, b):
             names = [name for name in a if not are_equal(a[name], b.get(name))]
             return "; ".join(f"{name}: {a[name]!r} / {b.get(name)!r}" for name in names)
@@ -150,7 +162,7 @@ class Refused(Exception):
     """The backend cannot run the query, and says so."""
 
 
-def outcome(run: Callable[[], pa.Table]) -> pa.Table | str:
+def outcome(run: Callable[[], Any]) -> Any:
     """The result, or an error as text. A refusal by an error of ours is `Refused`."""
     try:
         return run()
@@ -297,6 +309,78 @@ def compare(
     return comparison
 
 
+# --- files ------------------------------------------------------------------------------------------------------------
+
+FORMATS = ("jsonl", "csv", "parquet", "arrow", "orc")
+
+
+def write_file(table: pa.Table, format: str, path: Path, rng: random.Random) -> None:
+    """The events as a file. In JSON Lines, some types lack some attributes, and nulls may be left out."""
+    match format:
+        case "jsonl":
+            lacking = {(rng.choice(TYPES), rng.choice("vwsbk")) for _ in range(rng.randrange(4))}
+            lines = []
+            for row in table.to_pylist():
+                has = {
+                    n: v
+                    for n, v in row.items()
+                    if (row["type"], n) not in lacking and (v is not None or rng.randrange(2))
+                }
+                lines.append(json.dumps(has, default=str) + "\n")
+            path.write_text("".join(lines), encoding="utf-8")
+        case "csv":
+            csv.write_csv(table, path)
+        case "parquet":
+            pq.write_table(table, path, row_group_size=max(table.num_rows // 2, 1))
+        case "arrow":
+            feather.write_feather(table, str(path))
+        case _:
+            orc.write_table(table, str(path))
+
+
+def of_file(drawn: Case, path: Path, backend: str) -> list[dict[str, Any]]:
+    """The matches in a file, as the command line writes them."""
+    query, written = QueryText(drawn.text), io.BytesIO()
+    FileRun.open(query, query.parse(), [Input(str(path))], Columns(), backend=backend).write(written, "jsonl")
+    return [json.loads(line) for line in written.getvalue().decode().splitlines()]
+
+
+def compare_files(
+    drawn: Case, format: str, backends: Sequence[str] = ("local",), only: str | None = None
+) -> Comparison | None:
+    """The backends on a file of the events; None where the format cannot hold them or the query is refused."""
+    comparison = Comparison(drawn, pa.table({}), only)
+    with tempfile.TemporaryDirectory() as directory, compiled(False):
+        path = Path(directory) / f"events.{format}"
+        try:
+            write_file(drawn.table, format, path, random.Random(drawn.seed))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError):
+            return None
+        try:
+            expected = outcome(lambda: of_file(drawn, path, "reference"))
+        except Refused:
+            return None
+        comparison.ran[f"{format} reference"] += 1
+        for backend in ("reference", *backends):
+            name = f"{format}-{backend}"
+            try:
+                found = expected if backend == "reference" else outcome(lambda b=backend: of_file(drawn, path, b))  # type: ignore[misc]
+            except Refused as refusal:
+                found = f"Refused: {refusal}"
+            comparison.ran[name] += 1
+            differs = (
+                found
+                if isinstance(found, str)
+                else None
+                if isinstance(expected, str)
+                else different_rows(expected, found)
+            )
+            if differs is not None:
+                what = f"raises {differs.partition(':')[0]}" if isinstance(found, str) else "differs"
+                comparison.findings.append(Finding(name, what, differs, drawn))
+    return comparison
+
+
 def smallest(finding: Finding, again: Callable[[Case], Comparison | None], patience: int = 60) -> Finding:
     """The finding with parts of the case left out that it does not need."""
     tries = 0
@@ -318,7 +402,16 @@ def smallest(finding: Finding, again: Callable[[Case], Comparison | None], patie
 # --- exploring --------------------------------------------------------------------------------------------------------
 
 
-def explore(cases: int, seed: int, jit_every: int, spark_every: int, each: int, profile: str, only: str | None) -> int:
+def explore(
+    cases: int,
+    seed: int,
+    jit_every: int,
+    spark_every: int,
+    each: int,
+    profile: str,
+    only: str | None,
+    format: str | None,
+) -> int:
     session = cepheid.session("local[2]") if spark_every else None
     found: dict[tuple[str, str], list[Finding]] = {}
     ran: Counter[str] = Counter()
@@ -328,7 +421,10 @@ def explore(cases: int, seed: int, jit_every: int, spark_every: int, each: int, 
         drawn = case(rng, PROFILES[profile])
         with_jit = bool(jit_every) and number % jit_every == 0
         with_spark = session if spark_every and number % spark_every == 0 else None
-        comparison = compare(drawn, jit=with_jit, session=with_spark, only=only)
+        if format is None:
+            comparison = compare(drawn, jit=with_jit, session=with_spark, only=only)
+        else:
+            comparison = compare_files(drawn, format, ("local", "spark") if with_spark else ("local",))
         ran["cases"] += 1
         if comparison is None:
             ran["refused"] += 1
@@ -339,6 +435,10 @@ def explore(cases: int, seed: int, jit_every: int, spark_every: int, each: int, 
             if len(known) < each:
 
                 def again(smaller: Case, f: Finding = finding) -> Comparison | None:
+                    if format is not None:
+                        return compare_files(
+                            smaller, format, ("local", "spark") if "spark" in f.backend else ("local",)
+                        )
                     on_spark = session if f.backend == "spark" else None
                     return compare(
                         smaller,
@@ -367,9 +467,17 @@ if __name__ == "__main__":
     arguments.add_argument("--each", type=int, default=1, help="how many of one kind are shown")
     arguments.add_argument("--profile", default="mixed", choices=PROFILES)
     arguments.add_argument("--only", help="one backend")
+    arguments.add_argument("--format", choices=FORMATS, help="files instead of tables in memory")
     chosen = arguments.parse_args()
     sys.exit(
         explore(
-            chosen.cases, chosen.seed, chosen.jit_every, chosen.spark_every, chosen.each, chosen.profile, chosen.only
+            chosen.cases,
+            chosen.seed,
+            chosen.jit_every,
+            chosen.spark_every,
+            chosen.each,
+            chosen.profile,
+            chosen.only,
+            chosen.format,
         )
     )

@@ -31,7 +31,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -185,8 +184,6 @@ def lines(
                 return f"[{','.join(map(shown, value))}]"
             case float() if value.is_integer():
                 return str(int(value))
-            case Decimal():
-                return str(value)
             case _:
                 return repr(value)
 

@@ -185,7 +185,11 @@ def pool(rng: random.Random, kind: pa.DataType, profile: Profile) -> list[Any]:
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
-_ODD_NAMES = ("a.b", "`", "*", "a b", "type2", "__mask", "mask", "position", "_type", "_time", "", "Ä", "ts ", "#")
+_ODD_NAMES = (
+    *("a.b", "`", "*", "a b", "", "Ä", "ts ", "#", "'", '"', "a`b.c", "v.x"),
+    *("TS", "V", "Type", "K", "match_start", "match_end", "x0", "x1", "c0", "n.n"),
+    *("__cepheid_number", "__cepheid_file", "__cepheid_type", "position", "mask", "bucket", "base", "events", "slice"),
+)
 
 
 @dataclass(frozen=True)
@@ -223,12 +227,15 @@ def table(rng: random.Random, drawn: World, most: int = 12) -> pa.Table:
         at += rng.choice((0, 1, 1, 2, 3))
         times.append(at)
         kinds.append(rng.choice((*TYPES, *TYPES, "X")))
+    # A query over events of other types is refused.
+    for at, kind in zip(rng.sample(range(count), min(count, len(TYPES))), TYPES, strict=False):
+        kinds[at] = kind
     columns: dict[str, pa.Array] = {"type": pa.array(kinds, pa.string()), "ts": pa.array(times, drawn.time)}
     for name, kind in drawn.attributes.items():
         # Nulls are rare in keys, which then match nothing.
         values = [*pool(rng, kind, drawn.profile)[: rng.choice((2, 3, 5))] * (3 if name == "k" else 1), None]
         columns[name] = pa.array([rng.choice(values) for _ in range(count)], kind)
     columns["n"] = pa.array(range(count), pa.int64())
-    if drawn.profile.odd_names and rng.randrange(4) == 0:
+    for _ in range(rng.randrange(3) if drawn.profile.odd_names else 0):
         columns[rng.choice(_ODD_NAMES)] = pa.array([rng.choice((1, None)) for _ in range(count)], pa.int64())
     return pa.table(columns)

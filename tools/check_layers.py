@@ -33,7 +33,6 @@ class Restricted:
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "types", "events", "version"),
     (
-        "values",
         "expr",
         "functions",
         "inference",

@@ -6,7 +6,6 @@ import typer
 
 from cepheid.app import report
 from cepheid.app.cli.options import (
-    DEFAULT_UNIT,
     Dialect,
     Inputs,
     Params,
@@ -26,7 +25,7 @@ def check_command(
     input: Inputs = None,
     type_column: TypeColumn = "type",
     time_column: TimeColumn = "ts",
-    time_unit: TimeUnit = None,
+    time_unit: TimeUnit = "ms",
     param: Params = None,
 ) -> None:
     """Validate a query. Prints its language, variables and canonical text, or an error with its position.
@@ -40,7 +39,7 @@ def check_command(
         from cepheid.io.inputs import Columns, Input
 
         inputs, columns = [Input.parse(text) for text in input], Columns(type_column, time_column)
-        options = RunOptions(params=read_params(param), time_unit=time_unit, default_unit=DEFAULT_UNIT)
+        options = RunOptions(params=read_params(param), time_unit=time_unit)
         opened = FileRun.open(written, parsed, inputs, columns, options, "reference")
         report.warn(opened.warnings)
         report.warn(report.reject_lines(list(opened.source.rejects())))
