@@ -31,6 +31,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,8 @@ def lines(
                 return f"[{','.join(map(shown, value))}]"
             case float() if value.is_integer():
                 return str(int(value))
+            case Decimal():
+                return str(value)
             case _:
                 return repr(value)
 

@@ -33,6 +33,7 @@ class Restricted:
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "types", "events", "version"),
     (
+        "values",
         "expr",
         "functions",
         "inference",

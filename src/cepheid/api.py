@@ -202,7 +202,7 @@ def _spark_batch(
     from cepheid.spark.batch import SparkBatch  # lazily: Spark takes seconds to load
     from cepheid.spark.source import SparkSource
 
-    source = SparkSource.open(events, columns, session).for_query(query)
+    source = SparkSource.open(events, columns, session).for_query(query, options.time_unit)
     return SparkBatch(_prepared(source_text, query, source, options), source, partitions)
 
 

@@ -8,8 +8,7 @@ counts as true (rulings 4 and 12, NEXT §3.5).
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,13 +17,11 @@ from cepheid.errors import NameProblem
 from cepheid.events import NO_CLOCK, Clock, Event
 from cepheid.expr import Aggregate, Attr, Expr, transform
 from cepheid.functions import FUNCTIONS
-from cepheid.types import type_of
+from cepheid.inference import sum_type
+from cepheid.types import Type, type_of, united_all
+from cepheid.values import arithmetic, compare, fitted, like
 
 Binding = Event | tuple[Event, ...] | None
-_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
-    **{"=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge},
-    **{"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "%": operator.mod},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,31 +129,22 @@ def _occurs_within(expr: ex.OccursWithin, env: Env) -> bool:
     return span <= env.clock.ticks(expr.duration)
 
 
-def compare(op: str, left: Any, right: Any) -> bool:
-    """A comparison; false where either side is null or the operator is not defined for the two."""
-    kind = type_of(left).noun
-    if left is None or kind != type_of(right).noun:
-        return False
-    is_defined = op in ("=", "!=") or kind in ("number", "string")
-    return is_defined and bool(_OPERATORS[op](left, right))
-
-
 def value(expr: Expr, env: Env) -> Any:
     """The value of a scalar expression; null where it is undefined."""
     match expr:
         case ex.Const():
             return expr.value
         case Attr():
-            return attribute(_event_at(expr, env), expr.name)
+            return fitted(attribute(_event_at(expr, env), expr.name), expr.type)
         case ex.Arithmetic():
-            return arithmetic(expr.op, value(expr.left, env), value(expr.right, env))
+            return arithmetic(expr.op, value(expr.left, env), value(expr.right, env), expr.type)
         case ex.Negative():
-            return arithmetic("-", 0, value(expr.item, env))
+            return arithmetic("-", 0, value(expr.item, env), expr.type)
         case Aggregate():
             group = env.group(expr.var)
             if group is None or (group and not any(expr.name in (None, *event.attributes) for event in group)):
                 raise _Vacuous
-            return aggregate(expr.fn, group, expr.name)
+            return aggregate(expr, group)
         case ex.Call():
             args = [value(arg, env) for arg in expr.args]
             return call(expr.fn, args)
@@ -205,23 +193,20 @@ def attribute(event: Event, name: str) -> Any:
     return event.attributes[name]
 
 
-def arithmetic(op: str, left: Any, right: Any) -> Any:
-    """Exact arithmetic on numbers; null where it is undefined (a null or non-number operand, division by zero)."""
-    if not (type_of(left).is_number and type_of(right).is_number):
+def aggregate(expr: Aggregate, events: Sequence[Event]) -> Any:
+    """An aggregate over an attribute of events; nulls do not count, and over nothing only `count` has a value."""
+    if expr.name is None:
+        return len(events)
+    read = (fitted(event.attributes.get(expr.name), expr.operand) for event in events)
+    values = [v for v in read if v is not None]
+    function = ex.AGGREGATES[expr.fn]
+    if not values and function.result is not ex.ResultType.COUNT:
         return None
-    try:
-        return _OPERATORS[op](left, right)
-    except (ZeroDivisionError, OverflowError):
-        return None
+    return function.of(values, sum_type(_operand(expr, values), expr.over))
 
 
-def aggregate(fn: str, group: Sequence[Event], name: str | None) -> Any:
-    """An aggregate over a group's attribute; nulls do not count, and over nothing only `count` has a value."""
-    if name is None:
-        return len(group)
-    values = [v for v in (event.attributes.get(name) for event in group) if v is not None]
-    function = ex.AGGREGATES[fn]
-    return function.of(values) if values or function.result is ex.ResultType.COUNT else None
+def _operand(expr: Aggregate, values: Sequence[Any]) -> Type:
+    return united_all(map(type_of, values)) if expr.operand.is_unknown else expr.operand
 
 
 def call(fn: str, args: Sequence[Any]) -> Any:
@@ -232,23 +217,3 @@ def call(fn: str, args: Sequence[Any]) -> Any:
         return function.apply(*args)
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def like(text: str, pattern: str) -> bool:
-    """SQL's LIKE, without the backtracking that a hostile pattern could drive a regular expression into: only the last
-    `%` is ever tried again, one character further on."""
-    at_text = at_pattern = 0
-    wildcard, resume = -1, 0
-    while at_text < len(text):
-        if at_pattern < len(pattern) and pattern[at_pattern] == "%":
-            wildcard, resume = at_pattern, at_text
-            at_pattern += 1
-        elif at_pattern < len(pattern) and pattern[at_pattern] in ("_", text[at_text]):
-            at_text += 1
-            at_pattern += 1
-        elif wildcard >= 0:
-            resume += 1
-            at_text, at_pattern = resume, wildcard + 1
-        else:
-            return False
-    return pattern[at_pattern:].strip("%") == ""

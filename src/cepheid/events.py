@@ -139,12 +139,30 @@ class Duration:
         return f"{self.amount} {words.get(self.unit, self.unit)}"
 
 
+_NANOSECONDS = {"ns": 1, **{unit: 1_000 * length for unit, length in MICROSECONDS.items()}}
+COLUMN_UNITS = tuple(_NANOSECONDS)
+"""The units that an integer time column may have."""
+_YEAR_2000, _YEAR_2100 = 946_684_800, 4_102_444_800
+
+
+def epoch_unit(first: int, last: int) -> str | None:
+    """The unit of integer times that count from 1970, recognised if all of them fall into the years 2000 to 2100 in
+    exactly one of s, ms, us and ns (ruling 1)."""
+    for unit in ("s", "ms", "us", "ns"):
+        ticks = _NANOSECONDS["s"] // _NANOSECONDS[unit]
+        if _YEAR_2000 * ticks <= first <= last < _YEAR_2100 * ticks:
+            return unit
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The unit of the time column. `unit` is None for an integer column without a declared unit."""
+    """The unit of the time column. `unit` is None for an integer column whose unit is not known."""
 
     unit: str | None = None
     is_timestamp: bool = False
+    is_recognised: bool = False
+    """Whether the unit was recognised from the values, not declared."""
 
     def ticks(self, duration: Duration) -> int | float:
         """The duration in ticks of the column (or in events)."""
@@ -163,7 +181,7 @@ class Clock:
                 expected="the unit of the time column, or a window in its own units",
                 hint="declare it (--time-unit ms, or time_unit='ms'), or write `WITHIN n units`",
             )
-        ticks = duration.amount * MICROSECONDS[duration.unit] / MICROSECONDS[self.unit]
+        ticks = duration.amount * _NANOSECONDS[duration.unit] / _NANOSECONDS[self.unit]
         return int(ticks) if ticks == int(ticks) else ticks
 
 

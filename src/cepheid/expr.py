@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from enum import Enum
-from functools import reduce
-from operator import add
 from typing import Any
 
 from cepheid.errors import Span
 from cepheid.events import Duration
 from cepheid.types import UNKNOWN, Type
+from cepheid.values import mean, total
 
 Value = int | float | str | bool | Decimal | bytes | None
 """A constant."""
@@ -102,6 +101,8 @@ class Aggregate(Expr):
     var: str
     name: str | None
     over: Over = Over.GROUP
+    operand: Type = field(default=UNKNOWN, compare=False, repr=False, kw_only=True)
+    """The type of the attribute in a bound query."""
 
 
 class Arithmetic(OfTwo):
@@ -219,11 +220,11 @@ class ResultType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AggregateFunction:
-    """An aggregate by its definition. `of` takes the values of a group that are not null, in order; unless it counts
-    them, at least one. (`kernels/aggregates.py` holds how generated code computes it.)"""
+    """An aggregate by its definition. `of` takes the values of a group that are not null, in order, and the type of
+    their sum. Unless it counts them, there is at least one. (`kernels/aggregates.py` has the generated code.)"""
 
     result: ResultType
-    of: Callable[[Sequence[Any]], Any]
+    of: Callable[[list[Any], Type], Any]
     is_float: bool = False
     """Whether the result is a float whatever the type of the values."""
     compares: bool = False
@@ -231,13 +232,13 @@ class AggregateFunction:
 
 
 AGGREGATES: Mapping[str, AggregateFunction] = {
-    "sum": AggregateFunction(ResultType.NUMBER, lambda values: reduce(add, values)),
-    "avg": AggregateFunction(ResultType.NUMBER, lambda values: reduce(add, values) / len(values), is_float=True),
-    "min": AggregateFunction(ResultType.VALUE, min, compares=True),
-    "max": AggregateFunction(ResultType.VALUE, max, compares=True),
-    "count": AggregateFunction(ResultType.COUNT, len),
-    "first": AggregateFunction(ResultType.VALUE, lambda values: values[0]),
-    "last": AggregateFunction(ResultType.VALUE, lambda values: values[-1]),
+    "sum": AggregateFunction(ResultType.NUMBER, total),
+    "avg": AggregateFunction(ResultType.NUMBER, mean, is_float=True),
+    "min": AggregateFunction(ResultType.VALUE, lambda values, _: min(values), compares=True),
+    "max": AggregateFunction(ResultType.VALUE, lambda values, _: max(values), compares=True),
+    "count": AggregateFunction(ResultType.COUNT, lambda values, _: len(values)),
+    "first": AggregateFunction(ResultType.VALUE, lambda values, _: values[0]),
+    "last": AggregateFunction(ResultType.VALUE, lambda values, _: values[-1]),
 }
 
 

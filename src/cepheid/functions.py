@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cepheid.types import FLOAT, INTEGER, STRING, UNKNOWN, Family, Type, decimal
+from cepheid.values import absolute, ceil, floor, to_float
 
 
 def _distance(*args: Any) -> float | None:
@@ -21,11 +22,12 @@ def _distance(*args: Any) -> float | None:
         args = ([args[0]], [args[1]])
     elif len(args) != 2:
         args = (args[: len(args) // 2], args[len(args) // 2 :])
-    return math.dist(*args) if len(args[0]) == len(args[1]) else None
+    points = [list(map(to_float, point)) for point in args]
+    return math.dist(*points) if len(points[0]) == len(points[1]) else None
 
 
-def _sqrt(x: float) -> float | None:
-    return math.sqrt(x) if x >= 0 else None
+def _sqrt(x: Any) -> float | None:
+    return math.sqrt(to_float(x)) if x >= 0 else None
 
 
 def _hash_f(*args: Any) -> int:
@@ -63,7 +65,7 @@ def _itself(of: Type) -> Type:
 def _whole(of: Type) -> Type:
     """The type of a value without its fraction."""
     is_fraction = of.family is Family.DECIMAL and of.scale > 0
-    return decimal(max(of.precision - of.scale, 0) + 1, 0) if is_fraction else of
+    return decimal(of.precision, 0) if is_fraction else of
 
 
 def _always(type_: Type) -> Callable[[Type], Type]:
@@ -72,7 +74,7 @@ def _always(type_: Type) -> Callable[[Type], Type]:
 
 _FLOAT, _INTEGER, _STRING = _always(FLOAT), _always(INTEGER), _always(STRING)
 FUNCTIONS: Mapping[str, Function] = {
-    "abs": Function(1, 1, FLOAT, _itself, abs, kernel="abs({})", numpy="abs", spark="abs"),
+    "abs": Function(1, 1, FLOAT, _itself, absolute, kernel="abs({})", numpy="abs", spark="abs"),
     "sqrt": Function(
         1,
         1,
@@ -83,8 +85,8 @@ FUNCTIONS: Mapping[str, Function] = {
         numpy="sqrt",
         spark="sqrt",
     ),
-    "floor": Function(1, 1, FLOAT, _whole, math.floor, kernel="np.floor({})", numpy="floor", spark="floor"),
-    "ceil": Function(1, 1, FLOAT, _whole, math.ceil, kernel="np.ceil({})", numpy="ceil", spark="ceil"),
+    "floor": Function(1, 1, FLOAT, _whole, floor, kernel="np.floor({})", numpy="floor", spark="floor"),
+    "ceil": Function(1, 1, FLOAT, _whole, ceil, kernel="np.ceil({})", numpy="ceil", spark="ceil"),
     "lower": Function(1, 1, STRING, _STRING, str.lower, arrow="utf8_lower", spark="lower"),
     "upper": Function(1, 1, STRING, _STRING, str.upper, arrow="utf8_upper", spark="upper"),
     "length": Function(1, 1, UNKNOWN, _INTEGER, len, arrow="utf8_length", spark="length"),

@@ -51,6 +51,8 @@ def _with_typed_parts(expr: E, attribute_type: AttributeType) -> E:
             return replace(expr, items=tuple(map(of, expr.items)))
         case Call():
             return replace(expr, args=tuple(map(of, expr.args)))
+        case Aggregate(name=str() as name):
+            return replace(expr, operand=attribute_type(Attr(expr.var, name, span=expr.span)))
         case ex.Same(value=Expr() as value):
             return replace(expr, value=of(value))
         case _:
@@ -92,7 +94,7 @@ def _type(expr: Expr, attribute_type: AttributeType) -> Type:
         case ex.Whole():
             return RECORD
         case Aggregate():
-            return _aggregate_type(expr, attribute_type)
+            return _aggregate_type(expr)
         case ex.Arithmetic():
             return _arithmetic_type(expr, expr.op, expr.left, expr.right)
         case ex.Negative():
@@ -140,13 +142,13 @@ def _arithmetic_type(expr: Expr, op: str, left: Expr, right: Expr) -> Type:
     )
 
 
-def _aggregate_type(expr: Aggregate, attribute_type: AttributeType) -> Type:
+def _aggregate_type(expr: Aggregate) -> Type:
     if expr.name is None:
         return INTEGER
     function = ex.AGGREGATES.get(expr.fn)
     if function is None:
         raise unknown_function(expr)
-    of = attribute_type(Attr(expr.var, expr.name, span=expr.span))
+    of = expr.operand
     match function.result:
         case ResultType.COUNT:
             return INTEGER
@@ -159,10 +161,10 @@ def _aggregate_type(expr: Aggregate, attribute_type: AttributeType) -> Type:
                 raise TypeProblem(
                     f"`{to_text(expr)}` adds up a {of.noun}", span=expr.span, expected="an attribute that holds numbers"
                 )
-            return FLOAT if function.is_float else _sum_type(of, expr.over)
+            return FLOAT if function.is_float else sum_type(of, expr.over)
 
 
-def _sum_type(of: Type, over: ex.Over) -> Type:
+def sum_type(of: Type, over: ex.Over) -> Type:
     """A sum has the widest type of its kind; over all matches it has 38 digits, because it may be astronomic."""
     if of.is_unknown or of.family in (Family.FLOAT, Family.DURATION):
         return of

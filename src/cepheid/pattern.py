@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 from cepheid.dialect import Dialect
 from cepheid.errors import Span
 from cepheid.events import Duration
-from cepheid.expr import Aggregate, Attr, Compare, Expr, Over, Same, substitute
+from cepheid.expr import Aggregate, Attr, Compare, Expr, OccursWithin, Over, Same, substitute
+from cepheid.expr import walk as walk_expression
 from cepheid.types import Type
 
 T = TypeVar("T")
@@ -316,6 +317,22 @@ def connects(pairs: Iterable[tuple[T, T]], wanted: set[T]) -> bool:
         if grown == reached:
             return reached == wanted
         reached = grown
+
+
+def durations(query: Query) -> Iterator[Duration]:
+    """All durations in a query and its inner queries."""
+    if query.window is not None:
+        yield query.window
+    for node in walk(query.pattern):
+        if isinstance(node, Seq | Conj) and node.window is not None:
+            yield node.window
+        elif isinstance(node, Timer):
+            yield node.delay
+    for predicate in query.where:
+        yield from (node.duration for node in walk_expression(predicate) if isinstance(node, OccursWithin))
+    for item in query.inputs:
+        if isinstance(item, Query):
+            yield from durations(item)
 
 
 def with_params(query: Query, params: Mapping[str, Any]) -> Query:

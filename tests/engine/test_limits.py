@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from cepheid.checks import check
 from cepheid.errors import PatternProblem
-from cepheid.evaluation import like
 from cepheid.lang import parse
+from cepheid.values import like
 
 
 def by_regex(text: str, pattern: str) -> bool:

@@ -194,3 +194,51 @@ def test_an_output_without_a_name(tmp_path: Path) -> None:
     for option in ("--rejects", "--output"):
         result = cepheid("run", "--query", QUERY, "--input", tmp_path / "e.csv", option, "")
         assert result.exit_code == 2 and len(result.stderr.splitlines()) <= 2, result.stderr
+
+
+# --- units of integer times (ruling 1) --------------------------------------------------------------------------------
+
+NOW = 1_700_000_000
+SECONDS = "EVENT SEQ(A a, B b) WITHIN 10 seconds"
+EPOCHS = {"s": NOW, "ms": NOW * 10**3, "us": NOW * 10**6, "ns": NOW * 10**9}
+
+
+@pytest.mark.parametrize("unit", EPOCHS)
+def test_epochs_are_recognised(tmp_path: Path, unit: str) -> None:
+    step = EPOCHS[unit] // NOW
+    times = [EPOCHS[unit], EPOCHS[unit] + 9 * step, EPOCHS[unit] + 10 * step]
+    events = pa.table({"type": ["A", "B", "B"], "ts": times})
+    assert public.match(SECONDS, events).num_rows == 1
+    assert next(iter(public.match(SECONDS, iter(events.to_batches())))).num_rows == 1
+    pq.write_table(events, tmp_path / "e.parquet")
+    rows = list(zip("ABB", times, strict=True))
+    (tmp_path / "e.csv").write_text("type,ts\n" + "".join(f"{kind},{at}\n" for kind, at in rows))
+    (tmp_path / "e.jsonl").write_text("".join(f'{{"type":"{kind}","ts":{at}}}\n' for kind, at in rows))
+    for suffix in ("parquet", "csv", "jsonl"):
+        found = cepheid("run", "--query", SECONDS, "--input", tmp_path / f"e.{suffix}", "--backend", "local")
+        assert len(found.stdout.splitlines()) == 1
+        assert f"`ts` is an integer column in {unit}, recognised by its values" in found.stderr
+
+
+def test_a_declared_unit_wins(tmp_path: Path) -> None:
+    events = pa.table({"type": ["A", "B"], "ts": [NOW, NOW + 9_999]})
+    assert public.match(SECONDS, events, time_unit="ms").num_rows == 1
+    assert public.match(SECONDS, events).num_rows == 0
+
+
+@pytest.mark.parametrize("times", [[1, 2], [NOW, NOW * 1000], [946_684_799, NOW], [NOW, 4_102_444_800]])
+def test_other_integers_have_no_unit(times: list[int]) -> None:
+    with pytest.raises(InputProblem, match="whose unit is not known"):
+        public.match(SECONDS, pa.table({"type": ["A", "B"], "ts": times}))
+
+
+def test_the_command_line_takes_other_integers_for_milliseconds(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("type,ts\nA,1\nB,9999\nB,10001\n")
+    found = cepheid("run", "--query", SECONDS, "--input", tmp_path / "e.csv", "--backend", "local")
+    assert len(found.stdout.splitlines()) == 1 and "`ts` is an integer column in ms, for 10 seconds" in found.stderr
+
+
+def test_the_rows_of_the_summary_add_up(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("type,ts\nA,1\nB,2\nB,soon\nB\n")
+    found = cepheid("run", "--query", SECONDS, "--input", tmp_path / "e.csv", "--backend", "local")
+    assert "4 rows read = 2 events + 2 rejects, 1 match" in found.stderr

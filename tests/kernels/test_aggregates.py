@@ -19,6 +19,7 @@ from cepheid.physical import Kind
 from cepheid.runtime.arrays import NULL_CODE, NULL_INT, divided, rank
 from cepheid.runtime.kernel import END_OF_TIME
 from cepheid.semantics import evaluate
+from cepheid.types import UNKNOWN
 
 VALUES: dict[str, list[Any]] = {
     "whole": [3, None, 1, 1, 7, None, 2, 5],
@@ -81,7 +82,7 @@ def test_a_row_computes_what_the_definition_says(fn: str, attribute: str) -> Non
         found = eval(row.source(kind, [f"r{at}" for at in range(len(running))]), names)
         known = [v for v in values[:length] if v is not None]
         counts = ex.AGGREGATES[fn].result is ResultType.COUNT
-        expected = ex.AGGREGATES[fn].of(known) if known or counts else None
+        expected = ex.AGGREGATES[fn].of(list(known), UNKNOWN) if known or counts else None
         result_kind = row.kind_over(kind)
         if expected is None:
             assert found != found if result_kind is Kind.FLOAT else found == null

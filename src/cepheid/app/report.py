@@ -11,11 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from cepheid.errors import shown
-from cepheid.events import MICROSECONDS, Duration
-from cepheid.expr import OccursWithin, walk
+from cepheid.events import MICROSECONDS
 from cepheid.io.rejects import Reject
-from cepheid.pattern import Conj, Kleene, Query, Role, Seq, Timer
-from cepheid.pattern import walk as walk_pattern
+from cepheid.pattern import Kleene, Query, Role, durations
 from cepheid.physical import REFERENCE, Plan
 
 if TYPE_CHECKING:
@@ -46,14 +44,19 @@ def warn(lines: Iterable[str]) -> None:
 def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) -> Iterator[str]:
     """The lines at the end of a run."""
     prepared, time_column = run.prepared, run.source.columns.time
-    events = count(run.source.count or 0, "event")
-    yield f"{events} read, {count(matches, 'match', 'matches')}, {count(rejects, 'reject')}"
+    events, found = run.source.count or 0, count(matches, "match", "matches")
+    if rejects:
+        rows = count(events + rejects, "row")
+        yield f"{rows} read = {count(events, 'event')} + {count(rejects, 'reject')}, {found}"
+    else:
+        yield f"{count(events, 'event')} read, {found}, 0 rejects"
     if rejects_at is not None and rejects:
         yield f"rejected rows and reasons: {rejects_at}"
     used = sorted({str(d) for d in durations(prepared.query) if d.unit in MICROSECONDS})
     clock = prepared.clock
     if used and not clock.is_timestamp and clock.unit is not None:
-        yield (f"`{time_column}` is an integer column in {clock.unit}, for {', '.join(used)} (--time-unit changes it)")
+        how = "recognised by its values" if clock.is_recognised else f"for {', '.join(used)}"
+        yield f"`{time_column}` is an integer column in {clock.unit}, {how} (--time-unit changes it)"
     if run.backend != REFERENCE:
         yield evaluator_line(prepared.plan)
     for switch in run.switches:
@@ -66,22 +69,6 @@ def evaluator_line(plan: Plan) -> str:
         return f"evaluated by the compiled evaluator `{plan.evaluator}`"
     why = f": {'; '.join(plan.reasons)}" if plan.reasons else ""
     return f"evaluated by the reference evaluator, which is slow{why}"
-
-
-def durations(query: Query) -> Iterator[Duration]:
-    """All durations in a query and its inner queries."""
-    if query.window is not None:
-        yield query.window
-    for node in walk_pattern(query.pattern):
-        if isinstance(node, Seq | Conj) and node.window is not None:
-            yield node.window
-        elif isinstance(node, Timer):
-            yield node.delay
-    for predicate in query.where:
-        yield from (node.duration for node in walk(predicate) if isinstance(node, OccursWithin))
-    for item in query.inputs:
-        if isinstance(item, Query):
-            yield from durations(item)
 
 
 def count(number: int, one: str, many: str | None = None) -> str:

@@ -31,10 +31,11 @@ from cepheid.codegen.typed_columns import (
     from_arrow,
     to_python,
 )
-from cepheid.evaluation import call, compare, like
+from cepheid.evaluation import call
 from cepheid.expr import Aggregate, Attr, Expr
 from cepheid.runtime.kernel import Array
 from cepheid.types import Family, Type
+from cepheid.values import compare, like
 
 _COMPARISONS: dict[str, Any] = {
     **{"=": np.equal, "!=": np.not_equal, "<": np.less, "<=": np.less_equal},
@@ -295,9 +296,6 @@ def _exact(op: str, type_: Type, left: Column, right: Column) -> tuple[Any, Any]
     if factors != [1, 1]:
         (a, over_a), (b, over_b) = _times(a, factors[0]), _times(b, factors[1])
         over = either(over_a, over_b)
-        if over is not None and op == "%":
-            values, invalid = _by_objects(op, type_, _signed(left)[0], _signed(right)[0], factors)
-            return np.where(invalid, 0, values).astype(np.int64), either(beyond, invalid)
         beyond = either(beyond, over)
     values, invalid = _integers(op, a, b)
     if type_.family is Family.DECIMAL:

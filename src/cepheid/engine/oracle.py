@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -33,7 +34,10 @@ from cepheid.kernels.any_runs.lazy_matches import LazyKernel
 from cepheid.pattern import Query, SourceStream
 from cepheid.semantics import Match, evaluate, summary
 from cepheid.semantics.common import events_of as events_in
-from cepheid.types import BOOLEAN, STRING, Type
+from cepheid.types import BOOLEAN, STRING, Type, from_arrow
+from cepheid.values import fitted, is_number, to_float
+
+_DAY = 86_400_000_000
 
 # --- queries that need it ---------------------------------------------------------------------------------------------
 
@@ -264,11 +268,19 @@ def arrow_value(value: Any, kind: pa.DataType, show: Presenter) -> Any:
         )
     if pa.types.is_boolean(kind):
         return value if isinstance(value, bool) else None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if pa.types.is_binary(kind):
+        return value if isinstance(value, bytes) else None
+    if not is_number(value):
         return None
     if pa.types.is_floating(kind):
-        return float(value)
-    if not -(2**63) <= value < 2**63:
+        return to_float(value)
+    if pa.types.is_decimal(kind):
+        return fitted(value, from_arrow(kind)) if not isinstance(value, float) else None
+    if not math.isfinite(value):
+        return None
+    if pa.types.is_date(kind):
+        return int(value) // _DAY
+    if not (0 <= value < 2**64 if pa.types.is_uint64(kind) else -(2**63) <= value < 2**63):
         raise NotAvailable(
             f"{shown(str(int(value)))} does not fit into a 64-bit integer column",
             hint="write JSON Lines with `cepheid run`, or use a shorter window",
@@ -313,6 +325,10 @@ class Presenter:
                 }
             case float():
                 return value if math.isfinite(value) else None
+            case Decimal():
+                return int(value) if value == value.to_integral_value() else to_float(value)
+            case bytes():
+                return value.decode(errors="backslashreplace")
             case Mapping():
                 return {name: self.value(item, texts) for name, item in value.items()}
             case list() | tuple():

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid.errors import InputProblem, shown
-from cepheid.events import EMPTY_SCHEMA, UNTYPED, Schema
+from cepheid.events import EMPTY_SCHEMA, UNTYPED, Schema, epoch_unit
 from cepheid.io.formats import expand, format_named
 from cepheid.io.formats.columnar import ColumnFormat, column_format
 from cepheid.io.formats.text import TextFormat
@@ -35,7 +35,7 @@ from cepheid.io.source import (
     types_column,
     with_type_and_time,
 )
-from cepheid.io.times import out_of_range
+from cepheid.io.times import LAST_TIME, out_of_range
 from cepheid.runtime.kernel import Array
 
 LEAST_TEXT = 1 << 20
@@ -213,6 +213,7 @@ class FileSource:
     in_order: bool
     is_uniform: bool
     """Whether the events of a type have the same columns in every file."""
+    epoch_unit: str | None = None
     is_closed: bool = False
 
     @property
@@ -316,6 +317,8 @@ class _Scan:
     count: int = 0
     rejected: int = 0
     last: int | None = None
+    earliest: int = LAST_TIME
+    latest: int = -LAST_TIME
     in_order: bool = True
     filled: dict[str, set[str]] = field(default_factory=dict)
     """The columns of each type that are not null in every event."""
@@ -343,6 +346,8 @@ class _Scan:
             backwards = (self.last is not None and ticks[0] < self.last) or bool(np.any(ticks[:-1] > ticks[1:]))
             self.in_order = self.in_order and not backwards
             self.last = int(ticks[-1])
+            self.earliest = min(self.earliest, int(ticks.min()))
+            self.latest = max(self.latest, int(ticks.max()))
 
 
 def scan(inputs: Sequence[Sequence[EventFile]], columns: Columns) -> FileSource:
@@ -365,7 +370,10 @@ def scan(inputs: Sequence[Sequence[EventFile]], columns: Columns) -> FileSource:
                 attributes[name] = {**attributes.get(name, {}), **has}
     schema = unified(files)
     of_types = {name: {n: schema.field(n).type for n in schema.names if n in has} for name, has in attributes.items()}
-    return FileSource(tuple(files), schema, columns, of_types, read.count, read.rejected, read.in_order, is_uniform)
+    unit = epoch_unit(read.earliest, read.latest)
+    return FileSource(
+        tuple(files), schema, columns, of_types, read.count, read.rejected, read.in_order, is_uniform, unit
+    )
 
 
 def unified(files: Sequence[EventFile]) -> pa.Schema:

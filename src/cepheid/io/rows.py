@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cepheid.codegen.typed_columns import from_arrow, to_python
 from cepheid.events import Event
 from cepheid.runtime.kernel import Array
 
@@ -120,14 +121,24 @@ def events_of(
         values_of_rows = attributes_of_rows = [{} for _ in positions]
     else:
         values_of_rows = plain(row_dicts(rows))
-        ticked = pa.RecordBatch.from_arrays([in_ticks(column) for column in rows.columns], names=rows.schema.names)
-        attributes_of_rows = plain(ticked.to_pylist())
+        columns = dict(item for name in rows.schema.names for item in _values(name, rows.column(name)))
+        attributes_of_rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     for row, values, kind, at, position in zip(
         values_of_rows, attributes_of_rows, types, ticks, positions, strict=True
     ):
         blank = dict.fromkeys(attributes.get(kind, everything)) if attributes is not None else {}
         flat = dict(_flat(values)) if dict in map(type, values.values()) else values
         yield Event(kind, at, at, position, {**blank, **flat, time_column: at}, row, (at, at))
+
+
+def _values(name: str, array: pa.Array) -> Iterator[tuple[str, list[Any]]]:
+    """The values of a column as the oracle reads them; the fields of a struct have dotted names."""
+    if pa.types.is_struct(array.type):
+        for field in array.type:
+            yield from _values(f"{name}.{field.name}", pc.struct_field(array, field.name))
+        return
+    values = to_python(from_arrow(array), len(array))
+    yield name, [plain(v) for v in values] if pa.types.is_nested(array.type) else values
 
 
 def is_moment(kind: pa.DataType) -> bool:

@@ -24,6 +24,7 @@ If a source without ROW has `omits_nulls`, a null means that the row lacks the a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -34,14 +35,14 @@ import pyarrow.compute as pc
 
 from cepheid.codegen.strings import dictionary_encoded
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
-from cepheid.events import TIMESTAMP_CLOCK, UNTYPED, Clock, Schema
+from cepheid.events import TIMESTAMP_CLOCK, UNTYPED, Clock, Schema, epoch_unit
 from cepheid.io.decoding import require_distinct_names
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import Reject
 from cepheid.io.rows import ROW, TIME, TYPE, RecentRows, Rows, WholeTable, in_ticks, is_moment, one_batch, python_values
 from cepheid.io.times import LAST_TIME
 from cepheid.runtime.kernel import Array
-from cepheid.types import BINARY, MIXED, Type, from_arrow, list_of
+from cepheid.types import BINARY, MIXED, Family, Type, from_arrow, list_of, to_arrow
 
 Attributes = Mapping[str, Mapping[str, pa.DataType]]
 """The columns of each event type."""
@@ -77,6 +78,10 @@ class SourceDescription(Protocol):
     def omits_nulls(self) -> bool:
         """Whether a null means that the row lacks the attribute."""
 
+    @property
+    def epoch_unit(self) -> str | None:
+        """The unit of an integer time column, if it is recognised from the values (ruling 1)."""
+
     def sample(self, names: Sequence[str], size: int) -> pa.RecordBatch | None:
         """The first events, in the columns of `batches`. None if sampling would read or consume all events."""
 
@@ -97,9 +102,14 @@ class Source(SourceDescription, Protocol):
         """The store that rows of matches are fetched from, with these columns. A stream adds its rows to it."""
 
 
-def clock_of(source: SourceDescription, unit: str | None) -> Clock:
+def clock_of(source: SourceDescription, unit: str | None, default: str | None = None) -> Clock:
+    """The unit of the time column: declared (`unit`), recognised, or else `default`."""
     kind = source.schema.field(source.columns.time).type
-    return TIMESTAMP_CLOCK if is_moment(kind) else Clock(unit)
+    if is_moment(kind):
+        return TIMESTAMP_CLOCK
+    if unit is None and source.epoch_unit is not None:
+        return Clock(source.epoch_unit, is_recognised=True)
+    return Clock(unit or default)
 
 
 def schema_of(source: SourceDescription, named: Iterable[str]) -> Schema:
@@ -123,9 +133,9 @@ def plain_layout(schema: pa.Schema) -> dict[str, pa.DataType]:
     """The types of columns that are created from events of the oracle. Nested values are JSON text."""
     layout = {}
     for name, kind in flat_fields(readable_schema(schema)):
-        plain = pa.bool_() if pa.types.is_boolean(kind) else pa.float64() if from_arrow(kind).is_number else pa.string()
-        whole = pa.int64() if pa.types.is_integer(kind) else plain
-        layout[name] = pa.timestamp("us", "UTC") if is_moment(kind) else whole
+        type_ = from_arrow(kind)
+        plain = pa.string() if type_.family is Family.LIST else to_arrow(type_) or pa.string()
+        layout[name] = pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) else plain
     return layout
 
 
@@ -287,6 +297,10 @@ class TableSource:
         return int(self.table.num_rows)
 
     @property
+    def epoch_unit(self) -> str | None:
+        return epoch_unit(int(self.times[0]), int(self.times[-1])) if len(self.times) else None
+
+    @property
     def rejected(self) -> int:
         return len(self.rejected_rows)
 
@@ -309,7 +323,8 @@ class TableSource:
 
 @dataclass(frozen=True, slots=True)
 class BatchSource:
-    """An iterator of record batches in time order. It can be read once."""
+    """An iterator of record batches in time order. It can be read once. The unit of time is recognised from the first
+    batch."""
 
     arriving: Iterator[pa.RecordBatch]
     schema: pa.Schema
@@ -319,9 +334,18 @@ class BatchSource:
     rejected: int = 0
     omits_nulls: bool = False
     is_closed: bool = False
+    epoch_unit: str | None = None
 
     def __post_init__(self) -> None:
         require_distinct_names(self.schema, "the input")
+        first = next(self.arriving, None)
+        if first is not None:
+            object.__setattr__(self, "arriving", itertools.chain([first], self.arriving))
+            times = first.column(self.columns.time) if self.columns.time in first.schema.names else pa.nulls(0)
+            if len(times) and is_time(times).all():
+                ticks = in_ticks(times).cast(pa.int64(), safe=False)
+                unit = epoch_unit(pc.min(ticks).as_py(), pc.max(ticks).as_py())
+                object.__setattr__(self, "epoch_unit", unit)
 
     def rejects(self) -> Iterator[Reject]:
         return iter(())

@@ -100,6 +100,7 @@ class StreamFiles:
             "schema": _encoded(layout.schema),
             "attributes": {kind: _encoded(pa.schema(list(own.items()))) for kind, own in layout.attributes.items()},
             "timestamps": layout.clock.is_timestamp,
+            "unit": layout.clock.unit,
             "raw": self.raw,
         }
 
@@ -111,7 +112,7 @@ class StreamFiles:
             for kind, own in known.get("attributes", {}).items()
         } or _former_attributes(known["types"], schema)
         require_time_column(schema, columns)
-        clock = TIMESTAMP_CLOCK if known["timestamps"] else Clock(unit)
+        clock = TIMESTAMP_CLOCK if known["timestamps"] else Clock(unit or known.get("unit"))
         return cls(path, known["format"], StreamLayout(schema, columns, attributes, clock), known["raw"])
 
     # --- events -------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
-from cepheid.events import MICROSECONDS, UNIT_WORDS
+from cepheid.events import COLUMN_UNITS, UNIT_WORDS
 from cepheid.io.rejects import Malformed, shown_value
 
 
@@ -22,13 +22,17 @@ class TimeKind(Enum):
         return f"the time `{shown(str(time))}` is not like the others, which are {self.value}"
 
 
+_NANOSECOND_WORDS = ("ns", "nsec", "nsecs", "nanosecond", "nanoseconds")
+
+
 def unit_of(word: str) -> str:
     """The unit of an integer time column, by its name."""
-    unit = UNIT_WORDS.get(word.strip().lower())
-    if unit is None or unit not in MICROSECONDS:
+    plain = word.strip().lower()
+    unit = "ns" if plain in _NANOSECOND_WORDS else UNIT_WORDS.get(plain)
+    if unit not in COLUMN_UNITS:
         raise InputProblem(
             f"`{shown(word)}` is not a unit of time",
-            expected=f"one of {listing(MICROSECONDS)}",
+            expected=f"one of {listing(COLUMN_UNITS)}",
             hint=did_you_mean(word, UNIT_WORDS),
         )
     return unit

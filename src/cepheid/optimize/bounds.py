@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cepheid.evaluation import compare
 from cepheid.types import type_of
+from cepheid.values import compare
 
 
 def contradict(tests: Sequence[tuple[str, object]]) -> bool:

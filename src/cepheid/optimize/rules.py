@@ -20,12 +20,12 @@ from cepheid import expr as ex
 from cepheid import pattern as pt
 from cepheid.checks import check
 from cepheid.errors import CepheidError, PatternProblem
-from cepheid.evaluation import arithmetic, compare
 from cepheid.events import EMPTY_SCHEMA, Schema
 from cepheid.expr import At, Attr, Compare, Const, Expr
 from cepheid.logic import always_bound
 from cepheid.optimize.bounds import contradict
 from cepheid.pattern import EventClass, Pattern, Query, partition_attributes, positives, subpatterns, walk
+from cepheid.values import arithmetic, compare
 
 Rule = Callable[[Query, Schema], Query]
 

@@ -156,6 +156,6 @@ def summary(query: Query, matches: Sequence[Match]) -> Match:
             row[column.name] = len(matches)
         else:
             events = [e for m in matches for e in events_of({of.var: m.bindings.get(of.var)})]
-            row[column.name] = aggregate(of.fn, events, of.name)
+            row[column.name] = aggregate(replace(of, over=Over.MATCHES), events)
     starts, ends = [m.start for m in matches], [m.end for m in matches]
     return Match({}, min(starts, default=0), max(ends, default=0), row)

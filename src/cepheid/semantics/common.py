@@ -13,6 +13,7 @@ from cepheid.evaluation import Binding, Env
 from cepheid.events import Clock, Event
 from cepheid.expr import Attr, Compare, Expr, Same
 from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Query, Role, Seq, subpatterns, walk
+from cepheid.values import compare
 
 Bindings = Mapping[str, Binding]
 NOTHING: Mapping[str, Event] = {}
@@ -92,7 +93,7 @@ class Context:
                 wanted = [evaluation.value(test.value, Env({}, {}, self.clock))]
             else:
                 wanted = [other.attributes[test.name] for other in others if test.name in other.attributes]
-            if not all(evaluation.compare("=", event.attributes[test.name], value) for value in wanted):
+            if not all(compare("=", event.attributes[test.name], value) for value in wanted):
                 return False
         return True
 
@@ -179,8 +180,12 @@ def found(bound: Bindings) -> Found:
 
 def partition_key(attributes: Sequence[str], event: Event) -> tuple[Any, ...] | None:
     """The key of the partition of an event; None if it belongs to no partition."""
-    values = tuple(event.attributes.get(name) for name in attributes)
+    values = tuple(_hashable(event.attributes.get(name)) for name in attributes)
     return None if any(value is None for value in values) else values
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
 
 
 def _indices(partition: Sequence[str], events: Sequence[Event]) -> dict[int, int]:

@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from cepheid.errors import InputProblem, shown
-from cepheid.events import UNTYPED
+from cepheid.events import MICROSECONDS, UNTYPED, epoch_unit
 from cepheid.io.files import EventFile, FileSource, TextFile
 from cepheid.io.formats import format_of
 from cepheid.io.formats.columnar import stored_columns
@@ -27,7 +27,7 @@ from cepheid.io.inputs import Columns
 from cepheid.io.shares import MOST_FILES, StoredFile, StoredFiles
 from cepheid.io.source import Attributes, Source, require_time_column
 from cepheid.io.storage import is_readable
-from cepheid.pattern import DerivedStream, EventClass, Query, SourceStream, walk
+from cepheid.pattern import DerivedStream, EventClass, Query, SourceStream, durations, walk
 from cepheid.spark.catalyst import column
 from cepheid.spark.file_schema import spark_schema
 from cepheid.spark.session import session as running_session
@@ -76,6 +76,7 @@ class SparkSource:
     local: Source | None = None
     """The source that a single task reads instead of the frame, if the work cannot be divided."""
     omits_nulls: bool = False
+    epoch_unit: str | None = None
     count: None = None
 
     @classmethod
@@ -110,16 +111,29 @@ class SparkSource:
         source = cls.of(reader.csv(files.path), columns)
         return replace(source, files=stored_csv(sorted(source.frame.inputFiles()), source.schema, files.header))
 
-    def for_query(self, query: Query) -> SparkSource:
-        """Adds the attributes of the types that the query names. A Spark job collects the types of the events if the
-        query has names that may be types or not (ruling 8)."""
-        if self.attributes is not None:
-            return self
+    def for_query(self, query: Query, time_unit: str | None = None) -> SparkSource:
+        """Adds the attributes of the types that the query names, and recognises the unit of time. A Spark job collects
+        the types of the events if the query has names that may be types or not (ruling 8), and another one the first
+        and the last time if the query needs the unit and the files have no statistics."""
+        source = self._with_unit(query) if time_unit is None and self.epoch_unit is None else self
+        if source.attributes is not None:
+            return source
         columns = {field.name: field.type for field in self.schema}
         if self.type_column is None:
-            return replace(self, attributes={UNTYPED: columns})
+            return replace(source, attributes={UNTYPED: columns})
         named = self._distinct_types() if _asks_for_types(query) else [*types_named(query), UNTYPED]
-        return replace(self, attributes=dict.fromkeys(named, columns))
+        return replace(source, attributes=dict.fromkeys(named, columns))
+
+    def _with_unit(self, query: Query) -> SparkSource:
+        needs_unit = any(duration.unit in MICROSECONDS for duration in durations(query))
+        if not needs_unit or not isinstance(self.time_type, T.IntegralType):
+            return self
+        times = self.files.times if self.files is not None else None
+        if times is None:
+            time = column(self.columns.time)
+            row = self.frame.agg(F.min(time), F.max(time)).first()
+            times = (row[0], row[1]) if row is not None and row[0] is not None else None
+        return self if times is None else replace(self, epoch_unit=epoch_unit(*times))
 
     def sample(self, names: Sequence[str], size: int) -> None:
         """None, because a sample would take a Spark job. `cepheid.statistics` counts all events in one job."""

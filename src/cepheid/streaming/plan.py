@@ -212,6 +212,8 @@ class StreamSource:
     """Whether an event is output as the JSON line that it was read from."""
     omits_nulls: bool = False
     count: None = None
+    epoch_unit: str | None = None
+    """The unit of an integer time column, which the checkpoint stores."""
 
     seen: tuple[str, ...] | None = None
     """The event types that have been seen; None where they are not known, or do not matter."""
@@ -219,7 +221,8 @@ class StreamSource:
     @classmethod
     def of_files(cls, files: StreamFiles, queries: Iterable[Query]) -> StreamSource:
         seen = tuple(files.layout.attributes)
-        return cls(FileReader.of(files), files.attributes(queries), as_lines=files.raw, seen=seen)
+        unit = files.layout.clock.unit
+        return cls(FileReader.of(files), files.attributes(queries), as_lines=files.raw, seen=seen, epoch_unit=unit)
 
     @property
     def schema(self) -> pa.Schema:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cepheid.app import report
-from cepheid.app.cli.options import Backend, Params, TimeColumn, TimeUnit, TypeColumn, read_params, read_query
+from cepheid.app.cli.options import (
+    DEFAULT_UNIT,
+    Backend,
+    Params,
+    TimeColumn,
+    TimeUnit,
+    TypeColumn,
+    read_params,
+    read_query,
+)
 from cepheid.errors import CepheidError, InputProblem, shown
 
 if TYPE_CHECKING:
@@ -27,7 +36,7 @@ def batch_run_command(
     backend: Backend = "local",
     type_column: TypeColumn = "type",
     time_column: TimeColumn = "ts",
-    time_unit: TimeUnit = "ms",
+    time_unit: TimeUnit = None,
     param: Params = None,
 ) -> None:
     """Run many queries in one process, one for each subdirectory of CASES_DIR."""
@@ -40,7 +49,10 @@ def batch_run_command(
     from cepheid.io.sinks import make_directory
 
     make_directory(out_dir)
-    options, columns = RunOptions(params=read_params(param), time_unit=time_unit), Columns(type_column, time_column)
+    options, columns = (
+        RunOptions(params=read_params(param), time_unit=time_unit, default_unit=DEFAULT_UNIT),
+        Columns(type_column, time_column),
+    )
     cases = sorted(case for case in cases_dir.iterdir() if case.is_dir() and not case.name.startswith("."))
     tally = {"done": 0, "refused": 0, "failed": 0}
     console = report.errors()

@@ -6,6 +6,7 @@ import typer
 
 from cepheid.app import report
 from cepheid.app.cli.options import (
+    DEFAULT_UNIT,
     Dialect,
     Inputs,
     Params,
@@ -25,7 +26,7 @@ def check_command(
     input: Inputs = None,
     type_column: TypeColumn = "type",
     time_column: TimeColumn = "ts",
-    time_unit: TimeUnit = "ms",
+    time_unit: TimeUnit = None,
     param: Params = None,
 ) -> None:
     """Validate a query. Prints its language, variables and canonical text, or an error with its position.
@@ -39,7 +40,7 @@ def check_command(
         from cepheid.io.inputs import Columns, Input
 
         inputs, columns = [Input.parse(text) for text in input], Columns(type_column, time_column)
-        options = RunOptions(params=read_params(param), time_unit=time_unit)
+        options = RunOptions(params=read_params(param), time_unit=time_unit, default_unit=DEFAULT_UNIT)
         opened = FileRun.open(written, parsed, inputs, columns, options, "reference")
         report.warn(opened.warnings)
         report.warn(report.reject_lines(list(opened.source.rejects())))

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cepheid.app.cli.options import (
+    DEFAULT_UNIT,
     Dialect,
     Inputs,
     Params,
@@ -33,7 +34,7 @@ def explain_command(
     ] = False,
     type_column: TypeColumn = "type",
     time_column: TimeColumn = "ts",
-    time_unit: TimeUnit = "ms",
+    time_unit: TimeUnit = None,
     param: Params = None,
     stats: Statistics = None,
 ) -> None:
@@ -56,7 +57,7 @@ def explain_command(
     from cepheid.optimize.stats import NO_STATS, read_stats
 
     known = NO_STATS if stats is None else read_stats(stats)
-    options = RunOptions(params=read_params(param), stats=known, time_unit=time_unit)
+    options = RunOptions(params=read_params(param), stats=known, time_unit=time_unit, default_unit=DEFAULT_UNIT)
     inputs, columns = [Input.parse(text) for text in input], Columns(type_column, time_column)
     opened = FileRun.open(written, parsed, inputs, columns, options)
     with written.located_errors():

@@ -34,7 +34,15 @@ Inputs = Annotated[
 Backend = Annotated[str, typer.Option(help="The backend: reference, local or spark.")]
 TypeColumn = Annotated[str, typer.Option(help="The column of the event type.")]
 TimeColumn = Annotated[str, typer.Option(help="The column of the event time: integers or ISO 8601.")]
-TimeUnit = Annotated[str, typer.Option(help="The unit of an integer time column: us, ms, s, min, h, d or w.")]
+TimeUnit = Annotated[
+    str | None,
+    typer.Option(
+        help="The unit of an integer time column: ns, us, ms, s, min, h, d or w. By default it is recognised if all "
+        "times fall into the years 2000 to 2100, else it is ms."
+    ),
+]
+DEFAULT_UNIT = "ms"
+"""The unit of an integer time column on the command line, if it is neither declared nor recognised."""
 Adaptive = Annotated[
     bool, typer.Option("--adaptive", help="Change the plan when rates or selectivities do (queries with WITHIN only).")
 ]

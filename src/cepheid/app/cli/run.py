@@ -12,6 +12,7 @@ import typer
 
 from cepheid.app import report
 from cepheid.app.cli.options import (
+    DEFAULT_UNIT,
     STANDARD,
     Adaptive,
     Backend,
@@ -55,7 +56,7 @@ def run_command(
     backend: Backend = "local",
     type_column: TypeColumn = "type",
     time_column: TimeColumn = "ts",
-    time_unit: TimeUnit = "ms",
+    time_unit: TimeUnit = None,
     param: Params = None,
     stats: Statistics = None,
     adaptive: Adaptive = False,
@@ -92,7 +93,13 @@ def run_command(
             expected="--backend local or --backend spark with --stats",
         )
     known = NO_STATS if stats is None else read_stats(stats)
-    options = RunOptions(params=read_params(param), stats=known, adaptive=policy_of(adaptive), time_unit=time_unit)
+    options = RunOptions(
+        params=read_params(param),
+        stats=known,
+        adaptive=policy_of(adaptive),
+        time_unit=time_unit,
+        default_unit=DEFAULT_UNIT,
+    )
     format = "jsonl" if output == STANDARD else output_format(output)
     for path in (output, rejects):
         if path is not None and path != STANDARD:

@@ -11,7 +11,17 @@ import typer
 from rich.console import Console
 
 from cepheid.app import report
-from cepheid.app.cli.options import Adaptive, Dialect, Params, TimeColumn, TimeUnit, TypeColumn, read_params, read_query
+from cepheid.app.cli.options import (
+    DEFAULT_UNIT,
+    Adaptive,
+    Dialect,
+    Params,
+    TimeColumn,
+    TimeUnit,
+    TypeColumn,
+    read_params,
+    read_query,
+)
 from cepheid.engine.query_text import QueryText
 from cepheid.errors import InputProblem, shown
 from cepheid.io.inputs import Columns
@@ -66,7 +76,7 @@ def stream_command(
     interval: Annotated[str | None, typer.Option(help="The interval between batches, such as '10 seconds'.")] = None,
     type_column: TypeColumn = "type",
     time_column: TimeColumn = "ts",
-    time_unit: TimeUnit = "ms",
+    time_unit: TimeUnit = None,
     max_ahead: Annotated[
         str | None,
         typer.Option(
@@ -107,7 +117,9 @@ def stream_command(
         {name: text.parse() for name, text in written.items()},
         paths,
         Columns(type_column, time_column),
-        RunOptions(params=read_params(param), adaptive=policy_of(adaptive), time_unit=time_unit),
+        RunOptions(
+            params=read_params(param), adaptive=policy_of(adaptive), time_unit=time_unit, default_unit=DEFAULT_UNIT
+        ),
         watermark=watermark,
         files_per_batch=files_per_batch,
         schema=schema,

@@ -1,0 +1,232 @@
+"""Arithmetic and comparison of values: the definition that every evaluator is held to (ruling 14).
+
+A value is an int (integers; dates, timestamps and durations in microseconds), a float that is not NaN, a Decimal with
+the scale of its type, a bool, a string, bytes, a list, or None for null.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any
+
+from cepheid import types
+from cepheid.types import Family, Type, type_of
+
+LOWEST, HIGHEST = -(2**63), 2**63 - 1
+_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+    **{"=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge},
+    **{"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "%": operator.mod},
+}
+
+
+def unscaled(value: int | Decimal, scale: int) -> int:
+    """The value as a count of units of the last digit.
+
+    >>> unscaled(Decimal("1.50"), 3)
+    1500
+    """
+    if isinstance(value, int):
+        return value * int(10**scale)
+    sign, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    number = int("".join(map(str, digits))) * (-1 if sign else 1)
+    factor = int(10 ** abs(exponent + scale))
+    return number * factor if exponent + scale >= 0 else number // factor
+
+
+def decimal_of(number: int, scale: int) -> Decimal:
+    """The decimal with this number of units of its last digit."""
+    return Decimal((number < 0, tuple(map(int, str(abs(number)))), -scale))
+
+
+def to_float(value: Any) -> float:
+    """The nearest float. A decimal is its unscaled integer as a float, divided by the power of ten."""
+    if not isinstance(value, Decimal):
+        return float(value)
+    scale = max(-int(value.as_tuple().exponent), 0)
+    return float(unscaled(value, scale)) / 10.0**scale
+
+
+def fitted(value: Any, type_: Type) -> Any:
+    """A value in the type of its attribute, which may be wider than that of the value; NaN is null."""
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if isinstance(value, int | Decimal) and not isinstance(value, bool):
+        if type_.family is Family.FLOAT:
+            return to_float(value)
+        if type_.family is Family.DECIMAL:
+            return decimal_of(unscaled(value, type_.scale), type_.scale)
+    return value
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+# --- arithmetic -------------------------------------------------------------------------------------------------------
+
+
+def arithmetic(op: str, left: Any, right: Any, type_: Type = types.UNKNOWN) -> Any:
+    """`left op right` as a value of this type; null if it is undefined: a null operand, a division by zero, a result
+    that does not fit its type, NaN.
+
+    >>> arithmetic("+", 2**53, 1), arithmetic("+", HIGHEST, 1), arithmetic("%", -7, 3), arithmetic("/", 1, 2)
+    (9007199254740993, None, 2, 0.5)
+    """
+    if not (is_number(left) and is_number(right)):
+        return None
+    known = types.arithmetic(op, type_of(left), type_of(right)) if type_.is_unknown else type_
+    if known is None or (op in "/%" and right == 0):
+        return None
+    match known.family:
+        case Family.FLOAT:
+            return _of_floats(op, to_float(left), to_float(right))
+        case Family.DECIMAL:
+            return _of_decimals(op, left, right, known)
+        case _:
+            return _of_integers(op, left, right)
+
+
+def _of_floats(op: str, left: float, right: float) -> float | None:
+    result: float = _OPERATORS[op](left, right)
+    return None if math.isnan(result) else result
+
+
+def _of_integers(op: str, left: Any, right: Any) -> int | None:
+    if not all(isinstance(side, int) and LOWEST <= side <= HIGHEST for side in (left, right)):
+        return None
+    result: int = _OPERATORS[op](left, right)
+    return result if LOWEST <= result <= HIGHEST else None
+
+
+def _of_decimals(op: str, left: Any, right: Any, type_: Type) -> Decimal | None:
+    for side in (left, right):
+        if isinstance(side, float) or (isinstance(side, int) and not LOWEST <= side <= HIGHEST):
+            return None
+    scales = [0 if isinstance(side, int) else max(-side.as_tuple().exponent, 0) for side in (left, right)]
+    if op != "*":
+        scales = [type_.scale, type_.scale]
+    numbers = [unscaled(side, scale) for side, scale in zip((left, right), scales, strict=True)]
+    if type_.is_short and not all(LOWEST <= number <= HIGHEST for number in numbers):
+        return None
+    result: int = _OPERATORS[op](*numbers)
+    return decimal_of(result, type_.scale) if abs(result) < 10**type_.precision else None
+
+
+def total(values: list[Any], type_: Type) -> Any:
+    """The sum of values, in their order; null once a partial sum does not fit the type."""
+    result = fitted(values[0], type_)
+    for value in values[1:]:
+        if result is None:
+            break
+        result = arithmetic("+", result, fitted(value, type_), type_)
+    return result
+
+
+def mean(values: list[Any], type_: Type) -> float | None:
+    """The average as a float: the exact sum (of floats, in their order) divided by the count."""
+    whole = total(values, type_)
+    return None if whole is None else arithmetic("/", whole, len(values))
+
+
+# --- comparison -------------------------------------------------------------------------------------------------------
+
+
+def compare(op: str, left: Any, right: Any) -> bool:
+    """A comparison; false if a side is null or the operator is not defined for the two. Numbers compare by value:
+    integers and decimals exactly, a decimal and a float as floats.
+
+    >>> compare("=", 2**53 + 1, 2.0**53), compare("=", [1, None], [1.0, None]), compare("<", True, 2)
+    (False, True, False)
+    """
+    if left is None or right is None:
+        return False
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return op in ("=", "!=") and _are_equal(left, right) == (op == "=")
+    if is_number(left) and is_number(right):
+        if {type(left), type(right)} == {float, Decimal}:
+            left, right = to_float(left), to_float(right)
+        return bool(_OPERATORS[op](left, right))
+    if type(left) is not type(right) or (op not in ("=", "!=") and not isinstance(left, str | bytes)):
+        return False
+    return bool(_OPERATORS[op](left, right))
+
+
+def _are_equal(left: Any, right: Any) -> bool:
+    """Lists are equal if their items are; there, null equals null."""
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(_are_equal, left, right))
+    return (left is None and right is None) or compare("=", left, right)
+
+
+# --- functions --------------------------------------------------------------------------------------------------------
+
+
+def absolute(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return value.copy_abs()
+    return None if value == LOWEST and isinstance(value, int) else abs(value)
+
+
+def floor(value: Any) -> Any:
+    """The largest whole number that is not greater, in the type of the value; never -0.0."""
+    match value:
+        case float():
+            return float(math.floor(value)) if math.isfinite(value) else value
+        case Decimal():
+            return Decimal(unscaled(value, 0))
+        case _:
+            return value
+
+
+def ceil(value: Any) -> Any:
+    match value:
+        case float():
+            return -floor(-value) + 0.0
+        case Decimal():
+            return Decimal(-unscaled(value.copy_negate(), 0))
+        case _:
+            return value
+
+
+def like(text: str, pattern: str) -> bool:
+    r"""SQL's LIKE: `%` is any characters, `_` one character, and a backslash makes the next character an ordinary one.
+    Only the last `%` is ever tried again, one character further on, so that no pattern takes exponential time.
+
+    >>> like("100%", r"100\%"), like("1000", r"100\%"), like("a\\", "a\\")
+    (True, False, True)
+    """
+    tokens = _like_tokens(pattern)
+    at_text = at_token = 0
+    wildcard, resume = -1, 0
+    while at_text < len(text):
+        token = tokens[at_token] if at_token < len(tokens) else None
+        if token is _ANY:
+            wildcard, resume = at_token, at_text
+            at_token += 1
+        elif token is not None and (token is _ONE or token == text[at_text]):
+            at_text += 1
+            at_token += 1
+        elif wildcard >= 0:
+            resume += 1
+            at_text, at_token = resume, wildcard + 1
+        else:
+            return False
+    return all(token is _ANY for token in tokens[at_token:])
+
+
+_ANY, _ONE = object(), object()
+
+
+def _like_tokens(pattern: str) -> list[object]:
+    tokens: list[object] = []
+    characters = iter(pattern)
+    for character in characters:
+        if character == "\\":
+            tokens.append(next(characters, character))
+        else:
+            tokens.append({"%": _ANY, "_": _ONE}.get(character, character))
+    return tokens
