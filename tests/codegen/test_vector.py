@@ -109,6 +109,8 @@ def by_python(op: str, x: Any, y: Any, type_: types.Type) -> Any:
     if any(isinstance(side, int) and side >= 2**63 for side in (x, y)) or (op == "%" and y == 0):
         return None
     with localcontext(prec=200):
+        if op == "%" and type_.is_short and any(abs(side) * 10**type_.scale >= 2**63 for side in (x, y)):
+            return None
         if op == "%":
             value = x - y * ((Decimal(x) / Decimal(y)).to_integral_value("ROUND_FLOOR"))
         else:
@@ -150,7 +152,8 @@ def test_functions(fn: str, values: list[Any], wanted: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "wanted"), [("a%", [True, True, False, False]), ("_", [False, False, True, False])]
+    ("pattern", "wanted"),
+    [("a%", [True, True, False, False]), (r"a\%", [False, True, False, False]), ("_", [False, False, True, False])],
 )
 def test_like(pattern: str, wanted: list[bool]) -> None:
     assert matches_like(from_arrow(pa.array(["a\nb", "a%", "😀", None])), pattern, 4).tolist() == wanted

@@ -33,6 +33,7 @@ from cepheid.codegen.typed_columns import (
 )
 from cepheid.evaluation import call
 from cepheid.expr import Aggregate, Attr, Expr
+from cepheid.functions import FUNCTIONS
 from cepheid.runtime.kernel import Array
 from cepheid.types import Family, Type
 from cepheid.values import compare, like
@@ -387,11 +388,12 @@ def _rounded(function: Any, up: int) -> Callable[[Column], Column | None]:
             case Family.INTEGER | Family.UNSIGNED:
                 return arg
             case Family.FLOAT:
-                return replace(arg, values=function(arg.values))
+                return replace(arg, values=function(arg.values) + 0.0)  # never -0.0
             case Family.DECIMAL:
                 factor = 10**arg.type.scale
                 values = up * (up * np.asarray(arg.values) // factor)
-                return replace(arg, type=types.decimal(arg.type.precision, 0), values=values)
+                type_ = FUNCTIONS["floor"].result(arg.type)
+                return replace(arg, type=type_, values=values.astype(np.int64) if type_.is_short else values)
             case _:
                 return None
 

@@ -6,6 +6,7 @@ The definitions are in `expr.AGGREGATES`. Nulls do not count. Integers and decim
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid import types
-from cepheid.codegen.typed_columns import HIGHEST, LOWEST, NULL, TEXTS, Column, both, floats, from_arrow
+from cepheid.codegen.typed_columns import HIGHEST, LOWEST, NULL, TEXTS, Column, floats, from_arrow
 from cepheid.codegen.vector import as_float
+from cepheid.expr import Over
+from cepheid.inference import sum_type
 from cepheid.runtime.kernel import Array
-from cepheid.types import Family, Type
+from cepheid.types import Family
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,40 +88,39 @@ def counted(array: pa.Array, lengths: Array) -> Column:
 
 
 def summed(array: pa.Array, lengths: Array) -> Column:
-    """The sum of each group; null for a group without values, and where it does not fit into 64 bits or 18 digits."""
+    """The sum of each group; null for a group without values, and once the running sum does not fit its type."""
     groups = Groups.of(array, lengths)
     if groups.column is NULL:
         return NULL
     if groups.column.type.family is Family.FLOAT:
         return floats(_sums_in_order(groups), groups.filled)
-    sums, fits = _exact_sums(groups)
-    type_ = _sum_type(groups.column.type)
-    most = 10**type_.precision if type_.family is Family.DECIMAL else HIGHEST + 1
-    least = 1 - most if type_.family is Family.DECIMAL else LOWEST
-    if sums.dtype == object:
-        fits = fits & (sums < most) & (sums >= least)
-        sums = sums if most > HIGHEST + 1 else np.where(fits, sums, 0).astype(np.int64)
-    elif type_.family is Family.DECIMAL:
-        fits = fits & (sums < most) & (sums >= least)
-    return Column(type_, sums, both(groups.filled, fits.astype(bool)))
-
-
-def _sum_type(type_: Type) -> Type:
-    if type_.family is Family.DECIMAL:
-        return types.decimal(types.SHORT_DIGITS if type_.is_short else types.LONG_DIGITS, type_.scale)
-    return type_ if type_.family is Family.DURATION else types.INTEGER
+    type_ = sum_type(groups.column.type, Over.GROUP)
+    exact = values = groups.values
+    least, most = (1 - 10**type_.precision, 10**type_.precision - 1) if type_.precision else (LOWEST, HIGHEST)
+    if values.dtype == object:
+        risky = groups.filled
+    else:
+        risky = _in_groups(np.add, np.abs(values.astype(np.float64)), groups, 0.0) >= 0.9 * most
+        values = values.astype(np.int64)
+    sums, valid = _in_groups(np.add, values, groups, 0), groups.filled
+    if risky.any():
+        sums, valid = sums.copy(), valid.copy()
+        ends = np.cumsum(groups.lengths)
+        for number in risky.nonzero()[0]:
+            group = exact[ends[number] - groups.lengths[number] : ends[number]].tolist()
+            running = list(accumulate(group))
+            fits = all(least <= partial <= most for partial in (*group, *running))
+            valid[number], sums[number] = fits, running[-1] if fits else 0
+    return Column(type_, sums, valid)
 
 
 def averaged(array: pa.Array, lengths: Array) -> Column:
     """The sum of each group as a float, divided by the number of values."""
-    groups = Groups.of(array, lengths)
-    if groups.column is NULL:
+    sums = summed(array, lengths)
+    if sums is NULL:
         return NULL
-    counts = np.maximum(groups.lengths, 1)
-    if groups.column.type.family is Family.FLOAT:
-        return floats(_sums_in_order(groups) / counts, groups.filled)
-    sums, fits = _exact_sums(groups)
-    return floats(as_float(Column(groups.column.type, sums)) / counts, both(groups.filled, fits.astype(bool)))
+    counts = np.maximum(Groups.of(array, lengths).lengths, 1)
+    return floats(as_float(sums) / counts, sums.valid)
 
 
 def _sums_in_order(groups: Groups) -> Array:
@@ -138,20 +140,6 @@ def _sums_in_order(groups: Groups) -> Array:
             of_filled[longer] += values[starts[longer] + number]
     sums[groups.filled] = of_filled
     return sums
-
-
-def _exact_sums(groups: Groups) -> tuple[Array, Array]:
-    """Integers, of any size where 64 bits may not be enough; and the groups that have a sum."""
-    values, fits = groups.values, np.ones(len(groups.lengths), bool)
-    if groups.column.type.family is Family.UNSIGNED:
-        fits = ~_in_groups(np.logical_or, values > np.uint64(HIGHEST), groups, False)
-        values = values.astype(np.int64)
-    if values.dtype != object:
-        estimate = _in_groups(np.add, np.abs(values.astype(np.float64)), groups, 0.0)
-        if not (estimate >= 2.0**62).any():
-            return _in_groups(np.add, values, groups, 0), fits
-        values = values.astype(object)
-    return _in_groups(np.add, values, groups, 0), fits
 
 
 def _in_groups(ufunc: Any, values: Array, groups: Groups, empty: Any) -> Array:

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
+from cepheid import types
 from cepheid.binding import composite_names, with_declared
 from cepheid.errors import PatternProblem
 from cepheid.events import Clock, Schema
 from cepheid.expr import AGGREGATES, Aggregate, Attr, Expr, ResultType, Whole
 from cepheid.pattern import DerivedStream, EventClass, Query, Role, SourceStream, positives
-from cepheid.types import BOOLEAN, UNKNOWN, Type
+from cepheid.types import UNKNOWN, Family, Type
 
 START, END = "match_start", "match_end"
 INTERVAL = ("start_time", "end_time")
@@ -60,13 +61,13 @@ class _Columns:
 
     def attributes(self) -> dict[str, pa.DataType]:
         """The types of the attributes of a match that is an event of another query."""
-        types = {n: self._expression(expr) for n, expr in self.returned.items() if not isinstance(expr, Whole)}
+        own = {n: self._expression(expr) for n, expr in self.returned.items() if not isinstance(expr, Whole)}
         for name, var, attribute in composite_names(self.query, self._attributes_of):
-            types[name] = self._attribute(self._types(self.roles[var]), attribute)
-        return types
+            own[name] = self._attribute(self._event_types(self.roles[var]), attribute)
+        return own
 
     def _attributes_of(self, var: str) -> Iterable[str]:
-        return self.schema.attributes(self._types(self.roles[var]))
+        return self.schema.attributes(self._event_types(self.roles[var]))
 
     def type_of(self, name: str) -> pa.DataType:
         if name in (START, END):
@@ -74,45 +75,51 @@ class _Columns:
         return self._expression(self.returned[name]) if name in self.returned else self._variable(self.roles[name])
 
     def _variable(self, role: Role) -> pa.DataType:
-        types = self._types(role)
-        fields = [(name, self._attribute(types, name)) for name in self.schema.attributes(types)]
+        names = self._event_types(role)
+        fields = [(name, self._attribute(names, name)) for name in self.schema.attributes(names)]
         # Parquet has no struct without fields, so events without known attributes are JSON text.
         one = pa.struct(fields) if fields else JSON_TEXT
         return pa.list_(one) if role.binds_many else one
 
-    def _types(self, role: Role) -> tuple[str, ...]:
+    def _event_types(self, role: Role) -> tuple[str, ...]:
         return role.event_class.types or tuple(name for name in self.schema.types if name not in self.derived)
 
-    def _attribute(self, types: Iterable[str], name: str) -> pa.DataType:
-        if name in INTERVAL and self.derived.issuperset(types):
+    def _attribute(self, of: Iterable[str], name: str) -> pa.DataType:
+        """The type of an attribute of these event types."""
+        if name in INTERVAL and self.derived.issuperset(of):
             return time_type(self.clock)
-        known = {self.layout[of][name] for of in types if name in self.layout.get(of, {})}
+        known = {self.layout[one][name] for one in of if name in self.layout.get(one, {})}
         if known == {pa.int64(), pa.float64()}:
             return pa.float64()
         if known:
             return known.pop() if len(known) == 1 else JSON_TEXT
-        return _arrow_type(self.schema.attributes(types).get(name, UNKNOWN))
+        return _arrow_type(self.schema.attributes(of).get(name, UNKNOWN))
 
     def _expression(self, expr: Expr) -> pa.DataType:
         match expr:
             case Whole(var=var) if var in self.roles:
                 return self._variable(self.roles[var])
-            case Aggregate(fn=fn) if AGGREGATES[fn].result is ResultType.COUNT:
-                return pa.int64()
+            case Aggregate(fn=fn) if self.query.summarizes and AGGREGATES[fn].result is not ResultType.VALUE:
+                return _arrow_type(_total_type(expr))
             case Attr(var=var, name=name) if var in self.roles:
-                return self._attribute(self._types(self.roles[var]), name)
+                return self._attribute(self._event_types(self.roles[var]), name)
             case Aggregate(fn=fn, var=var, name=str() as name) if (
                 AGGREGATES[fn].result is ResultType.VALUE and var in self.roles
             ):
-                return self._attribute(self._types(self.roles[var]), name)
+                return self._attribute(self._event_types(self.roles[var]), name)
             case _:
                 return _arrow_type(expr.type)
 
 
 def _arrow_type(type_: Type) -> pa.DataType:
-    if type_.is_number or type_.is_time:
-        return pa.float64()
-    return pa.bool_() if type_ == BOOLEAN else JSON_TEXT
+    return types.to_arrow(type_) or JSON_TEXT
+
+
+def _total_type(expr: Aggregate) -> Type:
+    """The type of a count or sum over all matches, of which there may be astronomically many."""
+    if expr.type.is_exact or expr.type.family in (Family.UNSIGNED, Family.DECIMAL):
+        return types.decimal(types.LONG_DIGITS, expr.type.scale)
+    return expr.type
 
 
 def _as_query(stream: DerivedStream | Query, user: Query) -> Query:

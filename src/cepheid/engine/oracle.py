@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -25,8 +25,8 @@ from cepheid.engine.stepping import Stepper
 from cepheid.errors import NotAvailable, shown
 from cepheid.evaluation import Binding, Env, value_or_null
 from cepheid.events import UNTYPED, Clock, Event
-from cepheid.expr import AGGREGATES, Aggregate, Attr, Expr, ResultType
-from cepheid.io.rows import ROW, TIME, TYPE, Rows, events_of
+from cepheid.expr import AGGREGATES, Aggregate, Expr, ResultType
+from cepheid.io.rows import ROW, TIME, TYPE, Rows, events_of, plain
 from cepheid.io.sinks import TEXT, dumps
 from cepheid.io.source import plain_layout
 from cepheid.io.times import timestamp_text
@@ -34,8 +34,8 @@ from cepheid.kernels.any_runs.lazy_matches import LazyKernel
 from cepheid.pattern import Query, SourceStream
 from cepheid.semantics import Match, evaluate, summary
 from cepheid.semantics.common import events_of as events_in
-from cepheid.types import BOOLEAN, STRING, Type, from_arrow
-from cepheid.values import fitted, is_number, to_float
+from cepheid.types import BOOLEAN, STRING, UNKNOWN, Family, Type, from_arrow
+from cepheid.values import fitted, is_number, to_float, unscaled
 
 _DAY = 86_400_000_000
 
@@ -196,12 +196,14 @@ def match_batch(prepared: Prepared, matches: Sequence[Match], as_text: bool = Fa
         lines = pa.array([dumps(show.object(match)) for match in matches], pa.string())
         return pa.RecordBatch.from_arrays([*([pa.nulls(len(matches))] * len(names)), lines], names=[*names, TEXT])
     schema = match_schema(query, prepared.schema, clock, layout_of(prepared))
-    for field in schema:
-        if field.name in (START, END):
-            values: list[Any] = [match.start if field.name == START else match.end for match in matches]
+    for column in schema:
+        if column.name in (START, END):
+            values: list[Any] = [match.start if column.name == START else match.end for match in matches]
         else:
-            values = [(match.bindings if match.columns is None else match.columns).get(field.name) for match in matches]
-        columns.append(pa.array([arrow_value(value, field.type, show) for value in values], field.type))
+            values = [
+                (match.bindings if match.columns is None else match.columns).get(column.name) for match in matches
+            ]
+        columns.append(_array(values, column.type, show))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -247,9 +249,18 @@ def computed_columns(
     values: dict[str, list[Any]] = {name: [] for name in columns}
     for bound in _bindings(matches, events):
         env = Env(bound, {}, prepared.clock)
-        for name, (expr, kind) in columns.items():
-            values[name].append(arrow_value(value_or_null(expr, env), kind, show))
-    return {name: pa.array(values[name], kind) for name, (_, kind) in columns.items()}
+        for name, (expr, _) in columns.items():
+            values[name].append(value_or_null(expr, env))
+    return {name: _array(values[name], kind, show) for name, (_, kind) in columns.items()}
+
+
+def _array(values: Sequence[Any], kind: pa.DataType, show: Presenter) -> pa.Array:
+    """Values of the oracle as an Arrow array. Its timestamps and durations count microseconds."""
+    if not pa.types.is_timestamp(kind) and not pa.types.is_duration(kind):
+        return pa.array([arrow_value(value, kind, show) for value in values], kind)
+    counts = pa.array([arrow_value(value, pa.int64(), show) for value in values], pa.int64())
+    is_timestamp = pa.types.is_timestamp(kind)
+    return counts.cast(pa.timestamp("us", kind.tz) if is_timestamp else pa.duration("us")).cast(kind, safe=False)
 
 
 def arrow_value(value: Any, kind: pa.DataType, show: Presenter) -> Any:
@@ -275,17 +286,22 @@ def arrow_value(value: Any, kind: pa.DataType, show: Presenter) -> Any:
     if pa.types.is_floating(kind):
         return to_float(value)
     if pa.types.is_decimal(kind):
-        return fitted(value, from_arrow(kind)) if not isinstance(value, float) else None
-    if not math.isfinite(value):
+        return _decimal(value, kind) if not isinstance(value, float) else None
+    if not math.isfinite(value) or not (0 <= value < 2**64 if pa.types.is_uint64(kind) else -(2**63) <= value < 2**63):
         return None
     if pa.types.is_date(kind):
         return int(value) // _DAY
-    if not (0 <= value < 2**64 if pa.types.is_uint64(kind) else -(2**63) <= value < 2**63):
+    return int(value)
+
+
+def _decimal(value: int | Decimal, kind: pa.DataType) -> Decimal:
+    """A total with more than 38 digits is an error, because a null would hide it."""
+    if abs(unscaled(value, kind.scale)) >= 10**kind.precision:
         raise NotAvailable(
-            f"{shown(str(int(value)))} does not fit into a 64-bit integer column",
+            f"{shown(str(value))} has more than {kind.precision} digits",
             hint="write JSON Lines with `cepheid run`, or use a shorter window",
         )
-    return int(value)
+    return Decimal(fitted(value, from_arrow(kind)))
 
 
 # --- matches as JSON --------------------------------------------------------------------------------------------------
@@ -297,21 +313,34 @@ class Presenter:
 
     time_column: str
     clock: Clock
-    times: frozenset[str] = frozenset()
-    """The output columns that hold a time."""
+    types: Mapping[str, Type] = field(default_factory=dict)
+    """The types of the RETURN columns."""
 
     @classmethod
     def of(cls, query: Query, time_column: str, clock: Clock) -> Presenter:
-        times = (column.name for column in query.output or () if _reads_time(column.expr, time_column))
-        return cls(time_column, clock, frozenset(times))
+        return cls(time_column, clock, {column.name: column.expr.type for column in query.output or ()})
 
     def object(self, match: Match) -> dict[str, Any]:
         """The match as a JSON object: its variables or RETURN columns, and its interval."""
         texts = self._times_of(match)
         result: dict[str, Any] = {}
         for name, value in (match.bindings if match.columns is None else match.columns).items():
-            result[name] = self.time(value, texts) if name in self.times else self.value(value, texts)
+            result[name] = self._returned(value, self.types.get(name, UNKNOWN), texts)
         return {**result, START: self.time(match.start, texts), END: self.time(match.end, texts)}
+
+    def _returned(self, value: Any, type_: Type, texts: Mapping[int, Any]) -> Any:
+        """A value of the oracle, in which times are microseconds, as its type is shown in JSON."""
+        if isinstance(value, bool) or not isinstance(value, int):
+            return self.value(value, texts)
+        match type_.family:
+            case Family.TIMESTAMP:
+                return self.time(value, texts)
+            case Family.DATE:
+                return timestamp_text(value).partition("T")[0]
+            case Family.DURATION:
+                return value / 1_000_000
+            case _:
+                return value
 
     def value(self, value: Any, texts: Mapping[int, Any]) -> Any:
         match value:
@@ -334,7 +363,7 @@ class Presenter:
             case list() | tuple():
                 return [self.value(item, texts) for item in value]
             case _:
-                return value
+                return plain(value)
 
     def time(self, ticks: Any, texts: Mapping[int, Any]) -> Any:
         if not self.clock.is_timestamp or not isinstance(ticks, int | float) or isinstance(ticks, bool):
@@ -351,9 +380,3 @@ class Presenter:
                 if part.row.get(self.time_column) is not None:
                     texts.setdefault(part.start, part.row[self.time_column])
         return texts
-
-
-def _reads_time(expr: Expr, time_column: str) -> bool:
-    if isinstance(expr, Aggregate):
-        return expr.name == time_column and AGGREGATES[expr.fn].result is ResultType.VALUE
-    return isinstance(expr, Attr) and expr.name == time_column
