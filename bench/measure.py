@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from cepheid.binding import bind
-from cepheid.codegen.columns import schema_kinds
+from cepheid.codegen.columns import schema_types
 from cepheid.codegen.encoder import Encoder
 from cepheid.codegen.masks import masks
 from cepheid.events import Clock, Schema, in_order, primitive
@@ -165,7 +165,7 @@ def prepare(query: str, table: pa.Table, options: Mapping[str, str] = _NO_OPTION
     """Plans the query with the options that the experiments of the papers compare."""
     plan = lower(
         bind(parse(query), _NOT_DECLARED),
-        schema_kinds(table.schema),
+        schema_types(table.schema),
         _NOT_DECLARED,
         Clock(),
         EVALUATORS,

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from cepheid.binding import bind
-from cepheid.codegen.columns import schema_kinds
+from cepheid.codegen.columns import schema_types
 from cepheid.codegen.compile import interpreted
 from cepheid.codegen.encoder import Encoder
 from cepheid.events import Clock, Event, Schema, complete, in_order, infer_schema, primitive
@@ -77,7 +77,7 @@ def kernel_of(
 ) -> Kernel:
     plan = lower(
         query,
-        schema_kinds(stream.table.schema),
+        schema_types(stream.table.schema),
         stream.schema,
         Clock(),
         EVALUATORS,

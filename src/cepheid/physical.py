@@ -33,6 +33,7 @@ from cepheid.pattern import (
     partition_attributes,
     walk,
 )
+from cepheid.types import UNKNOWN, Family, Type
 
 REFERENCE = "reference"
 """The evaluator that runs the oracle: it takes the queries that no compiled evaluator can run."""
@@ -47,9 +48,32 @@ class Kind(Enum):
     """How an attribute's values are held in the kernel's arrays."""
 
     INT = "int64"
+    """An integer, a time in microseconds, or a short decimal in units of its last digit."""
+    UNSIGNED = "uint64"
+    """As the signed integer with the same bits."""
     FLOAT = "float64"
+    BOOL = "bool"
+    """0 or 1."""
     CODE = "code"
-    """A string (or boolean) as a number that stands for it."""
+    """A string, a binary value or a long decimal as a number that stands for it."""
+
+
+def kind_of(type_: Type) -> Kind | None:
+    """How values of a type are held; None for types that kernels do not read."""
+    if type_.is_exact:
+        return Kind.INT
+    return _KINDS.get(type_.family)
+
+
+_KINDS = {
+    Family.UNSIGNED: Kind.UNSIGNED,
+    Family.FLOAT: Kind.FLOAT,
+    Family.BOOLEAN: Kind.BOOL,
+    Family.STRING: Kind.CODE,
+    Family.BINARY: Kind.CODE,
+    Family.DECIMAL: Kind.CODE,
+    Family.UNKNOWN: Kind.FLOAT,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +266,8 @@ class Plan:
     """The nanoseconds for each event by the cost model; NaN without statistics."""
     others: tuple[tuple[str, str], ...] = ()
     """The evaluators that could run instead, each with why it lost."""
+    types: Mapping[str, Type] = field(default_factory=dict)
+    """The type of each column."""
 
     def forced(self, options: Options) -> dict[str, str]:
         """The value of each option: as forced, or the default."""
@@ -282,8 +308,8 @@ class Lowered:
     taken: Mapping[str, Sequence[Expr]]
     """variable of a closure -> the tests on each further event alone."""
     between: tuple[Expr, ...]
-    kinds: Mapping[str, Kind]
-    """attribute -> how the input holds it, if it has one type."""
+    types: Mapping[str, Type]
+    """attribute -> its type in the input, if it has one that kernels can read."""
     schema: Schema
     lacks: Mapping[str, tuple[str, ...]]
     """attribute -> the types that lack it, of those that the query's variables can have."""
@@ -325,7 +351,7 @@ class Lowered:
         spelt out says nothing about the further events of a closure, nor about anything beside an empty one."""
         tested = {p.name for p in self.query.where if isinstance(p, ex.Same)}
         names = (n for n in partition_attributes(self.query) if n in tested or not self.has_closures)
-        return tuple(n for n in names if n in self.kinds and n not in self.lacks)
+        return tuple(n for n in names if n in self.types and n not in self.lacks)
 
     @property
     def has_whole_key(self) -> bool:
@@ -346,6 +372,7 @@ class Lowered:
         steps = tuple(masks.steps_by_variable() if by_variable else masks.steps())
         left = self.between if predicates is None else tuple(predicates)
         lacking = [name for name in attributes_in(left) if name in self.lacks]
+        types = {name: self.types.get(name, UNKNOWN) for name in attributes_in([*left, *self.summary])}
         return Plan(
             query=self.query,
             evaluator=evaluator,
@@ -354,7 +381,8 @@ class Lowered:
             bits=tuple(masks.bits),
             lacks=self.lacks,
             predicates=left,
-            columns={name: self.kinds.get(name, Kind.FLOAT) for name in attributes_in([*left, *self.summary])},
+            columns={name: kind_of(type_) or Kind.FLOAT for name, type_ in types.items()},
+            types=types,
             key=self.key,
             window=None if self.window is None else _longest(self.window, self.query.dialect.window_includes_bound),
             counts_events=self.counts_events,

@@ -16,11 +16,11 @@ from cepheid.kernels.registry import EVALUATORS
 from cepheid.lang import parse
 from cepheid.optimize.lower import Evaluators, lower
 from cepheid.optimize.stats import NO_STATS, Stats
-from cepheid.physical import REFERENCE, Kind, Lowered, Options, Plan, not_made_for
-from cepheid.types import INTEGER
+from cepheid.physical import REFERENCE, Lowered, Options, Plan, not_made_for
+from cepheid.types import FLOAT, INTEGER
 
 SCHEMA = Schema({name: {"id": INTEGER, "v": INTEGER} for name in "ABC"})
-KINDS = {"id": Kind.INT, "v": Kind.FLOAT}
+TYPES = {"id": INTEGER, "v": FLOAT}
 KNOWN = Stats({"x": 1.0, "y": 1.0})
 
 
@@ -50,7 +50,7 @@ class _Fake:
 
 
 def _lower(evaluators: Evaluators, text: str = "EVENT SEQ(A x, B y) WITHIN 5", **options: Any) -> Plan:
-    return lower(bind(parse(text), SCHEMA), KINDS, SCHEMA, NO_CLOCK, evaluators, **options)
+    return lower(bind(parse(text), SCHEMA), TYPES, SCHEMA, NO_CLOCK, evaluators, **options)
 
 
 def test_the_cheapest_is_chosen_where_statistics_are_known() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import math
 import random
 from typing import Any
 
@@ -15,10 +14,8 @@ from hypothesis import strategies as st
 from cepheid.codegen.compile import compiled, interpreted
 from cepheid.runtime.arrays import (
     EMPTY,
-    NULL_INT,
     copy,
     count_bit,
-    divided,
     float_key,
     grown,
     heap_pop,
@@ -26,9 +23,7 @@ from cepheid.runtime.arrays import (
     last_before,
     live_slots,
     mixed_key,
-    null_to_nan,
     rehashed,
-    remainder,
     ring_capacity,
     slot_of,
     unrolled,
@@ -116,12 +111,6 @@ def test_a_heap_gives_items_in_the_order_of_time(times: list[int]) -> None:
 def test_floats_are_equal_as_keys_exactly_if_they_are_equal() -> None:
     assert float_key(0.0) == float_key(-0.0) and float_key(1.5) == float_key(1.5) != float_key(1.5000001)
     assert mixed_key(1, 2) == mixed_key(1, 2) != mixed_key(2, 1)
-
-
-def test_arithmetic_without_a_result_is_null() -> None:
-    assert math.isnan(null_to_nan(NULL_INT)) and null_to_nan(3) == 3.0
-    assert math.isnan(divided(1.0, 0.0)) and divided(1.0, 4.0) == 0.25
-    assert math.isnan(remainder(1.0, 0.0)) and remainder(-7.0, 3.0) == 2.0 and remainder(7.0, -3.0) == -2.0
 
 
 SAMPLE = """

@@ -34,12 +34,12 @@ from cepheid.kernels.registry import EVALUATORS
 from cepheid.lang import parse
 from cepheid.optimize.distribution import Keyed, Sliced, Undivided
 from cepheid.optimize.lower import lower
-from cepheid.physical import Kind
 from cepheid.semantics import evaluate
 from cepheid.spark.batch import SparkBatch
 from cepheid.spark.file_schema import spark_schema
 from cepheid.spark.source import SparkInput, SparkSource
 from cepheid.spark.worker import SLICE
+from cepheid.types import FLOAT, INTEGER
 
 pytestmark = pytest.mark.spark
 
@@ -490,12 +490,12 @@ def test_where_spark_has_its_own_view_of_a_schema_it_is_asked(spark: SparkSessio
 
 def test_row_groups_that_cannot_matter_are_not_read(stored: tuple[str, list[Row]]) -> None:
     schema = infer_schema(primitive(row["type"], row["ts"], 0, row) for row in stored[1])
-    kinds = {"id": Kind.INT, "v": Kind.FLOAT, "ts": Kind.INT}
+    types = {"id": INTEGER, "v": FLOAT, "ts": INTEGER}
     bound = bind(parse("EVENT SEQ(A x, B y) WHERE [id] AND x.ts > 1000 AND y.v > 2 WITHIN 5"), schema)
-    condition = may_matter(lower(bound, kinds, schema, NO_CLOCK, EVALUATORS), SCHEMA, "type")
+    condition = may_matter(lower(bound, types, schema, NO_CLOCK, EVALUATORS), SCHEMA, "type")
     assert "(ts > 1000)" in str(condition) and "(v > 2)" in str(condition)
     whole = bind(parse("PATTERN a;B WHERE B.v > 2 WITHIN 5"), schema)
-    assert may_matter(lower(whole, kinds, schema, NO_CLOCK, EVALUATORS), SCHEMA, "type") is None
+    assert may_matter(lower(whole, types, schema, NO_CLOCK, EVALUATORS), SCHEMA, "type") is None
 
 
 def test_files_that_only_spark_can_read_are_read_by_spark(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 Every evaluator declares what its source uses and writes what happens with the events; the builder writes the rest:
 
-    def step(now, first, time, measure, mask, texts, ranks, numbers, column0, reg, s0, values, bounds):
-        limit = np.int64(numbers[0])
+    def step(now, first, time, measure, mask, texts, ranks, integers, floats, column0, reg, s0, values, bounds):
+        limit = integers[0]
         events = reg[0]                     the counters, by their names in `runtime.kernel.COUNTERS`
         s0_base = reg[9]                    the registers of the evaluator
         ...                                 what the evaluator writes
@@ -30,6 +30,7 @@ from cepheid.codegen.compile import compiled
 from cepheid.codegen.scalar import Constants, Term
 from cepheid.physical import Kind, Plan, Step
 from cepheid.runtime.kernel import BOUNDS, COUNTERS, FREE, OLDEST, VALUES, Kernel, OperatorRegisters, StateArray
+from cepheid.types import UNKNOWN
 
 K = TypeVar("K", bound=Kernel)
 
@@ -132,7 +133,7 @@ class KernelBuilder:
 
     def __init__(self, plan: Plan, *, counters: Sequence[str] = COUNTERS, reserved: int = 0) -> None:
         self.plan = plan
-        self.constants = Constants([float(plan.window or 0)])
+        self.constants = Constants([int(plan.window or 0)])
         self.column_number = {name: number for number, name in enumerate(plan.columns)}
         self._counters = {name: COUNTERS.index(name) for name in counters}
         self._reserved = reserved
@@ -187,7 +188,7 @@ class KernelBuilder:
         """A value of an attribute: missing where its event's mask says that its type lacks the attribute."""
         bit = self.plan.lacking.get(name)
         missing = None if bit is None else f"{mask} & np.uint64({1 << bit}) != 0"
-        return Term(source, self.plan.columns[name], missing)
+        return Term(source, self.plan.columns[name], missing, self.plan.types.get(name, UNKNOWN))
 
     def bits_of(self, steps: Sequence[Step]) -> int:
         """The bits of the mask that allow an event to begin one of the steps, or to be taken by it."""
@@ -212,13 +213,25 @@ class KernelBuilder:
         names = [array.name for array in self.state_arrays]
         strings = [f"new_{name}" if self._remembers_strings else name for name in _STRINGS]
         columns = [f"column{number}" for number in self.column_number.values()]
-        parameters = ["now", "first", "time", "measure", "mask", *strings, "numbers", *columns, *names, output]
+        parameters = [
+            "now",
+            "first",
+            "time",
+            "measure",
+            "mask",
+            *strings,
+            "integers",
+            "floats",
+            *columns,
+            *names,
+            output,
+        ]
         registers = {**self._counters, **{name: register.number for name, register in self._registers.items()}}
         w = Writer()
         if preamble:
             w(*preamble, "", "")
         with w.block(f"def step({', '.join([*parameters, 'bounds'])}):"):
-            w("limit = np.int64(numbers[0])", *(f"{name} = reg[{number}]" for name, number in registers.items()))
+            w("limit = integers[0]", *(f"{name} = reg[{number}]" for name, number in registers.items()))
             if self._remembers_strings:
                 with w.block("if time.shape[0] > 0:"):
                     w(f"{', '.join(_STRINGS)} = {', '.join(f'{name}.copy()' for name in strings)}")
@@ -247,14 +260,15 @@ class KernelBuilder:
     ) -> K:
         """The kernel of the source: `kind` makes it, with `further` fields of its own."""
         column_types = tuple("float64" if kind is Kind.FLOAT else "int64" for kind in self.plan.columns.values())
-        arguments = ["int", "int", "int64", "int64", "uint64", "int64", "int64", "float64", *column_types]
+        arguments = ["int", "int", "int64", "int64", "uint64", "int64", "int64", "int64", "float64", *column_types]
         arguments += [f"{array.dtype}!" for array in self.state_arrays] + ["int64!", "int64!"]
         return kind(
             plan=self.plan,
             source=source,
             function=compiled(source, arguments),
             arrays=self.state_arrays,
-            numbers=np.array(self.constants.numbers, np.float64),
+            integers=np.array(self.constants.integers, np.int64),
+            floats=np.array(self.constants.floats, np.float64),
             steps=tuple(steps),
             column_types=column_types,
             has_bounds=has_bounds,

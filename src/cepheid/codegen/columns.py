@@ -10,42 +10,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid.codegen.strings import dictionary_encoded
+from cepheid.codegen.typed_columns import Column
+from cepheid.codegen.typed_columns import from_arrow as typed
+from cepheid.codegen.vector import as_float
 from cepheid.errors import InputProblem
 from cepheid.events import UNTYPED
-from cepheid.physical import Kind
+from cepheid.physical import Kind, kind_of
 from cepheid.runtime.arrays import NULL_CODE, NULL_INT
 from cepheid.runtime.kernel import Array
+from cepheid.types import Family, Type, from_arrow
 
 MASK = "\0mask"
 """The column of masks that were computed before, in Catalyst."""
 
 
-def kind_of(arrow_type: pa.DataType) -> Kind | None:
-    """How a column of this type is held; None for types that kernels do not read."""
-    if pa.types.is_dictionary(arrow_type):
-        return kind_of(arrow_type.value_type)
-    if pa.types.is_integer(arrow_type) or pa.types.is_timestamp(arrow_type) or pa.types.is_date(arrow_type):
-        return Kind.INT
-    if pa.types.is_floating(arrow_type) or pa.types.is_decimal(arrow_type):
-        return Kind.FLOAT
-    if pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type) or pa.types.is_boolean(arrow_type):
-        return Kind.CODE
-    if pa.types.is_null(arrow_type):
-        return Kind.FLOAT
-    return None
-
-
-def null_value(kind: Kind) -> tuple[Any, Any]:
-    """The value that stands for null in an array, and the type of the array."""
-    if kind is Kind.FLOAT:
-        return np.nan, np.float64
-    return (NULL_CODE if kind is Kind.CODE else NULL_INT), np.int64
-
-
 def attribute(table: pa.RecordBatch, name: str) -> pa.Array | None:
     """The column of an attribute; a dotted name may lead into a struct."""
     if name in table.schema.names:
-        return table.column(name)
+        column = table.column(name)
+        return pc.run_end_decode(column) if pa.types.is_run_end_encoded(column.type) else column
     outer, _, inner = name.partition(".")
     if inner and outer in table.schema.names and pa.types.is_struct(table.schema.field(outer).type):
         struct = table.column(outer)
@@ -54,20 +37,16 @@ def attribute(table: pa.RecordBatch, name: str) -> pa.Array | None:
     return None
 
 
-def number_array(column: pa.Array, kind: Kind) -> Array:
-    """A column of numbers (or booleans) as NumPy, nulls as the kernel's nulls."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
-    elif pa.types.is_date(column.type):
-        column = column.cast(pa.timestamp("us")).cast(pa.int64())
-    wanted, (fill, dtype) = (pa.float64() if kind is Kind.FLOAT else pa.int64()), null_value(kind)
-    if column.type != wanted:
-        column = column.cast(wanted, safe=kind is not Kind.FLOAT)  # a float is the nearest one
-    if column.null_count:
-        column = column.fill_null(pa.scalar(fill, wanted))
-    return np.asarray(column.to_numpy(zero_copy_only=False), dtype)
+def number_array(column: Column, type_: Type, length: int) -> Array:
+    """A column that is not of codes as a kernel reads it (`physical.Kind`), with the null value of its kind."""
+    kind = kind_of(type_)
+    if kind is Kind.FLOAT:
+        floats = np.broadcast_to(np.asarray(as_float(column), np.float64), (length,))
+        return floats if column.valid is None else np.where(column.valid, floats, np.nan)
+    values = np.broadcast_to(column.values, (length,))
+    whole = values.view(np.int64) if values.dtype == np.uint64 else np.asarray(values, np.int64)
+    null = NULL_CODE if kind is Kind.BOOL else NULL_INT
+    return whole if column.valid is None else np.where(column.valid, whole, null)
 
 
 def time_of(column: pa.Array) -> Array:
@@ -75,9 +54,9 @@ def time_of(column: pa.Array) -> Array:
         raise InputProblem(
             "an event has no time", expected="a time in every row", hint="drop rows without a time first"
         )
-    if kind_of(column.type) is not Kind.INT:
+    if from_arrow(column.type).family not in (Family.INTEGER, Family.DATE, Family.TIMESTAMP):
         raise InputProblem(f"the time column holds {column.type}", expected="integers or timestamps")
-    return number_array(column, Kind.INT)
+    return np.asarray(typed(column).values, np.int64)
 
 
 def types_of(table: pa.RecordBatch, type_column: str) -> tuple[list[str], Array]:
@@ -93,14 +72,17 @@ def types_of(table: pa.RecordBatch, type_column: str) -> tuple[list[str], Array]
     return [str(name) for name in names] + [UNTYPED], indices.to_numpy(zero_copy_only=False)
 
 
-def schema_kinds(schema: pa.Schema, skip: Sequence[str] = ()) -> Mapping[str, Kind]:
-    """The kind of every attribute of an Arrow schema, fields of structs under dotted names."""
-    kinds: dict[str, Kind] = {}
+def schema_types(schema: pa.Schema, skip: Sequence[str] = ()) -> Mapping[str, Type]:
+    """The type of every attribute of an Arrow schema that kernels can read, fields of structs under dotted names."""
+    types: dict[str, Type] = {}
     for column in schema:
         if pa.types.is_struct(column.type):
-            for inner in column.type:
-                if (kind := kind_of(inner.type)) is not None:
-                    kinds[f"{column.name}.{inner.name}"] = kind
-        elif column.name not in skip and (kind := kind_of(column.type)) is not None:
-            kinds[column.name] = kind
-    return kinds
+            types |= {f"{column.name}.{inner.name}": from_arrow(inner.type) for inner in column.type if _is_read(inner)}
+        elif column.name not in skip and _is_read(column):
+            types[column.name] = from_arrow(column.type)
+    return types
+
+
+def _is_read(field: pa.Field) -> bool:
+    type_ = from_arrow(field.type)
+    return pa.types.is_null(field.type) if type_.is_unknown else kind_of(type_) is not None

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from cepheid.codegen.columns import MASK, attribute, null_value, number_array, time_of
+from cepheid.codegen.columns import MASK, attribute, number_array, time_of
 from cepheid.codegen.masks import masks
 from cepheid.codegen.strings import dictionary_encoded
+from cepheid.codegen.typed_columns import NULL, to_python
+from cepheid.codegen.typed_columns import from_arrow as typed
 from cepheid.errors import InputProblem
 from cepheid.physical import Kind, Plan
 from cepheid.runtime.arrays import NULL_CODE
@@ -22,41 +25,44 @@ from cepheid.runtime.kernel import Array, Batch
 
 @dataclass(slots=True)
 class Dictionary:
-    """The strings of a stream and the code of each, which never changes and never comes to mean another string."""
+    """The strings, binary values and long decimals of a stream and the code of each, which never changes and never
+    comes to mean another value."""
 
-    codes: dict[str, int] = field(default_factory=dict)
+    codes: dict[Any, int] = field(default_factory=dict)
     following: int = 0
-    """The code that the next new string gets."""
-    recent: set[str] = field(default_factory=set)
-    """The strings that were seen since `forget`."""
+    """The code that the next new value gets."""
+    recent: set[Any] = field(default_factory=set)
+    """The values that were seen since `forget`."""
 
-    def code(self, text: str) -> int:
-        self.recent.add(text)
-        found = self.codes.get(text)
+    def code(self, value: object) -> int:
+        self.recent.add(value)
+        found = self.codes.get(value)
         if found is None:
-            found = self.codes[text] = self.following
+            found = self.codes[value] = self.following
             self.following += 1
         return found
 
     def forget(self) -> None:
-        """Without the strings that were not seen since the last time."""
-        self.codes = {text: code for text, code in self.codes.items() if text in self.recent}
+        """Without the values that were not seen since the last time."""
+        self.codes = {value: code for value, code in self.codes.items() if value in self.recent}
         self.recent = set()
 
     def encode(self, column: pa.Array) -> Array:
         encoded = column if isinstance(column, pa.DictionaryArray) else dictionary_encoded(column)
-        translation = np.array([self.code(text) for text in encoded.dictionary.to_pylist()] or [0], np.int64)
+        known = [NULL_CODE if value is None else self.code(value) for value in encoded.dictionary.to_pylist()]
+        translation = np.array([*known, NULL_CODE], np.int64)
         indices = encoded.indices
         if indices.null_count:
-            local = indices.fill_null(0).to_numpy(zero_copy_only=False)
-            return np.where(indices.is_null().to_numpy(zero_copy_only=False), NULL_CODE, translation[local])
+            indices = indices.fill_null(len(known))
         return np.asarray(translation[indices.to_numpy(zero_copy_only=False)])
 
     def ranks(self) -> Array:
-        """The rank of each code in the order of the strings, so that codes can be compared as strings are."""
+        """The rank of each code in the order of the values, so that codes can be compared as the values are."""
         ranks = np.zeros(self.following, np.int64)
-        for rank, text in enumerate(sorted(self.codes)):
-            ranks[self.codes[text]] = rank
+        for family in dict.fromkeys(map(type, self.codes)):  # only values of one type are compared
+            values: list[Any] = [value for value in self.codes if type(value) is family]
+            for rank, value in enumerate(sorted(values)):
+                ranks[self.codes[value]] = rank
         return ranks
 
 
@@ -67,7 +73,7 @@ class Encoder:
     plan: Plan
     type_column: str
     time_column: str
-    texts: Sequence[str]
+    texts: Sequence[Any]
     needs_ranks: bool
     dictionary: Dictionary = field(default_factory=Dictionary)
     partition_counts: dict[tuple[Any, ...], int] = field(default_factory=dict)
@@ -88,7 +94,7 @@ class Encoder:
         time = time_of(table.column(self.time_column))
         self._require_order(time)
         text_codes = np.array([self.dictionary.code(text) for text in self.texts] or [0], np.int64)
-        columns = tuple(self._column(table, name, kind) for name, kind in self.plan.columns.items())
+        columns = tuple(self._column(table, name) for name in self.plan.columns)
         mask = table.column(MASK).to_numpy().view(np.uint64) if MASK in table.schema.names else None
         batch = Batch(
             first=self.rows,
@@ -115,13 +121,12 @@ class Encoder:
             )
         self.last_time = int(time[-1])
 
-    def _column(self, table: pa.RecordBatch, name: str, kind: Kind) -> Array:
-        column = attribute(table, name)
-        if column is None:
-            return np.full(table.num_rows, *null_value(kind))
-        if kind is Kind.CODE and not pa.types.is_boolean(column.type):
-            return self.dictionary.encode(column)
-        return number_array(column, kind)
+    def _column(self, table: pa.RecordBatch, name: str) -> Array:
+        column, kind, rows = attribute(table, name), self.plan.columns[name], table.num_rows
+        if kind is Kind.CODE:
+            return np.full(rows, NULL_CODE) if column is None else self.dictionary.encode(column)
+        known = NULL if column is None else typed(column)
+        return number_array(known, self.plan.types.get(name, known.type), rows)
 
     def _measure(self, table: pa.RecordBatch, time: Array) -> Array:
         if not self.plan.counts_events:
@@ -140,9 +145,9 @@ class Encoder:
         """Serializes the dictionary and the counters."""
         known = self.dictionary
         memory = {
-            "strings": [[text, code, text in known.recent] for text, code in known.codes.items()],
+            "strings": [[_to_json(value), code, value in known.recent] for value, code in known.codes.items()],
             "following": known.following,
-            "places": [[list(key), count] for key, count in self.partition_counts.items()],
+            "places": [[list(map(_to_json, key)), count] for key, count in self.partition_counts.items()],
             "rows": self.rows,
             "last": self.last_time,
             "forgot_at": self.forgot_at,
@@ -152,14 +157,35 @@ class Encoder:
     def restore(self, data: bytes) -> None:
         """Deserializes what `save` has serialized."""
         memory = json.loads(data)
-        strings = memory["strings"]
+        strings = [(_from_json(value), code, recent) for value, code, recent in memory["strings"]]
         self.dictionary = Dictionary(
             {text: code for text, code, _ in strings},
             memory["following"],
             {text for text, _, recent in strings if recent},
         )
-        self.partition_counts = {tuple(key): count for key, count in memory["places"]}
+        self.partition_counts = {tuple(map(_from_json, key)): count for key, count in memory["places"]}
         self.rows, self.last_time, self.forgot_at = memory["rows"], memory["last"], memory["forgot_at"]
+
+
+def _to_json(value: object) -> object:
+    """A value of a key or of the dictionary; what JSON does not have is an object with its type."""
+    match value:
+        case bytes():
+            return {"bytes": value.hex()}
+        case Decimal():
+            return {"decimal": str(value)}
+        case _:
+            return value
+
+
+def _from_json(value: Any) -> Any:
+    match value:
+        case {"bytes": text}:
+            return bytes.fromhex(text)
+        case {"decimal": text}:
+            return Decimal(text)
+        case _:
+            return value
 
 
 _WORTH_COMPILING = 10_000
@@ -175,15 +201,7 @@ def _count_in_partition(keys: Array, counts: Array, indices: Array) -> None:
 
 def _distinct_keys(table: pa.RecordBatch, names: Sequence[str]) -> tuple[list[tuple[Any, ...]], Array]:
     """The partition keys of a batch, and for each row the number of its key."""
-    parts: list[tuple[list[Any], Array]] = []
-    for name in names:
-        column = attribute(table, name)
-        if column is None or pa.types.is_null(column.type):
-            parts.append(([None], np.zeros(table.num_rows, np.int64)))
-        else:
-            encoded = column.dictionary_encode(null_encoding="encode")
-            indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-            parts.append((encoded.dictionary.to_pylist(), indices))
+    parts = [_encoded_key(attribute(table, name), table.num_rows) for name in names]
     combined = np.zeros(table.num_rows, np.int64)
     for values, indices in parts:
         combined = combined * len(values) + indices
@@ -198,3 +216,16 @@ def _distinct_keys(table: pa.RecordBatch, names: Sequence[str]) -> tuple[list[tu
             key.append(values[index])
         keys.append(tuple(reversed(key)))
     return keys, inverse.astype(np.int64)
+
+
+def _encoded_key(column: pa.Array | None, rows: int) -> tuple[list[Any], Array]:
+    """The distinct values of a key column, null among them, and for each row the number of its value."""
+    if column is None or pa.types.is_null(column.type):
+        return [None], np.zeros(rows, np.int64)
+    encoded = column if isinstance(column, pa.DictionaryArray) else column.dictionary_encode()
+    values = to_python(typed(encoded.dictionary), len(encoded.dictionary))
+    # A dictionary may have equal values, and null.
+    numbers = {value: number for number, value in enumerate(dict.fromkeys([*values, None]))}
+    translation = np.array([*(numbers[value] for value in values), numbers[None]], np.int64)
+    indices = encoded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
+    return list(numbers), translation[indices]

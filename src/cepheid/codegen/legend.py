@@ -29,8 +29,9 @@ def _legend(kernel: Kernel) -> list[str]:
         lines.append(_comment(f"column{number}: the attribute {name} ({kind.value})"))
     if plan.window is not None:
         counted = "events" if plan.counts_events else "ticks"
-        lines.append(_comment(f"numbers[0]: the window, {plan.window} {counted}"))
-    lines += [_comment(f"numbers[{n}]: {value:g}") for n, value in enumerate(kernel.numbers.tolist()) if n > 0]
+        lines.append(_comment(f"integers[0]: the window, {plan.window} {counted}"))
+    lines += [_comment(f"integers[{n}]: {value}") for n, value in enumerate(kernel.integers.tolist()) if n > 0]
+    lines += [_comment(f"floats[{n}]: {value:g}") for n, value in enumerate(kernel.floats.tolist())]
     lines += [_comment(f"texts[{n}]: the code of '{text}'") for n, text in enumerate(kernel.texts)]
     if plan.tree is not None:
         lines += [_comment(f"tree: {tree_text(tree)}") for tree in plan.tree.trees]

@@ -1,26 +1,42 @@
 """Expressions as kernel source.
 
 Nothing of a query's text reaches the source: attributes are read through terms that the evaluator names, and constants
-are passed in arrays (`numbers` for numbers, `texts` for the codes of strings).
+are passed in arrays (`integers`, `floats`, and `texts` for the codes of strings).
 
 Three-valued truth (see `expr`) becomes two conditions: *certain*, the predicate is true, and *allowed*, it is not
 false. They differ only where something the predicate names can be missing.
+
+Numbers follow the rules of `types`: integers, times and short decimals are exact 64-bit integers, and a result that
+does not fit is null. What must hold for an operand to be a value, `known`, is tested before it is used:
+
+    (not sum_overflows(column0[e], integers[1]) and (column0[e] + integers[1]) < s0[i0 + S0_C0])
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import reduce
+from typing import Any
 
 from cepheid import expr as ex
 from cepheid.errors import NotAvailable
 from cepheid.expr import Expr
 from cepheid.functions import FUNCTIONS
-from cepheid.physical import Kind
+from cepheid.physical import Kind, kind_of
+from cepheid.runtime.numbers import HIGHEST, LOWEST
+from cepheid.types import SHORT_DIGITS, UNKNOWN, Family, Type, type_of
 
-NULL = {Kind.INT: "NULL_INT", Kind.CODE: "NULL_CODE", Kind.FLOAT: "np.nan"}
+NULL = {
+    Kind.INT: "NULL_INT",
+    Kind.UNSIGNED: "NULL_INT",
+    Kind.CODE: "NULL_CODE",
+    Kind.BOOL: "NULL_CODE",
+    Kind.FLOAT: "np.nan",
+}
 """How a null of each kind is written."""
+_LIMIT = 10**SHORT_DIGITS
 
 
 def is_null(source: str, kind: Kind) -> str:
@@ -37,28 +53,55 @@ def key_part(source: str, kind: Kind, as_float: bool = False) -> str:
     """A value as part of a key, `float_key(column0[e])`; as floats, integers equal floats."""
     if kind is Kind.FLOAT:
         return f"float_key({source})"
-    return f"float_key(null_to_nan({source}))" if as_float else source
+    return f"float_key(float({source}))" if as_float else source
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A value in the generated source. `missing` is a condition under which it is not there at all."""
+    """A value in the generated source. `missing` is a condition under which it is not there at all. `type` is needed of
+    decimals. `known` is the condition that it is not null; None: its kind has a null value."""
 
     source: str
     kind: Kind
     missing: str | None = None
+    type: Type = UNKNOWN
+    known: str | None = None
+
+    @property
+    def is_known(self) -> str:
+        """The condition that it is not null."""
+        return is_known(self.source, self.kind) if self.known is None else self.known
 
 
 def key_of(parts: Sequence[tuple[Term, bool]]) -> tuple[str, str]:
     """The key of values, `mixed_key(column0[e], column1[e])`, each as a float or not, and the condition that none of
     them is null, `column0[e] != NULL_INT and column1[e] != NULL_CODE`."""
     key = mixed([key_part(term.source, term.kind, as_float) for term, as_float in parts])
-    return key, " and ".join(is_known(term.source, term.kind) for term, _ in parts)
+    return key, " and ".join(term.is_known for term, _ in parts)
 
 
 def mixed(parts: Sequence[str]) -> str:
     """One number of several: `mixed_key(key0, key1)`."""
     return reduce(lambda one, other: f"mixed_key({one}, {other})", parts)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFit:
+    """How an equality of two attributes can be a key: with integers as floats or not, and whether the key decides it
+    (integers that differ may be equal as floats)."""
+
+    as_float: bool
+    decides: bool
+
+
+def key_fit(left: Type, right: Type) -> KeyFit | None:
+    """How an equality of attributes of two types can be a key; None if it cannot."""
+    kinds = {kind_of(left), kind_of(right)}
+    if len(kinds) == 1 and left.scale == right.scale:
+        return KeyFit(kinds == {Kind.FLOAT}, True)
+    if kinds == {Kind.INT, Kind.FLOAT} and left.scale == right.scale == 0:
+        return KeyFit(True, False)
+    return None
 
 
 Reader = Callable[[ex.Attr | ex.Aggregate], Term]
@@ -69,16 +112,26 @@ class Constants:
     """The constants of a kernel, in the order in which the source refers to them, and whether it compares strings by
     order, so that it needs the rank of each code."""
 
-    numbers: list[float] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
+    integers: list[int] = field(default_factory=list)
+    floats: list[float] = field(default_factory=list)
+    texts: list[Any] = field(default_factory=list)
     needs_ranks: bool = False
 
-    def number(self, value: int | float) -> str:
-        if value not in self.numbers:
-            self.numbers.append(float(value))
-        return f"numbers[{self.numbers.index(value)}]"
+    def integer(self, value: int) -> str:
+        """`integers[1]`"""
+        if value not in self.integers:
+            self.integers.append(value)
+        return f"integers[{self.integers.index(value)}]"
 
-    def text(self, value: str) -> str:
+    def float(self, value: int | float) -> str:
+        """`floats[0]`"""
+        number = float(value)
+        if number not in self.floats:
+            self.floats.append(number)
+        return f"floats[{self.floats.index(number)}]"
+
+    def text(self, value: object) -> str:
+        """`texts[0]`, the code of a string, of a binary value or of a long decimal."""
         if value not in self.texts:
             self.texts.append(value)
         return f"texts[{self.texts.index(value)}]"
@@ -96,31 +149,73 @@ class _Truth:
     allowed: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """A value inside an expression. `known` are the conditions, in order, under which `source` may be computed and is
+    not null (apart from NaN). `kind` is None for null itself."""
+
+    source: str
+    kind: Kind | None
+    scale: int = 0
+    known: tuple[str, ...] = ()
+    is_decimal: bool = False
+
+
+_NULL = _Operand("np.nan", None)
+
+
 def condition(predicate: Expr, read: Reader, constants: Constants) -> str:
     """Source that is true where the predicate is not false."""
     return _Scalars(read, constants).truth(predicate).allowed
 
 
-def number(expression: Expr, read: Reader, constants: Constants) -> str:
-    """Source of an expression's value as a float (NaN where it is null)."""
-    return _Scalars(read, constants).float_of(expression, [])
+# --- what can be compiled ---------------------------------------------------------------------------------------------
 
 
-def is_compilable(predicate: Expr) -> bool:
-    """Whether a predicate between events can be turned into kernel source."""
-    return all(_node_is_compilable(node) for node in ex.walk(predicate))
+def is_compilable(predicate: Expr, types: Mapping[str, Type]) -> bool:
+    """Whether a predicate between events can be turned into kernel source; `types` are those of the attributes."""
+    return all(_node_is_compilable(node, types) for node in ex.walk(predicate))
 
 
-def _node_is_compilable(node: Expr) -> bool:
+def _node_is_compilable(node: Expr, types: Mapping[str, Type]) -> bool:
+    def long(*operands: Expr) -> list[bool]:
+        return [_is_long(operand, types) for operand in operands]
+
     match node:
         case ex.Call():
-            return FUNCTIONS[node.fn].kernel is not None
+            return FUNCTIONS[node.fn].kernel is not None and not any(long(*node.args))
+        case ex.Arithmetic():
+            return not any(long(node.left, node.right)) and node.type.scale <= SHORT_DIGITS
+        case ex.Negative():
+            return not any(long(node.item))
+        case ex.Compare():
+            return len({*long(node.left, node.right)}) == 1
+        case ex.In():
+            return len({*long(node.item, *node.values)}) == 1
+        case ex.Aggregate():
+            adds = ex.AGGREGATES[node.fn].result is ex.ResultType.NUMBER
+            return not (adds and any(long(node)))
         case ex.Like() | ex.Contains() | ex.Vector() | ex.Whole() | ex.OccursWithin() | ex.Param():
             return False
         case ex.Attr():
             return node.at is not ex.At.ALL
         case _:
             return True
+
+
+def _is_long(expr: Expr, types: Mapping[str, Type]) -> bool:
+    """Whether values are decimals of more than 18 digits, which kernels compare by their ranks but do not compute."""
+    kind = expr.type
+    if isinstance(expr, ex.Attr | ex.Aggregate) and expr.name is not None and not _counts(expr):
+        kind = types.get(expr.name, UNKNOWN)
+    return kind.family is Family.DECIMAL and not kind.is_short
+
+
+def _counts(expr: ex.Attr | ex.Aggregate) -> bool:
+    return isinstance(expr, ex.Aggregate) and ex.AGGREGATES[expr.fn].result is ex.ResultType.COUNT
+
+
+# --- source -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,93 +250,217 @@ class _Scalars:
     def atom(self, expr: Expr, missing: list[str]) -> str:
         match expr:
             case ex.Compare():
-                return self.comparison(expr.op, expr.left, expr.right, missing)
+                return self.comparison(expr.op, self.value(expr.left, missing), self.value(expr.right, missing))
             case ex.In():
-                return _joined(" or ", [self.comparison("=", expr.item, v, missing) for v in expr.values])
+                item = self.value(expr.item, missing)
+                return _joined(" or ", [self.comparison("=", item, self.value(v, missing)) for v in expr.values])
             case ex.IsNull():
-                term = self.term(expr.item, missing)
-                of = term or Term(self.float_of(expr.item, missing), Kind.FLOAT)
-                return f"({is_null(of.source, of.kind)})"
-            case ex.Const():
-                return "True" if expr.value is True else "False"
+                item = self.value(expr.item, missing)
+                if item.kind is None:
+                    return "True"
+                known = [*item.known, *([f"{item.source} == {item.source}"] if item.kind is Kind.FLOAT else [])]
+                return f"(not ({' and '.join(known)}))" if known else "False"
             case _:
-                term = self.term(expr, missing)
-                if term is None:
-                    raise NotAvailable(f"`{ex.to_text(expr)}` cannot be compiled as a condition", span=expr.span)
-                return f"({term.source} == 1)"
+                item = self.value(expr, missing)
+                if item.kind is not Kind.BOOL:
+                    return "False"
+                return _when(item.known, f"{item.source} == 1")
 
-    def comparison(self, op: str, left: Expr, right: Expr, missing: list[str]) -> str:
-        for side in (left, right):
-            if isinstance(side, ex.Const) and side.value is None:
+    # --- comparisons --------------------------------------------------------------------------------------------------
+
+    def comparison(self, op: str, left: _Operand, right: _Operand) -> str:
+        """`(column0[e] != NULL_INT and column0[e] < integers[1])`"""
+        if left.kind is None or right.kind is None:
+            return "False"
+        known = tuple(dict.fromkeys((*left.known, *right.known)))
+        if Kind.BOOL in (left.kind, right.kind) or Kind.CODE in (left.kind, right.kind):
+            if left.kind is not right.kind:
                 return "False"
-        sides = self.term(left, missing), self.term(right, missing)
-        kinds = [_kind_of(expr, term) for expr, term in zip((left, right), sides, strict=True)]
-        if Kind.CODE in kinds:
-            if kinds != [Kind.CODE, Kind.CODE]:
-                return "False"
-            return self.compare_codes(op, *(self.code_of(e, t) for e, t in zip((left, right), sides, strict=True)))
-        if kinds == [Kind.INT, Kind.INT] and sides[0] is not None and sides[1] is not None:
-            a, b = sides[0].source, sides[1].source
-            return f"({a} != NULL_INT and {b} != NULL_INT and {a} {_python(op)} {b})"
-        a, b = self.float_of(left, missing), self.float_of(right, missing)
-        if op == "!=":
-            return f"({a} < {b} or {a} > {b})"
-        return f"({a} {_python(op)} {b})"
+            if op in ("=", "!="):
+                return _when(known, f"{left.source} {_python(op)} {right.source}")
+            ranks = "{}" if left.kind is Kind.BOOL else f"{self.constants.ranks}[{{}}]"
+            return _when(known, f"{ranks.format(left.source)} {op} {ranks.format(right.source)}")
+        return _when(known, _ordered(op, left, right))
 
-    def term(self, expr: Expr, missing: list[str]) -> Term | None:
-        """The term of an attribute or aggregate; None for any other expression."""
-        if not isinstance(expr, ex.Attr | ex.Aggregate):
-            return None
-        term = self.read(expr)
-        if term.missing is not None:
-            missing.append(term.missing)
-        return term
+    # --- values -------------------------------------------------------------------------------------------------------
 
-    def code_of(self, expr: Expr, term: Term | None) -> str:
-        if term is not None:
-            return term.source
-        assert isinstance(expr, ex.Const)
-        if isinstance(expr.value, bool):
-            return str(int(expr.value))
-        return self.constants.text(str(expr.value))
-
-    def compare_codes(self, op: str, a: str, b: str) -> str:
-        known = f"{a} != NULL_CODE and {b} != NULL_CODE"
-        if op in ("=", "!="):
-            return f"({known} and {a} {_python(op)} {b})"
-        ranks = self.constants.ranks
-        return f"({known} and {ranks}[{a}] {op} {ranks}[{b}])"
-
-    def float_of(self, expr: Expr, missing: list[str]) -> str:
+    def value(self, expr: Expr, missing: list[str]) -> _Operand:
         match expr:
             case ex.Const():
-                if isinstance(expr.value, bool) or not isinstance(expr.value, int | float):
-                    return "np.nan"
-                return self.constants.number(expr.value)
+                return self.constant(expr)
+            case ex.Attr() | ex.Aggregate():
+                term = self.read(expr)
+                if term.missing is not None:
+                    missing.append(term.missing)
+                known = () if term.kind is Kind.FLOAT and term.known is None else (term.is_known,)
+                is_decimal = term.type.family is Family.DECIMAL and term.kind is Kind.INT
+                scale = term.type.scale if is_decimal else 0
+                return _Operand(term.source, term.kind, scale, tuple(k for k in known if k != "True"), is_decimal)
             case ex.Negative():
-                return f"(-{self.float_of(expr.item, missing)})"
+                item = self.value(expr.item, missing)
+                if item.kind is Kind.FLOAT:
+                    return replace(item, source=f"(-{item.source})")
+                return _arithmetic("-", _Operand("0", Kind.INT), item)
             case ex.Arithmetic():
-                a, b = self.float_of(expr.left, missing), self.float_of(expr.right, missing)
-                if expr.op == "/":
-                    return f"divided({a}, {b})"
-                if expr.op == "%":
-                    return f"remainder({a}, {b})"
-                return f"({a} {expr.op} {b})"
-            case ex.Call(fn=fn) if (source := FUNCTIONS[fn].kernel) is not None:
-                return source.format(*(self.float_of(arg, missing) for arg in expr.args))
+                return _arithmetic(expr.op, self.value(expr.left, missing), self.value(expr.right, missing))
+            case ex.Call():
+                return _call(expr, [self.value(arg, missing) for arg in expr.args])
             case _:
-                term = self.term(expr, missing)
-                if term is None or term.kind is Kind.CODE:
-                    return "np.nan"
-                return f"null_to_nan({term.source})" if term.kind is Kind.INT else term.source
+                return _Operand(f"int({self.truth(expr).allowed})", Kind.BOOL)
+
+    def constant(self, node: ex.Const) -> _Operand:
+        value = node.value
+        match value:
+            case bool():
+                return _Operand(str(int(value)), Kind.BOOL)
+            case int() if LOWEST <= value <= HIGHEST:
+                return _Operand(self.constants.integer(value), Kind.INT)
+            case int() if 0 <= value < 2**64:
+                return _Operand(self.constants.integer(value - 2**64), Kind.UNSIGNED)
+            case int() | float():
+                return _Operand(self.constants.float(value), Kind.FLOAT) if value == value else _NULL
+            case Decimal():
+                kind = type_of(value)
+                if not kind.is_short:
+                    return _Operand(self.constants.text(value), Kind.CODE)
+                unscaled = self.constants.integer(int(value.scaleb(kind.scale)))
+                return _Operand(unscaled, Kind.INT, kind.scale, is_decimal=True)
+            case str() | bytes():
+                code = self.constants.text(value)
+                return _Operand(code, Kind.CODE)
+            case _:
+                return _NULL
 
 
-def _kind_of(expr: Expr, term: Term | None) -> Kind:
-    if term is not None:
-        return term.kind
-    if isinstance(expr, ex.Const) and isinstance(expr.value, str | bool):
-        return Kind.CODE
-    return Kind.FLOAT
+def _when(known: Sequence[str], test: str) -> str:
+    return f"({' and '.join([*known, test])})"
+
+
+def _ordered(op: str, left: _Operand, right: _Operand) -> str:
+    """The comparison of two numbers that are not null, exact whatever their kinds."""
+    kinds = left.kind, right.kind
+    if kinds in ((Kind.FLOAT, Kind.FLOAT), (Kind.INT, Kind.INT)) and left.scale == right.scale:
+        # A comparison with NaN is false; only `!=` has to exclude it.
+        if op == "!=" and left.kind is Kind.FLOAT:
+            return f"({left.source} < {right.source} or {left.source} > {right.source})"
+        return f"{left.source} {_python(op)} {right.source}"
+    if left.kind is Kind.FLOAT or (left.kind is Kind.INT and right.kind is Kind.UNSIGNED):
+        return _ordered(ex.FLIPPED[op], right, left)
+    if right.kind is Kind.FLOAT:
+        known = f"{right.source} == {right.source} and "
+        if left.kind is Kind.UNSIGNED:
+            return f"{known}compare_unsigned_float({left.source}, {right.source}) {_python(op)} 0"
+        if left.scale:
+            return f"{known}{_float(left)} {_python(op)} {right.source}"
+        return f"{known}compare_float({left.source}, {right.source}) {_python(op)} 0"
+    if left.kind is right.kind is Kind.UNSIGNED:
+        return _unsigned(op, left.source, right.source)
+    if left.kind is Kind.UNSIGNED:
+        if right.scale:
+            # Beyond 2 ** 63 an unsigned integer is greater than every short decimal.
+            order = f"-compare_scaled({right.source}, {left.source}, {10**right.scale})"
+            return f"(1 if {left.source} < 0 else {order}) {_python(op)} 0"
+        return f"compare_unsigned({left.source}, {right.source}) {_python(op)} 0"
+    if left.scale < right.scale:
+        return _ordered(ex.FLIPPED[op], right, left)
+    factor = 10 ** (left.scale - right.scale)
+    return f"compare_scaled({left.source}, {right.source}, {factor}) {_python(op)} 0"
+
+
+def _unsigned(op: str, a: str, b: str) -> str:
+    match op:
+        case "=" | "!=":
+            return f"{a} {_python(op)} {b}"
+        case "<":
+            return f"unsigned_less({a}, {b})"
+        case ">":
+            return f"unsigned_less({b}, {a})"
+        case "<=":
+            return f"not unsigned_less({b}, {a})"
+        case _:
+            return f"not unsigned_less({a}, {b})"
+
+
+def _float(operand: _Operand) -> str:
+    """The nearest float: `float(column0[e]) / 100.0`."""
+    if operand.kind is Kind.FLOAT:
+        return operand.source
+    if operand.kind is Kind.UNSIGNED:
+        return f"unsigned_float({operand.source})"
+    return f"float({operand.source}) / {10.0**operand.scale!r}" if operand.scale else f"float({operand.source})"
+
+
+def _signed(operand: _Operand) -> _Operand:
+    """An unsigned integer enters arithmetic as an integer."""
+    if operand.kind is not Kind.UNSIGNED:
+        return operand
+    return replace(operand, kind=Kind.INT, known=(*operand.known, f"{operand.source} >= 0"))
+
+
+def _arithmetic(op: str, left: _Operand, right: _Operand) -> _Operand:
+    numbers = (Kind.INT, Kind.UNSIGNED, Kind.FLOAT)
+    if left.kind not in numbers or right.kind not in numbers:
+        return _NULL
+    known = tuple(dict.fromkeys((*left.known, *right.known)))
+    if op == "/" or Kind.FLOAT in (left.kind, right.kind):
+        a, b = _float(left), _float(right)
+        source = {"/": f"divided({a}, {b})", "%": f"remainder({a}, {b})"}.get(op, f"({a} {op} {b})")
+        return _Operand(source, Kind.FLOAT, known=known)
+    left, right = _signed(left), _signed(right)
+    known = tuple(dict.fromkeys((*left.known, *right.known)))
+    is_decimal = any(side.is_decimal or side.scale > 0 for side in (left, right))
+    if op == "*":
+        return _product(left, right, known, is_decimal)
+    scale = max(left.scale, right.scale)
+    (a, fits_a), (b, fits_b) = _rescaled(left, scale), _rescaled(right, scale)
+    known = (*known, *fits_a, *fits_b)
+    if op == "%":
+        return _limited(_Operand(f"modulo({a}, {b})", Kind.INT, scale, (*known, f"{b} != 0"), is_decimal))
+    overflows = "sum_overflows" if op == "+" else "difference_overflows"
+    return _limited(_Operand(f"({a} {op} {b})", Kind.INT, scale, (*known, f"not {overflows}({a}, {b})"), is_decimal))
+
+
+def _product(left: _Operand, right: _Operand, known: tuple[str, ...], is_decimal: bool) -> _Operand:
+    source = f"({left.source} * {right.source})"
+    known = (*known, f"not product_overflows({left.source}, {right.source})")
+    return _limited(_Operand(source, Kind.INT, left.scale + right.scale, known, is_decimal))
+
+
+def _rescaled(operand: _Operand, scale: int) -> tuple[str, tuple[str, ...]]:
+    """The operand with more digits after the point, and the condition that it fits."""
+    if operand.scale == scale:
+        return operand.source, ()
+    factor = 10 ** (scale - operand.scale)
+    return f"({operand.source} * {factor})", (f"not product_overflows({operand.source}, {factor})",)
+
+
+def _limited(operand: _Operand) -> _Operand:
+    """A decimal with more than 18 digits is undefined."""
+    if not operand.is_decimal:
+        return operand
+    return replace(operand, known=(*operand.known, f"{-_LIMIT} < {operand.source} < {_LIMIT}"))
+
+
+def _call(call: ex.Call, args: Sequence[_Operand]) -> _Operand:
+    """A function keeps exact numbers exact: `abs(x)`, `x // 100` for the floor of a decimal."""
+    function = FUNCTIONS[call.fn]
+    if function.kernel is None:
+        raise NotAvailable(f"`{ex.to_text(call)}` cannot be compiled", span=call.span)
+    if any(arg.kind not in (Kind.INT, Kind.UNSIGNED, Kind.FLOAT) for arg in args):
+        return _NULL
+    known = tuple(dict.fromkeys(k for arg in args for k in arg.known))
+    if len(args) == 1 and args[0].kind is not Kind.FLOAT:
+        (arg,) = args
+        unit = 10**arg.scale
+        match call.fn:
+            case "abs" if arg.kind is Kind.INT:
+                return replace(arg, source=f"abs({arg.source})", known=(*known, f"{arg.source} != {LOWEST}"))
+            case "floor" | "ceil" if arg.scale:
+                rounded = f"({arg.source} // {unit})" if call.fn == "floor" else f"(-(-{arg.source} // {unit}))"
+                return _Operand(rounded, Kind.INT, 0, known, is_decimal=True)
+            case "abs" | "floor" | "ceil":
+                return arg
+    return _Operand(function.kernel.format(*map(_float, args)), Kind.FLOAT, known=known)
 
 
 def _python(op: str) -> str:

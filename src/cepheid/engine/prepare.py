@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from cepheid.binding import bind
-from cepheid.codegen.columns import schema_kinds
+from cepheid.codegen.columns import schema_types
 from cepheid.codegen.legend import with_legend
 from cepheid.engine.positions import Binding
 from cepheid.engine.sampling import Sampler, is_large_enough
@@ -130,7 +130,7 @@ def prepare(query: Query, source: SourceDescription, options: RunOptions = DEFAU
 def _planned(
     bound: Query, shape: InputShape, schema: Schema, clock: Clock, options: RunOptions, source: SourceDescription
 ) -> Prepared:
-    kinds = schema_kinds(readable_schema(shape.schema))
+    types = schema_types(readable_schema(shape.schema))
     sampler = Sampler(source) if is_large_enough(source) else None
 
     def stats() -> Stats:
@@ -140,7 +140,7 @@ def _planned(
         """The first plan decides whether the source is sampled; the others are lowered with the same statistics."""
         return lower(
             bound,
-            kinds,
+            types,
             schema,
             clock,
             EVALUATORS,

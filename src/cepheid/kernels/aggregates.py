@@ -1,8 +1,9 @@
 """The aggregate functions of `expr.AGGREGATES` as the evaluators compute them: one row for each.
 
 An aggregate is the result of one or more *accumulators*: running values over a group's values that are not null. The
-average is the result of a `sum` and a `count`. A new aggregate is a row in `AGGREGATE_CODE` here and its definition in
-`expr.AGGREGATES`; one that needs an accumulator of its own is a row in `ACCUMULATORS` too.
+average is the result of a `sum` and a `count`. A sum of exact numbers is undefined once it has left its type, which
+`beyond` remembers. A new aggregate is a row in `AGGREGATE_CODE` here and its definition in `expr.AGGREGATES`; one that
+needs an accumulator of its own is a row in `ACCUMULATORS` too.
 """
 
 from __future__ import annotations
@@ -12,8 +13,12 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from cepheid.codegen.scalar import NULL, is_null
-from cepheid.physical import Kind
+from cepheid.codegen.scalar import NULL, Term, is_null
+from cepheid.physical import Kind, kind_of
+from cepheid.runtime.numbers import HIGHEST, LOWEST
+from cepheid.types import UNKNOWN, Family, Type
+
+_EXACT = (Kind.INT, Kind.UNSIGNED)
 
 
 class Merge(Enum):
@@ -25,91 +30,146 @@ class Merge(Enum):
     MOST = auto()
 
 
-def _same(value: str, _: Kind) -> str:
-    return value
+def _same(x: Term) -> str:
+    return x.source
+
+
+Old = Callable[[str], str]
+"""How the value of an accumulator before the event at hand is read, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """A running value as source. It is null over no values, unless it says otherwise (`nothing`).
-
-    `start(x, kind)` is its value after one event with the value `x`, and `step(old, x, kind)` after one more. `x` may
-    be null. Of `early`, for integers:
+    """A running value as source. `start(x)` is its value after one event with the value `x`, and `step(old, x)` after
+    one more. `x` may be null. Of `early`, for floats:
 
         x
-        (x if old == NULL_INT else old)
+        (x if old != old else old)
     """
 
-    step: Callable[[str, str, Kind], str]
-    start: Callable[[str, Kind], str] = _same
+    step: Callable[[Old, Term], str]
+    start: Callable[[Term], str] = _same
     kind: Kind | None = None
     """Its own kind; None: that of the attribute."""
-    nothing: str | None = None
+    nothing: Mapping[Kind, str] | None = None
+    """Its value over no values by the kind of the attribute; null where it has none."""
     compares: bool = False
     """Whether it compares values by their order; of strings, by their ranks."""
-    merge: Merge | None = None
-    """None: over all matches it cannot be computed without enumerating them."""
 
     def kind_over(self, attribute: Kind) -> Kind:
         return self.kind or attribute
 
     def over_nothing(self, attribute: Kind) -> str:
-        return NULL[self.kind_over(attribute)] if self.nothing is None else self.nothing
+        return (self.nothing or {}).get(attribute, NULL[self.kind_over(attribute)])
 
 
-def _is_known(x: str, kind: Kind) -> str:
-    return f"np.int64(not {is_null(x, kind)})"
+def _added(old: Old, x: Term) -> str:
+    """`summed(old, x)`, which does not overflow, or `old + x` for floats."""
+    before = old("sum")
+    if x.kind in _EXACT:
+        return f"(summed({before}, {x.source}) if {x.is_known} else {before})"
+    known = is_null(before, x.kind), is_null(x.source, x.kind)
+    return f"({x.source} if {known[0]} else {before} if {known[1]} else {before} + {x.source})"
 
 
-def _added(old: str, x: str, kind: Kind) -> str:
-    return f"({x} if {is_null(old, kind)} else {old} if {is_null(x, kind)} else {old} + {x})"
+def _leaves(before: str, x: Term) -> str:
+    """The condition that a sum leaves its type by one more value: `sum_overflows(old, x)`."""
+    if x.type.family is Family.DECIMAL:
+        return f"decimal_overflows({before}, {x.source})"
+    overflows = f"sum_overflows({before}, {x.source})"
+    return f"({x.source} < 0 or {overflows})" if x.kind is Kind.UNSIGNED else overflows
 
 
-def _extreme(sign: str) -> Callable[[str, str, Kind], str]:
-    def step(old: str, x: str, kind: Kind) -> str:
-        wins = f"rank({x}, ranks) {sign} rank({old}, ranks)" if kind is Kind.CODE else f"{x} {sign} {old}"
-        return f"({x} if {is_null(old, kind)} else {old} if {is_null(x, kind)} or not {wins} else {x})"
+def _beyond(before: str, old: str, x: Term) -> str:
+    return f"({old} | np.int64({x.is_known} and {_leaves(before, x)}))"
+
+
+def _extreme(name: str, sign: str) -> Callable[[Old, Term], str]:
+    def step(old: Old, x: Term) -> str:
+        before = old(name)
+        wins = f"{x.source} {sign} {before}"
+        if x.kind is Kind.CODE:
+            wins = f"rank({x.source}, ranks) {sign} rank({before}, ranks)"
+        elif x.kind is Kind.UNSIGNED:
+            wins = f"unsigned_less({', '.join((x.source, before) if sign == '<' else (before, x.source))})"
+        if x.kind in _EXACT:
+            return f"({x.source} if {x.is_known} and {wins} else {before})"
+        lost = f"not ({x.is_known}) or not {wins}"
+        return f"({x.source} if {is_null(before, x.kind)} else {before} if {lost} else {x.source})"
 
     return step
 
 
+def _or(nothing: Mapping[Kind, str]) -> Callable[[Term], str]:
+    """The value, or what stands for no value."""
+
+    def start(x: Term) -> str:
+        return f"({x.source} if {x.is_known} else {nothing[x.kind]})" if x.kind in nothing else x.source
+
+    return start
+
+
+def _first(old: Old, x: Term) -> str:
+    before = old("early")
+    is_first = f"{old('count')} == 0" if x.kind in _EXACT else is_null(before, x.kind)
+    return f"({x.source} if {is_first} else {before})"
+
+
+_ZERO = dict.fromkeys(_EXACT, "0")
+_NONE = dict.fromkeys(Kind, "0")
+_GREATEST = {Kind.INT: f"{HIGHEST}", Kind.UNSIGNED: "-1"}
+_LEAST = {Kind.INT: f"{LOWEST}", Kind.UNSIGNED: "0"}
+
 ACCUMULATORS: Mapping[str, Accumulator] = {
-    "sum": Accumulator(_added, merge=Merge.ADD),
-    "count": Accumulator(
-        lambda old, x, kind: f"{old} + {_is_known(x, kind)}", _is_known, Kind.INT, nothing="0", merge=Merge.COUNT
+    "beyond": Accumulator(
+        lambda old, x: _beyond(old("sum"), old("beyond"), x), lambda x: _beyond("0", "0", x), Kind.INT, _NONE
     ),
-    "least": Accumulator(_extreme("<"), compares=True, merge=Merge.LEAST),
-    "most": Accumulator(_extreme(">"), compares=True, merge=Merge.MOST),
-    "early": Accumulator(lambda old, x, kind: f"({x} if {is_null(old, kind)} else {old})"),
-    "late": Accumulator(lambda old, x, kind: f"({old} if {is_null(x, kind)} else {x})"),
+    "sum": Accumulator(_added, _or(_ZERO), nothing=_ZERO),
+    "least": Accumulator(_extreme("least", "<"), _or(_GREATEST), nothing=_GREATEST, compares=True),
+    "most": Accumulator(_extreme("most", ">"), _or(_LEAST), nothing=_LEAST, compares=True),
+    "early": Accumulator(_first),
+    "late": Accumulator(lambda old, x: f"({x.source} if {x.is_known} else {old('late')})"),
+    "count": Accumulator(
+        lambda old, x: f"{old('count')} + np.int64({x.is_known})", lambda x: f"np.int64({x.is_known})", Kind.INT, _NONE
+    ),
 }
+"""In an order in which they can be updated one after the other: those that read another come before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateCode:
-    """An aggregate by its accumulators. Without a result of its own, it is the only one of them.
+    """An aggregate by its accumulators: over exact numbers (integers, times, short decimals), and over others.
 
-    `result(kind, *accumulators)` is its source, null where they are; `of_matches(*accumulators)` is its value over all
-    matches, whose accumulators are Python's numbers. Of `avg`:
+    `result(type, *accumulators)` is its value as source, with the condition that it is not null; without it, the first
+    accumulator is the result, and `count`, if it is one of them, says whether there is one. `merge` says how it is
+    computed over all matches without enumerating them (empty: it cannot be), and `of_matches` makes its value of those
+    accumulators, which are Python's numbers."""
 
-        divided(float(total), float(count))
-    """
-
-    accumulators: tuple[str, ...]
-    result: Callable[..., str] | None = None
+    exact: tuple[str, ...]
+    other: tuple[str, ...]
+    result: Callable[..., Term] | None = None
+    merge: tuple[Merge, ...] = ()
     of_matches: Callable[..., Any] | None = None
-    kind: Kind | None = None
-    """The kind of its result; None: that of its first accumulator."""
+    is_count: bool = False
 
-    def kind_over(self, attribute: Kind) -> Kind:
-        return self.kind or ACCUMULATORS[self.accumulators[0]].kind_over(attribute)
+    def accumulators(self, attribute: Kind) -> tuple[str, ...]:
+        return self.exact if attribute in _EXACT else self.other
 
-    def source(self, attribute: Kind, accumulators: Sequence[str]) -> str:
-        return accumulators[0] if self.result is None else self.result(attribute, *accumulators)
+    def term(self, attribute: Type, accumulators: Sequence[str]) -> Term:
+        """Its value, and the condition that it is not null: `sum`, if `count > 0 and beyond == 0`."""
+        kind = kind_of(attribute) or Kind.FLOAT
+        if self.result is not None:
+            return self.result(attribute, *accumulators)
+        if self.is_count:
+            return Term(accumulators[0], Kind.INT, known="True")
+        known = f"{accumulators[1]} > 0" if len(accumulators) > 1 else None
+        return Term(accumulators[0], kind, None, attribute, known)
 
-    def over_nothing(self, attribute: Kind) -> str:
-        own = ACCUMULATORS[self.accumulators[0]]
-        return NULL[self.kind_over(attribute)] if self.result is not None else own.over_nothing(attribute)
+    def over_nothing(self, attribute: Type) -> Term:
+        if self.is_count:
+            return Term("0", Kind.INT, known="True")
+        kind = Kind.FLOAT if self.result is not None else kind_of(attribute) or Kind.FLOAT
+        return Term(NULL[kind], kind, None, attribute, "False")
 
     def value(self, accumulators: Sequence[Any]) -> Any:
         return accumulators[0] if self.of_matches is None else self.of_matches(*accumulators)
@@ -117,24 +177,41 @@ class AggregateCode:
     @property
     def merges(self) -> bool:
         """Whether it can be computed over all matches without enumerating them."""
-        return all(ACCUMULATORS[name].merge is not None for name in self.accumulators)
+        return bool(self.merge)
 
     @property
     def compares(self) -> bool:
-        return any(ACCUMULATORS[name].compares for name in self.accumulators)
+        return any(ACCUMULATORS[name].compares for name in self.exact)
+
+
+def _sum(attribute: Type, *parts: str) -> Term:
+    if kind_of(attribute) not in _EXACT:
+        return Term(parts[0], Kind.FLOAT)
+    beyond, total, count = parts
+    result = UNKNOWN if attribute.family is Family.UNSIGNED else attribute
+    return Term(total, Kind.INT, None, result, f"({count} > 0 and {beyond} == 0)")
+
+
+def _average(attribute: Type, *parts: str) -> Term:
+    if kind_of(attribute) not in _EXACT:
+        return Term(f"divided({parts[0]}, float({parts[1]}))", Kind.FLOAT)
+    beyond, total, count = parts
+    number = f"float({total})" + (f" / {10.0**attribute.scale!r}" if attribute.scale else "")
+    return Term(f"divided({number}, float({count}))", Kind.FLOAT, known=f"({count} > 0 and {beyond} == 0)")
 
 
 AGGREGATE_CODE: Mapping[str, AggregateCode] = {
-    "sum": AggregateCode(("sum",)),
+    "sum": AggregateCode(("beyond", "sum", "count"), ("sum",), _sum, (Merge.ADD,)),
     "avg": AggregateCode(
+        ("beyond", "sum", "count"),
         ("sum", "count"),
-        lambda _, total, count: f"divided(float({total}), float({count}))",
+        _average,
+        (Merge.ADD, Merge.COUNT),
         lambda total, count: total / count,
-        Kind.FLOAT,
     ),
-    "min": AggregateCode(("least",)),
-    "max": AggregateCode(("most",)),
-    "count": AggregateCode(("count",)),
-    "first": AggregateCode(("early",)),
-    "last": AggregateCode(("late",)),
+    "min": AggregateCode(("least", "count"), ("least",), merge=(Merge.LEAST,)),
+    "max": AggregateCode(("most", "count"), ("most",), merge=(Merge.MOST,)),
+    "count": AggregateCode(("count",), ("count",), merge=(Merge.COUNT,), is_count=True),
+    "first": AggregateCode(("early", "count"), ("early",)),
+    "last": AggregateCode(("late", "count"), ("late",)),
 }

@@ -27,12 +27,14 @@ def why_not(
 
 def _unmet(lowered: Lowered, counts_absences: bool) -> Iterator[str]:
     single = [p for tests in (*lowered.alone.values(), *lowered.taken.values()) for p in tests]
-    failing = [p for p in lowered.between if not is_compilable(p)] + [p for p in single if not is_maskable(p)]
+    failing = [p for p in lowered.between if not is_compilable(p, lowered.types)] + [
+        p for p in single if not is_maskable(p)
+    ]
     yield from (f"`{ex.to_text(p)}` cannot be compiled" for p in failing)
     if lowered.query.inputs:
         yield "the query uses other queries or declared streams"
     for name in attributes_in([*lowered.predicates, *lowered.summary]):
-        if name not in lowered.kinds and any(name in attributes for attributes in lowered.schema.types.values()):
+        if name not in lowered.types and any(name in attributes for attributes in lowered.schema.types.values()):
             yield f"the attribute `{name}` does not have one type"
             break
     if not lowered.counts_events:

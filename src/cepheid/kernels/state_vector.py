@@ -11,10 +11,10 @@ stored is the evaluator's business: it reads a value through a `Source`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cepheid.codegen.scalar import NULL, Constants, Term
-from cepheid.expr import AGGREGATES, Aggregate, At, Attr, Expr, ResultType
+from cepheid.expr import Aggregate, At, Attr, Expr
 from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATE_CODE
 from cepheid.logic import last_instantiated
 from cepheid.physical import Kind, Plan, Step
@@ -78,7 +78,7 @@ class StateVector:
 
     def event_term(self, name: str) -> Term:
         column = self.column[name]
-        return Term(self.event_column(column), self.kinds[column], self.lacks(column, "bits"))
+        return Term(self.event_column(column), self.kinds[column], self.lacks(column, "bits"), self.plan.types[name])
 
     def lacks(self, column: int, bits: str) -> str | None:
         """Whether an event with these bits is of a type that lacks the attribute; None if no type does:
@@ -125,7 +125,7 @@ class StateVector:
                 lacks = self.lacks(value.column, "bits")
                 return "0" if lacks is None else f"int({lacks})"
             case what:
-                return ACCUMULATORS[what].start(self.event_column(value.column), self.kinds[value.column])
+                return ACCUMULATORS[what].start(self.event_term(self.names[value.column]))
 
     def of_none(self, value: Value) -> str:
         """The value of a component without events."""
@@ -142,7 +142,7 @@ class StateVector:
     def taken(self, value: Value, old: Source) -> str | None:
         """The value after the component has taken the event at hand; None where it stays. Of a count:
 
-        run[r + COUNT0_1] + np.int64(not column1[e] == NULL_INT)
+        run[r + COUNT0_1] + np.int64(column1[e] != NULL_INT)
         """
         match value.what:
             case "first" | "first_missing":
@@ -159,7 +159,9 @@ class StateVector:
             case what:
                 accumulator, kind = ACCUMULATORS[what], self.kinds[value.column]
                 self.constants.needs_ranks |= accumulator.compares and kind is Kind.CODE
-                return accumulator.step(old(value), self.event_column(value.column), kind)
+                return accumulator.step(
+                    lambda name: old(replace(value, what=name)), self.event_term(self.names[value.column])
+                )
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -183,11 +185,12 @@ class StateVector:
             return self.event_term(node.name)
         kind = self.plan.columns[node.name]
         if c > at or node.at is At.CURRENT:
-            return Term(NULL[kind], kind, "True")
+            return Term(NULL[kind], kind, "True", self.plan.types[node.name])
         which = "first" if node.at in (At.EVENT, At.FIRST) else "last"
         column, read_key = self.column[node.name], of_key or self.event_column
         value = read_key(column) if node.name in self.key else source(Value(which, c, column))
-        return Term(value, kind, self.missing(which, c, node.name, at, source))
+        missing = self.missing(which, c, node.name, at, source)
+        return Term(value, kind, missing, self.plan.types[node.name])
 
     def missing(self, which: str, c: int, name: str, at: int, source: Source) -> str | None:
         """Whether a run at component `at` has no such event of component `c`, or none with the attribute; None if it
@@ -198,15 +201,12 @@ class StateVector:
 
     def _aggregate(self, node: Aggregate, c: int, source: Source) -> Term:
         if node.name is None:
-            return Term(source(Value("length", c)), Kind.INT)
+            return Term(source(Value("length", c)), Kind.INT, known="True")
         column = self.column[node.name]
-        kind = self.kinds[column]
         missing = self.all_lack(c, column, source) if node.name in self.plan.lacking else None
-        if kind is Kind.CODE and AGGREGATES[node.fn].result is ResultType.NUMBER:
-            return Term("np.nan", Kind.FLOAT, missing)
         row = AGGREGATE_CODE[node.fn]
-        values = [source(Value(what, c, column)) for what in row.accumulators]
-        return Term(row.source(kind, values), row.kind_over(kind), missing)
+        values = [source(Value(what, c, column)) for what in row.accumulators(self.kinds[column])]
+        return replace(row.term(self.plan.types[node.name], values), missing=missing)
 
     def all_lack(self, c: int, column: int, source: Source) -> str:
         """Whether the component has events, and the types of all of them lack the attribute."""
@@ -215,6 +215,5 @@ class StateVector:
     def _empty_aggregate(self, node: Aggregate, unbound: bool) -> Term:
         missing = "True" if unbound else None
         if node.name is None:
-            return Term("0", Kind.INT, missing)
-        row, kind = AGGREGATE_CODE[node.fn], self.plan.columns[node.name]
-        return Term(row.over_nothing(kind), row.kind_over(kind), missing)
+            return Term("0", Kind.INT, missing, known="True")
+        return replace(AGGREGATE_CODE[node.fn].over_nothing(self.plan.types[node.name]), missing=missing)

@@ -19,7 +19,8 @@ from cepheid.logic import expanded, normal_form
 from cepheid.optimize.rules import FALSE, rewrite
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Query, Role
-from cepheid.physical import REFERENCE, Evaluator, Kind, Lowered, Options, Plan, attributes_in, not_made_for
+from cepheid.physical import REFERENCE, Evaluator, Lowered, Options, Plan, attributes_in, not_made_for
+from cepheid.types import BINARY, Type
 
 _WORTHWHILE = 0.95
 """Another evaluator replaces the preferred one only if its cost is below this share of it: estimates err."""
@@ -34,7 +35,7 @@ the smallest state come first."""
 
 def lower(
     query: Query,
-    kinds: Mapping[str, Kind],
+    types: Mapping[str, Type],
     schema: Schema,
     clock: Clock,
     evaluators: Evaluators,
@@ -51,7 +52,7 @@ def lower(
         rewritten = rewrite(query, schema)
         if rewritten is not query:
             query = replace(rewritten, where=typed_predicates(rewritten, rewritten.where, schema))
-    lowered = _lowered(query, kinds, schema, clock, options)
+    lowered = _lowered(query, types, schema, clock, options)
     reasons = {e.NAME: e.able(lowered) for e in evaluators}
     able = [e for e in evaluators if reasons[e.NAME] is None]
     if evaluator not in (None, REFERENCE, *(e.NAME for e in able)):
@@ -136,7 +137,7 @@ def _why_others_lost(
 
 
 def _lowered(
-    query: Query, kinds: Mapping[str, Kind], schema: Schema, clock: Clock, options: Mapping[str, str | bool]
+    query: Query, types: Mapping[str, Type], schema: Schema, clock: Clock, options: Mapping[str, str | bool]
 ) -> Lowered:
     predicates = typed_predicates(query, expanded(query), schema)
     found = query.roles
@@ -153,12 +154,17 @@ def _lowered(
         alone=alone,
         taken=taken,
         between=tuple(p for p in predicates if id(p) not in single),
-        kinds=kinds,
+        types={name: type_ for name, type_ in types.items() if type_ != BINARY or _holds_bytes(name, schema)},
         schema=schema,
         lacks=_lacks(predicates, found, schema),
         window=None if query.window is None else clock.ticks(query.window),
         options=options,
     )
+
+
+def _holds_bytes(name: str, schema: Schema) -> bool:
+    """Whether a column of bytes is binary in every event type that has it: values of mixed types are bytes, too."""
+    return all(attributes[name] == BINARY for attributes in schema.types.values() if name in attributes)
 
 
 def _edge(predicate: Expr, query: Query) -> tuple[str, str] | None:

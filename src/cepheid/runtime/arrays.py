@@ -181,18 +181,3 @@ def rank(code: int, ranks: np.ndarray) -> int:
 def mixed_key(left: int, right: int) -> int:
     """Hashes two keys to one. Different pairs may collide, so the caller still compares them."""
     return (((left ^ (left >> 31)) & 0x7FFFFFFF) * 73244475) ^ right
-
-
-@njit
-def null_to_nan(value: int) -> float:
-    return np.nan if value == NULL_INT else float(value)
-
-
-@njit
-def divided(left: float, right: float) -> float:
-    return np.nan if right == 0.0 else left / right
-
-
-@njit
-def remainder(left: float, right: float) -> float:
-    return np.nan if right == 0.0 else left - np.floor(left / right) * right

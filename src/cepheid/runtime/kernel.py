@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -105,19 +106,20 @@ class OperatorRegisters:
 class Kernel:
     """A generated function and its arguments.
 
-    `function(now, first, time, measure, mask, texts, ranks, numbers, *columns, *state, values, bounds)` returns the
-    arrays of the state followed by `values` and `bounds`, each possibly as a larger copy. It first processes the time
-    that has passed (`now`), then the events, so `advance` is a step without events."""
+    `function(now, first, time, measure, mask, texts, ranks, integers, floats, *columns, *state, values, bounds)`
+    returns the arrays of the state followed by `values` and `bounds`, each possibly as a larger copy. It first
+    processes the time that has passed (`now`), then the events, so `advance` is a step without events."""
 
     plan: Plan
     source: str
     function: Callable[..., tuple[Array, ...]]
     arrays: tuple[StateArray, ...]
-    numbers: Array
+    integers: Array
+    floats: Array
     steps: tuple[str, ...]
     column_types: tuple[str, ...]
     has_bounds: bool
-    texts: tuple[str, ...] = ()
+    texts: tuple[Any, ...] = ()
     """The string constants; batches contain their codes."""
     needs_ranks: bool = False
     """Whether strings are compared by order, so that batches contain the ranks of their codes."""
@@ -164,7 +166,7 @@ class Kernel:
     def call(self, state: State, batch: Batch, now: int, values: Array, bounds: Array) -> tuple[Array, ...]:
         """The state after the events, and the output."""
         of_batch = (batch.first, batch.time, batch.measure, batch.mask, batch.texts, batch.ranks)
-        return self.function(now, *of_batch, self.numbers, *batch.columns, *state, values, bounds)
+        return self.function(now, *of_batch, self.integers, self.floats, *batch.columns, *state, values, bounds)
 
     def no_events(self, first: int) -> Batch:
         none = np.empty(0, np.int64)

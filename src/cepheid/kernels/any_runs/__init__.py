@@ -12,7 +12,8 @@ from cepheid.optimize.run_cost import any_runs_cost
 from cepheid.optimize.search import situation_of
 from cepheid.optimize.stats import Stats
 from cepheid.pattern import EventClass, Kleene, Neg, Strategy
-from cepheid.physical import Kind, Lowered, Plan, not_made_for
+from cepheid.physical import Kind, Lowered, Plan, kind_of, not_made_for
+from cepheid.types import UNKNOWN
 
 __all__ = ["NAME", "OPTIONS", "SEARCHES", "SWITCHES", "able", "cost", "kernel", "plan"]
 
@@ -33,10 +34,9 @@ def able(lowered: Lowered) -> str | None:
 def _cannot_summarise(lowered: Lowered) -> Iterator[str]:
     for column in lowered.summary:
         if isinstance(column, Aggregate) and column.name is not None:
-            adds_strings = (
-                lowered.kinds.get(column.name) is Kind.CODE and AGGREGATES[column.fn].result is ResultType.NUMBER
-            )
-            if adds_strings or not AGGREGATE_CODE[column.fn].merges:
+            kind = kind_of(lowered.types.get(column.name, UNKNOWN))
+            adds_strings = kind is Kind.CODE and AGGREGATES[column.fn].result is ResultType.NUMBER
+            if adds_strings or kind is Kind.UNSIGNED or not AGGREGATE_CODE[column.fn].merges:
                 yield f"`{column.fn}` over all matches is not computed without enumerating them"
 
 

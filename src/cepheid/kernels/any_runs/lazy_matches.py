@@ -123,7 +123,7 @@ class LazyKernel(Kernel):
         """Compacts the store without the nodes that have left the window. It waits until the store has doubled (or half
         a window has passed), so the amortized cost of a node is constant."""
         registers = arrays[0]
-        used, limit = int(registers[store.NODES]), int(self.numbers[0])
+        used, limit = int(registers[store.NODES]), int(self.integers[0])
         by_time = self.expires and not self.places
         is_due = by_time and used + registers[store.GROUPS] > 0 and 2 * (measure - registers[store.TIDIED]) > limit
         if not is_due and used <= 2 * registers[store.KEPT] + _FEW:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from cepheid.expr import Aggregate
-from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATE_CODE, Merge
+from cepheid.kernels.aggregates import AGGREGATE_CODE, Merge
 from cepheid.kernels.any_runs.compact_store import BEFORE, LEFT, LOWEST, NODE_VALUES, RIGHT, STEP, TIME, is_alive
 from cepheid.pattern import Column
 from cepheid.physical import Kind, Plan
@@ -41,6 +42,8 @@ class Quantity:
     column: int | None
     """The attribute; None: the events."""
     kind: Kind
+    scale: int = 0
+    """The digits after the point of a decimal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,8 @@ class Summary:
             if aggregate.name is not None and aggregate.name not in names:
                 names.append(aggregate.name)
             number = None if aggregate.name is None else names.index(aggregate.name)
-            asked.append((column, Quantity(components[aggregate.var], number, kind)))
+            scale = plan.types[aggregate.name].scale if aggregate.name is not None and kind is Kind.INT else 0
+            asked.append((column, Quantity(components[aggregate.var], number, kind, scale)))
         return cls(tuple(asked), tuple(names))
 
     @property
@@ -124,10 +128,13 @@ class Summary:
             return totals.matches
         assert isinstance(column.expr, Aggregate)
         at = self.quantities.index(quantity)
-        merged = [ACCUMULATORS[name].merge for name in AGGREGATE_CODE[column.expr.fn].accumulators]
-        if not totals.known[at] and merged != [Merge.COUNT]:
+        row = AGGREGATE_CODE[column.expr.fn]
+        if not totals.known[at] and not row.is_count:
             return None
-        return AGGREGATE_CODE[column.expr.fn].value([totals.value(merge, at, quantity.kind) for merge in merged])
+        value = row.value([totals.value(merge, at, quantity.kind) for merge in row.merge])
+        if not quantity.scale or row.is_count:
+            return value
+        return value / 10.0**quantity.scale if isinstance(value, float) else Decimal(value).scaleb(-quantity.scale)
 
     # --- totals as words ----------------------------------------------------------------------------------------------
 
@@ -302,7 +309,7 @@ class _Weights:
 def _is_known(values: Array, kind: Kind) -> Array:
     if kind is Kind.FLOAT:
         return np.asarray(values == values)
-    return np.asarray(values != (NULL_CODE if kind is Kind.CODE else NULL_INT))
+    return np.asarray(values != (NULL_CODE if kind in (Kind.CODE, Kind.BOOL) else NULL_INT))
 
 
 def _ranked(codes: Array, ranks: Array) -> Array:

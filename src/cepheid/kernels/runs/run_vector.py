@@ -98,7 +98,8 @@ class RunVector(StateVector):
             if node.name is None:
                 yield Value("length", c)
                 return
-            yield from (Value(what, c, self.column[node.name]) for what in AGGREGATE_CODE[node.fn].accumulators)
+            column = self.column[node.name]
+            yield from (Value(what, c, column) for what in AGGREGATE_CODE[node.fn].accumulators(self.kinds[column]))
             if node.name in self.plan.lacking:
                 yield Value("seen", c, self.column[node.name])
             return

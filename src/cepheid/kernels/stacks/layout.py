@@ -14,7 +14,7 @@ from typing import Protocol
 
 from cepheid import expr as ex
 from cepheid.codegen.builder import KernelBuilder, Writer
-from cepheid.codegen.scalar import Term, condition, key_of
+from cepheid.codegen.scalar import Term, condition, key_fit, key_of
 from cepheid.expr import Attr, Compare, Expr
 from cepheid.kernels.instance_stack import ChainTable, Link, Ring, Stack
 from cepheid.physical import Kind, Plan, Step
@@ -214,12 +214,12 @@ class StackLayout:
         """An attribute of the event at a location."""
         source = location.field(f"c{self.builder.column_number[name]}")
         if name not in self.plan.lacking:
-            return Term(source, self.plan.columns[name])
+            return Term(source, self.plan.columns[name], type=self.plan.types[name])
         return self.builder.term(name, source, location.field("cmask"))
 
     def later_term(self, name: str, distance: int) -> Term:
         """An attribute of an event further on."""
-        return Term(self.builder.column(name, f"e + {distance}"), self.plan.columns[name])
+        return self.builder.term(name, self.builder.column(name, f"e + {distance}"), "")
 
     def field_of(self, locations: Locations, i: int, name: str) -> str:
         """Source of a field of a positive component."""
@@ -265,24 +265,24 @@ class Equalities:
         """The key of the chains of `here`, in which instances of `there` look."""
         if self.which == "none":
             return ()
-        links: list[tuple[Link, Expr]] = []
+        links: list[tuple[Link, Expr, bool]] = []
         for predicate in predicates:
             match predicate:
                 case Compare(op="=", left=Attr() as a, right=Attr() as b) if {a.var, b.var} == {here, there}:
                     mine, other = (a, b) if a.var == here else (b, a)
                     if mine.name in self.plan.lacking or other.name in self.plan.lacking:
                         continue
-                    kinds = {self.plan.columns[mine.name], self.plan.columns[other.name]}
-                    if Kind.CODE in kinds and len(kinds) > 1:
-                        continue
-                    links.append((Link(mine.name, other.name, Kind.FLOAT in kinds), predicate))
+                    fit = key_fit(self.plan.types[mine.name], self.plan.types[other.name])
+                    if fit is not None:
+                        links.append((Link(mine.name, other.name, fit.as_float), predicate, fit.decides))
         if self.which == "first":
             links = links[:1]
         if len(links) == 1:
-            ((link, predicate),) = links
-            self.exact.add(predicate)
-            self._note_equal((here, link.here), (there, link.there))
-        return tuple(link for link, _ in links)
+            ((link, predicate, decides),) = links
+            if decides:
+                self.exact.add(predicate)
+                self._note_equal((here, link.here), (there, link.there))
+        return tuple(link for link, *_ in links)
 
     def _note_equal(self, left: tuple[str, str], right: tuple[str, str]) -> None:
         merged = self._equal.get(left, {left}) | self._equal.get(right, {right})

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from cepheid import expr as ex
 from cepheid.codegen.builder import KernelBuilder, Register, Writer
-from cepheid.codegen.scalar import NULL, Reader, Term, key_of
+from cepheid.codegen.scalar import NULL, KeyFit, Reader, Term, key_fit, key_of
 from cepheid.expr import At, Attr, Compare, Expr
 from cepheid.physical import Kind, Step
 from cepheid.runtime.kernel import StateArray
@@ -94,8 +94,7 @@ class Equality:
     name: str
     other: str
     other_name: str
-    as_float: bool
-    """Whether an integer is compared with a float."""
+    fit: KeyFit
     predicate: Expr
 
 
@@ -110,7 +109,7 @@ class Chain:
 
     def unsettled(self, tests: Iterable[Expr]) -> list[Expr]:
         """The tests that still have to be made on what was looked up: a single key is exact, mixed keys may meet."""
-        settled = [self.equalities[0].predicate] if len(self.equalities) == 1 else []
+        settled = [e.predicate for e in self.equalities if len(self.equalities) == 1 and e.fit.decides]
         return [test for test in tests if not any(test is done for done in settled)]
 
 
@@ -272,10 +271,9 @@ class Buffers:
                         a, b = b, a
                     if a.var not in mine or b.var not in others or {a.name, b.name} & set(self.plan.lacking):
                         continue
-                    kinds = {self.plan.columns[a.name], self.plan.columns[b.name]}
-                    if Kind.CODE in kinds and len(kinds) > 1:
-                        continue
-                    found.append(Equality(a.var, a.name, b.var, b.name, Kind.FLOAT in kinds, test))
+                    fit = key_fit(self.plan.types[a.name], self.plan.types[b.name])
+                    if fit is not None:
+                        found.append(Equality(a.var, a.name, b.var, b.name, fit, test))
         return found
 
     def is_sure_equality(self, test: Expr, sure: Collection[str]) -> bool:
@@ -284,14 +282,14 @@ class Buffers:
         match test:
             case Compare(op="=", left=Attr(at=At.EVENT) as a, right=Attr(at=At.EVENT) as b):
                 there = {a.var, b.var} <= set(sure) and not {a.name, b.name} & set(self.plan.lacking)
-                return there and self.plan.columns[a.name] is self.plan.columns[b.name]
+                return there and self.plan.types[a.name] == self.plan.types[b.name]
         return False
 
     def chain(self, buffer: Buffer, equalities: Sequence[Equality], *, shared: bool = True) -> Chain:
         """A chain through a buffer; one that is the same as another is made once, where it may be shared."""
-        wanted = [(e.var, e.name, e.as_float) for e in equalities]
+        wanted = [(e.var, e.name, e.fit.as_float) for e in equalities]
         for chain in self.chains if shared else ():
-            if chain.buffer is buffer and [(e.var, e.name, e.as_float) for e in chain.equalities] == wanted:
+            if chain.buffer is buffer and [(e.var, e.name, e.fit.as_float) for e in chain.equalities] == wanted:
                 return Chain(chain.name, buffer, tuple(equalities))
         made = Chain(f"h{len(self.chains)}", buffer, tuple(equalities))
         self.chains.append(made)
@@ -304,7 +302,7 @@ class Buffers:
         """Source of a chain's key (from the records in it, or from the other side) and of the test for nulls."""
         attributes = [Attr(e.other, e.other_name) if other else Attr(e.var, e.name) for e in chain.equalities]
         terms = [self.term(attribute, bindings[attribute.var]) for attribute in attributes]
-        return key_of([(term, e.as_float) for term, e in zip(terms, chain.equalities, strict=True)])
+        return key_of([(term, e.fit.as_float) for term, e in zip(terms, chain.equalities, strict=True)])
 
     def chain_room(self, w: Writer, chain: Chain, room: str) -> None:
         name, used = chain.name, f"{chain.name}_used"
@@ -374,7 +372,7 @@ class Buffers:
             bit = 1 << self.plan.lacking[node.name]
             missing.append(f"{leaf.field('cmask', binding.index)} & np.uint64({bit}) != 0")
         source = leaf.field(f"c{self.builder.column_number[node.name]}", binding.index)
-        return Term(source, self.plan.columns[node.name], either(missing))
+        return Term(source, self.plan.columns[node.name], either(missing), self.plan.types[node.name])
 
     def reader(self, bindings: Mapping[str, Binding]) -> Reader:
         """Reads the attributes of joined events; what names another variable does not apply."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 
 from cepheid import expr as ex
 from cepheid.codegen.builder import Array, Writer
 from cepheid.codegen.scalar import NULL, Reader, Term, condition
-from cepheid.errors import NotAvailable
-from cepheid.expr import AGGREGATES, Aggregate, At, Attr, Expr, ResultType
+from cepheid.expr import Aggregate, At, Attr, Expr
 from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATE_CODE
 from cepheid.kernels.tree.buffers import NEVER, Binding, Buffer, Buffers, Chain
 from cepheid.kernels.tree.output import Output
@@ -365,12 +365,11 @@ class Top:
 
     def _of_no_events(self, node: Attr | Aggregate) -> Term:
         if node.name is None:
-            return Term("0.0", Kind.FLOAT)
-        kind = self.buffers.plan.columns[node.name]
+            return Term("0", Kind.INT, known="True")
         if isinstance(node, Attr):
+            kind = self.buffers.plan.columns[node.name]
             return Term(NULL[kind], kind, "True")
-        row = AGGREGATE_CODE[node.fn]
-        return Term(row.over_nothing(kind), row.kind_over(kind))
+        return AGGREGATE_CODE[node.fn].over_nothing(self.buffers.plan.types[node.name])
 
     def _member_reader(self, group: Group) -> Reader:
         """How a member test reads its closure: the member at hand, and as group so far the closing event, if any."""
@@ -387,11 +386,10 @@ class Top:
             if isinstance(node, Attr):
                 return b.term(node, closing)
             if node.name is None:
-                return Term("1.0", Kind.FLOAT)
-            kind, row = b.plan.columns[node.name], AGGREGATE_CODE[node.fn]
-            term = b.term(Attr(node.var, node.name), closing)
-            started = [ACCUMULATORS[what].start(term.source, kind) for what in row.accumulators]
-            return Term(row.source(kind, started), row.kind_over(kind), term.missing)
+                return Term("1", Kind.INT, known="True")
+            row, term = AGGREGATE_CODE[node.fn], b.term(Attr(node.var, node.name), closing)
+            started = [ACCUMULATORS[what].start(term) for what in row.accumulators(term.kind)]
+            return replace(row.term(term.type, started), missing=term.missing)
 
         return read
 
@@ -421,14 +419,13 @@ class Top:
         """
         b, n, leaf = self.buffers, self._n(node.var), self.buffers.leaves[node.var]
         if node.name is None:
-            return Term(f"s{n}", Kind.FLOAT)
+            return Term(f"s{n}", Kind.INT, known="True")
         kind, row = b.plan.columns[node.name], AGGREGATE_CODE[node.fn]
-        if kind is Kind.CODE and (row.compares or AGGREGATES[node.fn].result is ResultType.NUMBER):
-            raise NotAvailable(f"`{ex.to_text(node)}` over strings cannot be compiled", span=node.span)
+        b.builder.constants.needs_ranks |= row.compares and kind is Kind.CODE
         term = b.term(Attr(node.var, node.name), Binding(leaf.index(f"g{n}[q]")))
         name = f"f{len(self.output.aggregates)}"
         self.output.aggregates.append(name)
-        running = {what: f"{name}_{what}" for what in row.accumulators}
+        running = {what: f"{name}_{what}" for what in row.accumulators(kind)}
         w(*(f"{old} = {ACCUMULATORS[what].over_nothing(kind)}" for what, old in running.items()))
         if term.missing:
             w(f"{name}_there = 0")
@@ -436,9 +433,9 @@ class Top:
             if term.missing:
                 with w.block(f"if not {term.missing}:"):
                     w(f"{name}_there += 1")
-            w(*(f"{old} = {ACCUMULATORS[what].step(old, term.source, kind)}" for what, old in running.items()))
+            w(*(f"{old} = {ACCUMULATORS[what].step(running.__getitem__, term)}" for what, old in running.items()))
         missing = f"(s{n} > 0 and {name}_there == 0)" if term.missing else None
-        return Term(row.source(kind, list(running.values())), row.kind_over(kind), missing)
+        return replace(row.term(term.type, list(running.values())), missing=missing)
 
     # --- the whole match ----------------------------------------------------------------------------------------------
 
