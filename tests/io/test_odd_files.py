@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 from text_harness import cepheid
 
 import cepheid as public
@@ -242,3 +243,37 @@ def test_the_rows_of_the_summary_add_up(tmp_path: Path) -> None:
     (tmp_path / "e.csv").write_text("type,ts\nA,1\nB,2\nB,soon\nB\n")
     found = cepheid("run", "--query", SECONDS, "--input", tmp_path / "e.csv", "--backend", "local")
     assert "4 rows read = 2 events + 2 rejects, 1 match" in found.stderr
+
+
+# --- Spark ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("by_path", [True, False])
+def test_odd_rows_in_spark(spark: SparkSession, tmp_path: Path, by_path: bool) -> None:
+    """Rows that are not events are rejected with the reason, and a file without rows has no matches."""
+    cases = {
+        "none": (table().slice(0, 0), 0, []),
+        "integers": (table(ts=[1, EDGE + 1]), 0, ["the time of this row does not fit"]),
+        "nulls": (table(ts=pa.array([None, 2])), 0, ["no time"]),
+        "floats": (
+            pa.table({"type": ["A", "B", "B", "B"], "ts": [1.0, 2.0, 2.5, float("nan")], "x": [1, 1, 1, 1]}),
+            1,
+            ["no time", "the time of this row is not a whole number"],
+        ),
+    }
+    for name, (events, count, reasons) in cases.items():
+        file = tmp_path / f"{name}.parquet"
+        pq.write_table(events, file, row_group_size=1)
+        inputs = str(file) if by_path else spark.read.parquet(str(file))
+        matches, rejects = public.match(QUERY, inputs, session=spark if by_path else None, rejects=True)
+        assert matches.count() == count, name
+        found = sorted(row["reject_reason"] for row in rejects.collect())
+        assert len(found) == len(reasons) and all(f.startswith(r) for r, f in zip(reasons, found, strict=True)), found
+
+
+@pytest.mark.spark
+def test_types_that_are_integers_and_recognised_units_in_spark(spark: SparkSession) -> None:
+    rows = [(7, NOW, 1), (8, NOW + 9, 1), (8, NOW + 10, 1)]
+    frame = spark.createDataFrame(rows, "type int, ts long, x int")
+    assert public.match("PATTERN X;Y WHERE X.type = '7' WITHIN 9 seconds", frame).count() == 1

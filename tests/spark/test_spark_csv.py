@@ -171,3 +171,28 @@ def test_what_else_takes_events_takes_csv_files(spark: SparkSession, tmp_path: P
     assert cepheid.statistics(QUERIES["keyed"], files)
     with pytest.raises(NotAvailable):
         cepheid.match(QUERIES["keyed"], files, output="positions")
+
+
+WIDE = "type string, ts long, x long, y double, z long"
+WIDE_ROWS = ["A,1,1,nan,1", "B,2,1,inf,2", "A,3,1,-inf,zz", "B,4,1,1.5,3", f"B,{2**62},1,2,2", "B,,1,2,2"]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("query", "matches", "bad"),
+    [
+        ("EVENT SEQ(A a, B b) WHERE a.x = b.x RETURN a.ts AS at, b.ts AS bt", {(1, 2), (1, 4), (3, 4)}, set()),
+        ("SELECT A.ts AS at, B.ts AS bt FROM A; B WHERE A.x = B.x", {(1, 2)}, {WIDE_ROWS[2]}),
+        ("EVENT SEQ(A a, B b) WHERE a.x = b.x RETURN count(*) AS n, max(b.ts) AS last", {(3, 4)}, set()),
+    ],
+    ids=["compiled", "by the oracle, which shows all columns", "by the oracle"],
+)
+def test_no_line_is_lost_silently(
+    spark: SparkSession, tmp_path: Path, query: str, matches: set[tuple[int, int]], bad: set[str]
+) -> None:
+    (tmp_path / "e.csv").write_text("\n".join(WIDE_ROWS))
+    found, rejects = cepheid.match(query, CsvFiles(str(tmp_path / "e.csv"), WIDE), session=spark, rejects=True)
+    assert {tuple(row)[:2] for row in found.collect()} == matches
+    reasons = {row["line"]: row["reject_reason"] for row in rejects.collect()}
+    assert reasons.keys() == {*bad, *WIDE_ROWS[4:]}
+    assert "does not fit" in reasons[WIDE_ROWS[4]] and "no time" in reasons[WIDE_ROWS[5]]

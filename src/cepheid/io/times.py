@@ -71,6 +71,10 @@ def out_of_range(time: object) -> str:
     return f"the time {shown(str(time))} does not fit: it must lie between -2^61 and 2^61"
 
 
+def not_whole(time: object) -> str:
+    return f"the time {shown(str(time))} is not a whole number"
+
+
 def timestamp(text: str) -> int | None:
     """An ISO 8601 date or date-time in microseconds since 1970. Without an offset it is in UTC. Finer fractions are
     truncated. None if the text is no timestamp."""

@@ -25,9 +25,10 @@ from cepheid.io.rows import ROW, TYPE
 from cepheid.io.shares import StoredFiles
 from cepheid.io.source import Source, columns_read
 from cepheid.optimize.distribution import Distribution, Keyed, Sliced, Undivided, distribution, may_drop
-from cepheid.physical import REFERENCE
+from cepheid.pattern import Filtered, Iteration, Next, Unless, partition_attributes, walk
+from cepheid.physical import REFERENCE, attributes_in
 from cepheid.spark.catalyst import EventColumns, column, ticks
-from cepheid.spark.reading import FIRST, LAST, LINE, PATH, CsvRejects, ReadTask, ReadTimes
+from cepheid.spark.reading import FIRST, LAST, LINE, PATH, CsvRejects, CsvRows, ReadTask, ReadTimes
 from cepheid.spark.session import session
 from cepheid.spark.source import SparkSource, file_source
 from cepheid.spark.worker import (
@@ -123,9 +124,8 @@ class SparkBatch:
         query reads cannot be parsed; the reference evaluator reads all columns."""
         time, files = self.source.columns.time, self.source.files
         if files is None or not isinstance(files.reader, CsvReader):
-            untimed = self.source.frame.filter(column(time).isNull())
-            return untimed.withColumn(REASON, F.lit(f"no time: `{time}` is null"))
-        names = self.source.schema.names if self.is_whole else self._names(gatherer_for(self._shipped))
+            return self.source.frame.withColumn(REASON, self.source.reject_reason).filter(column(REASON).isNotNull())
+        names = self._names_of_whole() if self.is_whole else self._names(gatherer_for(self._shipped))
         read = self._reading(files, names)
         task = CsvRejects(files.reader, read.shares, tuple(read.needed), time, REASON)
         return self._by_shares(read).mapInArrow(task, f"{PATH} string, {LINE} string, {REASON} string")
@@ -182,11 +182,30 @@ class SparkBatch:
         task = WholeTask(self._shipped, self.source.local, self.as_text)
         if self.source.local is not None:
             return self.session.range(1, numPartitions=1), task
-        frame = self.source.frame.filter(column(self.source.columns.time).isNotNull())
+        frame = self._rows().filter(self.source.reject_reason.isNull())
         frame = frame.withColumn(POSITION, F.monotonically_increasing_id())
         if self.prepared.query.summarizes:
             frame = frame.unionByName(_no_event(frame))
         return in_one_partition(frame, self._input_bytes()), task
+
+    def _rows(self) -> DataFrame:
+        """The rows of the input. Workers parse CSV files, so that they reject lines as in other runs."""
+        files = self.source.files
+        if files is None or not isinstance(files.reader, CsvReader):
+            return self.source.frame
+        read = self._reading(files, [])
+        task = CsvRows(files.reader, read.shares, tuple(self._names_of_whole()))
+        return self._by_shares(read).mapInArrow(task, self.source.frame.schema)
+
+    def _names_of_whole(self) -> list[str]:
+        """The columns that the oracle and the output read."""
+        query, schema, columns = self.prepared.query, self.source.schema, self.source.columns
+        tests_inside = any(isinstance(node, Filtered | Next | Iteration | Unless) for node in walk(query.pattern))
+        shows_events = query.output is None or any(isinstance(c.expr, Whole) for c in query.output)
+        if query.inputs or tests_inside or shows_events:
+            return list(schema.names)
+        names = attributes_in([*query.where, *(c.expr for c in query.output or ())])
+        return columns_read([columns.type, columns.time, *partition_attributes(query), *names], schema)
 
     @property
     def _shipped(self) -> Prepared:
@@ -241,7 +260,7 @@ class SparkBatch:
     def _relevant(self) -> DataFrame:
         """The events that can be part of a match, by tests of single events."""
         plan = self.prepared.plan
-        conditions = [column(self.source.columns.time).isNotNull()]
+        conditions = [self.source.reject_reason.isNull()]
         matters = self._event_columns.matters(plan) if may_drop(plan) else None
         if matters is not None:
             conditions.append(matters)

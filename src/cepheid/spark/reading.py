@@ -16,11 +16,13 @@ import pyarrow.compute as pc
 from cepheid.codegen.columns import attribute
 from cepheid.codegen.masks import masks
 from cepheid.events import UNTYPED
-from cepheid.io.formats.csv import CsvReader, RejectedLine
+from cepheid.io.formats.csv import CsvReader, ParsedLines, RejectedLine
 from cepheid.io.inputs import Columns
-from cepheid.io.rows import TYPE
+from cepheid.io.rejects import no_time
+from cepheid.io.rows import TYPE, one_batch
 from cepheid.io.shares import OpenedPart, Part, ShareReader
-from cepheid.io.source import columns_read, one_type, ticks_of, types_column
+from cepheid.io.source import columns_read, is_time, one_type, ticks_of, types_column
+from cepheid.io.times import not_whole, out_of_range
 from cepheid.optimize.distribution import Distribution, Keyed, may_drop
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import Array
@@ -110,16 +112,15 @@ class ReadTask:
         if type is not None:
             kinds = one_type(type, opened.rows)
         elif self.columns.type in present:
-            column = table.column(self.columns.type)
-            only = pa.RecordBatch.from_arrays([column.chunk(0)], names=[self.columns.type])
-            kinds = types_column(only, self.columns)
+            column = table.column(self.columns.type).combine_chunks()
+            kinds = types_column(pa.RecordBatch.from_arrays([column], names=[self.columns.type]), self.columns)
         else:
             return read
         return read.append_column(TYPE, kinds)
 
     def _selected(self, known: pa.RecordBatch, mask: Array, needs_type: bool) -> Array | None:
         """The rows to shuffle. None for all."""
-        wanted = ~np.asarray(known.column(self.columns.time).is_null())
+        wanted = is_event_time(known.column(self.columns.time))
         if needs_type:
             kinds = known.column(TYPE)
             wanted &= np.asarray(pc.not_equal(kinds.cast(pa.string()), UNTYPED).fill_null(False))
@@ -156,6 +157,21 @@ class ReadTask:
                 yield bucket, sorted_events.slice(start, end - start)
 
 
+def is_event_time(column: pa.Array) -> Array:
+    """Whether each value is the time of an event: present, in range, and whole."""
+    fits = is_time(column)
+    if pa.types.is_floating(column.type):
+        fits &= np.asarray(pc.equal(column, pc.floor(column)).fill_null(False))
+    return fits
+
+
+def why_no_event(time: pa.Scalar, name: str) -> str:
+    value = time.as_py()
+    if value is None or value != value:
+        return no_time(name)
+    return out_of_range(value) if not is_time(pa.array([value], time.type)).all() else not_whole(value)
+
+
 FIRST, LAST = "first", "last"
 
 
@@ -171,7 +187,7 @@ class ReadTimes:
             for part in (part for share in batch.column(0).to_pylist() for part in self.read.shares[share]):
                 with self.read.reader.opened(part, [time], []) as opened:
                     column = _as(opened.read([time]).column(time), self.read.schema.field(time).type)
-                ticks = ticks_of(column.drop_null(), time)
+                ticks = ticks_of(column.filter(pa.array(is_event_time(column))), time)
                 if len(ticks):
                     yield pa.RecordBatch.from_pydict({FIRST: [int(ticks.min())], LAST: [int(ticks.max())]})
 
@@ -205,13 +221,38 @@ class CsvRejects:
             if isinstance(read, RejectedLine):
                 rejects.append((read.line, read.reason))
             else:
-                timeless = np.flatnonzero(read.rows.column(self.time_column).is_null(nan_is_null=True))
-                lines = read.lines.split(b"\n") if len(timeless) else []
-                rejects += ((lines[at], f"no time: `{self.time_column}` is null") for at in timeless.tolist())
+                times = read.rows.column(self.time_column).combine_chunks()
+                rejected = np.flatnonzero(~is_event_time(times)).tolist()
+                lines = read.lines.split(b"\n") if rejected else []
+                rejects += ((lines[at], why_no_event(times[at], self.time_column)) for at in rejected)
         if rejects:
             texts = [line.rstrip(b"\r\n").decode(errors="backslashreplace") for line, _ in rejects]
             columns = {PATH: [self.reader.files[part.file].path] * len(rejects), LINE: texts}
             yield pa.RecordBatch.from_pydict({**columns, self.reason: [reason for _, reason in rejects]})
+
+
+@dataclass(frozen=True, slots=True)
+class CsvRows:
+    """Reads all rows of some shares. Columns that the query does not read are null."""
+
+    reader: CsvReader
+    shares: tuple[tuple[Part, ...], ...]
+    names: tuple[str, ...]
+    """The columns that the query reads."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for part in (part for share in batch.column(0).to_pylist() for part in self.shares[share]):
+                for read in self.reader.read(part, self.names):
+                    if isinstance(read, ParsedLines) and read.rows.num_rows:
+                        yield self._padded(one_batch(read.rows))
+
+    def _padded(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = [
+            rows.column(field.name) if field.name in rows.schema.names else pa.nulls(rows.num_rows, field.type)
+            for field in self.reader.schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.reader.schema)
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -24,11 +24,13 @@ from cepheid.io.formats import format_of
 from cepheid.io.formats.columnar import stored_columns
 from cepheid.io.formats.csv import stored_csv
 from cepheid.io.inputs import Columns
+from cepheid.io.rejects import no_time
 from cepheid.io.shares import MOST_FILES, StoredFile, StoredFiles
 from cepheid.io.source import Attributes, Source, require_time_column
 from cepheid.io.storage import is_readable
+from cepheid.io.times import LAST_TIME, not_whole, out_of_range
 from cepheid.pattern import DerivedStream, EventClass, Query, SourceStream, durations, walk
-from cepheid.spark.catalyst import column
+from cepheid.spark.catalyst import column, ticks
 from cepheid.spark.file_schema import spark_schema
 from cepheid.spark.session import session as running_session
 from cepheid.spark.worker import plain_schema
@@ -91,7 +93,8 @@ class SparkSource:
     @classmethod
     def of(cls, events: DataFrame | Mapping[str, DataFrame], columns: Columns) -> SparkSource:
         if isinstance(events, DataFrame):
-            source = cls(events, columns, _arrow_schema(events))
+            frame = _with_string_types(events, columns.type)
+            source = cls(frame, columns, _arrow_schema(frame))
         else:
             source = _united(events, columns)
         require_time_column(source.schema, columns)
@@ -146,6 +149,20 @@ class SparkSource:
     def time_type(self) -> T.DataType:
         return self.frame.schema[self.columns.time].dataType
 
+    @property
+    def reject_reason(self) -> Column:
+        """The reason why a row is not an event; null for an event."""
+        name, time = self.columns.time, column(self.columns.time)
+        reason = F.when(time.isNull(), no_time(name))
+        if isinstance(self.time_type, T.DoubleType | T.FloatType):
+            reason = reason.when(F.isnan(time), no_time(name))
+        of = ticks(time, self.time_type) if isinstance(self.time_type, T.IntegralType) else time.cast("double")
+        if isinstance(self.time_type, T.NumericType):
+            reason = reason.when((of > LAST_TIME) | (of < -LAST_TIME), out_of_range("of this row"))
+        if isinstance(self.time_type, T.FractionalType):
+            reason = reason.when(F.floor(time) != time, not_whole("of this row"))
+        return reason
+
     def _distinct_types(self) -> list[str]:
         kinds = self.frame.select(column(self.columns.type).cast("string").alias("type")).distinct().collect()
         return sorted({UNTYPED if row.type is None else row.type for row in kinds})
@@ -195,6 +212,13 @@ def _read(path: str, session: SparkSession) -> DataFrame:
     as_usual = all(session.conf.get(name) == value for name, value in _USUAL.items())
     schema = spark_schema(path) if as_usual else None
     return session.read.parquet(path) if schema is None else session.read.schema(schema).parquet(path)
+
+
+def _with_string_types(frame: DataFrame, type_column: str) -> DataFrame:
+    """The DataFrame with event types as strings, if they are integers."""
+    fields = {field.name: field.dataType for field in frame.schema}
+    is_integral = isinstance(fields.get(type_column), T.IntegralType)
+    return frame.withColumn(type_column, column(type_column).cast("string")) if is_integral else frame
 
 
 def _stored_parquet(frame: DataFrame, time_column: str) -> StoredFiles | None:

@@ -27,7 +27,7 @@ class _OpenedParquet(OpenedColumns):
             if column.path_in_schema == time_column and column.is_stats_set and column.statistics.has_min_max:
                 edges = [column.statistics.min, column.statistics.max]
                 times = pa.array(edges, self.schema.field(column.path_in_schema).type)
-                if is_time(times).all():
+                if is_time(times).all() and not pa.types.is_floating(times.type):
                     first, last = ticks_of(times, column.path_in_schema).tolist()
                     return first, last
         return None
