@@ -19,8 +19,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cepheid.streaming.state import STATE_FORMAT
+
 SAVED = Path(__file__).parent / "data"
 FORMATS = ("jsonl", "parquet")
+SAVED_NOW, SAVED_BEFORE = f"format-{STATE_FORMAT}", "0.1.0"
+"""Streams in the format of the state that this version reads, and those of version 0.1.0, in format 4."""
 QUERIES = {
     "theft.sase": "EVENT SEQ(Shelf x, !(Register y), Exit z) WHERE [tag_id] AND x.price > 10 WITHIN 40 seconds",
     "unsold.sase": "EVENT SEQ(Shelf x, Register y, !(Exit z)) WHERE [tag_id] WITHIN 30 seconds",
@@ -62,22 +66,29 @@ def matches(directory: Path) -> dict[str, Counter[str]]:
     return found
 
 
-def unpack(format: str, directory: Path, version: str = "0.1.0") -> None:
+def unpack(format: str, directory: Path, saved: str = SAVED_NOW) -> None:
     """Puts a saved stream into a directory. The files of its input that it has not read yet lie in `later`."""
-    with tarfile.open(SAVED / f"stream-{version}-{format}.tar.gz") as archive:
+    with tarfile.open(SAVED / f"stream-{saved}-{format}.tar.gz") as archive:
         archive.extractall(directory, filter="data")
     _replace_root(directory / "checkpoint", _ROOT, str(directory))
 
 
 def _replace_root(checkpoint: Path, old: str, new: str) -> None:
+    """Replaces the root in every file that holds paths, and leaves out the checksums of these files."""
     for path in [*checkpoint.glob("sources/0/*"), *checkpoint.glob("_cepheid/slips/*.slip")]:
         times = path.stat().st_atime_ns, path.stat().st_mtime_ns
-        path.write_text(path.read_text().replace(old, new))
+        text = path.read_text()
+        if path.suffix == ".slip":
+            text = json.dumps(json.JSONDecoder().raw_decode(text)[0]) + "\n"
+        path.write_text(text.replace(old, new))
         os.utime(path, ns=times)
+    description = checkpoint / "_cepheid" / "stream.json"
+    content = json.loads(description.read_text())
+    content.pop("checksum", None)
+    description.write_text(json.dumps(content, indent=1).replace(old, new))
 
 
 def save(cepheid: str, target: Path) -> None:
-    version = subprocess.run([cepheid, "--version"], check=True, capture_output=True, text=True).stdout.split()[-1]
     target.mkdir(parents=True, exist_ok=True)
     for format in FORMATS:
         with tempfile.TemporaryDirectory() as made:
@@ -94,7 +105,7 @@ def save(cepheid: str, target: Path) -> None:
             for path in half.rglob(".*.crc"):  # Spark's sums of files in which paths will change
                 path.unlink()
             _replace_root(half / "checkpoint", str(root), _ROOT)
-            with tarfile.open(target / f"stream-{version}-{format}.tar.gz", "w:gz") as archive:
+            with tarfile.open(target / f"stream-{SAVED_NOW}-{format}.tar.gz", "w:gz") as archive:
                 archive.add(half, ".")
 
 

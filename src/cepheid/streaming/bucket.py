@@ -358,11 +358,11 @@ class Bucket:
             "watermark": self.watermark,
             "last": self.last,
             "first": self.rows.first,
-            "given": {str(number): count for number, count in self.output_counts.items()},
+            "outputs": {str(number): count for number, count in self.output_counts.items()},
             "queries": numbers,
             "plans": {str(number): adapted.to_data() for number, adapted in self.adapted.items()},
             "waiting": waiting.num_rows,
-            "kept": rows.num_rows,
+            "retained": rows.num_rows,
             "oldest": min(oldest, default=None),
         }
         parts = [write_rows(waiting), write_rows(rows), *(part for number in numbers for part in self.memory[number])]
@@ -379,11 +379,11 @@ class Bucket:
             RetainedRows(read_rows(rows, context.retained_schema), header["first"], context.plan.reader.columns),
             header["watermark"],
             header["last"],
-            {int(number): count for number, count in header["given"].items()},
+            {int(number): count for number, count in header["outputs"].items()},
             {number: (memory[2 * i], memory[2 * i + 1]) for i, number in enumerate(header["queries"])},
             {
                 int(number): Adapted.of_data(context.plan.queries[int(number)].prepared, data)
-                for number, data in header.get("plans", {}).items()
+                for number, data in header["plans"].items()
             },
         )
 

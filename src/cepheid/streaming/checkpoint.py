@@ -21,6 +21,7 @@ from cepheid.errors import InputProblem, shown
 from cepheid.io.stream_rows import RESUME
 from cepheid.streaming.integrity import SparkFiles
 from cepheid.streaming.sinks import require_empty
+from cepheid.streaming.state import STATE_FORMAT
 from cepheid.streaming.storage import Directory, LocalDirectory
 from cepheid.version import __version__
 
@@ -78,6 +79,12 @@ class Checkpoint:
         known = description.get("stream")
         if not isinstance(known, dict) or not isinstance(known.get("buckets"), int) or "cepheid" not in description:
             raise self.damaged_description("it does not describe a stream")
+        if known.get("state format") != STATE_FORMAT:
+            raise InputProblem(
+                f"the checkpoint `{shown(self.path, 200)}` has state format {known.get('state format')}, written by "
+                f"Cepheid {description['cepheid']}; this version reads format {STATE_FORMAT}",
+                hint="finish the stream with the version that wrote it, or use a new checkpoint and a new output",
+            )
         return description
 
     def damaged_description(self, reason: str) -> InputProblem:

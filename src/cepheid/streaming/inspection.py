@@ -63,7 +63,7 @@ def decoded(checkpoint: Checkpoint, states: Iterable[bytes]) -> StreamState:
             f"`{path}` is not the checkpoint of a stream", expected="the checkpoint directory of a stream"
         )
     described = description["stream"]
-    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(description["kept"])))
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(description["retained"])))
     buckets = sorted((_bucket(data, schema, described) for data in states), key=lambda bucket: bucket.bucket)
     return StreamState(described["queries"], bool(description["timestamps"]), tuple(buckets))
 
@@ -78,7 +78,7 @@ def _bucket(data: bytes, schema: pa.Schema, described: Mapping[str, Any]) -> Buc
         header["bucket"],
         len(data),
         header["waiting"],
-        header["kept"],
+        header["retained"],
         header["oldest"],
         header["watermark"],
         tuple(_keys(rows, key)) if key else (),

@@ -35,10 +35,9 @@ from cepheid.pattern import Conj, Kleene, Neg, Pattern, Query, Seq, walk
 from cepheid.physical import REFERENCE, Plan
 from cepheid.streaming.ahead import AheadLimit
 from cepheid.streaming.reader import FileReader, Reader
+from cepheid.streaming.state import STATE_FORMAT
 from cepheid.streaming.time import EventTime
 
-STATE_FORMAT = 4
-"""Increased whenever the bytes of a state or the meaning of a kernel's arrays change."""
 ONE_BUCKET: tuple[str, ...] = ()
 
 
@@ -176,7 +175,7 @@ class StreamPlan:
     def for_inspection(self) -> dict[str, Any]:
         """The schema that is needed to decode a state without the queries."""
         retained = base64.b64encode(self.retained_schema().serialize().to_pybytes()).decode()
-        return {"kept": retained, "timestamps": self.time.clock.is_timestamp}
+        return {"retained": retained, "timestamps": self.time.clock.is_timestamp}
 
     def fingerprint(self) -> str:
         description = json.dumps(self.description(), sort_keys=True)
