@@ -48,6 +48,7 @@ class Function:
     """The type of the result, by the type of the first argument."""
     apply: Callable[..., Any]
     null_safe: bool = False
+    takes_durations: bool = False
     kernel: str | None = None
     """Source in a kernel, over floats with NaN for null."""
     numpy: str | None = None
@@ -74,7 +75,7 @@ def _always(type_: Type) -> Callable[[Type], Type]:
 
 _FLOAT, _INTEGER, _STRING = _always(FLOAT), _always(INTEGER), _always(STRING)
 FUNCTIONS: Mapping[str, Function] = {
-    "abs": Function(1, 1, FLOAT, _itself, absolute, kernel="abs({})", numpy="abs", spark="abs"),
+    "abs": Function(1, 1, FLOAT, _itself, absolute, takes_durations=True, kernel="abs({})", numpy="abs", spark="abs"),
     "sqrt": Function(
         1,
         1,

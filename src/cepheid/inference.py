@@ -17,6 +17,7 @@ from cepheid.errors import NameProblem, TypeProblem, did_you_mean, listing
 from cepheid.expr import Aggregate, Attr, Call, Const, Expr, ResultType, Value, to_text
 from cepheid.functions import FUNCTIONS
 from cepheid.types import BOOLEAN, FLOAT, INTEGER, RECORD, SHORT_DIGITS, STRING, UNKNOWN, Family, Type, type_of
+from cepheid.values import decimal_of, unscaled
 
 AttributeType = Callable[[Attr], Type]
 E = TypeVar("E", bound=Expr)
@@ -39,10 +40,10 @@ def _with_typed_parts(expr: E, attribute_type: AttributeType) -> E:
             return replace(expr, value=_fitting(expr.value))
         case ex.Arithmetic() | ex.Compare():
             left, right = of(expr.left), of(expr.right)
-            return replace(expr, left=_beside(left, right), right=_beside(right, left))
+            return replace(expr, left=_beside(expr.left, right) or left, right=_beside(expr.right, left) or right)
         case ex.In():
             item = of(expr.item)
-            return replace(expr, item=item, values=tuple(_beside(of(value), item) for value in expr.values))
+            return replace(expr, item=item, values=tuple(_beside(value, item) or of(value) for value in expr.values))
         case ex.Negative() | ex.IsNull() | ex.Not() | ex.Filter() | ex.Like():
             return replace(expr, item=of(expr.item))
         case ex.Contains():
@@ -66,20 +67,15 @@ def _fitting(value: Value) -> Value:
     return Decimal(value) if type_of(value).family is Family.DECIMAL else float(value) if abs(value) < 2**1023 else None
 
 
-def _beside(literal: Expr, other: Expr) -> Expr:
-    """A float literal, or its negative, beside a decimal is the decimal of its text: 0.1 is 0.1."""
-    if other.type.family is not Family.DECIMAL:
-        return literal
-    match literal:
-        case Const(value=float() as value):
-            decimal = Decimal(str(value))
-            kind = type_of(decimal)
-            if kind.family is Family.DECIMAL and kind.precision <= SHORT_DIGITS:
-                return replace(literal, value=decimal, type=kind)
-        case ex.Negative(item=item):
-            inner = _beside(item, other)
-            return replace(literal, item=inner, type=inner.type)
-    return literal
+def _beside(literal: Expr, other: Expr) -> Expr | None:
+    """A float literal beside a decimal is the decimal of its text: 0.1 is 0.1. None for other expressions, such as a
+    constant that has a type because it was computed."""
+    if other.type.family is Family.DECIMAL and isinstance(literal, Const) and isinstance(literal.value, float):
+        decimal = Decimal(str(literal.value))
+        kind = type_of(decimal)
+        if literal.type.is_unknown and kind.family is Family.DECIMAL and kind.is_short:
+            return replace(literal, value=decimal_of(unscaled(decimal, kind.scale), kind.scale), type=kind)
+    return None
 
 
 def _type(expr: Expr, attribute_type: AttributeType) -> Type:
@@ -192,7 +188,8 @@ def _call_type(expr: Call) -> Type:
         raise TypeProblem(f"`{expr.fn}` has {len(expr.args)} arguments", span=expr.span, expected=f"{wanted} arguments")
     if not function.takes.is_unknown:
         for arg in expr.args:
-            _require(arg, function.takes, f"`{expr.fn}` takes a {function.takes.noun}")
+            if not (function.takes_durations and arg.type.family is Family.DURATION):
+                _require(arg, function.takes, f"`{expr.fn}` takes a {function.takes.noun}")
     return function.result(expr.args[0].type)
 
 

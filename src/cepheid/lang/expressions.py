@@ -271,7 +271,8 @@ _INDEX: Mapping[str, At | Over] = {
     "i-1": At.PREVIOUS,
     "len": At.LAST,
 }
-_MAX_INTEGER = 2**63 - 1
+_MAX_INTEGER = 10**38 - 1
+_MAX_ROWS = 2**63 - 1
 
 
 def span_of(item: Meta | Token) -> Span:
@@ -442,7 +443,7 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
 
     def row_limit(self, meta: Meta, items: list[Any]) -> int:
         value = number(items[0])
-        if not isinstance(value, int):
+        if not isinstance(value, int) or value > _MAX_ROWS:
             raise SyntaxProblem(f"`{items[0]}` is not a whole number", span=span_of(meta), expected="a whole number")
         return value
 
@@ -456,14 +457,14 @@ def negative(item: Expr, span: Span | None = None) -> Expr:
 
 def number(token: Token) -> int | float:
     text = str(token)
-    if re.fullmatch(r"[0-9]+", text) and len(text) < 20 and int(text) <= _MAX_INTEGER:
+    if re.fullmatch(r"[0-9]+", text) and len(text) < 100 and int(text) <= _MAX_INTEGER:
         return int(text)
     value = float(text)
     if math.isinf(value) or re.fullmatch(r"[0-9]+", text):
         raise SyntaxProblem(
             f"the number `{shown(text)}` is too large",
             span=span_of(token),
-            expected="a whole number of at most 64 bits, or one up to 1.8e308 with a decimal point or an exponent",
+            expected="an integer of at most 38 digits, or a number up to 1.8e308 with a decimal point or an exponent",
         )
     return value
 

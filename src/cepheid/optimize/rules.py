@@ -25,6 +25,7 @@ from cepheid.expr import At, Attr, Compare, Const, Expr
 from cepheid.logic import always_bound
 from cepheid.optimize.bounds import contradict
 from cepheid.pattern import EventClass, Pattern, Query, partition_attributes, positives, subpatterns, walk
+from cepheid.types import FLOAT
 from cepheid.values import arithmetic, compare
 
 Rule = Callable[[Query, Schema], Query]
@@ -187,12 +188,13 @@ def _computed(expr: Expr) -> Expr:
         case ex.Arithmetic():
             left, right = _computed(expr.left), _computed(expr.right)
             if isinstance(left, Const) and isinstance(right, Const):
-                return Const(arithmetic(expr.op, left.value, right.value), span=expr.span)
+                result = arithmetic(expr.op, left.value, right.value, expr.type)
+                return Const(result, span=expr.span, type=expr.type)
             return replace(expr, left=left, right=right)
         case ex.Negative():
             item = _computed(expr.item)
             if isinstance(item, Const):
-                return Const(arithmetic("-", 0, item.value), span=expr.span)
+                return Const(arithmetic("-", 0, item.value, expr.type), span=expr.span, type=expr.type)
             return replace(expr, item=item)
         case _:
             return expr
@@ -478,6 +480,8 @@ class _SureAttributes:
                     pair = [left, right]
                     if not all(a.var in self.bound and a.at is At.EVENT and self.has(a) for a in pair):
                         continue
+                    if (left.type == FLOAT) != (right.type == FLOAT):
+                        continue  # a decimal equals the floats near it, so equality is not transitive
                     touched = [group for group in groups if left in group or right in group]
                     merged = list(dict.fromkeys(itertools.chain(*touched, pair)))
                     groups = [group for group in groups if group not in touched] + [merged]
