@@ -14,7 +14,7 @@ from cepheid.engine.adaptation import ignore
 from cepheid.engine.event_types import require_event_types
 from cepheid.engine.prepare import Prepared, RunOptions, code_of, prepare
 from cepheid.engine.query_text import require_settled_classes
-from cepheid.engine.run import analyze, run, run_positions
+from cepheid.engine.run import analyze, run, run_compressed, run_positions
 from cepheid.errors import CepheidError, CepheidWarning, InputProblem, NotAvailable, listing, shown
 from cepheid.explanation import explain as explain_query
 from cepheid.io import frames
@@ -32,7 +32,7 @@ from cepheid.streaming.storage import Directory, local_directory
 if TYPE_CHECKING:
     from cepheid.spark.batch import SparkBatch
 
-OUTPUTS = ("events", "positions")
+OUTPUTS = ("events", "positions", "compressed")
 LEVELS = ("query", "plan", "code", "analyze")
 
 
@@ -64,7 +64,9 @@ def match(
 
     With `output="events"` a match has a struct for each variable (a list of structs for a variable that binds many
     events, null for a branch not taken) or the RETURN columns of the query; then `match_start` and `match_end`. With
-    `output="positions"` a match has only the row numbers of its events. Matches are in order of detection.
+    `output="positions"` a match has only the row numbers of its events. Matches are in order of detection. With
+    `output="compressed"` the result is an iterator of `Compressed`: the matches of a closure under skip till any match
+    in space that does not grow with their number; `decompressed()` enumerates their row numbers.
 
     `evaluator` and `options` override the choices of the optimizer (see `explain`). With `adaptive=True` (or an
     `Adaptive` with other thresholds) the plan follows changes in the stream, and every change is passed to `on_switch`.
@@ -86,7 +88,7 @@ def match(
             )
         if output != "events":
             raise NotAvailable(
-                "positions in a Spark DataFrame: its rows have no numbers",
+                f"{output} matches of a Spark DataFrame: its rows have no numbers",
                 hint="add a column with row numbers, and RETURN it",
             )
         if partitions is not None and partitions < 1:
@@ -99,6 +101,8 @@ def match(
     prepared = _prepared(query, parsed, opened.source, run_options)
     for text in warnings_for(prepared.query, prepared.schema):
         warnings.warn(text, CepheidWarning, stacklevel=2)
+    if output == "compressed":
+        return run_compressed(prepared, opened.source)
     if output == "positions":
         result = run_positions(prepared, opened.source, on_switch or ignore)
     else:

@@ -87,6 +87,24 @@ class NotAvailable(CepheidError):
     """Something Cepheid does not do (or not in this version)."""
 
 
+class TooManyMatches(CepheidError):
+    """An event completes more matches than the option `max_matches` allows. `row` is its position in the stream."""
+
+    def __init__(self, most: int, row: int) -> None:
+        super().__init__(
+            f"the event at position {row} completes more than {most:,} matches",
+            expected=f"at most {most:,} matches for each event, by the option `max_matches`",
+            hint="count the matches (`RETURN count(*)`), take the first (`LIMIT 1000`), narrow the predicates or the "
+            'window, or keep the matches compressed (`output="compressed"`)',
+        )
+        self.most = most
+        self.row = row
+
+    def __reduce__(self) -> tuple[type[TooManyMatches], tuple[int, int]]:
+        """Workers of Spark send it to the driver."""
+        return type(self), (self.most, self.row)
+
+
 def did_you_mean(found: str, known: Iterable[str]) -> str | None:
     """A hint with the most similar known name, if one is similar enough."""
     by_folded = {name.casefold(): name for name in known}

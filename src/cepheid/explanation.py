@@ -57,6 +57,12 @@ _STRATEGIES: Mapping[Strategy, str] = {
 }
 
 
+EXPLOSION = (
+    "warning: the number of matches can grow exponentially with the events in a window; ways out: RETURN count(*), "
+    'LIMIT, output="compressed"'
+)
+
+
 def describe(query: Query, plan: Plan | None = None, analysis: Analysis | None = None) -> Explanation:
     tree = _query_node(query)
     if plan is not None:
@@ -85,6 +91,8 @@ def _query_node(query: Query) -> Node:
     if query.dialect.conditions_belong_to_operators and query.where:
         parts.append(Node("core operators", (_pattern_node(core_form(query.pattern, query.where)),)))
     parts.append(_output_node(query))
+    if query.may_explode:
+        parts.append(Node(EXPLOSION))
     if query.inputs:
         parts.append(Node("inputs", tuple(_input_node(item) for item in query.inputs)))
     return Node(f"query {query.name}" if query.name else "query", tuple(parts))

@@ -11,7 +11,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
-from cepheid.dialect import Dialect
+from cepheid.dialect import RUNS, Dialect
 from cepheid.errors import Span
 from cepheid.events import Duration
 from cepheid.expr import Aggregate, Attr, Compare, Expr, OccursWithin, Over, Same, substitute
@@ -188,6 +188,14 @@ class Query:
     def roles(self) -> Mapping[str, Role]:
         """The role of every variable, in the order of the text."""
         return roles(self.pattern)
+
+    @property
+    def may_explode(self) -> bool:
+        """Whether the number of matches can grow exponentially with the number of events: every choice of the events of
+        a closure is a match, and all are enumerated."""
+        chooses = self.dialect.selection == RUNS and self.strategy is Strategy.ANY_MATCH
+        has_closure = any(isinstance(node, Kleene) and node.high is None for node in walk(self.pattern))
+        return chooses and has_closure and self.limit is None and not self.summarizes
 
     @cached_property
     def summarizes(self) -> bool:

@@ -18,6 +18,7 @@ from typing import Protocol, TypeVar
 
 from cepheid import expr as ex
 from cepheid.dialect import COMBINATIONS, RUNS
+from cepheid.errors import InputProblem, shown
 from cepheid.events import Schema
 from cepheid.expr import Attr, Expr
 from cepheid.pattern import (
@@ -40,6 +41,8 @@ REFERENCE = "reference"
 
 
 Options = Mapping[str, tuple[str, ...]]
+MAX_MATCHES = 1_000_000
+"""The default of the option `max_matches`."""
 """The allowed values of each option. The first is the default, unless the cost model decides. An empty tuple allows any
 text (a tree shape, for example)."""
 
@@ -272,6 +275,18 @@ class Plan:
     def forced(self, options: Options) -> dict[str, str]:
         """The value of each option: as forced, or the default."""
         return {name: str(self.options.get(name, values[0])) for name, values in options.items()}
+
+    @property
+    def max_matches(self) -> int | None:
+        """The most matches that one event may complete; None: any number."""
+        value = str(self.options.get("max_matches", MAX_MATCHES))
+        if value in ("off", "False"):
+            return None
+        if not value.isdecimal() or int(value) == 0:
+            raise InputProblem(
+                f"the option `max_matches` cannot be `{shown(value)}`", expected="a positive number, or `off`"
+            )
+        return int(value)
 
     @property
     def tested(self) -> list[str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import pickle
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import strategies
 from hypothesis import given, reject, settings
@@ -28,7 +30,8 @@ from kernel_harness import (
     stream_of,
 )
 
-from cepheid.errors import CepheidError, NotAvailable
+import cepheid
+from cepheid.errors import CepheidError, InputProblem, NotAvailable, TooManyMatches
 from cepheid.expr import AGGREGATES, Aggregate, Over
 from cepheid.kernels.any_runs.compact_store import CURSOR_FIELDS, CURSOR_VISITED, GROUPS, MADE, enumerate_some
 from cepheid.kernels.any_runs.lazy_matches import LazyKernel
@@ -66,6 +69,7 @@ def streams(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 NAMES = ("a", "b", "c", "d")
+EXPLODING = "PATTERN SEQ(A+ a[], A b) WHERE skip_till_any_match(a[], b) { 1 = 1 }"
 
 
 @st.composite
@@ -332,6 +336,52 @@ def test_the_delay_between_matches_is_linear_in_their_length(text: str) -> None:
         visited = int(cursor[CURSOR_VISITED])
         matches += 1
     assert matches == len(by_oracle(bound(text, stream), stream)) > 100
+
+
+def test_an_event_that_completes_too_many_matches_is_an_error() -> None:
+    rows = rows_of("A" * 40)
+    with pytest.raises(TooManyMatches, match="the event at position") as caught:
+        cepheid.match(EXPLODING, pa.Table.from_pylist(rows), options={"max_matches": "1000"})
+    assert "count(*)" in str(caught.value) and "LIMIT" in str(caught.value) and "compressed" in str(caught.value)
+    assert pickle.loads(pickle.dumps(caught.value)).row == caught.value.row <= 12
+
+
+@pytest.mark.parametrize("most", [1, 7, 512, 5000, "off"])
+def test_the_limit_is_for_each_event_and_not_for_all(most: int | str) -> None:
+    """The last of ten events completes 2^9 - 1 matches."""
+    few = pa.Table.from_pylist(rows_of("A" * 10))
+    if isinstance(most, int) and 3 * most < 2**9 - 1:
+        with pytest.raises(TooManyMatches):
+            cepheid.match(EXPLODING, few, output="positions", options={"max_matches": str(most)})
+    else:
+        assert (
+            cepheid.match(EXPLODING, few, output="positions", options={"max_matches": str(most)}).num_rows == 2**10 - 11
+        )
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "many", "1.5", True])
+def test_a_limit_that_is_no_number_is_refused(value: str | bool) -> None:
+    with pytest.raises(InputProblem, match="max_matches"):
+        cepheid.match(EXPLODING, pa.Table.from_pylist(rows_of("AAA")), options={"max_matches": value})
+
+
+def test_compressed_matches_of_a_table_have_its_row_numbers() -> None:
+    rows = list(reversed(rows_of("A" * 6)))
+    table = pa.Table.from_pylist(rows)
+    compressed = list(cepheid.match(EXPLODING, table, output="compressed"))
+    found = sorted(match for part in compressed for chunk in part.decompressed() for match in listed(chunk))
+    plain = cepheid.match(EXPLODING, table, output="positions").to_pylist()
+    assert found == sorted((tuple(row["a"]), (row["b"],)) for row in plain)
+    with pytest.raises(NotAvailable, match="compressed"):
+        cepheid.match(EXPLODING + " LIMIT 3", table, output="compressed")
+
+
+def test_explain_warns_of_an_explosion_and_names_the_ways_out() -> None:
+    text = cepheid.explain(EXPLODING)
+    assert "exponentially" in text and all(way in text for way in ("count(*)", "LIMIT", "compressed"))
+    assert "exponentially" not in cepheid.explain(EXPLODING + " LIMIT 5")
+    assert "exponentially" not in cepheid.explain(EXPLODING + " RETURN count(*)")
+    assert "exponentially" not in cepheid.explain(EXPLODING.replace("any_match", "next_match"))
 
 
 def test_compressed_matches_are_the_matches() -> None:

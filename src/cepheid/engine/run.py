@@ -6,7 +6,7 @@ A source that is read in batches (a Parquet file in time order, an iterator) tak
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -16,14 +16,16 @@ from cepheid.engine.first_matches import FirstMatches, first_matches
 from cepheid.engine.gather import Gatherer
 from cepheid.engine.positions import MatchPositions, first_and_last, position_columns
 from cepheid.engine.prepare import Prepared, position_type
-from cepheid.engine.stepping import PIECE, Stepper
+from cepheid.engine.stepping import PIECE, Stepper, encoder_for
 from cepheid.errors import NotAvailable
 from cepheid.expr import Whole
 from cepheid.io.rows import ROW, TIME, TYPE, Rows
 from cepheid.io.sinks import Objects
 from cepheid.io.source import Source, columns_read, for_kernel
+from cepheid.kernels.any_runs.compact_store import ROW as NODE_ROW
+from cepheid.kernels.any_runs.lazy_matches import Compressed, LazyKernel
 from cepheid.physical import Analysis
-from cepheid.runtime.kernel import Kernel, Positions, counters, operator_counts
+from cepheid.runtime.kernel import END_OF_TIME, Kernel, Positions, counters, operator_counts
 
 Progress = Callable[[int, int], None]
 """Called after each batch with the number of events read and the number of matches."""
@@ -76,6 +78,33 @@ def run_positions(prepared: Prepared, source: Source, on_switch: OnSwitch = igno
         )
     running = _Run(prepared, source, ignore, on_switch)
     return Result(running.position_schema, running.positions(), objects_of(prepared))
+
+
+def run_compressed(prepared: Prepared, source: Source) -> Iterator[Compressed]:
+    """The matches in the form of the compact store, batch by batch; the rows of their nodes are those of the input."""
+    kernel = prepared.kernel
+    if not isinstance(kernel, LazyKernel) or kernel.summary.asked or prepared.query.limit is not None:
+        raise NotAvailable(
+            "compressed matches of this query",
+            expected="a sequence with closures under skip till any match, without a summary and without LIMIT",
+        )
+    return _compressed(prepared, source, kernel)
+
+
+def _compressed(prepared: Prepared, source: Source, kernel: LazyKernel) -> Iterator[Compressed]:
+    names, rows = read_by_plan(prepared, source.schema), source.rows([])
+    state, encoder = kernel.initial(), encoder_for(kernel)
+    for batch in source.batches(names):
+        state, compressed = kernel.step_compressed(state, encoder.encode(for_kernel(batch, names)))
+        yield _with_input_rows(compressed, rows)
+    _, compressed = kernel.advance_compressed(state, END_OF_TIME)
+    yield _with_input_rows(compressed, rows)
+
+
+def _with_input_rows(compressed: Compressed, rows: Rows) -> Compressed:
+    nodes = compressed.nodes.copy()
+    nodes[:, NODE_ROW] = rows.input_rows(pa.array(nodes[:, NODE_ROW])).to_numpy(zero_copy_only=False)
+    return replace(compressed, nodes=nodes)
 
 
 def analyze(prepared: Prepared, source: Source) -> Analysis:

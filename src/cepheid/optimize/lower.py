@@ -24,8 +24,8 @@ from cepheid.types import BINARY, Type
 
 _WORTHWHILE = 0.95
 """Another evaluator replaces the preferred one only if its cost is below this share of it: estimates err."""
-OPTIONS: Options = {"rewrite": ("on", "off", "True", "False")}
-"""The options of every evaluator."""
+OPTIONS: Options = {"rewrite": ("on", "off", "True", "False"), "max_matches": ()}
+"""The options of every evaluator; one without values has a number."""
 _NO_OPTIONS: Mapping[str, str | bool] = {}
 
 Evaluators = Sequence[Evaluator[Stats, object]]

@@ -17,6 +17,7 @@ from cepheid.app.cli.options import (
     query_argument,
     read_params,
 )
+from cepheid.explanation import EXPLOSION
 from cepheid.lang import to_text
 
 
@@ -44,6 +45,8 @@ def check_command(
         opened = FileRun.open(written, parsed, inputs, columns, options, "reference")
         report.warn(opened.warnings)
         report.warn(report.reject_lines(list(opened.source.rejects())))
+    if parsed.may_explode:
+        report.warn([EXPLOSION])
     typer.echo(f"language: {parsed.dialect.title}")
     typer.echo("variables:")
     for line in report.variable_lines(parsed):

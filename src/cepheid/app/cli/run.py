@@ -60,6 +60,10 @@ def run_command(
     param: Params = None,
     stats: Statistics = None,
     adaptive: Adaptive = False,
+    max_matches: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="The most matches that one event may complete, or `off`; by default 1,000,000."),
+    ] = None,
     rejects: Annotated[
         str | None,
         typer.Option(
@@ -99,6 +103,7 @@ def run_command(
         adaptive=policy_of(adaptive),
         time_unit=time_unit,
         default_unit=DEFAULT_UNIT,
+        options={} if max_matches is None else {"max_matches": max_matches},
     )
     format = "jsonl" if output == STANDARD else output_format(output)
     for path in (output, rejects):

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from cepheid.errors import TooManyMatches
 from cepheid.kernels.any_runs import compact_store as store
 from cepheid.kernels.any_runs.match_order import matches_in_order
 from cepheid.kernels.any_runs.match_summary import NO_SUMMARY, Summary, SummaryRow
@@ -39,8 +40,9 @@ _TIMES_ARRAY, _ITEMS_ARRAY, _TOTALS_ARRAY, _ORDER_ARRAY = range(5, 9)
 
 @dataclass(frozen=True, slots=True)
 class Compressed:
-    """Matches in the form of the store they were found in (see `compact_store`): `nodes` has a row for each node, and
-    each of the `roots` is a node with the start from which on its sequences are matches."""
+    """Matches in the form of the compact store (see `compact_store`), whose size does not grow with their number:
+    `nodes` has a row for each node, and each of the `roots` is a node with the start from which on its sequences are
+    matches."""
 
     steps: tuple[str, ...]
     nodes: Array
@@ -90,7 +92,13 @@ class LazyKernel(Kernel):
 
     def step_compressed(self, state: State, batch: Batch) -> tuple[State, Compressed]:
         """The state after a batch, and its matches in the form of the store."""
-        state, (nodes, roots) = self._stepped(state, batch, int(batch.time[0]) if len(batch) else -END_OF_TIME)
+        return self._compressed(*self._stepped(state, batch, int(batch.time[0]) if len(batch) else -END_OF_TIME))
+
+    def advance_compressed(self, state: State, time: int) -> tuple[State, Compressed]:
+        return self._compressed(*self._stepped(state, self.no_events(0), min(time + 1, END_OF_TIME)))
+
+    def _compressed(self, state: State, matches: tuple[Array, Array]) -> tuple[State, Compressed]:
+        nodes, roots = matches
         kept, kept_roots = _fast(store.reachable, len(nodes) // self.node_stride)(nodes, self.node_stride, roots)
         table = kept.reshape(-1, self.node_stride)
         return state, Compressed(self.steps, table, kept_roots.reshape(-1, 2), self.has_bounds)
@@ -161,7 +169,9 @@ class LazyKernel(Kernel):
             return
         for nodes, roots in parts:
             already = int(registers[_MATCHES])
-            for positions in _enumerated(nodes, self.node_stride, roots, self.steps, self.has_bounds, chunk, already):
+            most = self.plan.max_matches
+            layout = self.node_stride, roots, self.steps, self.has_bounds
+            for positions in _enumerated(nodes, *layout, chunk, already, most):
                 registers[_MATCHES] += len(positions)
                 yield positions
 
@@ -205,19 +215,32 @@ class LazyKernel(Kernel):
 
 
 def _enumerated(
-    nodes: Array, stride: int, roots: Array, steps: tuple[str, ...], has_bounds: bool, chunk: int, already: int = 0
+    nodes: Array,
+    stride: int,
+    roots: Array,
+    steps: tuple[str, ...],
+    has_bounds: bool,
+    chunk: int,
+    already: int = 0,
+    most: int | None = None,
 ) -> Iterator[Positions]:
-    """The matches of some roots, in chunks that grow; `already` matches were enumerated before."""
-    width = len(steps)
+    """The matches of some roots, in chunks that grow; `already` matches were enumerated before. A root with more than
+    `most` matches is an error, which is raised after at most three times as many."""
+    width, of_root = len(steps), 0
+    chunk = chunk if most is None else min(chunk, most)
     cursor, stack, path = np.zeros(store.CURSOR_FIELDS, np.int64), np.empty(96, np.int64), np.empty(32, np.int64)
     size = min(max(_SMALL_CHUNK, len(roots)), chunk)
     while True:
         values, bounds = np.empty(8 * size * width, np.int64), np.zeros(size * width + 1, np.int64)
+        root = int(cursor[store.CURSOR_ROOT])
         stack, path, values, matches, written = _fast(store.enumerate_some, already)(
             nodes, stride, roots, width, cursor, stack, path, values, bounds
         )
         if matches == 0:
             return
+        of_root = of_root + matches if cursor[store.CURSOR_ROOT] == root else 0
+        if most is not None and of_root > most:
+            raise TooManyMatches(most, int(nodes[roots[2 * (root - 1)] * stride + store.ROW]))
         yield Positions(steps, values[:written], bounds[: matches * width + 1] if has_bounds else None)
         already += matches
         size = min(4 * size, chunk)
