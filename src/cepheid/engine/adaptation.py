@@ -254,7 +254,7 @@ class AdaptiveStepper(Stepper):
     def _retain(self, encoded: Batch, events: pa.RecordBatch) -> None:
         self.retained.append(_Retained(encoded.first, encoded.measure, events))
         oldest = self._oldest()
-        while self.retained[0].offsets[-1] < oldest:
+        while self.retained and self.retained[0].offsets[-1] < oldest:
             self.retained.popleft()
 
     def _oldest(self) -> int:

@@ -19,6 +19,7 @@ from cepheid.optimize.stats import Stats, is_single
 from cepheid.physical import Kind, Plan
 from cepheid.runtime.arrays import NULL_CODE, NULL_INT
 from cepheid.runtime.kernel import Array, Batch
+from cepheid.types import Family
 
 _COMBINATIONS, _MANY = 512, 4096
 """The number of combinations of events that a predicate is tested on: enough to notice a change, and enough to choose a
@@ -60,7 +61,7 @@ class Observer:
         self.shares = np.random.default_rng(1).random((len(plan.steps), _MANY))
         """Random numbers that select an event in the window for each further variable."""
         between = [p for p in plan.predicates if len(ex.variables(p)) > 1 and is_single(p)]
-        self.predicates = [_Observed.of(p, plan) for p in between if _is_arithmetic(p, plan.columns)]
+        self.predicates = [_Observed.of(p, plan) for p in between if _is_observable(p, plan.columns)]
         self.named = sorted({var for observed in self.predicates for var in observed.variables})
         self.column = {name: (number, kind) for number, (name, kind) in enumerate(plan.columns.items())}
         self.bit = {step.var: step.begin for step in plan.steps}
@@ -163,27 +164,34 @@ class Observer:
 # --- predicates over many combinations at once ------------------------------------------------------------------------
 
 
-def _is_arithmetic(predicate: Expr, columns: Mapping[str, Kind]) -> bool:
-    """Whether a predicate only compares numbers, or tests strings for equality."""
-    for node in ex.walk(predicate):
-        match node:
-            case ex.Compare():
-                sides = [n for n in ex.walk(node) if isinstance(n, Attr)]
-                if any(columns[n.name] is Kind.CODE for n in sides) and not _is_equality(node, columns):
-                    return False
-            case ex.Const():
-                if isinstance(node.value, bool) or not isinstance(node.value, int | float):
-                    return False
-            case ex.And() | ex.Or() | ex.Not() | ex.Negative() | ex.Arithmetic() | Attr():
-                pass
-            case _:
-                return False
-    return True
+def _is_observable(predicate: Expr, columns: Mapping[str, Kind]) -> bool:
+    """Whether a predicate consists of comparisons of numbers and equalities of strings."""
+    match predicate:
+        case ex.And() | ex.Or():
+            return all(_is_observable(item, columns) for item in predicate.items)
+        case ex.Not():
+            return _is_observable(predicate.item, columns)
+        case ex.Compare():
+            sides = (predicate.left, predicate.right)
+            if predicate.op in ("=", "!=") and all(isinstance(s, Attr) and columns[s.name] is Kind.CODE for s in sides):
+                return True
+            return all(_is_arithmetic(side) for side in sides)
+        case _:
+            return False
 
 
-def _is_equality(test: ex.Compare, columns: Mapping[str, Kind]) -> bool:
-    sides = (test.left, test.right)
-    return test.op in ("=", "!=") and all(isinstance(s, Attr) and columns[s.name] is Kind.CODE for s in sides)
+def _is_arithmetic(expr: Expr) -> bool:
+    """Whether an expression computes integers, floats or times. (The arrays of a kernel hold decimals unscaled.)"""
+    is_number = expr.type.is_number or expr.type.is_time
+    if not is_number or expr.type.family in (Family.DECIMAL, Family.UNSIGNED):
+        return False
+    match expr:
+        case Attr() | ex.Const():
+            return True
+        case ex.Negative() | ex.Arithmetic():
+            return all(_is_arithmetic(part) for part in ex.children(expr))
+        case _:
+            return False
 
 
 _COMPARISONS = {"=": np.equal, "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
