@@ -1,4 +1,4 @@
-"""LIMIT: the first matches in the order of their ends, then starts, then positions of their events."""
+"""LIMIT: the first matches in the order of their ends, then starts, then events (see `match_order`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cepheid.engine.positions import first_and_last
+from cepheid.engine.positions import Binding, first_and_last, match_order
 from cepheid.engine.stepping import Stepper
 from cepheid.runtime.kernel import END_OF_TIME, Array, Positions
 
@@ -23,20 +23,25 @@ class FirstMatches:
 
     limit: int
     steps: tuple[str, ...]
-    best: list[tuple[int, int, tuple[int, ...], tuple[int, ...]]] = field(default_factory=list)
-    """End, start, positions of all events, and how many of them each step has."""
+    order: tuple[int, ...]
+    """The steps in the order of the pattern's variables."""
+    best: list[tuple[int, int, list[int], list[int], list[list[int]]]] = field(default_factory=list)
+    """End, start and `match_order` of each match, and the positions of the events of each step."""
+
+    @classmethod
+    def of(cls, limit: int, steps: tuple[str, ...], binding: Binding) -> FirstMatches:
+        return cls(limit, steps, tuple(steps.index(var) for var in binding.variables if var in steps))
 
     def add(self, positions: Positions, start: Array, end: Array) -> None:
         width = len(self.steps)
         if positions.bounds is None:
-            events = [tuple(row) for row in positions.values.reshape(-1, width).tolist()]
-            lengths = [(1,) * width] * len(events)
+            groups = [[[position] for position in row] for row in positions.values.reshape(-1, width).tolist()]
         else:
             bounds, values = positions.bounds.tolist(), positions.values.tolist()
-            edges = range(0, len(bounds) - 1, width)
-            events = [tuple(values[bounds[at] : bounds[at + width]]) for at in edges]
-            lengths = [tuple(bounds[at + s + 1] - bounds[at + s] for s in range(width)) for at in edges]
-        new = zip(end.tolist(), start.tolist(), events, lengths, strict=True)
+            matches = range(0, len(bounds) - 1, width)
+            groups = [[values[bounds[at + s] : bounds[at + s + 1]] for s in range(width)] for at in matches]
+        orders = [match_order([group[step] for step in self.order]) for group in groups]
+        new = [(e, s, *order, g) for e, s, order, g in zip(end.tolist(), start.tolist(), orders, groups, strict=True)]
         self.best = heapq.nsmallest(self.limit, [*self.best, *new])
 
     def settled(self, before: int) -> bool:
@@ -44,26 +49,21 @@ class FirstMatches:
         return len(self.best) >= self.limit and (not self.best or self.best[-1][0] < before)
 
     def oldest(self) -> int | None:
-        return min((min(events) for _, _, events, _ in self.best), default=None)
+        return min((min(events) for _, _, events, _, _ in self.best), default=None)
 
     def positions(self) -> tuple[Positions, Array, Array]:
-        values = [position for _, _, events, _ in self.best for position in events]
-        lengths = [length for *_, counts in self.best for length in counts]
+        groups = [group for *_, of_steps in self.best for group in of_steps]
+        values, lengths = [position for group in groups for position in group], [len(group) for group in groups]
         bounds = np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))]).astype(np.int64)
         start, end = (np.array([item[at] for item in self.best], np.int64) for at in (1, 0))
         return Positions(self.steps, np.array(values, np.int64), bounds), start, end
 
 
 def first_matches(
-    stepper: Stepper,
-    output: Iterable[Positions],
-    limit: int,
-    ticks: Callable[[Array], Array],
-    first: FirstMatches | None = None,
+    stepper: Stepper, output: Iterable[Positions], limit: int, ticks: Callable[[Array], Array], first: FirstMatches
 ) -> tuple[Positions, Array, Array]:
     """The first `limit` matches of a kernel, with their starts and ends. Reads no more output of the kernel once they
-    are certain. `ticks` returns the times of positions. A caller that reads intermediate candidates passes `first`."""
-    first = FirstMatches(limit, stepper.kernel.steps) if first is None else first
+    are certain. `ticks` returns the times of positions. `first` collects the candidates."""
     latest, seen = -END_OF_TIME, 0
     for positions in output:
         if len(positions):

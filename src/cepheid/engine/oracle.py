@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from cepheid.codegen.columns import types_of
 from cepheid.engine.layout import END, INTERVAL, START, Layout, column_names, match_schema
-from cepheid.engine.positions import MatchPositions
+from cepheid.engine.positions import MatchPositions, match_order
 from cepheid.engine.prepare import Prepared, position_type
 from cepheid.engine.stepping import Stepper
 from cepheid.errors import NotAvailable, shown
@@ -119,13 +119,14 @@ _START, _END, _POSITION = attrgetter("start"), attrgetter("end"), attrgetter("po
 
 def _match(
     bound: dict[str, Binding], output: Sequence[Any] | None, clock: Clock
-) -> tuple[tuple[int, int, list[int]], Match]:
+) -> tuple[tuple[int, int, list[int], list[int]], Match]:
     """The match, and its sort key in detection order."""
     env = Env(bound, {}, clock)
     events = [e for b in bound.values() if b is not None for e in (b if isinstance(b, tuple) else (b,))]
     columns = None if output is None else {c.name: value_or_null(c.expr, env) for c in output}
     match = Match(bound, min(map(_START, events)), max(map(_END, events)), columns)
-    return (match.end, match.start, list(map(_POSITION, events))), match
+    groups = [[] if b is None else list(map(_POSITION, b if isinstance(b, tuple) else (b,))) for b in bound.values()]
+    return (match.end, match.start, *match_order(groups)), match
 
 
 def _all_positions(parts: Sequence[MatchPositions]) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -32,6 +32,7 @@ class Binding:
     least one event. A variable without events belongs to a branch not taken, and is null. The list of a closure that
     may be empty is null only if one of its `rivals` (the variables of the other branches) binds an event."""
 
+    variables: tuple[str, ...]
     many: frozenset[str]
     never_empty: frozenset[str]
     rivals: Mapping[str, frozenset[str]]
@@ -48,6 +49,7 @@ class Binding:
                     for var in branch:
                         rivals[var] = rivals.get(var, frozenset()) | others
         return cls(
+            tuple(variables),
             frozenset(var for var, role in variables.items() if role.binds_many),
             frozenset(var for var, role in variables.items() if role.kleene is not None and role.kleene.low > 0),
             rivals,
@@ -55,7 +57,12 @@ class Binding:
 
 
 def position_columns(positions: Positions, binding: Binding) -> dict[str, pa.Array]:
-    """The output of a kernel as one column for each step."""
+    """The output of a kernel as one column for each variable, in the order of the pattern."""
+    columns = _columns(positions, binding)
+    return {var: columns[var] for var in binding.variables if var in columns}
+
+
+def _columns(positions: Positions, binding: Binding) -> dict[str, pa.Array]:
     width = len(positions.steps)
     if positions.bounds is None:
         return dict(zip(positions.steps, map(pa.array, _transposed(positions.values.reshape(-1, width))), strict=True))
@@ -78,6 +85,13 @@ def position_columns(positions: Positions, binding: Binding) -> dict[str, pa.Arr
         offsets = pa.array(np.concatenate([[0], np.cumsum(ends - starts)]), pa.int32())
         columns[var] = pa.ListArray.from_arrays(offsets, pa.array(values), mask=mask)
     return columns
+
+
+def match_order(variables: Iterable[Sequence[int]]) -> tuple[list[int], list[int]]:
+    """The last part of the order of matches, after their ends and starts: the positions of their events by variable,
+    then the number of events of each variable, more first."""
+    groups = list(variables)
+    return [position for group in groups for position in group], [-len(group) for group in groups]
 
 
 def _transposed(rows: Array) -> Array:

@@ -237,7 +237,7 @@ class _Run:
 
     def _limited(self, limit: int, stepper: Stepper, rows: Rows, names: Sequence[str]) -> MatchPositions:
         """LIMIT: the first matches. No event is read once they are certain."""
-        first = FirstMatches(limit, stepper.kernel.steps)
+        first = FirstMatches.of(limit, stepper.kernel.steps, self.prepared.binding)
         steps = self._steps(stepper, rows, names, PIECE, first.oldest)
         positions, start, end = first_matches(stepper, steps, limit, rows.ticks, first)
         return MatchPositions(position_columns(positions, self.prepared.binding), start, end)

@@ -70,12 +70,15 @@ def _found(
     hidden = derived - {name for role in query.roles.values() for name in role.event_class.types}
     visible = [event for event in stream if event.type not in hidden]
     definition = import_module(f"cepheid.semantics.{query.dialect.selection}")
-    found = sorted(definition.matches(Context.of(query, visible, clock)), key=_completion)
+    variables = [var for var, role in query.roles.items() if not role.negated]
+    found = sorted(definition.matches(Context.of(query, visible, clock)), key=lambda one: _completion(one, variables))
     return found if query.summarizes else found[: query.limit]
 
 
-def _completion(found: Found) -> tuple[int, int, list[int]]:
-    return found.end, found.start, [event.position for event in events_of(found.bindings)]
+def _completion(found: Found, variables: Sequence[str]) -> tuple[int, int, list[int], list[int]]:
+    """The order of matches: end, start, positions of their events, events of each variable (more first)."""
+    groups = [[event.position for event in events_of({var: found.bindings.get(var)})] for var in variables]
+    return found.end, found.start, [at for group in groups for at in group], [-len(group) for group in groups]
 
 
 # --- composition (ruling 11) ------------------------------------------------------------------------------------------

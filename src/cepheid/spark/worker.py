@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from cepheid.codegen.columns import MASK
 from cepheid.codegen.masks import masks
-from cepheid.engine.first_matches import first_matches
+from cepheid.engine.first_matches import FirstMatches, first_matches
 from cepheid.engine.gather import Gatherer
 from cepheid.engine.positions import MatchPositions, first_and_last, position_columns
 from cepheid.engine.prepare import Prepared
@@ -162,7 +162,8 @@ class KernelTask:
         pieces = stepper.step(events, BATCH if limit is None else PIECE)
         answers: Iterator[Positions] = chain(pieces, stepper.finish_lazily())
         if limit is not None:
-            answers = iter([first_matches(stepper, answers, limit, rows.ticks)[0]])
+            first = FirstMatches.of(limit, stepper.kernel.steps, prepared.binding)
+            answers = iter([first_matches(stepper, answers, limit, rows.ticks, first)[0]])
         for positions in answers:
             if len(positions):
                 start, end = (rows.ticks(at) for at in first_and_last(positions))
@@ -317,11 +318,15 @@ def _chosen(matches: MatchPositions, which: Array) -> MatchPositions:
 def _order_of(matches: MatchPositions, rows: WholeTable) -> pa.Array:
     arrivals = _numbers(rows.table, POSITION)
     orders: list[list[int]] = [[int(end), int(start)] for end, start in zip(matches.end, matches.start, strict=True)]
+    counts: list[list[int]] = [[-(2**63)] for _ in orders]  # less than any time: fewer events come first
     for column in matches.variables.values():
-        for order, bound in zip(orders, column.to_pylist(), strict=True):
-            for position in bound if isinstance(bound, list) else [] if bound is None else [bound]:
+        for order, count, bound in zip(orders, counts, column.to_pylist(), strict=True):
+            group = bound if isinstance(bound, list) else [] if bound is None else [bound]
+            count.append(-len(group))
+            for position in group:
                 row = position if rows.order is None else rows.order[position]
                 order.extend((int(rows.times[position]), int(arrivals[row])))
+    orders = [order + count for order, count in zip(orders, counts, strict=True)]
     return pa.array(orders, pa.list_(pa.int64()))
 
 

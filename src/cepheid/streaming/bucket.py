@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from cepheid.codegen.columns import MASK
 from cepheid.engine import oracle
 from cepheid.engine.adaptation import Kernels, caught_up
-from cepheid.engine.positions import MatchPositions, first_and_last, position_columns
+from cepheid.engine.positions import MatchPositions, first_and_last, match_order, position_columns
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.stepping import Stepper
 from cepheid.io.inputs import Columns
@@ -429,10 +429,11 @@ def _sortable(column: pa.Array) -> pa.Array:
 
 
 def _first(positions: MatchPositions, count: int) -> MatchPositions:
-    """The first matches by end, then by start, then by the positions of their events."""
+    """The first matches by end, then by start, then by their events."""
     rows = list(zip(*(column.to_pylist() for column in positions.variables.values()), strict=True))
-    flat = [[p for at in row for p in (at if isinstance(at, list) else [at]) if p is not None] for row in rows]
-    order = sorted(range(len(flat)), key=lambda i: (positions.end[i], positions.start[i], flat[i]))[: max(count, 0)]
+    groups = [[at if isinstance(at, list) else [] if at is None else [at] for at in row] for row in rows]
+    orders = [(positions.end[i], positions.start[i], *match_order(group)) for i, group in enumerate(groups)]
+    order = sorted(range(len(orders)), key=orders.__getitem__)[: max(count, 0)]
     chosen = pa.array(order, pa.int64())
     variables = {var: column.take(chosen) for var, column in positions.variables.items()}
     return MatchPositions(variables, positions.start[order], positions.end[order])
