@@ -557,3 +557,10 @@ def test_plans_change_in_spark_and_a_restart_goes_on_with_them(spark: SparkSessi
     assert "was not known" in switches[0].reason
     assert len(switches) > 1 and all("selectivity" in s.reason or "rate" in s.reason for s in switches[1:])
     assert not any("was not known" in switch.reason for switch in switches[1:]), "what was learnt is in the state"
+
+
+@pytest.mark.parametrize("query", ["EVENT SEQ(A x, B y) WHERE [id] WITHIN 0", "PATTERN A;B WITHIN 0"])
+def test_an_empty_window_retains_no_event(query: str) -> None:
+    rows = [{"type": "AB"[n % 2], "ts": n // 3, "id": n % 2} for n in range(3000)]
+    table = pa.Table.from_pylist(rows)
+    assert cepheid.match(query, table, adaptive=True).num_rows == cepheid.match(query, table).num_rows == 0

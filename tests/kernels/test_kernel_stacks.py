@@ -306,3 +306,32 @@ def test_negation_at_its_edges(text: str, rows: list[dict[str, Any]]) -> None:
     assert expected
     for cut in range(len(rows) + 1):
         assert by_kernel(kernel_of(query, stream), stream, [cut])[0] == expected
+
+
+@pytest.mark.parametrize("components", [14, 15, 16, 20, 45])
+@pytest.mark.parametrize("query", ["EVENT SEQ({}) WHERE [id] AND x0.v <= x9.v WITHIN 99", "PATTERN {} WITHIN 99"])
+def test_sequences_of_any_length(components: int, query: str) -> None:
+    """Python allows 20 nested loops, so long sequences are searched by one."""
+    rows = [
+        {"type": f"T{i}", "ts": 2 * i + again, "id": 1, "v": again}
+        for i in range(components)
+        for again in range(1 + (i % 9 == 0))
+    ]
+    rows.insert(8, {"type": "N", "ts": rows[7]["ts"], "id": 1, "v": 0})
+    parts = [f"T{i} x{i}" for i in range(components)]
+    events = stream_of(rows)
+    for negated in ([], ["N n"]):
+        is_sase = query.startswith("EVENT")
+        between = [f"!({n})" if is_sase else f"!{n}" for n in negated]
+        text = query.format((", " if is_sase else "; ").join([*parts[:7], *between, *parts[7:]]))
+        bound_query = bound(text, events)
+        kernel = kernel_of(bound_query, events, evaluator="stacks")
+        expected = by_oracle(bound_query, events)
+        assert by_kernel(kernel, events, [5])[0] == expected and expected
+
+
+def test_a_window_without_room_for_an_event_has_no_match() -> None:
+    events = stream_of([{"type": "A", "ts": 1}, {"type": "A", "ts": 2}])
+    for options in OPTIONS:
+        query = bound("EVENT A x WITHIN 0", events)
+        assert by_kernel(kernel_of(query, events, evaluator="stacks", options=options), events, [])[0] == []

@@ -10,6 +10,8 @@ from cepheid.codegen.scalar import is_compilable
 from cepheid.pattern import partition_attributes
 from cepheid.physical import Lowered, attributes_in
 
+MASK_BITS = 64
+
 
 def why_not(
     lowered: Lowered, *further: str, counts_absences: bool = False, summarises: bool = False, excludes: bool = False
@@ -31,6 +33,8 @@ def _unmet(lowered: Lowered, counts_absences: bool) -> Iterator[str]:
         p for p in single if not is_maskable(p)
     ]
     yield from (f"`{ex.to_text(p)}` cannot be compiled" for p in failing)
+    if sum(1 if role.kleene is None else 2 for role in lowered.roles.values()) + len(lowered.lacks) > MASK_BITS:
+        yield f"the mask of an event has {MASK_BITS} bits, which are too few for the components of the pattern"
     if lowered.query.inputs:
         yield "the query uses other queries or declared streams"
     for name in attributes_in([*lowered.predicates, *lowered.summary]):

@@ -14,12 +14,17 @@ from cepheid.kernels.stacks.scan import READ, StackScan
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import OperatorRegisters
 
+_MOST_COMPONENTS = 15
+"""Python allows 20 nested loops."""
+
 
 class RuntimeStack(StackScan):
     def __init__(self, plan: Plan, options: Mapping[str, str]) -> None:
         super().__init__(plan, {**options, "equalities": "none"})
         if self.layout.absences:
             raise NotAvailable("the basic plan evaluates sequences without negation")
+        if len(self.layout.positive) > _MOST_COMPONENTS:
+            raise NotAvailable(f"the basic plan evaluates sequences of up to {_MOST_COMPONENTS} components")
         columns = {column for step in plan.steps for column in self.layout.columns(step.var)} - {"mask"}
         self.cells = self.layout.stack("cell", self.layout.positive[0], columns=("mask", *sorted(columns)))
 
@@ -74,7 +79,9 @@ class RuntimeStack(StackScan):
             w(f"j{depth} -= 1")
 
     def _within_window(self, w: Writer, locations: Locations) -> AbstractContextManager[None]:
-        """What the scan has dropped need not be tested."""
-        if self.plan.window is None or self.layout.drops_in_scan:
+        """Instances that the scan has dropped need no test, but the event at hand is never dropped."""
+        if self.plan.window is None:
             return nullcontext()
+        if self.layout.drops_in_scan:
+            return w.block("if limit >= 0:") if self.layout.last == 0 else nullcontext()
         return w.block(f"if m - {self.layout.field_of(locations, 0, 'measure')} <= limit:")

@@ -1,5 +1,6 @@
 """Sequence construction (SASE §4.1): from the event that may be the last component, a depth-first search back through
-the stacks, written out as nested loops.
+the stacks, written out as nested loops. Python allows 20 nested loops, so a longer sequence is searched by one loop
+with the depth in a variable.
 
 Predicates are tested in the loop of the earliest component they speak of, that is as soon as the search can test them,
 and so are the negated components before the last positive one.
@@ -13,6 +14,9 @@ from cepheid import expr as ex
 from cepheid.codegen.builder import Writer
 from cepheid.expr import Expr
 from cepheid.kernels.stacks.layout import AT_HAND, Absence, Instance, Locations, StackLayout, counted
+
+_MOST_LOOPS = 14
+"""The stacks that are searched by nested loops. Loops over chunks, events and negated events come on top."""
 
 
 class Construction:
@@ -41,7 +45,42 @@ class Construction:
                 self._at_depth(w, 0, locations)
             return
         self.layout.find_head(w, self.layout.stacks[last - 1], f"j{last - 1}")
-        self._search(w, last - 1, locations)
+        if self.is_flat:
+            self._search_flat(w, locations)
+        else:
+            self._search(w, last - 1, locations)
+
+    @property
+    def is_flat(self) -> bool:
+        return len(self.layout.stacks) > _MOST_LOOPS
+
+    def _search_flat(self, w: Writer, locations: Locations) -> None:
+        """The same search as one loop. An instance that passes its tests leads down to the stack before it; a stack
+        without further instances leads back up:
+
+        depth = 24
+        while depth < 25:
+            if depth == 24:
+                if not j24 >= s24_base:
+                    depth += 1
+                    continue
+                i24 = 4 * (j24 & s24_last)
+                j24 = j24 - 1
+                ...
+                    j23 = s24[i24 + S24_RIP]
+                    depth = 23
+        """
+        chosen = dict(locations)
+        top = len(self.layout.stacks)
+        w(f"depth = {top - 1}")
+        with w.block(f"while depth < {top}:  # construct backwards"):
+            for depth in range(top - 1, -1, -1):
+                stack, number, offset = self.layout.stacks[depth], f"j{depth}", f"i{depth}"
+                chosen[stack.step.var] = Instance(stack, offset)
+                with w.block(f"{'if' if depth == top - 1 else 'elif'} depth == {depth}:"):
+                    w(f"if not ({self.layout.alive(stack, number)}):", "    depth += 1", "    continue")
+                    w(f"{offset} = {stack.offset(number)}", f"{number} = {stack.previous(number, offset)}")
+                    self._at_depth(w, depth, dict(chosen))
 
     def _search(self, w: Writer, depth: int, locations: Locations) -> None:
         stack = self.layout.stacks[depth]
@@ -101,7 +140,10 @@ class Construction:
             self.found(w, locations)
         else:
             w(f"j{depth - 1} = {self.layout.stacks[depth].at('rip', f'i{depth}')}")
-            self._search(w, depth - 1, locations)
+            if self.is_flat:
+                w(f"depth = {depth - 1}")
+            else:
+                self._search(w, depth - 1, locations)
 
     # --- negation -----------------------------------------------------------------------------------------------------
 
@@ -125,7 +167,7 @@ class Construction:
             f"if q >= {absence.stack.ring.base}:",
             f"    k = {absence.stack.offset('q')}",
             f"    if {self._comes_between(absence, locations)}:",
-            "        break",
+            *(["        depth += 1", "        continue"] if self.is_flat else ["        break"]),
         )
 
     def _latest(self, absence: Absence) -> str:
