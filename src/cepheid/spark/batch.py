@@ -24,8 +24,9 @@ from cepheid.io.formats.csv import CsvReader
 from cepheid.io.rows import ROW, TYPE
 from cepheid.io.shares import StoredFiles
 from cepheid.io.source import Source, columns_read
+from cepheid.io.stream_rows import plain_schema
 from cepheid.optimize.distribution import Distribution, Keyed, Sliced, Undivided, distribution, may_drop
-from cepheid.pattern import Filtered, Iteration, Next, Unless, partition_attributes, walk
+from cepheid.pattern import Disj, Filtered, Iteration, Next, Unless, partition_attributes, walk
 from cepheid.physical import REFERENCE, attributes_in
 from cepheid.spark.catalyst import EventColumns, column, ticks
 from cepheid.spark.reading import FIRST, LAST, LINE, PATH, CsvRejects, CsvRows, ReadTask, ReadTimes
@@ -44,7 +45,7 @@ from cepheid.spark.worker import (
     Renamed,
     Slices,
     WholeTask,
-    plain_schema,
+    spark_types,
 )
 
 REASON = "reject_reason"
@@ -75,8 +76,8 @@ def run(prepared: Prepared, source: SparkSource, partitions: int | None = None, 
 
 def run_files(prepared: Prepared, source: Source, *, as_text: bool, progress: Progress = ignore) -> Result:
     """The matches in a source of files, collected, as `engine.run` returns them."""
-    prepared = replace(prepared, input=replace(prepared.input, schema=plain_schema(prepared.input.schema)))
     schema = plain_schema(output_schema(prepared, as_text))
+    prepared = replace(prepared, input=replace(prepared.input, schema=spark_types(prepared.input.schema)))
 
     def batches() -> Iterator[pa.RecordBatch]:
         spark = session(settings=_SMALL_JOBS if ROW in source.schema.names else {})
@@ -150,9 +151,10 @@ class SparkBatch:
 
     def _declared(self, task: KernelTask | WholeTask) -> StructType:
         """The schema for Spark. Fields of an event that are never null (its time, a type that the mask implies, a key)
-        are declared so: Spark then does not test them in every match."""
+        are declared so: Spark then does not test them in every match. The event of a branch that was not taken is null,
+        and Arrow wants all its fields to allow null then."""
         declared = from_arrow_schema(task.schema)
-        if isinstance(task, WholeTask):
+        if isinstance(task, WholeTask) or any(isinstance(node, Disj) for node in walk(self.prepared.query.pattern)):
             return declared
         never = {self.source.columns.time, *([task.types.column] if task.types is not None else [])}
         if isinstance(self.distribution, Keyed):

@@ -33,7 +33,7 @@ from cepheid.pattern import DerivedStream, EventClass, Query, SourceStream, dura
 from cepheid.spark.catalyst import column, ticks
 from cepheid.spark.file_schema import spark_schema
 from cepheid.spark.session import session as running_session
-from cepheid.spark.worker import plain_schema
+from cepheid.spark.worker import spark_types
 
 _USUAL: Mapping[str, str] = {
     "spark.sql.parquet.mergeSchema": "false",
@@ -178,7 +178,7 @@ _ROW_GROUP = 1 << 18
 def file_source(source: Source, session: SparkSession) -> Iterator[SparkSource]:
     """The files of a source for Spark. Workers read shares of columnar files while this context is open. Rows that were
     read one by one go to a single task."""
-    schema = plain_schema(source.schema)
+    schema = spark_types(source.schema)
     frame = (
         session.createDataFrame([], from_arrow_schema(schema)) if isinstance(source, FileSource) else session.range(0)
     )

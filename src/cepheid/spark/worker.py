@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -185,7 +185,7 @@ class WholeTask:
 
     @property
     def schema(self) -> pa.Schema:
-        return plain_schema(output_schema(self.prepared, self.as_text))
+        return spark_types(output_schema(self.prepared, self.as_text))
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         source = self.source or self._source(batches)
@@ -217,19 +217,35 @@ class Renamed:
         yield from self.task(batch.rename_columns(list(self.names)) for batch in batches)
 
 
-def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema in types that Spark has: no dictionaries, and no nanoseconds."""
-    return pa.schema([(field.name, _plain(field.type)) for field in schema])
+def spark_types(schema: pa.Schema) -> pa.Schema:
+    """The schema in types that Spark has: no dictionaries, no nanoseconds, no unsigned integers."""
+    return pa.schema([(field.name, _spark_type(field.type)) for field in schema])
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_dictionary(kind):
-        return _plain(kind.value_type)
-    if pa.types.is_timestamp(kind):
+def _spark_type(kind: pa.DataType) -> pa.DataType:
+    is_ = pa.types
+    if is_.is_dictionary(kind) or is_.is_run_end_encoded(kind):
+        return _spark_type(kind.value_type)
+    if is_.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
-    if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _plain(field.type)) for field in kind])
-    return pa.list_(_plain(kind.value_type)) if pa.types.is_list(kind) else kind
+    if is_.is_struct(kind):
+        return pa.struct([(field.name, _spark_type(field.type)) for field in kind])
+    if is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind):
+        return pa.list_(_spark_type(kind.value_type))
+    return next((held for is_one, held in _SPARK_TYPES if is_one(kind)), kind)
+
+
+_SPARK_TYPES: Sequence[tuple[Callable[[pa.DataType], bool], pa.DataType]] = (
+    (pa.types.is_uint64, pa.decimal128(20, 0)),
+    (pa.types.is_unsigned_integer, pa.int64()),
+    (pa.types.is_float16, pa.float32()),
+    (pa.types.is_large_string, pa.string()),
+    (pa.types.is_string_view, pa.string()),
+    (pa.types.is_large_binary, pa.binary()),
+    (pa.types.is_fixed_size_binary, pa.binary()),
+    (pa.types.is_date64, pa.date32()),
+    (pa.types.is_duration, pa.duration("us")),
+)
 
 
 def together(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
