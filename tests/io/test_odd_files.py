@@ -239,6 +239,30 @@ def test_the_command_line_takes_other_integers_for_milliseconds(tmp_path: Path) 
     assert len(found.stdout.splitlines()) == 1 and "`ts` is an integer column in ms, for 10 seconds" in found.stderr
 
 
+@pytest.mark.parametrize("unit", ["s", "ms"])
+def test_epochs_with_fractions_are_timestamps(tmp_path: Path, unit: str) -> None:
+    """A window of 10 seconds, and events 9.75 and 10 seconds after the first."""
+    first, step = (NOW + 0.25, 1) if unit == "s" else (NOW * 1000 + 250.5, 1000)
+    times = [first, first + 9.75 * step, first + 10 * step]
+    rows = list(zip("ABB", times, strict=True))
+    (tmp_path / "e.csv").write_text("type,ts\n" + "".join(f"{kind},{at!r}\n" for kind, at in rows))
+    (tmp_path / "e.jsonl").write_text("".join(f'{{"type":"{kind}","ts":{at!r}}}\n' for kind, at in rows))
+    events = pa.table({"type": ["A", "B", "B"], "ts": times})
+    pq.write_table(events, tmp_path / "e.parquet")
+    assert public.match(SECONDS, events).num_rows == 1
+    for suffix in ("parquet", "csv", "jsonl"):
+        for backend in ("local", "reference"):
+            found = cepheid("run", "--query", SECONDS, "--input", tmp_path / f"e.{suffix}", "--backend", backend)
+            assert len(found.stdout.splitlines()) == 1, found.stderr
+            assert f"`ts` has times in {unit} with fractions, read as timestamps" in found.stderr
+
+
+def test_other_fractions_are_rejected(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("type,ts\nA,1\nB,2.5\n")
+    found = cepheid("run", "--query", "EVENT SEQ(A a, A b)", "--input", tmp_path / "e.csv", "--backend", "local")
+    assert "2 rows read = 1 event + 1 reject" in found.stderr
+
+
 def test_the_rows_of_the_summary_add_up(tmp_path: Path) -> None:
     (tmp_path / "e.csv").write_text("type,ts\nA,1\nB,2\nB,soon\nB\n")
     found = cepheid("run", "--query", SECONDS, "--input", tmp_path / "e.csv", "--backend", "local")

@@ -57,6 +57,8 @@ def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) ->
     if used and not clock.is_timestamp and clock.unit is not None:
         how = "recognised by its values" if clock.is_recognised else f"for {', '.join(used)}"
         yield f"`{time_column}` is an integer column in {clock.unit}, {how} (--time-unit changes it)"
+    if clock.is_timestamp and clock.is_recognised:
+        yield f"`{time_column}` has times in {run.source.epoch_unit} with fractions, read as timestamps"
     if run.backend != REFERENCE:
         yield evaluator_line(prepared.plan)
     for switch in run.switches:

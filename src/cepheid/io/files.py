@@ -370,7 +370,8 @@ def scan(inputs: Sequence[Sequence[EventFile]], columns: Columns) -> FileSource:
                 attributes[name] = {**attributes.get(name, {}), **has}
     schema = unified(files)
     of_types = {name: {n: schema.field(n).type for n in schema.names if n in has} for name, has in attributes.items()}
-    unit = epoch_unit(read.earliest, read.latest)
+    is_integer = not is_moment(schema.field(columns.time).type)
+    unit = epoch_unit(read.earliest, read.latest) if is_integer else None
     return FileSource(
         tuple(files), schema, columns, of_types, read.count, read.rejected, read.in_order, is_uniform, unit
     )

@@ -21,14 +21,14 @@ import numpy as np
 import pyarrow as pa
 
 from cepheid.errors import InputProblem, shown
-from cepheid.events import EMPTY_SCHEMA, UNTYPED, Event, Schema, complete, infer_schema
+from cepheid.events import EMPTY_SCHEMA, MICROSECONDS, UNTYPED, Event, Schema, complete, infer_schema
 from cepheid.io.formats import BrokenRow, Format, expand, format_named
 from cepheid.io.formats.text import EXACT
 from cepheid.io.inputs import DEFAULT_COLUMNS, Columns, Input
 from cepheid.io.rejects import Malformed, Reject
 from cepheid.io.rows import ROW, TIME, TYPE
 from cepheid.io.source import JSON, TableSource
-from cepheid.io.times import LAST_TIME, TimeKind, event_time
+from cepheid.io.times import LAST_TIME, TimeKind, event_time, fraction_unit
 from cepheid.io.values import event_type, flatten, misfit, typed_values
 from cepheid.types import BOOLEAN, FLOAT, INTEGER, RECORD, STRING, UNKNOWN, to_arrow, type_of, united
 
@@ -43,6 +43,8 @@ class Loaded:
     """Whether times are timestamps, not integers."""
     rejects: list[Reject] = field(default_factory=list)
     rows: int = 0
+    fraction_unit: str | None = None
+    """The unit in which the times were written, as numbers with fractions."""
 
 
 @contextmanager
@@ -64,12 +66,12 @@ def read_events(inputs: Sequence[Input], columns: Columns = DEFAULT_COLUMNS, dec
     rows: list[_Row] = []
     rejects: list[tuple[int, Reject]] = []
     kinds: dict[TimeKind, Input] = {}
-    arrived = 0
+    arrived, unit = 0, None
     for item in inputs:
         read = _InputReader(item, columns, arrived)
         rows.extend(read.rows())
         rejects.extend(read.rejects)
-        arrived = read.arrived
+        arrived, unit = read.arrived, unit or read.fraction_unit
         if read.kind is not None:
             kinds.setdefault(read.kind, item)
     if len(kinds) > 1:
@@ -87,7 +89,7 @@ def read_events(inputs: Sequence[Input], columns: Columns = DEFAULT_COLUMNS, dec
     schema = infer_schema(events)
     rejects.sort(key=lambda numbered: numbered[0])
     is_timestamp = TimeKind.TIMESTAMP in kinds
-    return Loaded(complete(events, schema), schema, is_timestamp, [r for _, r in rejects], arrived)
+    return Loaded(complete(events, schema), schema, is_timestamp, [r for _, r in rejects], arrived, unit)
 
 
 # --- one input --------------------------------------------------------------------------------------------------------
@@ -119,6 +121,7 @@ class _InputReader:
         self.item, self.columns = item, columns
         self.arrived = arrived
         self.kind: TimeKind | None = None
+        self.fraction_unit: str | None = None
         self.rejects: list[tuple[int, Reject]] = []
 
     def rows(self) -> list[_Row]:
@@ -146,8 +149,13 @@ class _InputReader:
     def _timed(self, rows: list[_Row]) -> list[_Row]:
         """The rows with a time of the most common kind. Of two equally common kinds, the first seen."""
         parsed: list[tuple[_Row, TimeKind]] = []
+        self.fraction_unit = self._fraction_unit(rows)
         for row in rows:
             value = row.values.get(self.columns.time)
+            if self.fraction_unit is not None and isinstance(value, int | float) and not isinstance(value, bool):
+                row.time = round(value * MICROSECONDS[self.fraction_unit])
+                parsed.append((row, TimeKind.TIMESTAMP))
+                continue
             if type(value) is int and abs(value) <= LAST_TIME:  # the common case, without a call
                 row.time = value
                 parsed.append((row, TimeKind.INTEGER))
@@ -165,6 +173,16 @@ class _InputReader:
             if kind is not self.kind:
                 self.rejects.append(row.rejected(self.kind.rejects(row.values[self.columns.time])))
         return [row for row, kind in parsed if kind is self.kind]
+
+    def _fraction_unit(self, rows: list[_Row]) -> str | None:
+        """The unit of times that are numbers with fractions, if they are epochs: they become timestamps."""
+        name = self.columns.time
+        numbers = [row.values[name] for row in rows if type(row.values.get(name)) in (int, float)]
+        finite = [number for number in numbers if number == number]
+        if not finite or all(type(number) is int or float(number).is_integer() for number in finite):
+            return None
+        largest = max(map(abs, finite))
+        return fraction_unit(min(finite), max(finite)) if largest <= LAST_TIME else None
 
     def _typed(self, rows: list[_Row]) -> list[_Row]:
         if self.item.type is not None:
@@ -264,7 +282,7 @@ def row_source(loaded: Loaded, columns: Columns) -> TableSource:
     times = np.array([event.start for event in events], np.int64)
     encoded = pa.array(types, pa.string()).dictionary_encode()
     table = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
-    return TableSource(table, columns, encoded, times, None, attributes, loaded.rejects)
+    return TableSource(table, columns, encoded, times, None, attributes, loaded.rejects, loaded.fraction_unit)
 
 
 _NOUNS = {int: INTEGER.noun, float: FLOAT.noun, str: STRING.noun, bool: BOOLEAN.noun}

@@ -26,8 +26,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -35,15 +35,16 @@ import pyarrow.compute as pc
 
 from cepheid.codegen.strings import dictionary_encoded
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
-from cepheid.events import TIMESTAMP_CLOCK, UNTYPED, Clock, Schema, epoch_unit
+from cepheid.events import MICROSECONDS, TIMESTAMP_CLOCK, UNTYPED, Clock, Schema, epoch_unit
 from cepheid.io.decoding import require_distinct_names
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import Reject
 from cepheid.io.rows import ROW, TIME, TYPE, RecentRows, Rows, WholeTable, in_ticks, is_moment, one_batch, python_values
-from cepheid.io.times import LAST_TIME
+from cepheid.io.times import LAST_TIME, fraction_unit
 from cepheid.runtime.kernel import Array
 from cepheid.types import BINARY, MIXED, Family, Type, from_arrow, list_of, to_arrow
 
+R = TypeVar("R", pa.Table, pa.RecordBatch)
 Attributes = Mapping[str, Mapping[str, pa.DataType]]
 """The columns of each event type."""
 JSON = pa.binary()
@@ -80,7 +81,8 @@ class SourceDescription(Protocol):
 
     @property
     def epoch_unit(self) -> str | None:
-        """The unit of an integer time column, if it is recognised from the values (ruling 1)."""
+        """The unit of an integer time column, if it is recognised from the values (ruling 1). If the values have
+        fractions, they are converted to timestamps, and this is their former unit."""
 
     def sample(self, names: Sequence[str], size: int) -> pa.RecordBatch | None:
         """The first events, in the columns of `batches`. None if sampling would read or consume all events."""
@@ -106,7 +108,7 @@ def clock_of(source: SourceDescription, unit: str | None, default: str | None = 
     """The unit of the time column: declared (`unit`), recognised, or else `default`."""
     kind = source.schema.field(source.columns.time).type
     if is_moment(kind):
-        return TIMESTAMP_CLOCK
+        return replace(TIMESTAMP_CLOCK, is_recognised=source.epoch_unit is not None)
     if unit is None and source.epoch_unit is not None:
         return Clock(source.epoch_unit, is_recognised=True)
     return Clock(unit or default)
@@ -207,6 +209,18 @@ def ticks_of(column: pa.Array, name: str) -> Array:
     return ticks
 
 
+def _with_fractions(column: pa.Array) -> tuple[str, pa.Array] | None:
+    """Epochs with fractions (`1700000000.25`) as timestamps, and their unit. None for other columns."""
+    if not pa.types.is_floating(column.type) or column.null_count or not is_time(column).all():
+        return None
+    values = np.asarray(column, np.float64)
+    unit = fraction_unit(values.min(), values.max()) if len(values) else None
+    if unit is None or bool((np.floor(values) == values).all()):
+        return None
+    ticks = np.rint(values * MICROSECONDS[unit]).astype(np.int64)
+    return unit, pa.array(ticks).cast(pa.timestamp("us", "UTC"))
+
+
 def types_column(batch: pa.RecordBatch, columns: Columns) -> pa.Array:
     """The event types, dictionary-encoded. Without a type column, events are UNTYPED."""
     if columns.type not in batch.schema.names:
@@ -230,8 +244,8 @@ def readable(column: pa.Array) -> pa.Array:
     return column if kind == column.type else in_ticks(column).cast(kind)
 
 
-def readable_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([readable(column) for column in batch.columns], names=batch.schema.names)
+def readable_rows(rows: R) -> R:
+    return type(rows).from_arrays([readable(column) for column in rows.columns], names=rows.schema.names)
 
 
 def readable_schema(schema: pa.Schema) -> pa.Schema:
@@ -270,6 +284,8 @@ class TableSource:
     """The row of each event. None if the rows are in time order."""
     attributes: Attributes
     rejected_rows: Sequence[Reject] = ()
+    fraction_unit: str | None = None
+    """The unit in which the times were written, as numbers with fractions."""
     omits_nulls: bool = False
     is_closed: bool = False
 
@@ -278,15 +294,18 @@ class TableSource:
         """A table in which every event has all columns."""
         require_distinct_names(table.schema, "the input")
         require_time_column(table.schema, columns)
-        batch = one_batch(table)
+        batch, unit = one_batch(table), None
+        if (converted := _with_fractions(batch.column(columns.time))) is not None:
+            unit, times = converted
+            batch = batch.set_column(batch.schema.get_field_index(columns.time), columns.time, times)
         times, types = ticks_of(batch.column(columns.time), columns.time), types_column(batch, columns)
-        all_columns = {field.name: field.type for field in table.schema}
+        all_columns = {field.name: field.type for field in batch.schema}
         names = [*types.dictionary.to_pylist(), *([UNTYPED] if types.null_count else [])]
         attributes = dict.fromkeys(names, all_columns)
         if bool(np.all(times[:-1] <= times[1:])):
-            return cls(batch, columns, types, times, None, attributes)
+            return cls(batch, columns, types, times, None, attributes, fraction_unit=unit)
         order = np.argsort(times, kind="stable")
-        return cls(batch, columns, types.take(pa.array(order)), times[order], order, attributes)
+        return cls(batch, columns, types.take(pa.array(order)), times[order], order, attributes, fraction_unit=unit)
 
     @property
     def schema(self) -> pa.Schema:
@@ -298,6 +317,8 @@ class TableSource:
 
     @property
     def epoch_unit(self) -> str | None:
+        if is_moment(self.schema.field(self.columns.time).type):
+            return self.fraction_unit
         return epoch_unit(int(self.times[0]), int(self.times[-1])) if len(self.times) else None
 
     @property

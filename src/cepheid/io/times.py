@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, timezone
@@ -9,7 +10,7 @@ from enum import Enum
 from typing import Any
 
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
-from cepheid.events import COLUMN_UNITS, UNIT_WORDS
+from cepheid.events import COLUMN_UNITS, UNIT_WORDS, epoch_unit
 from cepheid.io.rejects import Malformed, shown_value
 
 
@@ -46,6 +47,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 LAST_TIME = 2**61
 """Times lie between -2^61 and 2^61 ticks, so that no sum of a time and a window overflows."""
+
+
+def fraction_unit(first: float, last: float) -> str | None:
+    """The unit of times with fractions, if they are recognised as epochs in seconds or milliseconds."""
+    unit = epoch_unit(math.floor(first), math.ceil(last))
+    return unit if unit in ("s", "ms") else None
 
 
 def event_time(values: Mapping[str, Any], column: str) -> tuple[TimeKind, int]:

@@ -24,7 +24,7 @@ from cepheid.io.formats import RawRow, format_named, no_time_column
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import as_json, one_batch, plain, row_dicts
 from cepheid.io.shares import OpenedPart, Part, StoredFile, StoredFiles
-from cepheid.io.source import BATCH, readable_batch
+from cepheid.io.source import BATCH, readable_rows, readable_schema
 from cepheid.io.storage import open_file
 from cepheid.io.stream_rows import (
     FILE,
@@ -59,7 +59,7 @@ class OpenedColumns(ABC):
 
     @cached_property
     def schema(self) -> pa.Schema:
-        return decoded_schema(self.stored)
+        return readable_schema(decoded_schema(self.stored))
 
     @abstractmethod
     def chunks(self, time_column: str | None = None) -> list[Chunk]: ...
@@ -70,7 +70,7 @@ class OpenedColumns(ABC):
 
     def read(self, number: int, names: Sequence[str]) -> pa.Table:
         """These columns of one chunk."""
-        return decoded(self.read_stored(number, names))
+        return readable_rows(decoded(self.read_stored(number, names)))
 
     @property
     def count(self) -> int:
@@ -138,7 +138,7 @@ class ColumnFormat(ABC):
         if columns.time not in names:
             raise no_time_column(file, names, columns.time)
         for batch in self.batches(str(file)):
-            for values in plain(row_dicts(readable_batch(batch))):
+            for values in plain(row_dicts(batch)):
                 number += 1
                 if type is None and isinstance(values.get(columns.type), int):
                     values[columns.type] = str(values[columns.type])  # a column of integers may hold the types

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from cepheid.io.decoding import decoded
 from cepheid.io.formats.columnar import Chunk, ColumnFormat, OpenedColumns
-from cepheid.io.source import BATCH, is_time, ticks_of
+from cepheid.io.source import BATCH, is_time, readable_rows, ticks_of
 from cepheid.io.storage import storage
 
 
@@ -26,7 +26,7 @@ class _OpenedParquet(OpenedColumns):
         for column in map(group.column, range(group.num_columns)):
             if column.path_in_schema == time_column and column.is_stats_set and column.statistics.has_min_max:
                 edges = [column.statistics.min, column.statistics.max]
-                times = pa.array(edges, self.schema.field(column.path_in_schema).type)
+                times = pa.array(edges, self.stored.field(column.path_in_schema).type)
                 if is_time(times).all() and not pa.types.is_floating(times.type):
                     first, last = ticks_of(times, column.path_in_schema).tolist()
                     return first, last
@@ -49,7 +49,8 @@ class _OpenedParquet(OpenedColumns):
         return self.file.read_row_group(number, columns=list(names), use_threads=False)
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        yield from map(decoded, self.file.iter_batches(BATCH, columns=list(names)))
+        for batch in self.file.iter_batches(BATCH, columns=list(names)):
+            yield readable_rows(decoded(batch))
 
 
 class _Parquet(ColumnFormat):
