@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+from pyspark import java_gateway
 from pyspark.sql import DataFrame, SparkSession
 
 from cepheid.engine.prepare import RunOptions
@@ -40,6 +45,8 @@ _SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     # The driver writes the matches, whatever their number.
     "spark.driver.maxResultSize": "0",
+    # The stream reports errors in one line. Spark would add its traces.
+    "spark.log.level": "OFF",
 }
 
 
@@ -155,7 +162,8 @@ class FileStream:
         log = SourceLog(checkpoint.spark_files)
         own = local_directory(paths.checkpoint).path / OWN_DIRECTORY
         before = _require_place(paths, checkpoint, log, own / SLIPS, is_moved)
-        spark = session(master, _SETTINGS)
+        with _shielded_gateway():
+            spark = session(master, _SETTINGS)
         while (files := _files(queries, paths, checkpoint, columns, options.time_unit, schema)) is None:
             if not wait:
                 return None
@@ -182,6 +190,30 @@ class FileStream:
 
         described = {**self.files.description(), DIRECTORY: str(spool.input)}
         return self.stream.start(trigger, on_progress, described, prepare_input)
+
+
+@contextmanager
+def _shielded_gateway() -> Iterator[None]:
+    """Lets the JVM of a new session ignore the signals that stop a stream, which a terminal or a service manager sends
+    to all processes: the stream stops by itself, and the JVM ends with this process. Keeps PySpark from handling an
+    interrupt, which it does in the main thread."""
+    gateway: Any = java_gateway
+    launch, before = gateway.Popen, signal.getsignal(signal.SIGINT)
+
+    def ignore_signals() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+
+    def launch_shielded(command: Any, **options: Any) -> Any:
+        return launch(command, **{**options, "preexec_fn": ignore_signals})
+
+    gateway.Popen = launch_shielded
+    try:
+        yield
+    finally:
+        gateway.Popen = launch
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def _require_place(

@@ -8,10 +8,11 @@ late event is lost.
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -50,6 +51,8 @@ Writer = Callable[[DataFrame, int], None]
 """Any Spark batch writer: called with the matches of a batch as a DataFrame, and the batch's number. After a crash it
 may be called again with the same number and the same matches, and must then replace what it wrote."""
 
+_INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling collect: java.lang.InterruptedException"
+"""The text by which Spark knows that a batch failed because its stream was stopped."""
 _PLAIN = re.compile(r"[\w./:&+,;'$=@!~()*-]*", re.ASCII)
 """Paths whose characters no URI encodes."""
 
@@ -280,7 +283,16 @@ class RunningStream:
             self.query.processAllAvailable()
 
     def stop(self) -> None:
-        self.query.stop()
+        """Stops the stream, in the middle of a batch if need be: the next start runs that batch again."""
+        self.delivery.is_stopping = True
+        log = logging.getLogger("py4j")  # reports the interrupted batch with the traces of both sides
+        before = log.level
+        log.setLevel(logging.CRITICAL + 1)
+        try:
+            with suppress(Py4JError, PySparkException, OSError):  # Spark itself has been stopped
+                self.query.stop()
+        finally:
+            log.setLevel(before)
         self._close()
 
     def end_time(self) -> dict[str, int]:
@@ -309,6 +321,7 @@ class _Deliver:
         self.stream, self.ownership, self.totals = stream, ownership, totals
         self.lock = threading.Lock()
         self.failure: CepheidError | None = None
+        self.is_stopping = False
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         with self.lock:
@@ -320,6 +333,15 @@ class _Deliver:
             except CepheidError as error:
                 self.failure = error
                 raise
+            except (PySparkException, Py4JError) as problem:
+                # Spark searches the text of the error with an expression that fails on long ones.
+                if self.is_stopping:
+                    raise InterruptedError(_INTERRUPTED) from None
+                checkpoint, session = self.stream.checkpoint, self.stream.session
+                self.failure = failure(
+                    str(problem), checkpoint.path, lambda: _damaged_state(checkpoint.location, session)
+                )
+                raise self.failure from None
 
     def _deliver(self, batch_id: int, rows: Sequence[OutputRow], written: Mapping[str, int]) -> None:
         """`written` counts the matches that went to writers."""

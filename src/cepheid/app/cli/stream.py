@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +27,7 @@ from cepheid.app.cli.options import (
     read_query,
 )
 from cepheid.engine.query_text import QueryText
-from cepheid.errors import InputProblem, shown
+from cepheid.errors import CepheidError, InputProblem, shown
 from cepheid.io.inputs import Columns
 
 if TYPE_CHECKING:
@@ -111,39 +115,41 @@ def stream_command(
     from cepheid.spark.stream import Trigger
     from cepheid.streaming.spool import Watch
 
-    written = _queries(query_file, query, dialect)
-    paths = StreamPaths(input, checkpoint, output, late_output, reject_output, format)
-    opened = FileStream.open(
-        {name: text.parse() for name, text in written.items()},
-        paths,
-        Columns(type_column, time_column),
-        RunOptions(
-            params=read_params(param), adaptive=policy_of(adaptive), time_unit=time_unit, default_unit=DEFAULT_UNIT
-        ),
-        watermark=watermark,
-        files_per_batch=files_per_batch,
-        schema=schema,
-        max_ahead=max_ahead,
-        wait=not available_now,
-        is_moved=moved,
-        master=master,
-    )
-    console = Console(stderr=True, highlight=False)
-    if opened is None:
-        report.say(console, f"there is no event in `{shown(input, 200)}` yet: nothing was read or written")
-        return
-    plan = opened.stream.plan
-    for note in plan.notes():
-        report.say(console, note)
-    with View(console, plan.time.clock) as view:
-        running = opened.start(Trigger(available_now, interval), view.on_progress)
-        if available_now:
-            _wait(running, lambda: None)
-        else:
-            with Watch(opened.spool) as watch:
-                _wait(running, watch.require)
-    for line in _summary(running, available_now and end_of_time, paths):
-        report.say(console, line)
+    with _quiet(), _Signals() as signals:
+        written = _queries(query_file, query, dialect)
+        paths = StreamPaths(input, checkpoint, output, late_output, reject_output, format)
+        opened = FileStream.open(
+            {name: text.parse() for name, text in written.items()},
+            paths,
+            Columns(type_column, time_column),
+            RunOptions(
+                params=read_params(param), adaptive=policy_of(adaptive), time_unit=time_unit, default_unit=DEFAULT_UNIT
+            ),
+            watermark=watermark,
+            files_per_batch=files_per_batch,
+            schema=schema,
+            max_ahead=max_ahead,
+            wait=not available_now,
+            is_moved=moved,
+            master=master,
+        )
+        console = Console(stderr=True, highlight=False)
+        if opened is None:
+            report.say(console, f"there is no event in `{shown(input, 200)}` yet: nothing was read or written")
+            return
+        plan = opened.stream.plan
+        for note in plan.notes():
+            report.say(console, note)
+        with View(console, plan.time.clock) as view, signals.gentle():
+            running = opened.start(Trigger(available_now, interval), view.on_progress)
+            with nullcontext() if available_now else Watch(opened.spool) as watch:
+                is_stopped = _wait(running, signals.stopped, lambda: None if watch is None else watch.require())
+        if is_stopped:
+            lines = _summary(running, False, paths)
+            report.say(console, f"stopped; {'; '.join(lines)}; the same command resumes the stream")
+            return
+        for line in _summary(running, available_now and end_of_time, paths):
+            report.say(console, line)
 
 
 def _queries(files: list[str] | None, text: str | None, dialect: str) -> dict[str, QueryText]:
@@ -162,20 +168,66 @@ def _queries(files: list[str] | None, text: str | None, dialect: str) -> dict[st
     return named
 
 
-def _wait(running: RunningStream, require: Callable[[], None]) -> None:
-    """Waits until the stream ends. An interrupt stops it, and so does an error raised by `require`."""
-
-    def stop(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
+def _wait(running: RunningStream, stopped: threading.Event, require: Callable[[], None]) -> bool:
+    """Waits until the stream ends; stops it at a signal, and at an error raised by `require`. Returns whether a signal
+    stopped it."""
     try:
         while not running.wait(1):
+            if stopped.is_set():
+                break
             require()
-    except KeyboardInterrupt:
+    except CepheidError:
+        if not stopped.is_set():  # the signal has reached Spark's workers too
+            running.stop()
+            raise
+    if stopped.is_set():
         running.stop()
+    return stopped.is_set()
+
+
+class _Signals:
+    """What an interrupt, a SIGTERM or a SIGHUP does: ends the process at once, before the stream has started; sets an
+    event while it runs. An exception in the middle of a call to Spark would leave traces of both sides."""
+
+    def __init__(self) -> None:
+        self.stopped = threading.Event()
+        self.is_gentle = False
+
+    def __enter__(self) -> _Signals:
+        is_main = threading.current_thread() is threading.main_thread()
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if is_main else ()
+        # A signal that is ignored stays so: nohup relies on it.
+        self.before = {n: signal.signal(n, self._stop) for n in numbers if signal.getsignal(n) is not signal.SIG_IGN}
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    @contextmanager
+    def gentle(self) -> Iterator[None]:
+        """While the stream runs; a second signal ends the process."""
+        self.is_gentle = True
+        yield
+        self.is_gentle = False
+
+    def _stop(self, number: int, frame: object) -> None:
+        if self.is_gentle and not self.stopped.is_set():
+            self.stopped.set()
+            return
+        os.write(2, b"stopped; the same command resumes the stream\n")
+        os._exit(128 + number)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Py4J logs the traces of errors that the stream reports in one line."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        logging.disable(before)
 
 
 def _summary(running: RunningStream, to_the_end: bool, paths: Any) -> list[str]:
