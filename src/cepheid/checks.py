@@ -13,7 +13,7 @@ from cepheid import expr as ex
 from cepheid import pattern as pt
 from cepheid.dialect import Closure, Dialect, Windows
 from cepheid.errors import NameProblem, PatternProblem, did_you_mean, listing
-from cepheid.events import Duration
+from cepheid.events import EVENTS, NO_CLOCK, OWN_UNIT, Duration
 from cepheid.expr import Aggregate, At, Attr, Expr, Over, Whole
 from cepheid.functions import FUNCTIONS
 from cepheid.inference import unknown_function
@@ -217,8 +217,12 @@ def _check_closures(pattern: Pattern, in_conjunction: bool) -> None:
 
 
 def _check_duration(duration: Duration | None) -> None:
-    if duration is not None and not isinstance(duration.amount, str) and duration.amount < 0:
+    if duration is None or isinstance(duration.amount, str):
+        return
+    if not 0 <= duration.amount < math.inf:
         raise PatternProblem(f"a window of {duration}", span=duration.span, expected="a length of zero or more")
+    if duration.unit in (OWN_UNIT, EVENTS):
+        NO_CLOCK.ticks(duration)
 
 
 # --- predicates and columns -------------------------------------------------------------------------------------------

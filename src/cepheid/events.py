@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any
 
 from cepheid.errors import InputProblem, Span
@@ -105,6 +106,8 @@ MICROSECONDS: Mapping[str, int] = {
     "w": 7 * 86_400 * 1_000_000,
 }
 
+LONGEST = 2**61
+"""The bound of event times, before and after 0, and of windows: the sum of a time and a window fits into 64 bits."""
 OWN_UNIT = "units"
 EVENTS = "events"
 
@@ -173,7 +176,7 @@ class Clock:
                 hint=f"set the parameter: --param {duration.amount}=...",
             )
         if duration.unit in (OWN_UNIT, EVENTS):
-            return duration.amount
+            return _fitting(_amount(duration), duration)
         if self.unit is None:
             raise InputProblem(
                 f"`{duration}` over an integer time column whose unit is not known",
@@ -181,8 +184,24 @@ class Clock:
                 expected="the unit of the time column, or a window in its own units",
                 hint="declare it (--time-unit ms, or time_unit='ms'), or write `WITHIN n units`",
             )
-        ticks = duration.amount * _NANOSECONDS[duration.unit] / _NANOSECONDS[self.unit]
-        return int(ticks) if ticks == int(ticks) else ticks
+        return _fitting(_amount(duration) * _NANOSECONDS[duration.unit] / _NANOSECONDS[self.unit], duration)
+
+
+def _amount(duration: Duration) -> Fraction:
+    """The amount as it is written: 0.1 is a tenth."""
+    return Fraction(str(duration.amount))
+
+
+def _fitting(ticks: Fraction, duration: Duration) -> int | float:
+    """The sum of a time and a window must fit into 64 bits."""
+    if ticks >= LONGEST:
+        raise InputProblem(
+            f"a window of {duration} is too long",
+            span=duration.span,
+            expected=f"less than 2^61 ({LONGEST}) units of the time column, or events",
+            hint="leave WITHIN out if every match counts, however long",
+        )
+    return int(ticks) if ticks == int(ticks) else float(ticks)
 
 
 NO_CLOCK = Clock()

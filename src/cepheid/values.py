@@ -118,11 +118,11 @@ def _of_decimals(op: str, left: Any, right: Any, type_: Type) -> Decimal | None:
 
 def total(values: list[Any], type_: Type) -> Any:
     """The sum of values, in their order; null once a partial sum does not fit the type."""
-    result = fitted(values[0], type_)
-    for value in values[1:]:
-        if result is None:
-            break
+    result: Any = 0
+    for value in values:
         result = arithmetic("+", result, fitted(value, type_), type_)
+        if result is None:
+            return None
     return result
 
 

@@ -213,4 +213,4 @@ def horizon(plan: Plan) -> int:
     closure one more."""
     assert plan.window is not None, "a plan without a window is fixed"
     closures = sum(isinstance(node, Kleene) for node in walk(plan.query.pattern))
-    return int(plan.window) * (2 + closures)
+    return max(0, int(plan.window)) * (2 + closures)

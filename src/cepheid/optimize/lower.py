@@ -18,7 +18,7 @@ from cepheid.expr import At, Attr, Expr
 from cepheid.logic import expanded, normal_form
 from cepheid.optimize.rules import FALSE, rewrite
 from cepheid.optimize.stats import NO_STATS, Stats
-from cepheid.pattern import Query, Role
+from cepheid.pattern import Conj, Query, Role, Seq, Timer, walk
 from cepheid.physical import REFERENCE, Evaluator, Lowered, Options, Plan, attributes_in, not_made_for
 from cepheid.types import BINARY, Type
 
@@ -52,6 +52,9 @@ def lower(
         rewritten = rewrite(query, schema)
         if rewritten is not query:
             query = replace(rewritten, where=typed_predicates(rewritten, rewritten.where, schema))
+    _require_windows(query, clock)
+    if query.window is not None and not query.dialect.window_includes_bound and clock.ticks(query.window) <= 0:
+        query = replace(query, where=(*query.where, FALSE))  # no match is shorter than nothing
     lowered = _lowered(query, types, schema, clock, options)
     reasons = {e.NAME: e.able(lowered) for e in evaluators}
     able = [e for e in evaluators if reasons[e.NAME] is None]
@@ -74,6 +77,24 @@ def lower(
         expected=costs.get(chosen, math.nan),
         others=tuple(_why_others_lost(chosen, others, costs, evaluator is not None)),
     )
+
+
+def _require_windows(query: Query, clock: Clock) -> None:
+    """Raises if a window of the query, of one of its operators or of one of its inputs does not fit the clock."""
+    durations = [query.window]
+    for node in walk(query.pattern):
+        match node:
+            case Seq() | Conj():
+                durations.append(node.window)
+            case Timer():
+                durations.append(node.delay)
+    durations += [n.duration for p in query.where for n in ex.walk(p) if isinstance(n, ex.OccursWithin)]
+    for duration in durations:
+        if duration is not None:
+            clock.ticks(duration)
+    for item in query.inputs:
+        if isinstance(item, Query):
+            _require_windows(item, clock)
 
 
 def _cannot_evaluate(evaluator: str, query: Query, reasons: Mapping[str, str | None]) -> NotAvailable:
