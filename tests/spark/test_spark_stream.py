@@ -3,6 +3,7 @@ tests/test_stream.py; here is what Spark, the checkpoint and the sinks add."""
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -295,3 +296,32 @@ def test_the_tour_kills_a_stream_and_shows_that_nothing_is_lost(tmp_path: Path) 
     result = subprocess.run(words, env={**os.environ, "HOME": str(home)}, capture_output=True, text=True, check=True)
     assert "kill -9 of the driver" in result.stdout and "None was lost, none came twice." in result.stdout
     assert (tour / "stream" / "matches").is_dir()
+
+
+# --- the schema and the time of later files ---------------------------------------------------------------------------
+
+
+def test_a_stream_of_files_that_differ(spark: SparkSession, tmp_path: Path) -> None:
+    """No event at first, then a file without a type of the query, then others, one of them compressed, one from the far
+    future, one of another format: every row is accounted for."""
+    source = tmp_path / "in"
+    source.mkdir()
+    words = ["stream", "--query", "EVENT SEQ(A x, B y) WHERE [id] AND x.v < y.v WITHIN 100", "--input", str(source)]
+    words += ["--checkpoint", str(tmp_path / "checkpoint"), "--output", str(tmp_path / "out"), "--available-now"]
+    words += ["--watermark", "50", "--max-ahead", "500", "--master", "local[2]"]
+    (source / "0.csv").write_text("type,ts,id,v\n")
+    first = CliRunner().invoke(app, words)
+    assert first.exit_code == 0 and "there is no event in" in first.output and not (tmp_path / "checkpoint").exists()
+    (source / "1.csv").write_text("type,ts,id,v\nA,1,1,1\nA,2,2,5\n")
+    assert "2 rows read: 2 used, 0 rejected, 0 late" in CliRunner().invoke(app, words).output
+    lines = ["type,ts,id,v,new", "B,3,1,2,", "B,4,2,2.5,", "B,5,2,7,8", "B,999999,1,9,"]
+    (source / "2.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    (source / "3.jsonl").write_text("{}\n")
+    ended = CliRunner().invoke(app, words)
+    assert ended.exit_code == 0, ended.output
+    assert "5 rows read: 2 used, 3 rejected, 0 late" in ended.output, ended.output
+    rejects = [json.loads(line) for path in (tmp_path / "out.rejects").glob("*.jsonl") for line in path.open()]
+    places = [(Path(reject["source"]).name, reject["line"]) for reject in rejects]
+    assert sorted(places, key=str) == [("2.csv.gz", 3), ("2.csv.gz", 5), ("3.jsonl", None)]
+    matches = [json.loads(line) for path in (tmp_path / "out").glob("*.jsonl") for line in path.open()]
+    assert sorted((match["x"]["ts"], match["y"]["ts"]) for match in matches) == [(1, 3), (2, 5)]

@@ -399,3 +399,18 @@ def test_types_may_be_integers(tmp_path: Path) -> None:
     later = write(tmp_path / "1.parquet", [{"type": "2", "ts": 3}])
     read = files.read([str(tmp_path / "0.parquet"), str(later)], 0, 10)
     assert read.events.column("type").to_pylist() == ["1", "2", "2"] and not read.rejects.num_rows
+
+
+def test_the_recognised_unit_of_times_is_settled(tmp_path: Path) -> None:
+    """Integers that are seconds since 1970 at the first start remain seconds, whatever comes later."""
+    start = 1_780_000_000
+    write(tmp_path / "0.jsonl", [row("A", start, id=1, v=1), row("B", start + 9, id=1, v=2)])
+    query = parse("EVENT SEQ(A x, B y) WHERE [id] WITHIN 10 seconds")
+    files = StreamFiles.first(str(tmp_path), Columns(), None, Schema({}), False, queries=[query])
+    assert files is not None and files.layout.clock.unit == "s"
+    again = StreamFiles.described(files.path, Columns(), None, json.loads(json.dumps(files.description())))
+    source = StreamSource.of_files(again, [query])
+    plan = plan_stream({"q": query}, source, "1 minute", RunOptions(), order=again.order, buckets=2)
+    assert plan.time.clock.unit == "s" and plan.description()["time unit"] == "s" and plan.window == 10
+    slips = [pa.RecordBatch.from_pylist([{"value": json.dumps(str(tmp_path / "0.jsonl"))}])]
+    assert matches(Simulation(plan).run(slips)) == [(start, start + 9)]

@@ -28,8 +28,6 @@ from cepheid.io.stream_rows import FILE, NUMBER, Read, StreamLayout, file_name, 
 from cepheid.pattern import DerivedStream, EventClass, Query, SourceStream, walk
 
 _HIDDEN = (ROW, FILE, NUMBER)
-_FORMER_TYPES = {"number": pa.float64(), "string": pa.string(), "boolean": pa.bool_(), "list": pa.list_(pa.float64())}
-"""The names of types in the checkpoints of version 0.1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +106,10 @@ class StreamFiles:
     def described(cls, path: str, columns: Columns, unit: str | None, known: Mapping[str, Any]) -> StreamFiles:
         schema = _decoded(known["schema"])
         attributes = {
-            kind: {field.name: field.type for field in _decoded(own)}
-            for kind, own in known.get("attributes", {}).items()
-        } or _former_attributes(known["types"], schema)
+            kind: {field.name: field.type for field in _decoded(own)} for kind, own in known["attributes"].items()
+        }
         require_time_column(schema, columns)
-        clock = TIMESTAMP_CLOCK if known["timestamps"] else Clock(unit or known.get("unit"))
+        clock = TIMESTAMP_CLOCK if known["timestamps"] else Clock(unit or known["unit"])
         return cls(path, known["format"], StreamLayout(schema, columns, attributes, clock), known["raw"])
 
     # --- events -------------------------------------------------------------------------------------------------------
@@ -353,11 +350,3 @@ def _encoded(schema: pa.Schema) -> str:
 
 def _decoded(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
-
-
-def _former_attributes(types: Mapping[str, Mapping[str, str]], schema: pa.Schema) -> Attributes:
-    fields = {field.name: field.type for field in schema}
-    return {
-        kind: {name: fields.get(name) or _FORMER_TYPES.get(of, JSON) for name, of in own.items()}
-        for kind, own in types.items()
-    }
