@@ -38,6 +38,11 @@ _TIMES_ARRAY, _ITEMS_ARRAY, _TOTALS_ARRAY, _ORDER_ARRAY = range(5, 9)
 """The arrays of the state, after the registers."""
 
 
+def _order(match: tuple[tuple[int, ...], tuple[int, ...]]) -> tuple[tuple[int, ...], list[int]]:
+    """By positions, then by the number of events of each step, more first."""
+    return match[0], [-count for count in match[1]]
+
+
 @dataclass(frozen=True, slots=True)
 class Compressed:
     """Matches in the form of the compact store (see `compact_store`), whose size does not grow with their number:
@@ -191,7 +196,7 @@ class LazyKernel(Kernel):
                 streams = [
                     matches_in_order(nodes, self.node_stride, item, floor, len(self.steps)) for _, item, floor in group
                 ]
-                found = list(itertools.islice(heapq.merge(*streams), wanted))
+                found = list(itertools.islice(heapq.merge(*streams, key=_order), wanted))
                 registers[store.ENDED_LAST] += len(found)
                 registers[_MATCHES] += len(found)
                 values = [row for rows, _ in found for row in rows]

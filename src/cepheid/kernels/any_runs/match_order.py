@@ -40,7 +40,7 @@ def matches_in_order(
                 path.pop()
             continue
         row, frontier = found
-        for counts in sorted(frontier.get(root, ())):
+        for counts in sorted(frontier.get(root, ()), reverse=True):
             yield (*path, row), counts
         path.append(row)
         choices.append(forward.following({node: counts for node, counts in frontier.items() if node != root}))
