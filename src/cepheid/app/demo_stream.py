@@ -22,7 +22,8 @@ from cepheid import datasets
 from cepheid.api import match, read_output
 from cepheid.app import report
 from cepheid.errors import CepheidError
-from cepheid.io.sinks import dumps, make_directory
+from cepheid.io.json_text import dumps
+from cepheid.io.sinks import make_directory
 from cepheid.streaming.storage import LocalDirectory
 
 FILES, EVENTS_A_FILE = 16, 2_000

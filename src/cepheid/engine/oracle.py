@@ -26,8 +26,9 @@ from cepheid.errors import NotAvailable, shown
 from cepheid.evaluation import Binding, Env, value_or_null
 from cepheid.events import UNTYPED, Clock, Event
 from cepheid.expr import AGGREGATES, Aggregate, Expr, ResultType
+from cepheid.io.json_text import dumps
 from cepheid.io.rows import ROW, TIME, TYPE, Rows, events_of, plain
-from cepheid.io.sinks import TEXT, dumps
+from cepheid.io.sinks import TEXT
 from cepheid.io.source import plain_layout
 from cepheid.io.times import timestamp_text
 from cepheid.kernels.any_runs.lazy_matches import LazyKernel
@@ -353,8 +354,6 @@ class Presenter:
                     name: self.time(item, texts) if name in times else self.value(item, texts)
                     for name, item in value.attributes.items()
                 }
-            case float():
-                return value if math.isfinite(value) else None
             case Decimal():
                 return int(value) if value == value.to_integral_value() else to_float(value)
             case bytes():

@@ -196,6 +196,8 @@ def plain(value: Any) -> Any:
         case None | bool() | int() | str():
             return value
         case float():
+            if math.isinf(value):  # JSON has no number for it
+                return "Infinity" if value > 0 else "-Infinity"
             return None if math.isnan(value) else value
         case datetime():
             naive = value.replace(tzinfo=None) - (value.utcoffset() or timedelta())

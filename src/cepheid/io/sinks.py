@@ -12,20 +12,20 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cepheid.errors import InputProblem, shown
 from cepheid.io.formats import FORMATS
+from cepheid.io.json_text import cell_texts, dumps, joined, json_texts, list_texts, member, members_joined, quoted
 from cepheid.io.rejects import Reject
-from cepheid.io.rows import TYPE, plain
+from cepheid.io.rows import TYPE
 
+_ROWS = 1 << 15
 TEXT = "\0text"
 """The hidden column with a match as JSON text, for results that show the events of a text file unchanged."""
-
-
-def dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def cell(value: Any) -> Any:
@@ -47,26 +47,60 @@ class Objects:
     omits_nulls: bool = False
     """Whether a null stands for an absent attribute."""
 
-    def of(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-        if TEXT in batch.schema.names:
-            yield from (json.loads(text) for text in batch.column(TEXT).to_pylist())
-            return
-        for row in batch.to_pylist():
-            yield {
-                name: self._events(value, self.types[name]) if name in self.types else plain(value)
-                for name, value in row.items()
-            }
+    def json(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """The columns of the output as JSON texts."""
+        return [self._texts(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)]
 
-    def _events(self, value: Any, types: Sequence[str]) -> Any:
-        if isinstance(value, list):
-            return [self._events(item, types) for item in value]
-        if value is None:
+    def cells(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """The columns of the output as CSV cells."""
+        return [
+            quoted(pc.if_else(column.is_valid(), self._texts(name, column), ""))
+            if name in self.types
+            else cell_texts(column)
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        ]
+
+    def _texts(self, name: str, column: pa.Array) -> pa.Array:
+        if name not in self.types:
+            return json_texts(column)
+        if pa.types.is_list(column.type):
+            return list_texts(column, self._events(self.types[name], column.flatten()))
+        return self._events(self.types[name], column)
+
+    def _events(self, types: Sequence[str], events: pa.Array) -> pa.Array:
+        """Events as JSON objects."""
+        if not pa.types.is_struct(events.type):
+            return json_texts(events)
+        names = [field.name for field in events.type]
+        columns = dict(zip(names, events.flatten(), strict=True))
+        kinds = self._kinds(types, columns, len(events))
+        members = []
+        for name, column in columns.items():
+            if name == TYPE:
+                continue
+            texts = member(name, json_texts(column))
+            shown = column.is_valid() if self.omits_nulls else self._has(name, kinds)
+            if shown is not False:
+                members.append(texts if shown is True else pc.if_else(shown, texts, None))
+        texts = members_joined(members, len(events))
+        return pc.if_else(events.is_valid(), texts, "null") if events.null_count else texts
+
+    def _kinds(self, types: Sequence[str], columns: Mapping[str, pa.Array], length: int) -> str | pa.Array | None:
+        """The type of all events, or of each; None if it is not known."""
+        if len(types) == 1:
+            return types[0]
+        column = columns.get(TYPE, columns.get(self.type_column))
+        if column is None:
             return None
-        if self.omits_nulls:
-            return {name: plain(item) for name, item in value.items() if item is not None and name != TYPE}
-        kind = types[0] if len(types) == 1 else value.pop(TYPE, value.get(self.type_column))
-        has = self.attributes.get(kind, value.keys())
-        return {name: plain(item) for name, item in value.items() if name in has}
+        return column.cast(pa.string()) if not pa.types.is_dictionary(column.type) else column.dictionary_decode()
+
+    def _has(self, name: str, kinds: str | pa.Array | None) -> bool | pa.Array:
+        """Whether events of these types have the column."""
+        if kinds is None or isinstance(kinds, str):
+            own = None if kinds is None else self.attributes.get(kinds)
+            return own is None or name in own
+        lacking = [kind for kind, own in self.attributes.items() if name not in own]
+        return pc.invert(pc.is_in(kinds, pa.array(lacking, pa.string()))) if lacking else True
 
 
 class Sink(Protocol):
@@ -82,9 +116,13 @@ class _JsonLines:
     objects: Objects
 
     def write(self, batch: pa.RecordBatch) -> None:
-        is_text = TEXT in batch.schema.names
-        lines = batch.column(TEXT).to_pylist() if is_text else map(dumps, self.objects.of(batch))
-        self.file.writelines(line.encode() + b"\n" for line in lines)
+        for part in _parts(batch):
+            if TEXT in batch.schema.names:
+                lines = joined([part.column(TEXT), "\n"])
+            else:
+                named = zip(batch.schema.names, self.objects.json(part), strict=True)
+                lines = joined([members_joined([member(*one) for one in named], part.num_rows), "\n"])
+            _write(self.file, lines)
 
     def close(self) -> None:
         self.file.flush()
@@ -100,7 +138,12 @@ class _Csv:
         self._write([[name for name in self.schema.names if name != TEXT]])
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._write([[cell(value) for value in row.values()] for row in self.objects.of(batch)])
+        if TEXT in batch.schema.names:
+            rows = (json.loads(text) for text in batch.column(TEXT).to_pylist())
+            self._write([[cell(value) for value in row.values()] for row in rows])
+            return
+        for part in _parts(batch):
+            _write(self.file, joined([joined(self.objects.cells(part), ","), "\n"]))
 
     def close(self) -> None:
         self.file.flush()
@@ -109,6 +152,22 @@ class _Csv:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(rows)
         self.file.write(text.getvalue().encode())
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Rows whose text fits into one Arrow array (2 GB) and into the cache."""
+    for start in range(0, batch.num_rows, _ROWS):
+        yield batch.slice(start, _ROWS)
+
+
+def _write(file: IO[bytes], texts: pa.Array) -> None:
+    """Writes texts one after the other: that is how Arrow holds them."""
+    if len(texts):
+        _, offsets, data = texts.buffers()
+        first, last = (
+            int(edge) for edge in np.frombuffer(offsets, np.int32)[[texts.offset, texts.offset + len(texts)]]
+        )
+        file.write(memoryview(data)[first:last])
 
 
 @dataclass(slots=True)
