@@ -3,12 +3,15 @@ partial matches, nor its memory with the number of matches."""
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import math
 import pickle
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from decimal import Decimal
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -336,6 +339,36 @@ def test_the_delay_between_matches_is_linear_in_their_length(text: str) -> None:
         visited = int(cursor[CURSOR_VISITED])
         matches += 1
     assert matches == len(by_oracle(bound(text, stream), stream)) > 100
+
+
+TYPED: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "boolean": (pa.bool_(), [True, False, None]),
+    "integer": (pa.int64(), [2**53, 2**53 + 1, 2**63 - 1, -(2**63) + 1, None]),
+    "unsigned": (pa.uint64(), [1, 2**63 + 1, 2**64 - 1, None]),
+    "short decimal": (pa.decimal128(10, 2), [Decimal("1.10"), Decimal("2.20"), Decimal("99999999.99"), None]),
+    "long decimal": (pa.decimal128(30, 2), [Decimal("1.10"), Decimal("1234567890123456789012345678.90"), None]),
+    "string": (pa.string(), ["b", "a", "é", "", None]),
+    "date": (pa.date32(), [datetime.date(2020, 1, 1), datetime.date(1969, 1, 1), None]),
+    "duration": (pa.duration("us"), [datetime.timedelta(seconds=1), datetime.timedelta(days=-1), None]),
+}
+
+
+@pytest.mark.parametrize("kind", TYPED)
+@pytest.mark.parametrize("seed", range(4))
+def test_summaries_are_exact_over_every_type(kind: str, seed: int) -> None:
+    """Over all matches: the least and the greatest value, the sum, the average and the count."""
+    rng, (arrow, values) = Random(seed), TYPED[kind]
+    events = {"type": [rng.choice("AAB") for _ in range(7)], "ts": list(range(7))}
+    table = pa.table({**events, "v": pa.array([rng.choice(values) for _ in range(7)], arrow)})
+    adds = kind not in ("boolean", "string", "date", "long decimal")
+    functions = ["min", "max", "count", *(["sum", "avg"] if adds else [])]
+    returned = ", ".join(f"{function}({name}.v)" for function in functions for name in "ab")
+    query = (
+        "PATTERN SEQ(A+ a[], ANY(A, B) b) WHERE skip_till_any_match(a[], b) { b.v != a[1].v }"
+        f" WITHIN 5 RETURN count(*), {returned}"
+    )
+    counted = cepheid.match(query, table, evaluator="any_runs")
+    assert counted.equals(cepheid.match(query, table, evaluator="reference"))
 
 
 def test_an_event_that_completes_too_many_matches_is_an_error() -> None:

@@ -33,9 +33,10 @@ from cepheid.io.source import plain_layout
 from cepheid.io.times import timestamp_text
 from cepheid.kernels.any_runs.lazy_matches import LazyKernel
 from cepheid.pattern import Query, SourceStream
+from cepheid.physical import Kind
 from cepheid.semantics import Match, evaluate, summary
 from cepheid.semantics.common import events_of as events_in
-from cepheid.types import BOOLEAN, STRING, UNKNOWN, Family, Type, from_arrow
+from cepheid.types import BOOLEAN, UNKNOWN, Family, Type, from_arrow
 from cepheid.values import fitted, is_number, to_float, unscaled
 
 _DAY = 86_400_000_000
@@ -156,13 +157,14 @@ def summary_match(prepared: Prepared, stepper: Stepper) -> Match:
     attributes = prepared.schema.attributes(prepared.schema.types)
 
     def decoded(expr: Expr, value: Any) -> Any:
-        """A kernel holds strings and booleans as codes."""
+        """A kernel holds booleans as numbers, and as codes strings and what else has no number."""
         if not isinstance(expr, Aggregate) or AGGREGATES[expr.fn].result is not ResultType.VALUE:
             return value
         if expr.name is None or value is None:
             return value
-        kind = attributes.get(expr.name)
-        return texts[value] if kind == STRING else bool(value) if kind == BOOLEAN else value
+        if attributes.get(expr.name) == BOOLEAN:
+            return bool(value)
+        return texts[value] if kernel.plan.columns[expr.name] is Kind.CODE else value
 
     values = {c.name: decoded(c.expr, row.values[c.name]) for c in prepared.query.output or ()}
     return Match({}, row.start, row.end, values)

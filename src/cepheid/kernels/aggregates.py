@@ -17,6 +17,7 @@ from cepheid.codegen.scalar import NULL, Term, is_null
 from cepheid.physical import Kind, kind_of
 from cepheid.runtime.numbers import HIGHEST, LOWEST
 from cepheid.types import UNKNOWN, Family, Type
+from cepheid.values import arithmetic
 
 _EXACT = (Kind.INT, Kind.UNSIGNED)
 
@@ -207,7 +208,7 @@ AGGREGATE_CODE: Mapping[str, AggregateCode] = {
         ("sum", "count"),
         _average,
         (Merge.ADD, Merge.COUNT),
-        lambda total, count: total / count,
+        lambda total, count: arithmetic("/", total, count),
     ),
     "min": AggregateCode(("least", "count"), ("least",), merge=(Merge.LEAST,)),
     "max": AggregateCode(("most", "count"), ("most",), merge=(Merge.MOST,)),

@@ -36,7 +36,7 @@ def _cannot_summarise(lowered: Lowered) -> Iterator[str]:
         if isinstance(column, Aggregate) and column.name is not None:
             kind = kind_of(lowered.types.get(column.name, UNKNOWN))
             adds_strings = kind is Kind.CODE and AGGREGATES[column.fn].result is ResultType.NUMBER
-            if adds_strings or kind is Kind.UNSIGNED or not AGGREGATE_CODE[column.fn].merges:
+            if adds_strings or not AGGREGATE_CODE[column.fn].merges:
                 yield f"`{column.fn}` over all matches is not computed without enumerating them"
 
 

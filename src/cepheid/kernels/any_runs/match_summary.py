@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -23,6 +22,7 @@ from cepheid.pattern import Column
 from cepheid.physical import Kind, Plan
 from cepheid.runtime.arrays import EMPTY, NULL_CODE, NULL_INT, grown
 from cepheid.runtime.jit import entry, jit_enabled, machine_code, njit
+from cepheid.values import decimal_of
 
 Array = np.ndarray
 
@@ -131,10 +131,10 @@ class Summary:
         row = AGGREGATE_CODE[column.expr.fn]
         if not totals.known[at] and not row.is_count:
             return None
-        value = row.value([totals.value(merge, at, quantity.kind) for merge in row.merge])
-        if not quantity.scale or row.is_count:
-            return value
-        return value / 10.0**quantity.scale if isinstance(value, float) else Decimal(value).scaleb(-quantity.scale)
+        values = {merge: totals.value(merge, at, quantity.kind) for merge in row.merge}
+        if quantity.scale:
+            values |= {merge: decimal_of(values[merge], quantity.scale) for merge in values if merge is not Merge.COUNT}
+        return row.value(list(values.values()))
 
     # --- totals as words ----------------------------------------------------------------------------------------------
 
@@ -199,8 +199,12 @@ def _to_word(value: float) -> int:
     return int(np.float64(value).view(np.int64))
 
 
+_HELD_AS: Mapping[Kind, type[np.generic]] = {Kind.FLOAT: np.float64, Kind.UNSIGNED: np.uint64}
+"""The kinds of values whose words are not integers with a sign."""
+
+
 def _from_word(word: int, kind: Kind) -> Any:
-    return float(np.int64(word).view(np.float64)) if kind is Kind.FLOAT else int(word)
+    return np.int64(word).view(_HELD_AS.get(kind, np.int64)).item()
 
 
 class _Weighed(NamedTuple):
@@ -244,13 +248,14 @@ class _Weights:
         amounts = np.zeros((used, count), number if exact or whole else np.float64)
         places = np.zeros((used, count), np.int64)
         ordered: list[Array] = []
+        largest = 1.0
         for at, quantity in enumerate(quantities):
             if quantity.column is None:
                 ordered.append(np.zeros(1, np.int64))
                 continue
             words = np.ascontiguousarray(table[:, NODE_VALUES + quantity.column])
-            values = words.view(np.float64) if quantity.kind is Kind.FLOAT else words
-            there[:, at] = _is_known(values, quantity.kind)
+            values = words.view(_HELD_AS.get(quantity.kind, np.int64))
+            there[:, at] = _is_known(words, quantity.kind)
             known = np.where(there[:, at], values, 0)
             orderable = _ranked(known, ranks) if quantity.kind is Kind.CODE else known
             _, first, places[:, at] = np.unique(orderable, return_index=True, return_inverse=True)
@@ -259,8 +264,9 @@ class _Weights:
             if exact and quantity.kind is Kind.FLOAT:
                 amounts[:, at] = [Fraction(value) if math.isfinite(value) else value for value in known.tolist()]
             elif quantity.kind is not Kind.CODE:
+                largest = max(largest, _largest(known))
                 amounts[:, at] = known
-        fits = math.inf if exact else (_FITS_WHOLE if whole else _FITS_REAL) / _largest(amounts)
+        fits = math.inf if exact else (_FITS_WHOLE if whole else _FITS_REAL) / largest
         weighed = _Weighed(
             np.array([quantity.component for quantity in quantities], np.int64),
             there,
@@ -306,10 +312,10 @@ class _Weights:
         return lambda word: _from_word(word, quantity.kind)
 
 
-def _is_known(values: Array, kind: Kind) -> Array:
+def _is_known(words: Array, kind: Kind) -> Array:
     if kind is Kind.FLOAT:
-        return np.asarray(values == values)
-    return np.asarray(values != (NULL_CODE if kind in (Kind.CODE, Kind.BOOL) else NULL_INT))
+        return ~np.isnan(words.view(np.float64))
+    return np.asarray(words != (NULL_CODE if kind in (Kind.CODE, Kind.BOOL) else NULL_INT))
 
 
 def _ranked(codes: Array, ranks: Array) -> Array:
