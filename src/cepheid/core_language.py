@@ -18,7 +18,9 @@ from cepheid.pattern import Pattern, roles
 
 def core_form(pattern: Pattern, where: Sequence[Expr]) -> Pattern:
     """The pattern in the core language, every predicate attached to its operator."""
-    placed, here = _place(pattern, list(where))
+    placed, here = _place(pattern, [p for p in where if variables(p)])
+    # A condition without variables is about the match, whatever the operators.
+    here += [p for p in where if not variables(p)]
     keep = tuple(part for p in here for part in conjuncts(p.item if isinstance(p, Filter) else p))
     return pt.Filtered(placed, keep) if here else placed
 

@@ -30,16 +30,16 @@ Placed = Mapping[tuple[int, str], Sequence[Expr]]
 def placed(pattern: Pattern, predicates: Iterable[Expr]) -> Placed:
     result: dict[tuple[int, str], list[Expr]] = {}
     for predicate in predicates:
-        operator, part = _tested_by(predicate, _path(pattern, variables(predicate)))
+        names = variables(predicate)
+        # A condition without variables is about the match, whatever the operators.
+        operator, part = _tested_by(predicate, _path(pattern, names)) if names else (pattern, "filter")
         result.setdefault((id(operator), part), []).append(predicate)
     return result
 
 
 def _path(pattern: Pattern, names: frozenset[str]) -> list[Pattern]:
-    """The operators from the outermost one to the smallest that binds all the names. No names: down to the first
-    operator with several operands."""
-    parts = subpatterns(pattern)
-    homes = [part for part in parts if names <= roles(part).keys() and (names or len(parts) == 1)]
+    """The operators from the outermost one to the smallest that binds all the names."""
+    homes = [part for part in subpatterns(pattern) if names <= roles(part).keys()]
     return [pattern, *(_path(homes[0], names) if homes else [])]
 
 
