@@ -6,7 +6,7 @@ CASES ?= 1000
 export PYSPARK_PYTHON := $(abspath $(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all explore check layers format bench lock clean
+.PHONY: help setup demo test test-all explore check layers format bench soak lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ format: setup ## Format the code and fix what lint can fix
 
 bench: setup ## Run the benchmarks (ARGS="..." is passed on)
 	$(PYTHON) -m bench $(ARGS)
+
+soak: setup ## Run a stream with keys that come and go, and report memory and state (ARGS="--minutes 60")
+	$(PYTHON) tools/soak.py $(ARGS)
 
 lock: setup ## Bring requirements.lock up to pyproject.toml (ARGS=--upgrade for newer versions)
 	$(PYTHON) -m pip install --quiet uv

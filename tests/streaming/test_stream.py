@@ -24,7 +24,7 @@ from cepheid.api import read_output
 from cepheid.app.file_run import FileRun
 from cepheid.engine.prepare import RunOptions
 from cepheid.engine.query_text import QueryText, declared_types
-from cepheid.errors import CepheidError, InputProblem, NotAvailable
+from cepheid.errors import CepheidError, InputProblem, NotAvailable, TooManyMatches
 from cepheid.events import TIMESTAMP_CLOCK, Clock, Schema
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.stream_files import StreamFiles
@@ -449,3 +449,32 @@ def test_files_of_two_formats_are_no_stream(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("type,ts\n")
     with pytest.raises(CepheidError, match="`csv`, `jsonl`"):
         StreamFiles.first(str(tmp_path), Columns(), "ms", Schema({}), True)
+
+
+# --- too many matches -------------------------------------------------------------------------------------------------
+
+EXPLODING = "PATTERN SEQ(A a, B+ b[], C c) WHERE skip_till_any_match(a, b[], c) { [id] } WITHIN 200"
+
+
+def test_a_key_with_too_many_matches_stops_the_stream_or_is_dropped() -> None:
+    """The events of key 1 complete 2^30 matches; the matches of the other keys are all there."""
+    kinds = ["A", *"B" * 30, "C", "A", "B", "C"]
+    rows = [
+        {"type": kind if key == 1 or kind != "B" or at % 10 == 1 else "D", "ts": 4 * at + key, "id": key, "v": 0.5}
+        for at, kind in enumerate(kinds)
+        for key in (0, 1, 2)
+    ]
+    batches = [batch(rows[at : at + 20]) for at in range(0, len(rows), 20)]
+    columns = {field.name: field.type for field in SCHEMA}
+    source = StreamSource(RowReader(SCHEMA, Columns()), dict.fromkeys("ABCD", columns))
+    options = RunOptions(time_unit="ms", options={"max_matches": "1000"})
+    plans = [
+        plan_stream({"q": parse(EXPLODING)}, source, 0, options, buckets=2, drops_keys=drops) for drops in (False, True)
+    ]
+    with pytest.raises(TooManyMatches, match="more than 1,000 matches"):
+        Simulation(plans[0]).run(batches)
+    simulated = Simulation(plans[1]).run(batches)
+    assert len(simulated.dropped) == 1 and simulated.dropped[0].startswith("the events with id = 1 are ignored from")
+    others = [row for row in rows if row["id"] != 1]
+    expected = multiset(cepheid.match(EXPLODING, pa.Table.from_pylist(others, SCHEMA), time_unit="ms"))
+    assert multiset(simulated.matches["q"]) == expected and sum(expected.values()) > 10

@@ -133,6 +133,7 @@ class FileStream:
         max_ahead: str | None = None,
         wait: bool = True,
         is_moved: bool = False,
+        drops_keys: bool = False,
         master: str = "local[*]",
     ) -> FileStream | None:
         """`schema` declares columns (see `StreamFiles.first`). A directory without events settles no schema: the stream
@@ -171,7 +172,16 @@ class FileStream:
         options = replace(options, time_unit=options.time_unit or files.layout.clock.unit)
         buckets = buckets_of(checkpoint, tasks_of(spark, None))
         source = StreamSource.of_files(files, queries.values())
-        plan = plan_stream(queries, source, watermark, options, order=files.order, buckets=buckets, max_ahead=max_ahead)
+        plan = plan_stream(
+            queries,
+            source,
+            watermark,
+            options,
+            order=files.order,
+            buckets=buckets,
+            max_ahead=max_ahead,
+            drops_keys=drops_keys,
+        )
         spool = Spool(Path(paths.input).resolve(), own, log, before)
         make_directory(spool.directory)
         frame = _slip_frame(spark, spool.directory, files_per_batch)

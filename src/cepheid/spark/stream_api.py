@@ -64,6 +64,7 @@ def stream(
     options: Mapping[str, str | bool] | None = None,
     adaptive: bool | Policy = False,
     moved: bool = False,
+    drop_keys: bool = False,
 ) -> RunningStream:
     """Starts a query (or several, by name, in one pass) on a streaming DataFrame.
 
@@ -80,7 +81,10 @@ def stream(
     types of the input, for queries whose names may or may not be types. With `adaptive=True` (or an `Adaptive` with
     other thresholds) plans change between batches when the stream does; `metrics().switches` lists the changes.
 
-    A directory with the output of another stream is refused; `moved=True` confirms that it is that of this one."""
+    A directory with the output of another stream is refused; `moved=True` confirms that it is that of this one.
+
+    An event that completes more matches than `options={"max_matches": ...}` stops the stream. With `drop_keys=True`,
+    the events of its key are ignored from then on instead; `metrics().dropped` lists the keys."""
     queries = _parsed(query, dialect)
     input = SparkSource.of(events, Columns(type_column, time_column))
     run_options = RunOptions.of(params, evaluator, options, None, adaptive, time_unit)
@@ -89,7 +93,16 @@ def stream(
     spread = buckets or buckets_of(saved, tasks_of(session, partitions))
     with QueryText(query).located_errors() if isinstance(query, str) else nullcontext():
         source = stream_source(input, queries.values(), types)
-        plan = plan_stream(queries, source, watermark, run_options, order=order_by, buckets=spread, max_ahead=max_ahead)
+        plan = plan_stream(
+            queries,
+            source,
+            watermark,
+            run_options,
+            order=order_by,
+            buckets=spread,
+            max_ahead=max_ahead,
+            drops_keys=drop_keys,
+        )
     several = isinstance(query, Mapping)
     by_spark = format not in FORMATS
     own = "parquet" if by_spark else format

@@ -48,9 +48,10 @@ _contexts: dict[tuple[str, str, pa.Schema], BucketContext] = {}
 
 
 def _context(plan: StreamPlan, fingerprint: str) -> BucketContext:
-    # A restarted stream may have another policy, and another stream with the same queries other columns that are not in
+    # A restarted stream may have other policies, and another stream with the same queries other columns that are not in
     # its state. Neither is part of the fingerprint.
-    made_for = fingerprint, repr([query.prepared.adaptive for query in plan.queries]), plan.packed_schema()
+    policies = [(query.prepared.adaptive, query.prepared.plan.options) for query in plan.queries]
+    made_for = fingerprint, f"{plan.drops_keys} {policies}", plan.packed_schema()
     if made_for not in _contexts:
         _contexts[made_for] = BucketContext(plan)
     return _contexts[made_for]

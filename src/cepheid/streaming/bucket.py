@@ -19,12 +19,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cepheid.codegen.columns import MASK
+from cepheid.codegen.columns import MASK, attribute
 from cepheid.engine import oracle
 from cepheid.engine.adaptation import Kernels, caught_up
 from cepheid.engine.positions import MatchPositions, first_and_last, match_order, position_columns
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.stepping import Stepper
+from cepheid.errors import TooManyMatches
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import TIME, TYPE, Rows, as_json
 from cepheid.io.source import readable, types_column
@@ -78,6 +79,8 @@ class BucketOutput:
     matches: list[tuple[int, pa.RecordBatch]]
     switches: list[tuple[int, Switch]] = field(default_factory=list)
     """The plans that changed, by the number of their query."""
+    dropped: list[tuple[int, str]] = field(default_factory=list)
+    """The keys that were dropped, by the number of their query, each with the reason."""
 
 
 class BucketContext:
@@ -114,6 +117,10 @@ class Bucket:
     """For each query whose plan may change, the one in use."""
     switches: list[tuple[int, Switch]] = field(default_factory=list)
     """The plans that changed in the batch at hand."""
+    dropped: dict[int, set[str]] = field(default_factory=dict)
+    """The keys whose events a query ignores, since one of them completed too many matches."""
+    newly_dropped: list[tuple[int, str]] = field(default_factory=list)
+    """Those of the batch at hand, with the reason."""
 
     @classmethod
     def new(cls, context: BucketContext, number: int) -> Bucket:
@@ -133,7 +140,7 @@ class Bucket:
     def step(self, arrived: Sequence[pa.RecordBatch], watermark: int, ahead: int = -END_OF_TIME) -> BucketOutput:
         """Adds events (those before the watermark are late) and evaluates up to the watermark, or up to `ahead` if
         that is later. `ahead` is at most the watermark of the next batch."""
-        self.switches = []
+        self.switches, self.newly_dropped = [], []
         late = self._take_in(arrived, watermark)
         watermark = max(watermark, ahead)
         released = self._release(watermark)
@@ -149,7 +156,7 @@ class Bucket:
                 oldest.append(needed_from)
             self.rows = self.rows.after(min(oldest))
             self.watermark = watermark
-        return BucketOutput(late, matches, self.switches)
+        return BucketOutput(late, matches, self.switches, self.newly_dropped)
 
     def _take_in(self, arrived: Sequence[pa.RecordBatch], watermark: int) -> pa.RecordBatch | None:
         arrived = [events for events in arrived if events.num_rows]
@@ -194,6 +201,17 @@ class Bucket:
         if query.by_oracle:
             return self._by_oracle(number, query, watermark)
         switched = self._adapt(number, query, released.num_rows)
+        while True:
+            try:
+                return self._by_kernel(number, query, released, watermark, switched)
+            except TooManyMatches as problem:  # the state in `memory` is still that before the batch
+                if not (self.plan.drops_keys and query.key):
+                    raise
+                self._drop(number, query, problem)
+
+    def _by_kernel(
+        self, number: int, query: StreamQuery, released: pa.RecordBatch, watermark: int, switched: bool
+    ) -> tuple[list[pa.RecordBatch], int]:
         stepper = Stepper.start(self.context.kernel(number, self._plan_in_use(number)), released.num_rows)
         if switched:
             self._catch_up(number, query, stepper, released.num_rows)
@@ -240,11 +258,21 @@ class Bucket:
         names = query.read_by_kernel(self.plan.reader.schema)
         arrays = [*(readable(rows.column(name)) for name in names), rows.column(TIME)]
         masks = rearranged(rows.column(mask_column(number)), query.prepared.plan, self._plan_in_use(number))
+        if number in self.dropped:
+            ignored = [key in self.dropped[number] for key in _keys(rows, query.key)]
+            masks = pc.if_else(pa.array(ignored, pa.bool_()), pa.scalar(0, masks.type), masks)
         return pa.RecordBatch.from_arrays([*arrays, masks], names=[*names, TIME, MASK])
 
     def _plan_in_use(self, number: int) -> Plan:
         adapted = self.adapted.get(number)
         return self.plan.queries[number].prepared.plan if adapted is None else adapted.plan
+
+    def _drop(self, number: int, query: StreamQuery, problem: TooManyMatches) -> None:
+        """Ignores the events of a key from now on. What the kernel has of it ends with the window."""
+        (key,) = _keys(self.rows.table.slice(problem.row - self.rows.first, 1), query.key)
+        self.dropped.setdefault(number, set()).add(key)
+        names = ", ".join(query.key)
+        self.newly_dropped.append((number, f"the events with {names} = {key} are ignored from now on: {problem.what}"))
 
     # --- plans that change --------------------------------------------------------------------------------------------
 
@@ -344,7 +372,8 @@ class Bucket:
     def is_empty(self) -> bool:
         """Whether the state is that of a new bucket."""
         sums_up = any(query.sums_up for _, query in self.queries)
-        return not (self.waiting.num_rows or self.rows.table.num_rows or self.memory or self.output_counts or sums_up)
+        has_rows = self.waiting.num_rows or self.rows.table.num_rows
+        return not (has_rows or self.memory or self.output_counts or self.dropped or sums_up)
 
     def save(self) -> bytes:
         rows, waiting = self.rows.table, self.waiting
@@ -361,6 +390,7 @@ class Bucket:
             "outputs": {str(number): count for number, count in self.output_counts.items()},
             "queries": numbers,
             "plans": {str(number): adapted.to_data() for number, adapted in self.adapted.items()},
+            "dropped": {str(number): sorted(keys) for number, keys in self.dropped.items()},
             "waiting": waiting.num_rows,
             "retained": rows.num_rows,
             "oldest": min(oldest, default=None),
@@ -385,10 +415,17 @@ class Bucket:
                 int(number): Adapted.of_data(context.plan.queries[int(number)].prepared, data)
                 for number, data in header["plans"].items()
             },
+            dropped={int(number): set(keys) for number, keys in header.get("dropped", {}).items()},
         )
 
 
 # --- order ------------------------------------------------------------------------------------------------------------
+
+
+def _keys(rows: pa.RecordBatch, names: Sequence[str]) -> list[str]:
+    """The key of each row, as text."""
+    columns = [column.to_pylist() for name in names if (column := attribute(rows, name)) is not None]
+    return [", ".join(map(str, values)) for values in zip(*columns, strict=True)]
 
 
 def _unlimited(prepared: Prepared) -> Prepared:

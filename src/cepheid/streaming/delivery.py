@@ -25,7 +25,7 @@ from cepheid.streaming.sinks import Sink
 from cepheid.streaming.storage import Directory
 
 MATCHES, LATE, REJECTS, STATES, SWITCHES = "matches", "late", "rejects", "states", "switches"
-READ, JUMPS = "read", "jumps"
+READ, JUMPS, DROPPED = "read", "jumps", "dropped"
 
 
 _LOG = logging.getLogger("cepheid.stream")
@@ -46,6 +46,8 @@ def output_rows(output: BucketOutput) -> list[OutputRow]:
         rows.append(OutputRow(LATE, 0, output.late.num_rows, to_bytes(output.late)))
     for number, switch in output.switches:
         rows.append(OutputRow(SWITCHES, number, switch.events, json.dumps(asdict(switch)).encode()))
+    for number, reason in output.dropped:
+        rows.append(OutputRow(DROPPED, number, 1, reason.encode()))
     return rows
 
 
@@ -119,6 +121,9 @@ def count(totals: Totals, plan: StreamPlan, rows: Iterable[OutputRow], matches: 
         elif row.kind == JUMPS:
             totals.jumps.append(Jump.from_json(row.block))
             _LOG.warning(totals.jumps[-1].described(plan.time.clock))
+        elif row.kind == DROPPED:
+            totals.dropped.append(f"{plan.queries[row.query].name}: {row.block.decode()}")
+            _LOG.warning(totals.dropped[-1])
         elif row.kind == SWITCHES:
             switch = report_switch(Switch(**json.loads(row.block)))
             totals.switches.append((plan.queries[row.query].name, switch))

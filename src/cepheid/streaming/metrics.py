@@ -27,6 +27,8 @@ class Metrics:
     latency_ms: int
     switches: tuple[tuple[str, Switch], ...] = ()
     jumps: tuple[Jump, ...] = ()
+    dropped: tuple[str, ...] = ()
+    """The keys whose events are ignored, with the reason."""
 
     @property
     def used(self) -> int:
@@ -53,6 +55,7 @@ class Totals:
     switches: list[tuple[str, Switch]] = field(default_factory=list)
     """Every change of a plan, with the name of its query; each bucket decides for itself."""
     jumps: list[Jump] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
 
     @property
     def used(self) -> int:
@@ -74,4 +77,5 @@ class Totals:
             latency_ms=latency_ms,
             switches=tuple(self.switches),
             jumps=tuple(self.jumps),
+            dropped=tuple(self.dropped),
         )

@@ -104,6 +104,8 @@ class StreamPlan:
     """The columns of the late output."""
     ahead: AheadLimit | None = None
     """How far ahead an event may be; None: any time."""
+    drops_keys: bool = False
+    """Whether a key with too many matches is dropped; otherwise the stream fails."""
 
     @property
     def keys(self) -> tuple[tuple[str, ...], ...]:
@@ -251,8 +253,10 @@ def plan_stream(
     order: Sequence[str] = (),
     buckets: int,
     max_ahead: str | int | None = None,
+    drops_keys: bool = False,
 ) -> StreamPlan:
-    """`max_ahead` is how far ahead of the wall clock an event may be."""
+    """`max_ahead` is how far ahead of the wall clock an event may be. With `drops_keys`, a key of which one event
+    completes too many matches is dropped."""
     require_names(list(queries))
     for name in order:
         if name not in source.schema.names:
@@ -269,7 +273,7 @@ def plan_stream(
     time = EventTime(next(iter(prepared.values())).clock)
     ahead = None if max_ahead is None else AheadLimit(time.ticks(max_ahead, "max_ahead"), time.clock)
     delay, shown_names = time.delay(watermark), source.shown_by()
-    return StreamPlan(planned, source.reader, time, delay, tuple(order), buckets, shown_names, ahead)
+    return StreamPlan(planned, source.reader, time, delay, tuple(order), buckets, shown_names, ahead, drops_keys)
 
 
 def _gatherer(prepared: Prepared, source: StreamSource) -> Gatherer | None:

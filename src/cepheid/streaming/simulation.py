@@ -29,6 +29,8 @@ class Simulated:
     states: tuple[int, ...] = ()
     """The size of all states in bytes, after each batch."""
     switches: list[tuple[str, Switch]] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    """The keys whose events were ignored, with the reason."""
 
 
 @dataclass(slots=True)
@@ -85,6 +87,7 @@ class Simulation:
                 out.late.append(output.late)
             for query, matches in output.matches:
                 out.matches[self.plan.queries[query].name].append(matches)
+            out.dropped.extend(reason for _, reason in output.dropped)
             out.switches.extend((self.plan.queries[query].name, switch) for query, switch in output.switches)
             if not bucket.is_empty:
                 self.states[number] = bucket.save()

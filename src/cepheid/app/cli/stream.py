@@ -99,6 +99,15 @@ def stream_command(
     ] = None,
     param: Params = None,
     adaptive: Adaptive = False,
+    max_matches: Annotated[
+        str | None, typer.Option(metavar="N", help="The most matches that one event may complete, or off.")
+    ] = None,
+    drop_keys: Annotated[
+        bool,
+        typer.Option(
+            "--drop-keys", help="Ignore the events of a key with too many matches from then on, instead of stopping."
+        ),
+    ] = False,
     moved: Annotated[
         bool, typer.Option("--moved", help="Confirm that the input or the checkpoint was moved, with all files in it.")
     ] = False,
@@ -123,7 +132,11 @@ def stream_command(
             paths,
             Columns(type_column, time_column),
             RunOptions(
-                params=read_params(param), adaptive=policy_of(adaptive), time_unit=time_unit, default_unit=DEFAULT_UNIT
+                params=read_params(param),
+                adaptive=policy_of(adaptive),
+                options={} if max_matches is None else {"max_matches": max_matches},
+                time_unit=time_unit,
+                default_unit=DEFAULT_UNIT,
             ),
             watermark=watermark,
             files_per_batch=files_per_batch,
@@ -131,6 +144,7 @@ def stream_command(
             max_ahead=max_ahead,
             wait=not available_now,
             is_moved=moved,
+            drops_keys=drop_keys,
             master=master,
         )
         console = Console(stderr=True, highlight=False)
@@ -222,12 +236,19 @@ class _Signals:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Py4J logs the traces of errors that the stream reports in one line."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
+    log = logging.getLogger("py4j")
+    before = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    logging.root.addFilter(_nothing)  # of the root logger itself, which Py4J uses too
     try:
         yield
     finally:
-        logging.disable(before)
+        log.setLevel(before)
+        logging.root.removeFilter(_nothing)
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return False
 
 
 def _summary(running: RunningStream, to_the_end: bool, paths: Any) -> list[str]:
@@ -244,6 +265,7 @@ def _summary(running: RunningStream, to_the_end: bool, paths: Any) -> list[str]:
     rows = f"{totals.used:,} used, {totals.rejects:,} rejected, {totals.late:,} late"
     lines.append(f"{report.count(totals.batches, 'batch', 'batches')}; {report.count(totals.read, 'row')} read: {rows}")
     lines += [f"{name}: the plan of a bucket changed {switch}" for name, switch in totals.switches]
+    lines += totals.dropped
     if totals.late:
         lines.append(f"late events: {paths.late}")
     if totals.rejects:
