@@ -55,11 +55,15 @@ def pairs(simulated: Simulated) -> list[tuple[int, int]]:
     return sorted((match["x"]["n"], match["y"]["n"]) for match in rows)
 
 
-@pytest.mark.parametrize("time", [pa.timestamp("us", "UTC"), pa.timestamp("ns"), pa.int64()], ids=str)
-def test_an_event_far_ahead_of_the_wall_clock_is_rejected(time: pa.DataType) -> None:
+@pytest.mark.parametrize(
+    ("time", "unit"),
+    [(pa.timestamp("us", "UTC"), None), (pa.timestamp("ns"), None), (pa.int64(), "ms"), (pa.int64(), "ns")],
+    ids=str,
+)
+def test_an_event_far_ahead_of_the_wall_clock_is_rejected(time: pa.DataType, unit: str | None) -> None:
     def at(moment: datetime) -> Any:
         if pa.types.is_integer(time):
-            return (moment - _EPOCH) // timedelta(milliseconds=1)
+            return (moment - _EPOCH) // timedelta(microseconds=1) * 1000 // (1_000_000 if unit == "ms" else 1)
         return moment if time.tz else moment.replace(tzinfo=None)
 
     second = timedelta(seconds=1)
@@ -68,7 +72,7 @@ def test_an_event_far_ahead_of_the_wall_clock_is_rejected(time: pa.DataType) -> 
         [("B", at(NOW + timedelta(days=400))), ("A", at(NOW + 2 * second))],
         [("B", at(NOW + 3 * second)), ("B", at(NOW + timedelta(minutes=1)))],
     ]
-    simulation = Simulation(planned(QUERY, schema_of(time), "1s", "1 minute"), now=MICROS)
+    simulation = Simulation(planned(QUERY, schema_of(time), "1s", "1 minute", unit), now=MICROS)
     simulated = simulation.run(batches(schema_of(time), *parts))
     assert pairs(simulated) == [(0, 1), (0, 4), (3, 4)] and not simulated.late
     (reject,) = [row for part in simulated.rejects for row in part.to_pylist()]
@@ -120,6 +124,23 @@ def test_every_row_is_used_rejected_or_late() -> None:
         late, rejected = (sum(part.num_rows for part in of) for of in (simulated.late, simulated.rejects))
         assert simulation.count == 9 * len(parts)
         assert simulation.used + late + rejected == simulation.count
+
+
+def test_nanoseconds_are_times_of_a_stream() -> None:
+    """Integers of any size up to the bound of event times, in order and not, at every cut."""
+    rng = random.Random(8)
+    schema = schema_of(pa.int64())
+    for start in (1_780_000_000_000_000_000, -(2**61), 2**61 - 9000):
+        rows: list[dict[str, Any]] = [
+            {"type": rng.choice("AB"), "ts": start + 40 * n, "id": 1, "n": n} for n in range(60)
+        ]
+        query = "EVENT SEQ(A x, B y) WHERE [id] WITHIN 300 units"
+        expected = multiset(cepheid.match(query, pa.Table.from_pylist(rows, schema), time_unit="ns"))
+        rows.sort(key=lambda row: row["ts"] + rng.randint(0, 2000))
+        plan = planned(query, schema, 2000, unit="ns")
+        simulated = Simulation(plan).run(pa.Table.from_pylist(rows, schema).to_batches(9))
+        assert multiset(simulated.matches["q"]) == expected and expected
+        assert not simulated.late and not simulated.rejects
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------

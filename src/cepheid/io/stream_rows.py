@@ -27,7 +27,7 @@ from cepheid.types import from_arrow
 
 REJECTS = pa.schema([("source", pa.string()), ("line", pa.int64()), ("reason", pa.string()), ("raw", pa.string())])
 """A rejected row: its file and line (null if unknown), the reason, and the row itself."""
-FILE, NUMBER = "__cepheid_file", "__cepheid_number"
+FILE, NUMBER = "\0file", "\0number"
 """The file and the number of a row. Events with equal times are ordered by file name, then by row number."""
 RESUME = "fix it and start again: the stream resumes where it stopped"
 

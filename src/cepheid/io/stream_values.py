@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cepheid.io.rows import plain
 from cepheid.io.source import JSON
 from cepheid.io.times import timestamp
 from cepheid.runtime.kernel import Array
@@ -33,7 +34,7 @@ def converted(value: Any, kind: pa.DataType) -> Any:
     if value is None:
         return None
     if kind == JSON:
-        return json.dumps(value, ensure_ascii=False).encode()
+        return json.dumps(plain(value), ensure_ascii=False).encode()
     family = from_arrow(kind).family
     match value:
         case bool():
@@ -45,7 +46,7 @@ def converted(value: Any, kind: pa.DataType) -> Any:
         case int() | float() if family is Family.FLOAT:
             if _checked(value, kind) == value:
                 return float(value)
-        case int() | float() if family is Family.DECIMAL:
+        case int() | float() | Decimal() if family is Family.DECIMAL:
             return _checked(Decimal(str(value)), kind)
         case str() if family is Family.STRING:
             return value
@@ -73,7 +74,8 @@ def parsed(cell: str, kind: pa.DataType) -> Any:
             except InvalidOperation:
                 raise Misfit from None
             if number.is_finite():
-                return number if family is Family.DECIMAL else int(number) if number == int(number) else float(number)
+                is_whole = text.lstrip("+-").isdigit()
+                return int(number) if is_whole else number if family is Family.DECIMAL else float(number)
         case _:
             return cell
     raise Misfit

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -35,9 +36,12 @@ class AheadLimit:
         if not len(read.ticks):
             return read
         median = int(np.partition(read.ticks, (len(read.ticks) - 1) // 2)[(len(read.ticks) - 1) // 2])
-        tick = 1 if self.clock.is_timestamp else MICROSECONDS.get(self.clock.unit or "", 0)
+        unit = "us" if self.clock.is_timestamp else self.clock.unit or ""
+        tick = Fraction(1, 1000) if unit == "ns" else Fraction(MICROSECONDS.get(unit, 0))
         by_clock = self.clock.is_timestamp or _EPOCHS[0] <= median * tick <= _EPOCHS[1]
-        reference, other = (now // tick, "the wall clock") if by_clock else (median, "the other events of its batch")
+        reference, other = (
+            (int(now / tick), "the wall clock") if by_clock else (median, "the other events of its batch")
+        )
 
         def reason(at: int) -> str:
             return f"the time `{_shown(at, self.clock)}` is too far ahead of {other} ({_shown(reference, self.clock)})"

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 from cepheid.errors import InputProblem, did_you_mean, shown
-from cepheid.events import EVENTS, MICROSECONDS, OWN_UNIT, UNIT_WORDS, Clock, Duration
+from cepheid.events import EVENTS, LONGEST, MICROSECONDS, OWN_UNIT, UNIT_WORDS, Clock, Duration
 from cepheid.runtime.kernel import END_OF_TIME
 
 SHIFT = 4_500_000_000_000_000
@@ -23,23 +23,26 @@ _MICROS_A_MILLI = 1_000
 @dataclass(frozen=True, slots=True)
 class EventTime:
     """Converts ticks of a time column to Spark's milliseconds and back. An integer tick is one millisecond, whatever
-    its unit; a timestamp is truncated to milliseconds, so a watermark is never too early."""
+    its unit, except that nanoseconds count in thousands: they would not fit. A timestamp is truncated to milliseconds,
+    so a watermark is never too early."""
 
     clock: Clock
 
     @property
     def ticks_a_milli(self) -> int:
-        return _MICROS_A_MILLI if self.clock.is_timestamp else 1
+        return _MICROS_A_MILLI if self.clock.is_timestamp or self.clock.unit == "ns" else 1
 
     @property
     def range(self) -> tuple[int, int]:
         """The smallest and the largest tick."""
         bound = (SHIFT - 1) * self.ticks_a_milli if not self.clock.is_timestamp else SHIFT * _MICROS_A_MILLI - 1
-        return -bound, bound
+        return -min(bound, LONGEST), min(bound, LONGEST)
 
     def to_spark_micros(self, ticks: int) -> int:
         """A tick as a Spark timestamp, in microseconds."""
-        return ticks + SHIFT * _MICROS_A_MILLI if self.clock.is_timestamp else (ticks + SHIFT) * _MICROS_A_MILLI
+        if self.clock.is_timestamp:
+            return ticks + SHIFT * _MICROS_A_MILLI
+        return (ticks // self.ticks_a_milli + SHIFT) * _MICROS_A_MILLI
 
     def watermark(self, milliseconds: int) -> int:
         """Spark's watermark in ticks; before the first event, the earliest tick."""

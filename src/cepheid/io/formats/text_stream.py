@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,7 +12,7 @@ from cepheid.errors import shown
 from cepheid.events import UNTYPED
 from cepheid.io.formats import BrokenRow, RawRow
 from cepheid.io.rejects import Malformed
-from cepheid.io.rows import ROW
+from cepheid.io.rows import ROW, as_json
 from cepheid.io.source import JSON
 from cepheid.io.stream_rows import FILE, NUMBER, Read, StreamLayout, file_name, reject, reject_rows
 from cepheid.io.stream_values import Misfit, converted
@@ -33,7 +32,7 @@ def read_rows(
             if isinstance(row, BrokenRow):
                 rejects.append(reject(source, row.line, row.reason, row.raw))
                 continue
-            text = row.raw if row.raw is not None else json.dumps(row.values, ensure_ascii=False)
+            text = row.raw if row.raw is not None else as_json(row.values)
             try:
                 at, event = _event(row.values, layout, earliest, latest)
             except Malformed as problem:
