@@ -71,7 +71,8 @@ def test_an_import_that_goes_down_or_stays_is_fine(tmp_path: Path, module: str, 
 def test_a_violation_says_where_and_what_to_do(tmp_path: Path) -> None:
     package = tree(tmp_path, {"errors": "import os\nfrom cepheid.expr import Expr\n"})
     assert check_layers.violations(package) == [
-        "cepheid/errors.py:2: `errors` (layer 0) must not import `expr` (layer 1); move what both need to the lower one"
+        "cepheid/errors.py:2: `errors` (layer 0) must not import `expr` (layer 1, position 2); "
+        "move what both need to the lower one"
     ]
 
 

@@ -65,7 +65,7 @@ def test_united() -> None:
     assert t.united(t.INTEGER, t.UNSIGNED) == t.decimal(20, 0)
     assert t.united(t.decimal(10, 2), t.decimal(12, 1)) == t.decimal(13, 2)
     assert t.united(t.decimal(38, 0), t.decimal(38, 10)) == t.FLOAT
-    assert t.united(t.STRING, t.INTEGER) == t.UNKNOWN
+    assert t.united(t.STRING, t.INTEGER) == t.united(t.MIXED, t.FLOAT) == t.MIXED
     assert t.united(t.list_of(t.INTEGER), t.list_of(t.FLOAT)) == t.list_of(t.FLOAT)
 
 

@@ -117,7 +117,7 @@ def test_analyze_of_stacks_counts_instances() -> None:
 
 
 def test_the_reference_counts_nothing() -> None:
-    with pytest.raises(NotAvailable, match="counts nothing"):
+    with pytest.raises(NotAvailable, match="has no counters"):
         cepheid.explain(QUERY_4, SELECTIVE, level="analyze", evaluator="reference")
 
 
@@ -151,7 +151,7 @@ def test_the_reference_has_no_plan_for_statistics(tmp_path: Path) -> None:
     data, known = tmp_path / "ticks.jsonl", tmp_path / "stats.json"
     write(ticks(30, STOCKS, seed=1), data)
     known.write_text("{}")
-    arguments = ["run", "--query", QUERY_4, "--input", str(data), "--stats", str(known)]
+    arguments = ["run", "--query", QUERY_4, "--input", str(data), "--stats", str(known), "--backend", "reference"]
     refused = CliRunner().invoke(app, arguments)
     assert refused.exit_code == 2
     assert "--backend local" in refused.output
