@@ -21,6 +21,7 @@ from cepheid.dialect import COMBINATIONS, RUNS
 from cepheid.errors import InputProblem, shown
 from cepheid.events import Schema
 from cepheid.expr import Attr, Expr
+from cepheid.functions import FUNCTIONS
 from cepheid.pattern import (
     Disj,
     EventClass,
@@ -30,11 +31,12 @@ from cepheid.pattern import (
     Query,
     Role,
     Seq,
+    Strategy,
     negatives,
     partition_attributes,
     walk,
 )
-from cepheid.types import UNKNOWN, Family, Type
+from cepheid.types import BOOLEAN, UNKNOWN, Family, Type
 
 REFERENCE = "reference"
 """The evaluator that runs the oracle: it takes the queries that no compiled evaluator can run."""
@@ -271,6 +273,9 @@ class Plan:
     """The evaluators that could run instead, each with why it lost."""
     types: Mapping[str, Type] = field(default_factory=dict)
     """The type of each column."""
+    nulls: Mapping[str, int] = field(default_factory=dict)
+    """attribute -> the bit of the events where it is null, of the attributes whose kind has no null value and may be
+    null in an event that has a role."""
 
     def forced(self, options: Options) -> dict[str, str]:
         """The value of each option: as forced, or the default."""
@@ -383,16 +388,20 @@ class Lowered:
     ) -> Plan:
         """The plan of an evaluator: with a step for each component of the sequence, or `by_variable` one for each
         variable of any pattern, the negated ones last. `predicates` are those left between events, if fewer."""
-        masks = _Masks(self)
-        steps = tuple(masks.steps_by_variable() if by_variable else masks.steps())
         left = self.between if predicates is None else tuple(predicates)
-        lacking = [name for name in attributes_in(left) if name in self.lacks]
         types = {name: self.types.get(name, UNKNOWN) for name in attributes_in([*left, *self.summary])}
+        exact = {name for name, type_ in types.items() if kind_of(type_) in (Kind.INT, Kind.UNSIGNED)}
+        required = {attr for attr in self._required(left) if attr.name in exact}
+        masks = _Masks(self, required)
+        steps = tuple(masks.steps_by_variable() if by_variable else masks.steps())
+        lacking = [name for name in attributes_in(left) if name in self.lacks]
+        nullable = [name for name in types if name in exact and not self._is_required(name, left, required)]
         return Plan(
             query=self.query,
             evaluator=evaluator,
             steps=steps,
             lacking={name: masks.add(Bit(f"lacks {name}", "", self.lacks[name])) for name in lacking},
+            nulls={name: masks.add(_null_bit(name, types[name])) for name in nullable},
             bits=tuple(masks.bits),
             lacks=self.lacks,
             predicates=left,
@@ -405,12 +414,68 @@ class Lowered:
             tree=tree,
         )
 
+    def _required(self, left: Sequence[Expr]) -> set[Attr]:
+        """The attributes without which a predicate is false, so that events where they are null have no role. Where a
+        strategy chooses events, such an event may be chosen in vain, so it must stay. A predicate that does not apply,
+        because something else is missing, requires nothing."""
+        chooses = self.has_strategy and self.query.strategy is not Strategy.ANY_MATCH
+        if chooses or not (self.combines or self.has_strategy) or any(isinstance(n, Disj) for n in walk(self.pattern)):
+            return set()
+        required: set[Attr] = set()
+        for predicate in left:
+            roles = {var: self.roles[var] for var in ex.variables(predicate) if var in self.roles}
+            negated = [var for var, role in roles.items() if role.negated]
+            if any(role.kleene is not None for role in roles.values()) or len(negated) > 1:
+                continue
+            if self.lacks.keys() & attributes_in([predicate]):
+                continue
+            # Without the attribute of another event, a negated event does not count, and the other event stays.
+            required |= {attr for attr in _compared(predicate) if not negated or attr.var in negated}
+        return required
+
+    def _is_required(self, name: str, left: Sequence[Expr], required: set[Attr]) -> bool:
+        """Whether no event that has a role has a null there."""
+        uses = {node for p in left for node in ex.walk(p) if isinstance(node, Attr) and node.name == name}
+        aggregates = (n for p in [*left, *self.summary] for n in ex.walk(p) if isinstance(n, ex.Aggregate))
+        return uses <= required and all(aggregate.name != name for aggregate in aggregates)
+
+
+def _compared(predicate: Expr) -> set[Attr]:
+    """The attributes of single events that make a predicate false where they are null."""
+    match predicate:
+        case ex.Compare():
+            return _strict(predicate.left) | _strict(predicate.right)
+        case ex.In():
+            return _strict(predicate.item)
+        case _:
+            return set()
+
+
+def _strict(expr: Expr) -> set[Attr]:
+    """The attributes of single events that make a value null where they are null."""
+    match expr:
+        case Attr(at=ex.At.EVENT):
+            return {expr}
+        case ex.Arithmetic():
+            return _strict(expr.left) | _strict(expr.right)
+        case ex.Negative():
+            return _strict(expr.item)
+        case ex.Call() if not FUNCTIONS[expr.fn].null_safe:
+            return {attr for arg in expr.args for attr in _strict(arg)}
+        case _:
+            return set()
+
+
+def _null_bit(name: str, type_: Type) -> Bit:
+    return Bit(f"null {name}", "", (), (ex.IsNull(Attr("", name, type=type_), type=BOOLEAN),))
+
 
 class _Masks:
     """The bits of a plan, numbered as steps ask for them."""
 
-    def __init__(self, lowered: Lowered) -> None:
+    def __init__(self, lowered: Lowered, required: Iterable[Attr]) -> None:
         self.lowered = lowered
+        self.required = sorted(required, key=lambda attr: attr.name)
         self.bits: list[Bit] = []
 
     def add(self, bit: Bit) -> int:
@@ -418,7 +483,9 @@ class _Masks:
         return len(self.bits) - 1
 
     def _class(self, event_class: EventClass, tests: Sequence[Expr], edge: str) -> int:
-        return self.add(Bit(f"{event_class.var} {edge}", event_class.var, event_class.types, tuple(tests)))
+        known = [attr for attr in self.required if attr.var == event_class.var]
+        not_null = [ex.Not(ex.IsNull(attr, type=BOOLEAN), type=BOOLEAN) for attr in known]
+        return self.add(Bit(f"{event_class.var} {edge}", event_class.var, event_class.types, (*tests, *not_null)))
 
     def steps(self) -> list[Step]:
         return [step for item in self.lowered.items for step in self._steps_of(item, False)]

@@ -11,6 +11,7 @@ from cepheid.codegen.scalar import Term, condition
 from cepheid.lang import parse
 from cepheid.physical import Kind, Plan, Step
 from cepheid.runtime.kernel import COUNTERS, FREE, Batch, Kernel, StateArray, counters
+from cepheid.types import FLOAT, INTEGER, STRING
 
 PLAN = Plan(
     query=parse("EVENT SEQ(A a, B b) WITHIN 5"),
@@ -25,6 +26,8 @@ PLAN = Plan(
     window=5,
     counts_events=False,
     options={},
+    types={"v": INTEGER, "w": FLOAT, "s": STRING},
+    nulls={"v": 4},
 )
 
 
@@ -98,6 +101,7 @@ def test_handles_write_the_source_that_their_docstrings_show() -> None:
     array = Array(StateArray("pending", "int64", 16))
     assert (array.size, array.at("i")) == ("pending.shape[0]", "pending[i]")
     builder = KernelBuilder(PLAN)
-    assert builder.term("w", "x", "bits") == Term("x", Kind.FLOAT, "bits & np.uint64(8) != 0")
-    assert builder.term("v", "x", "bits") == Term("x", Kind.INT)
+    assert builder.term("w", "x", "bits") == Term("x", Kind.FLOAT, "bits & np.uint64(8) != 0", FLOAT)
+    known = "bits & np.uint64(16) == 0"
+    assert builder.term("v", "x", "bits") == Term("x", Kind.INT, None, INTEGER, known)
     assert builder.bits_of(PLAN.steps) == 0b111

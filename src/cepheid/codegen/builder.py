@@ -30,7 +30,6 @@ from cepheid.codegen.compile import compiled
 from cepheid.codegen.scalar import Constants, Term
 from cepheid.physical import Kind, Plan, Step
 from cepheid.runtime.kernel import BOUNDS, COUNTERS, FREE, OLDEST, VALUES, Kernel, OperatorRegisters, StateArray
-from cepheid.types import UNKNOWN
 
 K = TypeVar("K", bound=Kernel)
 
@@ -125,6 +124,14 @@ class Record:
         return f"{self.array}[{start} + {self.offset(field)}]"
 
 
+def known_by(plan: Plan, name: str, mask: str) -> str | None:
+    """The condition, by the mask of its event, that an attribute is not null: `bits & np.uint64(32) == 0`. None if its
+    kind has a null value."""
+    if plan.columns[name] not in (Kind.INT, Kind.UNSIGNED):
+        return None
+    return f"{mask} & np.uint64({1 << plan.nulls[name]}) == 0" if name in plan.nulls else "True"
+
+
 class KernelBuilder:
     """The source of one plan's kernel. Declare registers and arrays, write the body, then `source` and `kernel`.
 
@@ -185,10 +192,11 @@ class KernelBuilder:
         return f"column{self.column_number[name]}[{index}]"
 
     def term(self, name: str, source: str, mask: str) -> Term:
-        """A value of an attribute: missing where its event's mask says that its type lacks the attribute."""
+        """A value of an attribute: missing where its event's mask says that its type lacks the attribute, and null
+        where the mask says so, if its kind has no null value."""
         bit = self.plan.lacking.get(name)
         missing = None if bit is None else f"{mask} & np.uint64({1 << bit}) != 0"
-        return Term(source, self.plan.columns[name], missing, self.plan.types.get(name, UNKNOWN))
+        return Term(source, self.plan.columns[name], missing, self.plan.types[name], known_by(self.plan, name, mask))
 
     def bits_of(self, steps: Sequence[Step]) -> int:
         """The bits of the mask that allow an event to begin one of the steps, or to be taken by it."""

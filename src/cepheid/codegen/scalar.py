@@ -77,7 +77,7 @@ def key_of(parts: Sequence[tuple[Term, bool]]) -> tuple[str, str]:
     """The key of values, `mixed_key(column0[e], column1[e])`, each as a float or not, and the condition that none of
     them is null, `column0[e] != NULL_INT and column1[e] != NULL_CODE`."""
     key = mixed([key_part(term.source, term.kind, as_float) for term, as_float in parts])
-    return key, " and ".join(term.is_known for term, _ in parts)
+    return key, " and ".join(dict.fromkeys(term.is_known for term, _ in parts))
 
 
 def mixed(parts: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from cepheid.codegen.builder import known_by
 from cepheid.codegen.scalar import NULL, Constants, Term
 from cepheid.expr import Aggregate, At, Attr, Expr
 from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATE_CODE
@@ -29,6 +30,7 @@ class Value:
 
     first, last        the attribute of the component's first or latest event
     first_missing, last_missing    whether there is no such event, or its type lacks the attribute
+    first_null, last_null          whether the attribute is null, where its kind has no null value
     sum, count, ...    an accumulator of an aggregate of the attribute over the component's events (`ACCUMULATORS`)
     lacking            whether the component has events, and the types of all of them lack the attribute
     length             the number of the component's events
@@ -78,7 +80,8 @@ class StateVector:
 
     def event_term(self, name: str) -> Term:
         column = self.column[name]
-        return Term(self.event_column(column), self.kinds[column], self.lacks(column, "bits"), self.plan.types[name])
+        missing, known = self.lacks(column, "bits"), known_by(self.plan, name, "bits")
+        return Term(self.event_column(column), self.kinds[column], missing, self.plan.types[name], known)
 
     def lacks(self, column: int, bits: str) -> str | None:
         """Whether an event with these bits is of a type that lacks the attribute; None if no type does:
@@ -121,6 +124,8 @@ class StateVector:
                 return "1"
             case "first" | "last":
                 return self.event_column(value.column)
+            case "first_null" | "last_null":
+                return f"int(not ({self.event_term(self.names[value.column]).is_known}))"
             case "first_missing" | "last_missing" | "lacking":
                 lacks = self.lacks(value.column, "bits")
                 return "0" if lacks is None else f"int({lacks})"
@@ -134,7 +139,7 @@ class StateVector:
                 return "0"
             case "first" | "last":
                 return NULL[self.kinds[value.column]]
-            case "first_missing" | "last_missing":
+            case "first_missing" | "last_missing" | "first_null" | "last_null":
                 return "1"
             case what:
                 return ACCUMULATORS[what].over_nothing(self.kinds[value.column])
@@ -145,9 +150,9 @@ class StateVector:
         run[r + COUNT0_1] + np.int64(column1[e] != NULL_INT)
         """
         match value.what:
-            case "first" | "first_missing":
+            case "first" | "first_missing" | "first_null":
                 return None
-            case "last" | "last_missing":
+            case "last" | "last_missing" | "last_null":
                 return self.of_first(value)
             case "length":
                 return f"{old(value)} + 1"
@@ -189,8 +194,19 @@ class StateVector:
         which = "first" if node.at in (At.EVENT, At.FIRST) else "last"
         column, read_key = self.column[node.name], of_key or self.event_column
         value = read_key(column) if node.name in self.key else source(Value(which, c, column))
-        missing = self.missing(which, c, node.name, at, source)
-        return Term(value, kind, missing, self.plan.types[node.name])
+        missing, known = self.missing(which, c, node.name, at, source), self.known(which, c, node.name, source)
+        return Term(value, kind, missing, self.plan.types[node.name], known)
+
+    def known(self, which: str, c: int, name: str, source: Source) -> str | None:
+        """The condition that an attribute of an earlier event is not null; None if its kind has a null value. An event
+        with a null in its key has no part in any run."""
+        known = known_by(self.plan, name, "")
+        if known in (None, "True") or name in self.key:
+            return known and "True"
+        return self.is_carried_known(which, c, name, source)
+
+    def is_carried_known(self, which: str, c: int, name: str, source: Source) -> str | None:
+        return f"{source(Value(f'{which}_null', c, self.column[name]))} == 0"
 
     def missing(self, which: str, c: int, name: str, at: int, source: Source) -> str | None:
         """Whether a run at component `at` has no such event of component `c`, or none with the attribute; None if it

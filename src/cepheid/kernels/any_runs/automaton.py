@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cepheid import expr as ex
-from cepheid.codegen.scalar import Constants, Reader, Term, condition, is_known
+from cepheid.codegen.scalar import Constants, Reader, Term, condition, key_fit
 from cepheid.expr import Aggregate, At, Attr, Compare, Expr, Same
 from cepheid.kernels.state_vector import NOWHERE, Source, StateVector, Value
 from cepheid.physical import Kind, Plan, Step
@@ -76,8 +76,7 @@ class WordVector(StateVector):
         return f"float_key({source})" if self.kinds[column] is Kind.FLOAT else source
 
     def event_is_known(self, name: str) -> str:
-        column = self.column[name]
-        return is_known(self.event_column(column), self.kinds[column])
+        return self.event_term(name).is_known
 
     def reader(
         self,
@@ -362,10 +361,12 @@ class Automaton:
             return None
         for here, there in ((test.left, test.right), (test.right, test.left)):
             if isinstance(here, Attr) and isinstance(there, Attr) and not self._of_event(there, edge):
-                values = self._reads([Compare("=", there, there)], edge.source, event=edge.target)
+                read = self._reads([Compare("=", there, there)], edge.source, event=edge.target)
+                values = [value for value in read if not value.what.endswith("_null")]
                 plain = len(values) == 1 and self._of_event(here, edge) and here.name not in self.plan.lacking
-                if plain and self.plan.columns[here.name] is self.plan.columns[there.name]:
-                    return next(iter(values)), here.name
+                fit = key_fit(self.plan.types[here.name], self.plan.types[there.name])
+                if plain and fit is not None and fit.decides:
+                    return values[0], here.name
         return None
 
     def _of_event(self, attr: Attr, edge: Edge) -> bool:

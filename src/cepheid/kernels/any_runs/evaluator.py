@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 
 from cepheid import expr as ex
 from cepheid.codegen.builder import KernelBuilder, Writer
@@ -92,15 +93,17 @@ class _Generator:
             for node in ex.walk(p)
             if isinstance(node, Attr) and node.var == negation.step.var
         ]
-        return list(
-            dict.fromkeys([*self.keys, *names, *(f"{_LACKS}{name}" for name in names if name in self.plan.lacking)])
-        )
+        flags = [f"{_LACKS}{name}" for name in names if name in self.plan.lacking]
+        flags += [f"{_NULL}{name}" for name in names if name in self.plan.nulls]
+        return list(dict.fromkeys([*self.keys, *names, *flags]))
 
     def _event_word(self, name: str) -> str:
         return self.vector.event_word(self.vector.column[name])
 
     def _of_negative(self, name: str) -> str:
-        """A column of the negative event at hand: an attribute, or whether its type lacks one."""
+        """A column of the negative event at hand: an attribute, or whether its type lacks one or it is null."""
+        if name.startswith(_NULL):
+            return f"int(not ({self.vector.event_is_known(name.removeprefix(_NULL))}))"
         if not name.startswith(_LACKS):
             return self._event_word(name)
         return f"int({self.vector.lacks(self.vector.column[name.removeprefix(_LACKS)], 'bits')})"
@@ -230,8 +233,10 @@ class _Generator:
         read = self.vector.reader(route.edge.source, words, event=route.edge.target)
         conditions = [condition(p, read, self.constants) for p in tests]
         indexed = [self._event_word(equal[value]) for value in table.indexed]
-        alive = "is_alive(nodes, item.shape[0], groups[at + SET], floor)"
-        with w.when(known), self._each_group(w, number, indexed), w.when([alive]):
+        conditions_of_group = ["is_alive(nodes, item.shape[0], groups[at + SET], floor)"]
+        nulls = [replace(value, what=f"{value.what}_null") for value in table.indexed]
+        conditions_of_group += [f"{words(value)} == 0" for value in nulls if value in table.values]
+        with w.when(known), self._each_group(w, number, indexed), w.when(conditions_of_group):
             if conditions:
                 w(f"predicates += {len(conditions)}")
             with w.when(conditions):
@@ -330,7 +335,11 @@ class _Generator:
             missing = None
             if name in self.plan.lacking:
                 missing = f"negatives[k + {3 + columns.index(f'{_LACKS}{name}')}] != 0"
-            return Term(f"as_float({word})" if kind is Kind.FLOAT else word, kind, missing)
+            known = None if kind not in (Kind.INT, Kind.UNSIGNED) else "True"
+            if name in self.plan.nulls:
+                known = f"negatives[k + {3 + columns.index(f'{_NULL}{name}')}] == 0"
+            source = f"as_float({word})" if kind is Kind.FLOAT else word
+            return Term(source, kind, missing, self.plan.types[name], known)
 
         read = self.vector.reader(at, words, unbound=True, negative=term)
         conditions = [
@@ -475,5 +484,6 @@ def _named(component: int, takes: bool) -> str:
     return f"component {component} takes" if takes else f"component {component} begins"
 
 
-_LACKS = "\0lacks "
-"""The prefix of a column that holds whether a negative event's type lacks an attribute. No attribute is named so."""
+_LACKS, _NULL = "\0lacks ", "\0null "
+"""The prefixes of columns that hold whether a negative event's type lacks an attribute, and whether it is null. No
+attribute is named so."""

@@ -79,6 +79,7 @@ class Absences:
         self.plan = plan
         self.most = most
         self.run = run
+        self.builder = builder
         self.register = builder.register
         self.key = [name for name in plan.key if name in run.key]
         self.all = [self._absence(number, step) for number, step in enumerate(plan.steps) if step.negated]
@@ -97,7 +98,7 @@ class Absences:
         floats = frozenset(str(i) for i, kind in enumerate(self.run.kinds) if kind is Kind.FLOAT)
         kept = [n.name for p in predicates for n in ex.walk(p) if isinstance(n, Attr) and n.var == step.var]
         columns = [str(self.run.column[name]) for name in dict.fromkeys(kept)]
-        if any(name in self.plan.lacking for name in kept):
+        if any(name in self.plan.lacking or name in self.plan.nulls for name in kept):
             columns.append("mask")
         return Absence(
             number=number,
@@ -332,8 +333,9 @@ class Absences:
                 return self.run.term(node, at, event, source, unbound=unbound, of_key=of_key)
             assert isinstance(node, Attr)
             column = self.run.column[node.name]
-            missing = self.run.lacks(column, absence.stack.at("cmask", "k"))
-            return Term(absence.stack.at(f"c{column}", "k"), self.run.kinds[column], missing)
+            is_masked = node.name in self.plan.lacking or node.name in self.plan.nulls
+            mask = absence.stack.at("cmask", "k") if is_masked else ""
+            return self.builder.term(node.name, absence.stack.at(f"c{column}", "k"), mask)
 
         return read
 

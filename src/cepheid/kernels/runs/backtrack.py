@@ -183,6 +183,7 @@ class Backtrack(RunEdges):
         for column, kind in enumerate(self.run.kinds):
             value = f"float_key(column{column}[i])" if kind is Kind.FLOAT else f"column{column}[i]"
             w(f"{_STORED.cell(str(FIRST_COLUMN + column))} = {value}")
+        w(f"{EVENT.bits} = mask[i]")
         self.key_of_event(w)
         parts = [key_variable(number) for number in range(len(self.key))]
         self.index.find(w, self.index.at, parts)

@@ -218,13 +218,14 @@ class RunEdges(ABC):
     def key_of_event(self, w: Writer, outside: Callable[[], None] | None = None) -> None:
         """The event's partition; `outside` writes what is done with an event that is in none:
 
-        if column0[e] == NULL_INT:
+        if not (column0[e] != NULL_CODE):
             continue
         key0 = column0[e]
         """
         parts = [self.run.event_value(name) for name in self.key]
         if parts:
-            with w.block(f"if {' or '.join(is_null(*part) for part in parts)}:"):
+            known = [self.run.event_term(name).is_known for name in self.key]
+            with w.block(f"if not ({' and '.join(known)}):"):
                 if outside is not None:
                     outside()
                 w("continue")

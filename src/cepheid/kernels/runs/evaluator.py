@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from cepheid.codegen.builder import Writer
-from cepheid.codegen.scalar import is_null, key_part, mixed
+from cepheid.codegen.scalar import is_known, key_part, mixed
 from cepheid.kernels import instance_stack
 from cepheid.kernels.runs import run_store
 from cepheid.kernels.runs.backtrack import Backtrack
@@ -382,8 +382,11 @@ class _Basic(RunEdges):
         if awaited is None:
             then()
             return
-        never = is_null(source(awaited.value), self.run.kinds[awaited.value.column])
-        with w.block(f"if not ({never}):  # what equals null never comes"):
+        value = awaited.value
+        known = self.run.known(value.what, value.component, self.run.names[value.column], source)
+        if known is None:
+            known = is_known(source(value), self.run.kinds[value.column])
+        with w.block(f"if {known}:  # what equals null never comes"):
             then()
 
     def _add(self, w: Writer, at: int, to: int) -> None:

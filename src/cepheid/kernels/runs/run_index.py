@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cepheid.codegen.builder import Writer
-from cepheid.codegen.scalar import mixed
+from cepheid.codegen.scalar import key_fit, mixed
 from cepheid.expr import At, Attr, Compare, Expr
 from cepheid.kernels.runs.run_vector import Component, RunVector
 from cepheid.kernels.state_vector import Value
-from cepheid.physical import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +163,11 @@ def _if_possible(run: RunVector, event: Attr, other: Attr, state: int, target: i
     c = run.index[other.var]
     is_known = c <= state and not (run.components[c].may_be_empty and c < state) and other.at is not At.CURRENT
     names = {event.name, other.name}
-    kinds = {run.plan.columns[name] for name in names}
-    if not is_known or names & (run.plan.lacking.keys() | run.key) or (Kind.CODE in kinds and len(kinds) > 1):
+    fit = key_fit(run.plan.types[event.name], run.plan.types[other.name])
+    if not is_known or names & (run.plan.lacking.keys() | run.key) or fit is None:
         return []
     which = "first" if other.at in (At.EVENT, At.FIRST) else "last"
     value = Value(which, c, run.column[other.name])
     if target == state and c == state and which == "last" and not run.components[state].takes:
         return []
-    return [Awaited(value, event.name, len(kinds) > 1)]
+    return [Awaited(value, event.name, fit.as_float)]

@@ -108,7 +108,7 @@ class RunVector(StateVector):
         which = "first" if node.at in (At.EVENT, At.FIRST) else "last"
         if node.name not in self.key:
             yield Value(which, c, self.column[node.name])
-        if node.name in self.plan.lacking:
+        if node.name in self.plan.lacking or (node.name in self.plan.nulls and node.name not in self.key):
             yield Value(f"{which}_lacks", c)
         if self.may_be_empty(c) and c < at:
             yield Value("bound", c)
@@ -151,7 +151,8 @@ class RunVector(StateVector):
             case "seen":
                 return f"(1 if {self.lacks(value.column, EVENT.bits)} else 2)"
             case "first_lacks" | "last_lacks":
-                return f"{EVENT.bits} & np.uint64({sum(1 << bit for bit in self.plan.lacking.values())})"
+                bits = {*self.plan.lacking.values(), *self.plan.nulls.values()}
+                return f"{EVENT.bits} & np.uint64({sum(1 << bit for bit in bits)})"
             case _:
                 return super().of_first(value)
 
@@ -183,6 +184,9 @@ class RunVector(StateVector):
             lacks = self.lacks(self.column[name], source(Value(f"{which}_lacks", c)))
             conditions.append(lacks or "False")
         return f"({' or '.join(conditions)})" if conditions else None
+
+    def is_carried_known(self, which: str, c: int, name: str, source: Source) -> str:
+        return f"{source(Value(f'{which}_lacks', c))} & np.uint64({1 << self.plan.nulls[name]}) == 0"
 
     def all_lack(self, c: int, column: int, source: Source) -> str:
         return f"{source(Value('seen', c, column))} == 1"

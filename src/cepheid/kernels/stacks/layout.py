@@ -138,7 +138,7 @@ class StackLayout:
         if var == self.positive[self.last].var:
             names += [link.there for absence in self.trailing for link in absence.stack.links]
         kept = [str(self.builder.column_number[name]) for name in dict.fromkeys(names)]
-        if any(name in self.plan.lacking for name in names):
+        if any(name in self.plan.lacking or name in self.plan.nulls for name in names):
             kept.append("mask")
         return tuple(kept)
 
@@ -213,9 +213,8 @@ class StackLayout:
     def term(self, location: Location, name: str) -> Term:
         """An attribute of the event at a location."""
         source = location.field(f"c{self.builder.column_number[name]}")
-        if name not in self.plan.lacking:
-            return Term(source, self.plan.columns[name], type=self.plan.types[name])
-        return self.builder.term(name, source, location.field("cmask"))
+        is_masked = name in self.plan.lacking or name in self.plan.nulls
+        return self.builder.term(name, source, location.field("cmask") if is_masked else "")
 
     def later_term(self, name: str, distance: int) -> Term:
         """An attribute of an event further on."""

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cepheid import expr as ex
-from cepheid.codegen.builder import KernelBuilder, Register, Writer
+from cepheid.codegen.builder import KernelBuilder, Register, Writer, known_by
 from cepheid.codegen.scalar import NULL, KeyFit, Reader, Term, key_fit, key_of
 from cepheid.expr import At, Attr, Compare, Expr
 from cepheid.physical import Kind, Step
@@ -189,7 +189,7 @@ class Buffers:
             if isinstance(node, Attr | ex.Aggregate) and node.var == var and node.name is not None
         ]
         kept = [f"c{self.builder.column_number[name]}" for name in dict.fromkeys(names)]
-        if any(name in self.plan.lacking for name in names):
+        if any(name in self.plan.lacking or name in self.plan.nulls for name in names):
             kept.append("cmask")
         return tuple(kept)
 
@@ -372,7 +372,8 @@ class Buffers:
             bit = 1 << self.plan.lacking[node.name]
             missing.append(f"{leaf.field('cmask', binding.index)} & np.uint64({bit}) != 0")
         source = leaf.field(f"c{self.builder.column_number[node.name]}", binding.index)
-        return Term(source, self.plan.columns[node.name], either(missing), self.plan.types[node.name])
+        known = known_by(self.plan, node.name, leaf.field("cmask", binding.index))
+        return Term(source, self.plan.columns[node.name], either(missing), self.plan.types[node.name], known)
 
     def reader(self, bindings: Mapping[str, Binding]) -> Reader:
         """Reads the attributes of joined events; what names another variable does not apply."""

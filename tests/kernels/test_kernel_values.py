@@ -1,0 +1,102 @@
+"""Values in kernels: the table of cases between events in every evaluator, and nulls beside the extremes of a type."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from value_cases import CASES, ValueCase
+
+import cepheid
+from cepheid.errors import NotAvailable
+
+PATTERNS = {
+    "stacks": "EVENT SEQ(X x, Y y) WHERE {} WITHIN 10",
+    "tree": "PATTERN X x; Y y WHERE {} WITHIN 10",
+    "runs": "PATTERN SEQ(X x, Y y) WHERE skip_till_next_match(x, y) {{ {} }} WITHIN 10",
+    "any_runs": "PATTERN SEQ(X x, Y y) WHERE skip_till_any_match(x, y) {{ {} }} WITHIN 10",
+}
+BETWEEN = [case for case in CASES if case.is_condition and "x." in case.text and "y." in case.text]
+
+
+@pytest.fixture(autouse=True)
+def _interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CEPHEID_JIT", "0")
+
+
+@pytest.mark.parametrize("case", BETWEEN, ids=str)
+def test_conditions_between_events(case: ValueCase) -> None:
+    for evaluator, pattern in PATTERNS.items():
+        try:
+            rows = cepheid.match(pattern.format(case.text), case.table, evaluator=evaluator).to_pylist()
+        except NotAvailable:
+            continue
+        assert case.problem(rows) is None, evaluator
+
+
+def test_most_conditions_are_compiled() -> None:
+    compiled = 0
+    for case in BETWEEN:
+        try:
+            cepheid.explain(case.query, case.table, evaluator="stacks")
+            compiled += 1
+        except NotAvailable:
+            pass
+    assert compiled >= 0.8 * len(BETWEEN)
+
+
+VALUES: dict[pa.DataType, list[Any]] = {
+    pa.int64(): [None, -(2**63), -(2**63) + 1, 2**63 - 1, 0, -1],
+    pa.uint64(): [None, 0, 2**63, 2**64 - 1, 2**63 - 1],
+    pa.float64(): [None, math.inf, -math.inf, 0.0, -0.0],
+    pa.bool_(): [None, True, False],
+    pa.string(): [None, "", "a"],
+}
+TESTS = [
+    *("x.v = y.v", "x.v != y.v", "NOT (x.v = y.v)", "(x.v IS NULL) = (y.v IS NULL)", "x.v = y.v OR x.v IS NULL"),
+    *("x.v < y.v", "NOT (x.v <= y.v)", "x.v < y.v OR y.v IS NULL"),
+]
+
+
+def _matches(query: str, table: pa.Table, evaluator: str) -> list[str]:
+    return sorted(map(str, cepheid.match(query, table, evaluator=evaluator).to_pylist()))
+
+
+def _cases() -> Iterator[Any]:
+    for (kind, values), test in itertools.product(VALUES.items(), TESTS):
+        if not (pa.types.is_boolean(kind) and "<" in test):
+            yield pytest.param(kind, values, test, id=f"{kind}: {test}")
+
+
+@pytest.mark.parametrize(("kind", "values", "test"), _cases())
+def test_null_is_no_value(kind: pa.DataType, values: list[Any], test: str) -> None:
+    rows = [
+        {"type": "XY"[n % 2], "ts": n, "v": v}
+        for n, v in enumerate(v for pair in itertools.product(values, repeat=2) for v in pair)
+    ]
+    table = pa.Table.from_pylist(rows, pa.schema([("type", pa.string()), ("ts", pa.int64()), ("v", kind)]))
+    for evaluator, pattern in PATTERNS.items():
+        query = pattern.format(test).replace("WITHIN 10", "WITHIN 4")
+        assert _matches(query, table, evaluator) == _matches(query, table, "reference"), evaluator
+
+
+@pytest.mark.parametrize("fn", ["min", "max", "first", "last", "sum", "count"])
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()], ids=str)
+def test_aggregates_of_extremes(kind: pa.DataType, fn: str) -> None:
+    values = VALUES[kind]
+    rows = [{"type": "X" if n % 4 else "Y", "ts": n, "v": v} for n, v in enumerate(values * 5)]
+    table = pa.Table.from_pylist(rows, pa.schema([("type", pa.string()), ("ts", pa.int64()), ("v", kind)]))
+    other = "0" if fn == "count" else "{}.v"
+    queries = {
+        "runs": "PATTERN SEQ(X+ a[], Y b) WHERE skip_till_next_match(a[], b) {{ {fn}(a[].v) {op} {other} }}",
+        "any_runs": "PATTERN SEQ(X+ a[], Y b) WHERE skip_till_any_match {{ {fn}(a[].v) {op} {other} }} WITHIN 6",
+        "tree": "PATTERN X+; Y WHERE {fn}(X.v) {op} {other} WITHIN 6",
+    }
+    for evaluator, op in itertools.product(queries, ("=", "<=", "!=")):
+        against = other.format("Y" if evaluator == "tree" else "b")
+        query = queries[evaluator].format(fn=fn, op=op, other=against)
+        assert _matches(query, table, evaluator) == _matches(query, table, "reference"), query
