@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from cepheid.codegen.compile import compiled, interpreted
 from cepheid.runtime import numbers
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
@@ -69,3 +70,29 @@ def test_sums_do_not_wrap_around() -> None:
 
 def test_division_by_zero_is_null() -> None:
     assert math.isnan(numbers.divided(1.0, 0.0)) and numbers.divided(1.0, 4.0) == 0.25
+
+
+SAMPLE = """
+def step(left, right, x, y, found):
+    for i in range(left.shape[0]):
+        a, b = left[i], right[i]
+        if not sum_overflows(a, b) and not difference_overflows(a, b) and not product_overflows(a, b):
+            found[i] += modulo(a + b, 7) + modulo(a - b, 7) + modulo(a * b, 7)
+        found[i] += compare_scaled(a, b, 100) + 3 * compare_float(a, x[i]) + 9 * compare_unsigned(a, b)
+        found[i] += 27 * compare_unsigned_float(a, y[i]) + 81 * int(unsigned_less(a, b))
+        found[i] += int(decimal_overflows(a, b)) + int(summed(a, b) == a) + int(unsigned_float(a) > 1.0)
+        found[i] += int(remainder(x[i], y[i]) > 0.5) + int(divided(x[i], y[i]) > 0.5)
+    return found
+"""
+
+
+def test_machine_code_computes_the_same() -> None:
+    pairs = np.array(PAIRS, np.int64)
+    left, right = np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
+    x, y = (np.resize(np.array(values), len(pairs)) for values in (FLOATS, [*FLOATS, math.inf]))
+    for array in (left, right, x, y):
+        array.flags.writeable = False
+    types = ["int64", "int64", "float64", "float64", "int64!"]
+    expected = interpreted(SAMPLE)(left, right, x, y, np.zeros(len(pairs), np.int64))
+    found = compiled(SAMPLE, types)(left, right, x, y, np.zeros(len(pairs), np.int64))
+    assert found.tolist() == expected.tolist()

@@ -113,7 +113,7 @@ def remainder(left: float, right: float) -> float:
     """`left % right` with the sign of the divisor; NaN if it is undefined."""
     if right == 0.0 or left - left != 0.0:
         return np.nan
-    rest = math.fmod(left, right)
+    rest = float(np.fmod(left, right))
     return rest + right if rest != 0.0 and (rest < 0.0) != (right < 0.0) else rest
 
 
