@@ -147,6 +147,8 @@ def compared(op: str, left: Column, right: Column, length: int) -> Array:
         result = _compared_objects(op, left, right, length)
     elif _are_alike(left, right):
         result = _COMPARISONS[op](left.values, right.values)
+    elif _are_floats(left, right) or _are_floats(right, left):
+        result = _COMPARISONS[op](as_float(left), as_float(right))
     else:
         result = _COMPARISONS[op](_ordering(left, right), 0)
     for valid in (left.valid, right.valid):
@@ -156,6 +158,13 @@ def compared(op: str, left: Column, right: Column, length: int) -> Array:
 
 def _is_object(column: Column) -> bool:
     return column.type.family in (Family.LIST, Family.RECORD, Family.UNKNOWN) and column is not NULL
+
+
+def _are_floats(column: Column, constant: Column) -> bool:
+    """Whether a column of floats is compared with an integer constant that a float holds exactly."""
+    if column.type.family is not Family.FLOAT or constant.type.family is not Family.INTEGER:
+        return False
+    return np.ndim(constant.values) == 0 and abs(int(constant.values)) <= 2**53
 
 
 def _are_alike(left: Column, right: Column) -> bool:

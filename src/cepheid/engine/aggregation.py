@@ -14,12 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid import types
-from cepheid.codegen.typed_columns import HIGHEST, LOWEST, NULL, TEXTS, Column, floats, from_arrow
+from cepheid.codegen.typed_columns import HIGHEST, LOWEST, NULL, TEXTS, Column, floats, from_arrow, to_python
 from cepheid.codegen.vector import as_float
 from cepheid.expr import Over
 from cepheid.inference import sum_type
 from cepheid.runtime.kernel import Array
-from cepheid.types import Family
+from cepheid.types import Family, Type
+from cepheid.values import decimal_of, to_float
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +148,54 @@ def _in_groups(ufunc: Any, values: Array, groups: Groups, empty: Any) -> Array:
     if len(values):
         result[groups.filled] = ufunc.reduceat(values, groups.starts)
     return result
+
+
+@dataclass(slots=True)
+class Total:
+    """An aggregate over the events of all matches, which are added part by part."""
+
+    fn: str
+    count: int = 0
+    sum: Any = 0
+    type: Type = types.UNKNOWN
+    best: pa.Array | None = None
+
+    def add(self, values: pa.Array) -> None:
+        lengths = np.array([len(values)])
+        groups = Groups.of(values, lengths)
+        if not groups.filled.any():
+            return
+        self.count += int(groups.lengths[0])
+        self.type = groups.column.type
+        if self.fn in ("min", "max"):
+            best = selected(self.fn, values, lengths)
+            both_parts = best if self.best is None else pa.concat_arrays([self.best, best])
+            self.best = selected(self.fn, both_parts, np.array([len(both_parts)]))
+        elif self.fn != "count":
+            numbers = groups.values
+            if self.type.family is Family.FLOAT:
+                self.sum = float(np.cumsum(np.concatenate([[self.sum], numbers]))[-1])
+            else:
+                self.sum += _exact_sum(numbers)
+
+    def value(self) -> Any:
+        """The value as the oracle has it."""
+        if self.fn == "count":
+            return self.count
+        if not self.count:
+            return None
+        if self.best is not None:
+            return to_python(from_arrow(self.best), 1)[0]
+        total = decimal_of(self.sum, self.type.scale) if self.type.family is Family.DECIMAL else self.sum
+        if self.fn == "avg":
+            return to_float(total) / self.count
+        is_too_long = self.type.family is Family.DURATION and not LOWEST <= total <= HIGHEST
+        return None if is_too_long or (isinstance(total, float) and np.isnan(total)) else total
+
+
+def _exact_sum(numbers: Array) -> int:
+    """The sum of 64-bit integers, of which the halves do not overflow; or of objects."""
+    if numbers.dtype == object:
+        return sum(numbers.tolist())
+    low = numbers & numbers.dtype.type(0xFFFFFFFF)
+    return (int((numbers >> numbers.dtype.type(32)).sum()) << 32) + int(low.sum())

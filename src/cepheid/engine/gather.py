@@ -14,12 +14,12 @@ from cepheid import types
 from cepheid.codegen.columns import attribute
 from cepheid.codegen.typed_columns import Column, from_arrow, to_arrow
 from cepheid.codegen.vector import Evaluation, is_vectorisable
-from cepheid.engine.aggregation import averaged, counted, selected, summed
+from cepheid.engine.aggregation import Total, averaged, counted, selected, summed
 from cepheid.engine.layout import END, START, column_names, match_schema
 from cepheid.engine.oracle import computed_columns
 from cepheid.engine.positions import MatchPositions
 from cepheid.engine.prepare import Prepared
-from cepheid.expr import AGGREGATES, Aggregate, At, Attr, Expr, ResultType, Whole
+from cepheid.expr import AGGREGATES, Aggregate, At, Attr, Expr, Over, ResultType, Whole
 from cepheid.io.rows import Rows
 from cepheid.io.source import flat_fields, owner
 from cepheid.pattern import Role
@@ -192,6 +192,16 @@ class MatchValues:
             bound = np.ones(len(positions), np.int64) if unbound is None else (~unbound).astype(np.int64)
             return positions.drop_null(), bound, unbound
         return positions.flatten(), np.asarray(positions.value_lengths().fill_null(0), np.int64), unbound
+
+    def add_to(self, totals: Mapping[Aggregate, Total]) -> None:
+        """Adds these matches to aggregates over all matches."""
+        for node, total in totals.items():
+            if node.over is Over.MATCHES and node.name is None:
+                total.count += len(self.matches.start)
+            elif node.name is None:
+                total.count += int(self._groups(node.var)[1].sum())
+            else:
+                total.add(self._values(node.name, self._groups(node.var)[0]))
 
     def _aggregate(self, node: Aggregate) -> Column:
         positions, lengths, unbound = self._groups(node.var)

@@ -34,7 +34,8 @@ from cepheid.io.times import timestamp_text
 from cepheid.kernels.any_runs.lazy_matches import LazyKernel
 from cepheid.pattern import Query, SourceStream
 from cepheid.physical import Kind
-from cepheid.semantics import Match, evaluate, summary
+from cepheid.semantics import Match as Match
+from cepheid.semantics import evaluate, summary
 from cepheid.semantics.common import events_of as events_in
 from cepheid.types import BOOLEAN, UNKNOWN, Family, Type, from_arrow
 from cepheid.values import fitted, is_number, to_float, unscaled

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from cepheid import expr as ex
 from cepheid.codegen.masks import is_maskable
 from cepheid.codegen.scalar import is_compilable
+from cepheid.expr import Aggregate
 from cepheid.pattern import partition_attributes
 from cepheid.physical import Lowered, attributes_in
 
 MASK_BITS = 64
+_IN_ORDER = ("first", "last")
 
 
 def why_not(
@@ -20,8 +22,9 @@ def why_not(
     there is none. The flags say what the evaluator can do: count the positions of negated events in a partition,
     summarise all matches, and leave out matches that overlap."""
     reasons = [*_unmet(lowered, counts_absences), *further]
-    if lowered.summary and not summarises:
-        reasons.append("a summary of all matches, other than under skip till any match")
+    in_order = [ex.to_text(node) for node in lowered.summary if isinstance(node, Aggregate) and node.fn in _IN_ORDER]
+    if in_order and not summarises:
+        reasons.append(f"`{in_order[0]}` over all matches depends on their order")
     if lowered.query.non_overlapping and not excludes:
         reasons.append("non-overlapping matches, other than under contiguity or skip till next match")
     return "\n".join(dict.fromkeys(reasons)) or None

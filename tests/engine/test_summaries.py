@@ -1,0 +1,65 @@
+"""Aggregates over all matches, in every evaluator."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+import cepheid
+from cepheid.errors import CepheidError
+
+EVENTS = pa.table(
+    {
+        "type": ["A", "B", "C"] * 8,
+        "ts": range(24),
+        "k": [number % 2 for number in range(24)],
+        "v": pa.array([2**62 + number if number % 5 else None for number in range(24)], pa.int64()),
+        "w": [number / 7 for number in range(24)],
+        "d": pa.array([Decimal(number) / 4 for number in range(24)], pa.decimal128(10, 2)),
+        "s": [chr(97 + number % 7) for number in range(24)],
+        "b": [number % 3 == 0 for number in range(24)],
+    }
+)
+QUERIES = {
+    "sase": ("EVENT SEQ(A x, B y, C z) WITHIN 12 RETURN ", "z"),
+    "zstream": ("PATTERN A;B+;C WITHIN 12 RETURN ", "B"),
+    "next": (
+        "PATTERN SEQ(A+ a[], C z) WHERE skip_till_next_match(a[], z) { a[i].w > a[i-1].w } WITHIN 12 RETURN ",
+        "z",
+    ),
+    "any": ("PATTERN SEQ(A a, C z) WHERE skip_till_any_match(a, z) { z.w > a.w } WITHIN 12 RETURN ", "z"),
+}
+
+
+@pytest.mark.parametrize("aggregate", ["sum({}.v)", "avg({}.v)", "min({}.s)", "max({}.b)", "sum({}.d)", "avg({}.w)"])
+@pytest.mark.parametrize("query", sorted(QUERIES))
+def test_every_evaluator_summarizes_as_the_oracle_does(query: str, aggregate: str) -> None:
+    text, var = QUERIES[query]
+    whole = f"{text}count(*) AS n, {aggregate.format(var)} AS total"
+    expected = cepheid.match(whole, EVENTS, evaluator="reference")
+    able = []
+    for evaluator in ("stacks", "runs", "tree", "any_runs"):
+        try:
+            found = cepheid.match(whole, EVENTS, evaluator=evaluator)
+        except CepheidError:
+            continue
+        able.append(evaluator)
+        assert found.schema == expected.schema
+        for name, value in expected.to_pylist()[0].items():
+            shown = found.to_pylist()[0][name]
+            assert shown == (pytest.approx(value, rel=1e-12) if isinstance(value, float) else value), evaluator
+    assert able
+
+
+def test_sums_over_matches_are_exact_beyond_64_bits() -> None:
+    table = pa.table({"type": ["A"] * 3, "ts": [1, 2, 3], "v": [2**62, 2**62, 2**62]})
+    (row,) = cepheid.match("EVENT A x RETURN count(*) AS n, sum(x.v) AS total", table).to_pylist()
+    assert row["n"] == 3 and row["total"] == 3 * 2**62
+
+
+def test_a_summary_of_no_matches() -> None:
+    query = "EVENT SEQ(A x, B y) WHERE x.w > y.w + 100 RETURN count(*) AS n, sum(x.v) AS total"
+    (row,) = cepheid.match(query, EVENTS).to_pylist()
+    assert row["n"] == 0 and row["total"] is None
