@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 import pyarrow as pa
 import pytest
@@ -12,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from random_cases import Expressions
 from random_values import PROFILES, Profile, pool, world
+from value_cases import CASES, ValueCase
 
 import cepheid
 from cepheid.binding import bind
@@ -129,3 +132,54 @@ def test_conditions_of_every_kind(either: SparkSession) -> None:
     wrong, inside = differences(either, VALUES, texts)
     assert not wrong, "\n".join(wrong)
     assert inside == len(texts) - 2, "upper and lower are left to workers"
+
+
+# --- the table of cases -----------------------------------------------------------------------------------------------
+
+_READ = re.compile(r"\b([xy])\.(\w+)")
+"""An attribute of x or y in the text of a case."""
+
+
+def _on_one_event(cases: Sequence[ValueCase]) -> pa.Table:
+    """One event with the attributes of x and y of a group of cases."""
+    case = cases[0]
+    columns = {
+        f"{var}_{name}": pa.array([values.get(name)], kind)
+        for var, values in (("x", case.x), ("y", case.y))
+        for name, kind in case.types.items()
+    }
+    return pa.table({"type": ["A"], "ts": [0], "n": [0], **columns})
+
+
+GROUPS = {
+    name: [case for case in CASES if case.group == name and case.is_condition]
+    for name in dict.fromkeys(case.group for case in CASES if case.is_condition)
+}
+
+
+def test_the_table_of_cases(either: SparkSession) -> None:
+    wrong, inside, total = [], 0, 0
+    for cases in GROUPS.values():
+        table = for_spark(_on_one_event(cases))
+        if table is None:
+            continue
+        texts = [_READ.sub(r"x.\1_\2", case.text) for case in cases]
+        for case, found in zip(cases, in_catalyst(either, table, texts), strict=True):
+            total, inside = total + 1, inside + (found is not None)
+            if found is not None and (found == {0}) != case.expected:
+                wrong.append(f"{case} should be {case.expected}")
+    assert not wrong, "\n".join(wrong)
+    assert inside > total // 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_spark_evaluates_the_cases(spark: SparkSession, case: ValueCase) -> None:
+    table = for_spark(case.table)
+    if table is None:
+        pytest.skip("a DataFrame has no unsigned 64-bit integers")
+    rows = cepheid.match(case.query, spark.createDataFrame(table)).toArrow().to_pylist()
+    if isinstance(case.expected, datetime) and case.expected.tzinfo is None:
+        # `createDataFrame` reads local times as times in the zone of the session.
+        rows = [{**row, "r": row["r"].replace(tzinfo=None)} for row in rows]
+    assert case.problem(rows) is None
