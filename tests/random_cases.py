@@ -109,7 +109,9 @@ class Expressions:
         rng = self.rng
         groups = ("number", "number", "string", "boolean", "time", "other", self.world.profile.focus)
         group = rng.choice((*groups, self.world.profile.focus, *(("logic", "logic") if depth else ())))
-        everyone = [*readers, *others]
+        if rng.randrange(4) == 0:  # most conditions are false for most events
+            return f"NOT ({self.condition(readers, others, 0)})"
+        everyone = list(others) if others and rng.randrange(4) else [*readers, *others]
         match group:
             case "number":
                 return self._number_condition(readers, everyone)
@@ -242,7 +244,7 @@ def _window(rng: random.Random, drawn: World, required: bool, events: bool = Tru
     if not required and rng.randrange(5) == 0:
         return ""
     if events and rng.randrange(6) == 0:
-        return f"{rng.choice((0, 1, 2, 3, 5))} events"
+        return f"{rng.choice((0, 1, 2, 5) if drawn.profile.far else (3, 5, 8))} events"
     is_moment = pa.types.is_timestamp(drawn.time)
     near = ("5 us", "10 us", "1 s", "2 hours", "20 us") if is_moment else ("5", "3", "8", "10 units", "15", "20", "30")
     far = ("0 us", "60000 days", "1 us") if is_moment else ("0", "1", "100000000000000000", "2000000000000000000")
@@ -254,7 +256,7 @@ def _type(rng: random.Random) -> str:
 
 
 def _key(rng: random.Random) -> list[str]:
-    return list(rng.choice(([], [], [], [], ["[k]"], ["[k]"], ["[k]"], ["[k, s]"], ["[b]"], ["[v]"])))
+    return list(rng.choice(([], [], [], [], [], ["[k]"], ["[k]"], ["[k]"], ["[k, b]"], ["[b]"], ["[v]"])))
 
 
 def _limit(rng: random.Random, order: int = 8) -> str:
@@ -262,7 +264,7 @@ def _limit(rng: random.Random, order: int = 8) -> str:
 
 
 def _few(rng: random.Random) -> int:
-    return rng.choice((0, 0, 1, 1, 2))
+    return rng.choice((0, 1, 1, 1, 2))
 
 
 def _returns(rng: random.Random, draw: Expressions, readers: Sequence[str], closures: Sequence[str]) -> tuple[str, ...]:
@@ -279,18 +281,24 @@ def _returns(rng: random.Random, draw: Expressions, readers: Sequence[str], clos
 
 
 def sase(rng: random.Random, draw: Expressions) -> DrawnQuery:
-    count = rng.choice((1, 2, 2, 3, 3, 4))
+    count = rng.choice((1, 2, 2, 2, 2, 3, 3, 4))
     must = rng.randrange(count)
     negated = [i != must and rng.randrange(5) == 0 for i in range(count)]
     parts = [f"!({_type(rng)} x{i})" if negated[i] else f"{_type(rng)} x{i}" for i in range(count)]
     positive = [f"x{i}" for i in range(count) if not negated[i]]
-    conditions = _key(rng) + [draw.condition([rng.choice(positive)], positive) for _ in range(_few(rng))]
+    conditions = _key(rng) + [_between(rng, draw, positive) for _ in range(_few(rng))]
     conditions += [draw.condition([f"x{i}"], positive) for i in range(count) if negated[i] and rng.randrange(2)]
     window = _window(rng, draw.world, negated[0] or negated[-1])
     returns = _returns(rng, draw, positive, ())
     return DrawnQuery(
         f"EVENT SEQ({', '.join(parts)})", "WHERE {}", " AND ", _bracketed(conditions), window, returns, _limit(rng)
     )
+
+
+def _between(rng: random.Random, draw: Expressions, variables: Sequence[str]) -> str:
+    """A condition on one variable, and maybe on others."""
+    one = rng.choice(variables)
+    return draw.condition([one], [var for var in variables if var != one])
 
 
 def _bracketed(conditions: Sequence[str]) -> tuple[str, ...]:
@@ -366,14 +374,14 @@ def zstream(rng: random.Random, draw: Expressions) -> DrawnQuery:
         return one(single)
 
     items: list[str] = []
-    count = rng.choice((1, 2, 2, 3, 3))
+    count = rng.choice((1, 1, 2, 2, 2, 3))
     for i in range(count):
         before = "closure" if items and items[-1][-1] in "+*2" else ""
         items.append(item(i, i == count - 1, before))
     if not single:
         items.append(one(single))
     conditions = _key(rng)
-    conditions += [draw.condition([rng.choice(single)], single) for _ in range(_few(rng))]
+    conditions += [_between(rng, draw, single) for _ in range(_few(rng))]
     for var in closures:
         match rng.randrange(4):
             case 0:
@@ -420,7 +428,7 @@ def ced(rng: random.Random, draw: Expressions) -> DrawnQuery:
     positive = [f"x{i}" for i in range(count) if not negated[i]]
     operands = [f"!x{i}" if negated[i] else f"x{i}" for i in range(count)]
     window = _window(rng, draw.world, any(negated), events=False)
-    conditions = [draw.condition([rng.choice(positive)], positive) for _ in range(_few(rng))]
+    conditions = [_between(rng, draw, positive) for _ in range(_few(rng))]
     conditions += [draw.condition([f"x{i}"], positive) for i in range(count) if negated[i] and rng.randrange(2)]
     on = ", ".join(f"{rng.choice(TYPES)} as x{i}" for i in range(count))
     event = f"event {operator}({', '.join(operands)}{'; ' + window if window else ''})"
