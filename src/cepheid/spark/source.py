@@ -55,7 +55,7 @@ class CsvFiles:
 
 SparkInput = DataFrame | Mapping[str, DataFrame] | str | os.PathLike[str] | CsvFiles
 """A DataFrame, a DataFrame for each event type, a path or table of Parquet files, or CSV files with a schema."""
-TYPES = "__cepheid_type"
+TYPES = "\ue000type"
 """The column with the event type, if each type has its own DataFrame."""
 
 

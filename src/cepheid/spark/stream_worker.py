@@ -23,7 +23,7 @@ from cepheid.streaming.plan import StreamPlan
 
 PACKED = "grouped int, kind string, ahead long, block binary, at timestamp"
 OUTPUT = "kind string, query int, number long, block binary"
-NOW = "__cepheid_now"
+NOW = "\ue000now"
 """The time of the batch by the wall clock, in microseconds: Spark repeats a batch with the same time."""
 _EVENTS, _REJECTS, _SUMMARY = "events", "rejects", "summary"
 STATE = "s binary"
