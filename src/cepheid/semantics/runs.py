@@ -59,7 +59,10 @@ class Edge(IntEnum):
 
 
 def matches(context: Context) -> Iterator[Found]:
-    """Every match, in the order in which runs complete."""
+    """Every match, in the order in which runs complete. A condition that names no event holds for all runs or none,
+    also for those that skip the component on whose edge it would stand."""
+    if not context.holds([p for p in context.about(absent=False) if _is_constant(p)], {}):
+        return
     items = context.query.pattern.items if isinstance(context.query.pattern, Seq) else (context.query.pattern,)
     components = compile_components(context, [item for item in items if not isinstance(item, Neg)])
     accepting = Automaton(context, components).accepting_runs()
@@ -68,6 +71,10 @@ def matches(context: Context) -> Iterator[Found]:
     nothing: Bindings = {component.var: () for component in components}
     for run in reported:
         yield found({**nothing, **run.bound})
+
+
+def _is_constant(predicate: Expr) -> bool:
+    return not ex.variables(predicate) and not any(isinstance(node, ex.Same) for node in ex.walk(predicate))
 
 
 def compile_components(context: Context, items: Sequence[Pattern]) -> list[Component]:
