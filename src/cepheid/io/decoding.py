@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -46,9 +47,25 @@ def decoded(rows: R) -> R:
 
 def _validate(column: pa.Array | pa.ChunkedArray, name: str) -> None:
     try:
-        column.validate(full=True)
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+            values = chunk.dictionary if isinstance(chunk, pa.DictionaryArray) else chunk
+            if not _is_ascii(values):
+                values.validate(full=True)
     except pa.ArrowInvalid as problem:
         raise pa.ArrowInvalid(f"the column `{shown(name)}` is damaged: {problem}") from problem
+
+
+def _is_ascii(values: pa.Array) -> bool:
+    """Whether all bytes of an array of strings are ASCII: a test many times as fast as the validation."""
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        return False
+    _, offsets, data = values.buffers()
+    if data is None or offsets is None or not len(values):
+        return True
+    width = np.int32 if pa.types.is_string(values.type) else np.int64
+    ends = np.frombuffer(offsets, width)[values.offset : values.offset + len(values) + 1]
+    content = np.frombuffer(data, np.int8)[ends[0] : ends[-1]]
+    return not len(content) or int(content.min()) >= 0
 
 
 def _decoded(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
