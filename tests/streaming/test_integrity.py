@@ -15,6 +15,7 @@ from saved_stream import unpack
 
 from cepheid.errors import InputProblem
 from cepheid.streaming.checkpoint import Checkpoint
+from cepheid.streaming.failures import failure
 from cepheid.streaming.source_log import SourceLog
 from cepheid.streaming.spool import Spool
 from cepheid.streaming.storage import LocalDirectory
@@ -172,3 +173,11 @@ def test_the_newest_entries_of_spark_must_go_together(saved: Path, tmp_path: Pat
             path.with_name(f".{path.name}.crc").unlink()
         with pytest.raises(InputProblem, match=f"`{lost[0]}` in the checkpoint .* is missing"):
             require_intact(root)
+
+
+def test_an_unexpected_error_of_a_worker_is_reported_by_its_last_line() -> None:
+    trace = (
+        "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
+        "  File \"worker.py\", line 9, in read\n    rows = table[name]\nKeyError: 'price'\n"
+    )
+    assert str(failure(trace, "checkpoint", list)).startswith("error: the stream stopped: KeyError: 'price'\n  hint: ")

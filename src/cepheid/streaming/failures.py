@@ -16,6 +16,8 @@ _OWN = re.compile(r"^cepheid\.errors\.\w+: error: (.*(?:\n  .*)*)", re.MULTILINE
 _CAUSE = re.compile(r"^Caused by: ([\w.$]+)(?:: (.*))?$", re.MULTILINE)
 _CONDITION = re.compile(r"\[[A-Z_]+(?:\.[A-Z_]+)*\] .*")
 _LOG_FILE = re.compile(r"(?:Failed to read log file|Checksum error:) (\S+?)\.? (?:\[|at \d)")
+_RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning)(?:: .+)?$", re.MULTILINE)
+"""The last line of the trace of a Python worker."""
 _FULL = "No space left on device"
 _STATE = "CANNOT_LOAD_STATE_STORE"
 _LONGEST = 300
@@ -54,8 +56,10 @@ def _reason(message: str) -> str:
     """The innermost cause with a message; without any, Spark's own message."""
     causes = [match[2] for match in _CAUSE.finditer(message) if match[2] and "Python Proxy" not in match[2]]
     conditions = _CONDITION.findall(message)
+    raised = _RAISED.findall(message) if "Traceback (most recent call last)" in message else []
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return shown([*(lines[:1] or ["Spark gave no reason"]), *conditions[-1:], *causes[-1:]][-1], _LONGEST)
+    reasons = [*(lines[:1] or ["Spark gave no reason"]), *conditions[-1:], *raised[-1:], *causes[-1:]]
+    return shown(reasons[-1], _LONGEST)
 
 
 def _from_worker(message: str) -> CepheidError:
