@@ -32,9 +32,9 @@ def masks(plan: Plan, table: pa.RecordBatch, type_column: str) -> Array:
     evaluation = Evaluation(table.num_rows, attributes.read, _no_aggregate)
     done: dict[tuple[Expr, ...], Array] = {}
     for number, bit in enumerate(plan.bits):
-        if not bit.tests:
+        tests = tuple(test for test in map(_of_one_event, bit.tests) if not attributes.always_hold(test))
+        if not tests:
             continue
-        tests = tuple(_of_one_event(test) for test in bit.tests)
         if tests not in done:
             done[tests] = np.logical_and.reduce([evaluation.truth(test)[1] for test in tests])
         result &= ~(np.uint64(1 << number) * ~done[tests])
@@ -66,6 +66,14 @@ class _Attributes:
             column = NULL if array is None else from_arrow(array)
             self.columns[attr.name] = replace(column, absent=self._lacking(attr.name))
         return self.columns[attr.name]
+
+    def always_hold(self, test: Expr) -> bool:
+        """Whether a test asks for a value in a column without nulls."""
+        match test:
+            case ex.Not(item=ex.IsNull(item=Attr() as attr)):
+                return self.read(attr).valid is None
+            case _:
+                return False
 
     def _lacking(self, name: str) -> Array | None:
         """The events whose type lacks the attribute."""
