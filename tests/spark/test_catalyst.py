@@ -159,10 +159,8 @@ GROUPS = {
 
 def test_the_table_of_cases(either: SparkSession) -> None:
     wrong, inside, total = [], 0, 0
-    for cases in GROUPS.values():
-        table = for_spark(_on_one_event(cases))
-        if table is None:
-            continue
+    tables = [(cases, for_spark(_on_one_event(cases))) for cases in GROUPS.values()]
+    for cases, table in ((cases, table) for cases, table in tables if table is not None):
         texts = [_READ.sub(r"x.\1_\2", case.text) for case in cases]
         for case, found in zip(cases, in_catalyst(either, table, texts), strict=True):
             total, inside = total + 1, inside + (found is not None)

@@ -156,7 +156,7 @@ class SparkStream:
     def outputs(self) -> DataFrame:
         """The output of the buckets, as rows of (kind, query, number, block)."""
         plan = self.plan
-        clock = [] if plan.ahead is None else [f"unix_micros(current_timestamp()) AS {NOW}"]
+        clock = [] if plan.ahead is None else [f"unix_micros(current_timestamp()) AS `{NOW}`"]
         packed = self.frame.selectExpr(*plan.reader.selected(), *clock).mapInArrow(Pack(plan), PACKED)
         marked = packed.withWatermark("at", f"{plan.delay} milliseconds")
         # Spark would drop blocks whose latest event is late. Without a time none is, and Spark still lets time pass.
