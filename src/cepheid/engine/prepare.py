@@ -103,6 +103,10 @@ class Prepared:
     adaptive: Policy | None = None
     others: tuple[Plan, ...] = ()
     input: InputShape = NO_INPUT
+    binding: Binding = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "binding", Binding.of(self.query.pattern))
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -112,10 +116,6 @@ class Prepared:
     def variables(self) -> dict[str, Role]:
         """The variables that a match binds."""
         return {var: role for var, role in self.query.roles.items() if not role.negated}
-
-    @property
-    def binding(self) -> Binding:
-        return Binding.of(self.query.pattern)
 
 
 def prepare(query: Query, source: SourceDescription, options: RunOptions = DEFAULT_OPTIONS) -> Prepared:

@@ -178,6 +178,10 @@ def is_time(column: pa.Array) -> Array:
         return np.asarray(pc.less_equal(column, pa.scalar(LAST_TIME, kind)).fill_null(False))
     latest = LAST_TIME // factor
     column = column.cast(pa.int64())
+    if len(column) and not column.null_count:
+        extremes = pc.min_max(column)
+        if -latest <= extremes["min"].as_py() and extremes["max"].as_py() <= latest:
+            return np.ones(len(column), bool)
     fits = pc.and_(pc.greater_equal(column, -latest), pc.less_equal(column, latest))
     return np.asarray(fits.fill_null(False))
 
