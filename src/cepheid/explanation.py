@@ -327,7 +327,11 @@ def _analysis_node(plan: Plan, analysis: Analysis) -> Node:
     pushed: tuple[Node, ...] = ()
     if plan.tree is None:
         pushed = tuple(Node(f"instances of {name}: {each.made:,}") for name, each in analysis.operators.items())
-    return Node("what it did", (*counted, *pushed))
+    passed = tuple(
+        Node(f"events of {var}: {each.passed:,} of {each.of_type:,} pass its conditions")
+        for var, each in analysis.variables.items()
+    )
+    return Node("what it did", (*counted, *passed, *pushed))
 
 
 _OPERATORS: Mapping[type[TreeNode], str] = {

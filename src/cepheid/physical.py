@@ -578,10 +578,19 @@ class OperatorCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class VariableCounts:
+    """The events of a variable's types, and those of them that pass its conditions on a single event."""
+
+    of_type: int
+    passed: int
+
+
+@dataclass(frozen=True, slots=True)
 class Analysis:
-    """What a plan did on some events: the counters of its kernel, those of each operator by the text of it, and how
-    many windows passed (None without a window)."""
+    """What a plan did on some events: the counters of its kernel, those of each operator by the text of it, those of
+    each variable, and how many windows passed (None without a window)."""
 
     counters: Mapping[str, int]
     operators: Mapping[str, OperatorCounts]
+    variables: Mapping[str, VariableCounts]
     windows: float | None

@@ -70,6 +70,59 @@ def test_matches_go_to_stdout_and_the_summary_to_stderr(tmp_path: Path, shop: Pa
     assert "5 events read, 1 match, 0 rejects" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("query", "lines"),
+    [
+        (
+            "EVENT SEQ(Shelf x, Exit z) WHERE x.tag_id > 7 WITHIN 1 minute",
+            [
+                "no match: 5 events, 3 fit no variable",
+                "  x (Shelf): 0 of 2 events pass its conditions: nothing can match",
+                "  z (Exit): 2 of 2 events pass its conditions",
+            ],
+        ),
+        (
+            "EVENT SEQ(Shelf x, !(Register y), Exit z) WHERE [tag_id] AND x.tag_id = 1 WITHIN 1 minute",
+            [
+                "  x (Shelf): 1 of 2 events pass its conditions",
+                "  y (Register, must not occur): 1 of 1 events pass its conditions",
+                " partial matches, ",
+                "  possible causes: the order of the events; the window of 1 min; [tag_id]; an event of y",
+            ],
+        ),
+        (
+            "PATTERN SEQ(Shelf+ a[], Exit c) WHERE skip_till_next_match(a[], c) { sum(a[].tag_id) > 9 } "
+            "WITHIN 1 minute",
+            ["; sum(a.tag_id) > 9\n"],
+        ),
+        (
+            "PATTERN Exit;Register*;Shelf WHERE Register.tag_id > 9 WITHIN 1 minute",
+            [
+                "  Register (Register, 0 or more): 0 of 1 events pass its conditions\n",
+                "  possible causes: the order of the events; the window of 1 min",
+            ],
+        ),
+    ],
+)
+def test_an_empty_result_shows_how_far_the_events_got(shop: Path, query: str, lines: list[str]) -> None:
+    done = cepheid("run", "--query", query, "--input", shop, "--time-unit", "s")
+    assert done.exit_code == 0 and done.stdout == ""
+    for line in lines:
+        assert line in done.stderr
+    assert ("nothing can match" in done.stderr) != ("possible causes" in done.stderr)
+
+
+@pytest.mark.parametrize(
+    "options", [["--query", THEFT], ["--query", f"{THEFT} LIMIT 0"], ["--query", THEFT, "--backend", "reference"]]
+)
+def test_only_a_run_without_matches_is_analyzed(
+    shop: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cepheid.app.file_run.analyze", lambda *_: pytest.fail("analyzed"))
+    done = cepheid("run", *options, "--input", shop, "--time-unit", "s")
+    assert done.exit_code == 0 and "no match:" not in done.stderr
+
+
 def test_a_user_error_is_a_message_and_exit_code_2(tmp_path: Path) -> None:
     done = process("check", "EVENT SEQ(Shelf x, Exit z", cwd=tmp_path)
     assert done.returncode == 2 and done.stdout == ""

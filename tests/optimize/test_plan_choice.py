@@ -113,6 +113,7 @@ def test_analyze_knows_every_operator(query: str, operator: str) -> None:
 
 def test_analyze_of_stacks_counts_instances() -> None:
     shown = cepheid.explain("EVENT SEQ(IBM a, Sun b) WITHIN 9", SELECTIVE, level="analyze", evaluator="stacks")
+    assert "─ events of a: " in shown and " pass its conditions" in shown
     assert counted(shown, "instances of a") == SELECTIVE["type"].to_pylist().count("IBM")
 
 

@@ -13,7 +13,7 @@ from cepheid.engine.adaptation import ignore
 from cepheid.engine.event_types import require_event_types
 from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, prepare
 from cepheid.engine.query_text import QueryText, declared_types
-from cepheid.engine.run import Progress, run
+from cepheid.engine.run import Progress, analyze, run
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.io.files import open_files
 from cepheid.io.formats import expand
@@ -22,7 +22,7 @@ from cepheid.io.sinks import write_batches
 from cepheid.io.source import Source
 from cepheid.optimize.adapt import Switch
 from cepheid.pattern import Query
-from cepheid.physical import REFERENCE
+from cepheid.physical import REFERENCE, Analysis
 
 BACKENDS = (REFERENCE, "local", "spark")
 
@@ -72,6 +72,13 @@ class FileRun:
             on_switch = self.switches.append
             result = run(self.prepared, self.source, as_text=as_text, progress=progress, on_switch=on_switch)
         return write_batches(file, format, result.schema, result.batches, result.objects)
+
+    def analyze_empty(self) -> Analysis | None:
+        """The counters of a run without matches, from a second run. None where a kernel has not run here, or where the
+        query asks for no match."""
+        if self.backend != "local" or self.prepared.kernel is None or self.prepared.query.limit == 0:
+            return None
+        return analyze(self.prepared, self.source)
 
 
 def require_backend(name: str, options: RunOptions) -> None:

@@ -12,9 +12,10 @@ from rich.text import Text
 
 from cepheid.errors import shown
 from cepheid.events import MICROSECONDS
+from cepheid.expr import to_text, variables
 from cepheid.io.rejects import Reject
-from cepheid.pattern import Kleene, Query, Role, durations
-from cepheid.physical import REFERENCE, Plan
+from cepheid.pattern import Disj, Kleene, Query, Role, Seq, Strategy, durations, walk
+from cepheid.physical import REFERENCE, Analysis, Plan
 
 if TYPE_CHECKING:
     from cepheid.app.file_run import FileRun
@@ -63,6 +64,48 @@ def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) ->
         yield evaluator_line(prepared.plan)
     for switch in run.switches:
         yield f"the plan changed {switch}"
+
+
+def empty_lines(query: Query, plan: Plan, analysis: Analysis) -> Iterator[str]:
+    """How far the events of a run without matches got."""
+    counters, roles = analysis.counters, query.roles
+    yield f"no match: {counters['events']:,} events, {counters['dropped_by_mask']:,} fit no variable"
+    has_choice = any(isinstance(node, Disj) for node in walk(query.pattern))
+    impossible = False
+    for step in plan.steps:
+        counts = analysis.variables[step.var]
+        is_missing = not (counts.passed or step.negated or step.low == 0 or has_choice)
+        impossible = impossible or is_missing
+        passed = f"{counts.passed:,} of {counts.of_type:,} events pass its conditions"
+        reached = passed if counts.of_type else "no event of this type"
+        cut = ": nothing can match" if is_missing else ""
+        yield f"  {step.var} ({_role_text(roles[step.var])}): {reached}{cut}"
+    if impossible:
+        return
+    for operator, made in analysis.operators.items():
+        if made.tried is not None:
+            yield f"  {operator}: {made.made:,} of {made.tried:,} combinations pass"
+    tested = f"{counters['predicates']:,} tests of conditions between events"
+    yield f"  {counters['partial_matches']:,} partial matches, {tested}; none is complete"
+    if causes := list(_causes(query, plan, analysis)):
+        yield f"  possible causes: {'; '.join(causes)}"
+
+
+def _causes(query: Query, plan: Plan, analysis: Analysis) -> Iterator[str]:
+    """The parts of a query that can end a partial match."""
+    if any(isinstance(node, Seq) for node in walk(query.pattern)):
+        yield "the order of the events"
+    if query.window is not None:
+        yield f"the window of {query.window}"
+    if query.strategy is not Strategy.ANY_MATCH:
+        yield "the selection strategy"
+    for condition in query.where:
+        names = variables(condition)
+        if len(names) != 1 or any(query.roles[var].binds_many for var in names):
+            yield to_text(condition)
+    yield from (
+        f"an event of {step.var}" for step in plan.steps if step.negated and analysis.variables[step.var].passed
+    )
 
 
 def evaluator_line(plan: Plan) -> str:

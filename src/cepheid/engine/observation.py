@@ -81,13 +81,13 @@ class Observer:
             began = int(encoded.time[0]) - 1 if self.last is None else self.last
         self.last = int(encoded.time[-1])
         duration = max(self.last - began, 1)
-        passed = {var: max(count, _UNSEEN) for var, count in self._counted(encoded.mask).items()}
-        counts = self._of_class(events, passed)
+        passed = {var: max(count, _UNSEEN) for var, count in self.passing(encoded.mask).items()}
+        counts = self.of_class(events, passed)
         rates = {var: count / duration for var, count in counts.items()}
         passing = {var: passed[var] / counts[var] for var in counts}
         return Stats(rates, passing, self._selectivities(encoded, thoroughly), {}, len(encoded) / duration)
 
-    def _counted(self, mask: Array) -> dict[str, int]:
+    def passing(self, mask: Array) -> dict[str, int]:
         """The number of events that each variable can bind."""
         if len(self.plan.bits) > _FEW_BITS:
             return {var: int(np.count_nonzero(mask & np.uint64(1 << bit))) for var, bit in self.bit.items()}
@@ -95,7 +95,7 @@ class Observer:
         masks = np.arange(len(counts))
         return {var: int(counts[(masks >> bit & 1).astype(bool)].sum()) for var, bit in self.bit.items()}
 
-    def _of_class(self, events: pa.RecordBatch, passed: Mapping[str, float]) -> dict[str, float]:
+    def of_class(self, events: pa.RecordBatch, passed: Mapping[str, float]) -> dict[str, float]:
         """The number of events of each class, including those that fail its single-class predicates."""
         totals = dict(passed)
         tested = [step for step in self.plan.steps if self.plan.bits[step.begin].tests]

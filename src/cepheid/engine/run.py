@@ -5,6 +5,7 @@ A source that is read in batches (a Parquet file in time order, an iterator) tak
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ from cepheid.engine.adaptation import OnSwitch, ignore, stepper_for
 from cepheid.engine.aggregation import Total
 from cepheid.engine.first_matches import FirstMatches, first_matches
 from cepheid.engine.gather import Gatherer, MatchValues
+from cepheid.engine.observation import Observer
 from cepheid.engine.positions import MatchPositions, first_and_last, position_columns
 from cepheid.engine.prepare import Prepared, position_type
 from cepheid.engine.stepping import PIECE, Stepper, encoder_for
@@ -25,7 +27,7 @@ from cepheid.io.sinks import Objects
 from cepheid.io.source import Source, columns_read, for_kernel
 from cepheid.kernels.any_runs.compact_store import ROW as NODE_ROW
 from cepheid.kernels.any_runs.lazy_matches import Compressed, LazyKernel
-from cepheid.physical import Analysis
+from cepheid.physical import Analysis, VariableCounts
 from cepheid.runtime.kernel import END_OF_TIME, Kernel, Positions, counters, operator_counts
 
 Progress = Callable[[int, int], None]
@@ -118,20 +120,27 @@ def analyze(prepared: Prepared, source: Source) -> Analysis:
     stepper = Stepper.start(prepared.kernel, source.count)
     began: int | None = None
     ended = events = 0
-    names = read_by_plan(prepared, source.schema)
+    names, observer = read_by_plan(prepared, source.schema), Observer(prepared.plan)
+    passed: Counter[str] = Counter({step.var: 0 for step in prepared.plan.steps})
+    of_type = passed.copy()
     for batch in source.batches(names):
         if batch.num_rows:
             times = batch.column(TIME)
             began = times[0].as_py() if began is None else began
             ended, events = times[batch.num_rows - 1].as_py(), events + batch.num_rows
-            for _ in stepper.step(for_kernel(batch, names)):
+            encoded = stepper.encoder.encode(for_kernel(batch, names))
+            passing = observer.passing(encoded.mask)
+            passed.update(passing)
+            of_type.update(observer.of_class(batch, passing))
+            for _ in stepper.step_encoded(encoded):
                 """Only the counters are read."""
     for _ in stepper.finish_lazily():
         """Matches that wait for the end of the input are counted too."""
     plan = prepared.plan
-    passed = events if plan.counts_events else ended - (began or 0)
-    windows = passed / plan.window if plan.window else None
-    return Analysis(counters(stepper.state), operator_counts(prepared.kernel, stepper.state), windows)
+    length = events if plan.counts_events else ended - (began or 0)
+    windows = length / plan.window if plan.window else None
+    variables = {var: VariableCounts(int(of_type[var]), count) for var, count in passed.items()}
+    return Analysis(counters(stepper.state), operator_counts(prepared.kernel, stepper.state), variables, windows)
 
 
 # --- the columns that are read and shown ------------------------------------------------------------------------------

@@ -119,6 +119,10 @@ def run_command(
         report.warn(report.reject_lines(rejected))
     for line in report.summary(opened, matches, len(rejected), rejects_at):
         report.note(line)
+    # After the summary, because it takes as long as the run.
+    if not matches and (analysis := opened.analyze_empty()) is not None:
+        for line in report.empty_lines(opened.prepared.query, opened.prepared.plan, analysis):
+            report.note(line)
 
 
 def _write(opened: FileRun, output: str, format: str) -> int:
