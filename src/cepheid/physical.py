@@ -390,18 +390,15 @@ class Lowered:
         variable of any pattern, the negated ones last. `predicates` are those left between events, if fewer."""
         left = self.between if predicates is None else tuple(predicates)
         types = {name: self.types.get(name, UNKNOWN) for name in attributes_in([*left, *self.summary])}
-        exact = {name for name, type_ in types.items() if kind_of(type_) in (Kind.INT, Kind.UNSIGNED)}
-        required = {attr for attr in self._required(left) if attr.name in exact}
-        masks = _Masks(self, required)
+        masks = _Masks(self, {attr for attr in self._required(left) if _is_exact(types[attr.name])})
         steps = tuple(masks.steps_by_variable() if by_variable else masks.steps())
         lacking = [name for name in attributes_in(left) if name in self.lacks]
-        nullable = [name for name in types if name in exact and not self._is_required(name, left, required)]
         return Plan(
             query=self.query,
             evaluator=evaluator,
             steps=steps,
             lacking={name: masks.add(Bit(f"lacks {name}", "", self.lacks[name])) for name in lacking},
-            nulls={name: masks.add(_null_bit(name, types[name])) for name in nullable},
+            nulls={name: masks.add(_null_bit(name, types[name])) for name in self.nullable(left)},
             bits=tuple(masks.bits),
             lacks=self.lacks,
             predicates=left,
@@ -413,6 +410,14 @@ class Lowered:
             options=self.options,
             tree=tree,
         )
+
+    def nullable(self, left: Sequence[Expr]) -> list[str]:
+        """The attributes that need a bit for null, with these predicates left between events: their kind has no null
+        value, and they may be null in an event that has a role."""
+        required = self._required(left)
+        names = attributes_in([*left, *self.summary])
+        exact = [name for name in names if _is_exact(self.types.get(name, UNKNOWN))]
+        return [name for name in exact if not self._is_required(name, left, required)]
 
     def _required(self, left: Sequence[Expr]) -> set[Attr]:
         """The attributes without which a predicate is false, so that events where they are null have no role. Where a
@@ -464,6 +469,11 @@ def _strict(expr: Expr) -> set[Attr]:
             return {attr for arg in expr.args for attr in _strict(arg)}
         case _:
             return set()
+
+
+def _is_exact(type_: Type) -> bool:
+    """Whether every word of the type's kind is a value, so that none is left for null."""
+    return kind_of(type_) in (Kind.INT, Kind.UNSIGNED)
 
 
 def _null_bit(name: str, type_: Type) -> Bit:

@@ -105,3 +105,32 @@ def test_aggregates_of_extremes(kind: pa.DataType, fn: str) -> None:
         against = other.format("Y" if evaluator == "tree" else "b")
         query = queries[evaluator].format(fn=fn, op=op, other=against)
         assert _matches(query, table, evaluator) == _matches(query, table, "reference"), query
+
+
+@pytest.mark.parametrize("closure", ["A+ b[]", "A* b[]"])
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()], ids=str)
+def test_partitions_of_extremes(kind: pa.DataType, closure: str) -> None:
+    extreme = VALUES[kind][1] or 2**63
+    values = [extreme, None, extreme, extreme, None, None, 1, extreme, 1, None, extreme]
+    table = pa.table({"type": ["A"] * len(values), "ts": range(len(values)), "id": pa.array(values, kind)})
+    query = f"PATTERN SEQ(A a, {closure}) WHERE partition_contiguity(a, b[]) {{ a.id = b[1].id }} WITHIN 20"
+    assert _matches(query, table, "runs") == _matches(query, table, "reference")
+
+
+@pytest.mark.parametrize("evaluator", PATTERNS)
+def test_a_mask_has_room_for_nulls(evaluator: str) -> None:
+    """62 components and two nullable attributes fill the mask; one more component is refused with the reason."""
+    outcomes: list[str] = []
+    for count in (62, 63):
+        values = pa.array([None, *range(count - 1)], pa.int64())
+        table = pa.table({"type": [f"T{n}" for n in range(count)], "ts": range(count), "v": values, "w": values})
+        components = [f"T{n} a{n}" for n in range(count)]
+        test = "(a0.v != a1.v OR a0.v IS NULL) AND (a0.w != a1.w OR a0.w IS NULL)"
+        pattern = PATTERNS[evaluator].replace("WITHIN 10", "WITHIN 100").replace("(x, y) ", " ")
+        pattern = pattern.replace("X x, Y y", ", ".join(components)).replace("X x; Y y", "; ".join(components))
+        try:
+            outcomes.append(f"{len(cepheid.match(pattern.format(test), table, evaluator=evaluator))} match")
+        except NotAvailable as error:
+            outcomes.append(str(error))
+    assert outcomes[0] == "1 match"
+    assert f"the evaluator `{evaluator}` cannot evaluate this query" in outcomes[1]

@@ -36,8 +36,12 @@ def _unmet(lowered: Lowered, counts_absences: bool) -> Iterator[str]:
         p for p in single if not is_maskable(p)
     ]
     yield from (f"`{ex.to_text(p)}` cannot be compiled" for p in failing)
-    if sum(1 if role.kleene is None else 2 for role in lowered.roles.values()) + len(lowered.lacks) > MASK_BITS:
-        yield f"the mask of an event has {MASK_BITS} bits, which are too few for the components of the pattern"
+    edges = sum(1 if role.kleene is None else 2 for role in lowered.roles.values())
+    if edges + len(lowered.lacks) + len(lowered.nullable(lowered.between)) > MASK_BITS:
+        yield (
+            f"the mask of an event has {MASK_BITS} bits, which are too few for the components of the pattern and "
+            "for the attributes that may be absent or null"
+        )
     if lowered.query.inputs:
         yield "the query uses other queries or declared streams"
     for name in attributes_in([*lowered.predicates, *lowered.summary]):

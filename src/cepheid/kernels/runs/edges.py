@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from cepheid.codegen.builder import KernelBuilder, Writer
-from cepheid.codegen.scalar import is_null, key_part
+from cepheid.codegen.scalar import key_part
 from cepheid.kernels.runs.absences import Absences
 from cepheid.kernels.runs.run_index import RunIndex
 from cepheid.kernels.runs.run_vector import RunVector, field, of_new
@@ -48,7 +48,8 @@ class RunEdges(ABC):
         self.most = len(self.states) + 1
         """How many runs, at most, an event makes of one."""
         for name in self.compared:
-            self.run.carry(Value("origin", NOWHERE, self.run.column[name]), self.run.last)
+            for what in ("origin", "origin_null"):
+                self.run.carry(Value(what, NOWHERE, self.run.column[name]), self.run.last)
         self.absences = Absences(plan, self.run, self.builder, self.most)
         self.exclusive = plan.query.non_overlapping
 
@@ -183,12 +184,17 @@ class RunEdges(ABC):
             w(f"{KEEP} = not begins if {full} else not takes")
 
     def _same_partition(self) -> str:
-        """Whether the event is in the partition of the run's first event; those with a null are in one of their own."""
-        of_event, kinds = zip(*(self.run.event_value(name) for name in self.compared), strict=True)
-        of_run = [self.run.of_run(Value("origin", NOWHERE, self.run.column[name])) for name in self.compared]
-        here, there = (" or ".join(map(is_null, values, kinds)) for values in (of_event, of_run))
-        equal = " and ".join(f"{a} == {b}" for a, b in zip(of_event, of_run, strict=True))
-        return f"(({here}) and ({there})) or ({equal} and not ({here}))"
+        """Whether the event is in the partition of the run's first event; those with a null are in one of their own:
+
+        run[r + ORIGIN_NULL0_1] == 0 and column1[e] == run[r + ORIGIN0_1] if bits & np.uint64(8) == 0 else
+        run[r + ORIGIN_NULL0_1] != 0
+        """
+        columns = [self.run.column[name] for name in self.compared]
+        equal = [f"{self.run.event_column(c)} == {self.run.of_run(Value('origin', NOWHERE, c))}" for c in columns]
+        nulls = [self.run.of_run(Value("origin_null", NOWHERE, c)) for c in columns]
+        known = " and ".join(self.run.event_term(name).is_known for name in self.compared)
+        same = " and ".join([*(f"{null} == 0" for null in nulls), *equal])
+        return f"({same}) if {known} else ({' or '.join(f'{null} != 0' for null in nulls)})"
 
     def reachable(self, at: int) -> list[tuple[int, list[str]]]:
         """The components that a run at `at` can begin next, each with the conditions for leaving out those between."""

@@ -43,7 +43,7 @@ class RunVector(StateVector):
     bound               whether the component has any event
     seen                0 no event yet, 1 none whose type has the attribute, 2 at least one
     first_lacks, last_lacks    which attributes the type of the first or latest event lacks, as bits of the mask
-    origin              the attribute of the run's first event
+    origin, origin_null the attribute of the run's first event, and whether it is null
     look, since         for a negated component that is tested at the end: the latest event that could be it, and the
                         event after which it counts
     """
@@ -142,6 +142,8 @@ class RunVector(StateVector):
     def begun(self, value: Value, at: int, to: int) -> str | None:
         if value.what == "origin":
             return self.event_column(value.column) if at == NOWHERE else None
+        if value.what == "origin_null":
+            return f"int(not ({self.event_term(self.names[value.column]).is_known}))" if at == NOWHERE else None
         if value.what == "bound" and value.component == at:
             return "1"
         return super().begun(value, at, to)
