@@ -134,3 +134,17 @@ def test_a_mask_has_room_for_nulls(evaluator: str) -> None:
             outcomes.append(str(error))
     assert outcomes[0] == "1 match"
     assert f"the evaluator `{evaluator}` cannot evaluate this query" in outcomes[1]
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64(), pa.float64(), pa.string()], ids=str)
+@pytest.mark.parametrize("closure", [False, True])
+def test_summaries_of_extremes(kind: pa.DataType, closure: bool) -> None:
+    values = VALUES[kind]
+    b, column = ("B+ b[]", "b[].v") if closure else ("B b", "b.v")
+    functions = ["min", "max", "count", *(["sum", "avg"] if pa.types.is_integer(kind) else [])]
+    output = ", ".join(f"{fn}({column}) AS {fn}" for fn in functions)
+    query = f"PATTERN SEQ(A a, {b}) WHERE skip_till_any_match {{ 1 = 1 }} WITHIN 100 RETURN {output}, count(*) AS n"
+    for chosen in (values[1:2], values[:1], values[2:3], values[:2], values):
+        rows = [{"type": "A", "ts": 0, "v": None}, *({"type": "B", "ts": 1 + n, "v": v} for n, v in enumerate(chosen))]
+        table = pa.Table.from_pylist(rows, pa.schema([("type", pa.string()), ("ts", pa.int64()), ("v", kind)]))
+        assert _matches(query, table, "any_runs") == _matches(query, table, "reference"), chosen

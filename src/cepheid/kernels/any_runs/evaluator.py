@@ -73,7 +73,7 @@ class _Generator:
         self.states = automaton.states
         self.tables = automaton.tables
         self.summary = Summary.of(plan, self.vector.index)
-        self.node_stride = NODE_VALUES + len(self.summary.columns)
+        self.node_stride = NODE_VALUES + len(self.summary.columns) + len(self.summary.nullable)
         self.group_stride = WORDS + 1 + max([len(table.values) for table in self.tables] + [len(self.keys)], default=0)
         self.queue_stride = 2 + max(len(state) for state in self.states)
         self.ring = {n.number: self._ring_columns(n) for n in automaton.negations}
@@ -403,8 +403,9 @@ class _Generator:
         with w.block("if queued == 0:"):
             w("continue")
         w("partial_matches += queued", "item[ROW] = row", "item[TIME] = time[e]")
-        for number, name in enumerate(self.summary.columns):
-            w(f"item[{NODE_VALUES + number}] = {self._event_word(name)}")
+        nulls = [f"int(not ({self.vector.event_is_known(name)}))" for name in self.summary.nullable]
+        for number, word in enumerate([*map(self._event_word, self.summary.columns), *nulls], NODE_VALUES):
+            w(f"item[{number}] = {word}")
         with w.block(f"for q in range(0, queued * {self.queue_stride}, {self.queue_stride}):"):
             w("before = queue[q + 1]", "item[STEP] = queue[q]", "item[BEFORE] = before")
             w(f"item[START] = m if before == EMPTY else nodes[before * {self.node_stride} + START]")

@@ -20,7 +20,7 @@ from cepheid.kernels.aggregates import AGGREGATE_CODE, Merge
 from cepheid.kernels.any_runs.compact_store import BEFORE, LEFT, LOWEST, NODE_VALUES, RIGHT, STEP, TIME, is_alive
 from cepheid.pattern import Column
 from cepheid.physical import Kind, Plan
-from cepheid.runtime.arrays import EMPTY, NULL_CODE, NULL_INT, grown
+from cepheid.runtime.arrays import EMPTY, NULL_CODE, grown
 from cepheid.runtime.jit import entry, jit_enabled, machine_code, njit
 from cepheid.values import decimal_of
 
@@ -44,6 +44,8 @@ class Quantity:
     kind: Kind
     scale: int = 0
     """The digits after the point of a decimal."""
+    null: int | None = None
+    """The word that says whether the attribute is null, if its kind has no null value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,26 +91,30 @@ class Summary:
     asked: tuple[tuple[Column, Quantity | None], ...] = ()
     columns: tuple[str, ...] = ()
     """The attributes whose values the nodes carry."""
+    nullable: tuple[str, ...] = ()
+    """Those whose kind has no null value: after the values, the nodes carry whether each is null."""
 
     @classmethod
     def of(cls, plan: Plan, components: Mapping[str, int]) -> Summary:
         if not plan.query.summarizes:
             return cls()
         asked: list[tuple[Column, Quantity | None]] = []
-        names: list[str] = []
-        for column in plan.query.output or ():
-            aggregate = column.expr
-            assert isinstance(aggregate, Aggregate)
+        columns = [(column, column.expr) for column in plan.query.output or () if isinstance(column.expr, Aggregate)]
+        summarised = [a.name for _, a in columns if a.var in components and a.name is not None]
+        names = tuple(dict.fromkeys(summarised))
+        nullable = tuple(name for name in names if name in plan.nulls)
+        for column, aggregate in columns:
+            name = aggregate.name
             if aggregate.var not in components:
                 asked.append((column, None))
-                continue
-            kind = Kind.INT if aggregate.name is None else plan.columns[aggregate.name]
-            if aggregate.name is not None and aggregate.name not in names:
-                names.append(aggregate.name)
-            number = None if aggregate.name is None else names.index(aggregate.name)
-            scale = plan.types[aggregate.name].scale if aggregate.name is not None and kind is Kind.INT else 0
-            asked.append((column, Quantity(components[aggregate.var], number, kind, scale)))
-        return cls(tuple(asked), tuple(names))
+            elif name is None:
+                asked.append((column, Quantity(components[aggregate.var], None, Kind.INT)))
+            else:
+                kind = plan.columns[name]
+                scale = plan.types[name].scale if kind is Kind.INT else 0
+                null = len(names) + nullable.index(name) if name in nullable else None
+                asked.append((column, Quantity(components[aggregate.var], names.index(name), kind, scale, null)))
+        return cls(tuple(asked), names, nullable)
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:
@@ -255,7 +261,8 @@ class _Weights:
                 continue
             words = np.ascontiguousarray(table[:, NODE_VALUES + quantity.column])
             values = words.view(_HELD_AS.get(quantity.kind, np.int64))
-            there[:, at] = _is_known(words, quantity.kind)
+            is_null = None if quantity.null is None else table[:, NODE_VALUES + quantity.null] != 0
+            there[:, at] = _is_known(words, quantity.kind) if is_null is None else ~is_null
             known = np.where(there[:, at], values, 0)
             orderable = _ranked(known, ranks) if quantity.kind is Kind.CODE else known
             _, first, places[:, at] = np.unique(orderable, return_index=True, return_inverse=True)
@@ -315,7 +322,7 @@ class _Weights:
 def _is_known(words: Array, kind: Kind) -> Array:
     if kind is Kind.FLOAT:
         return ~np.isnan(words.view(np.float64))
-    return np.asarray(words != (NULL_CODE if kind in (Kind.CODE, Kind.BOOL) else NULL_INT))
+    return np.asarray(words != NULL_CODE) if kind in (Kind.CODE, Kind.BOOL) else np.ones(len(words), np.bool_)
 
 
 def _ranked(codes: Array, ranks: Array) -> Array:
