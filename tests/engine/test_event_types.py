@@ -1,10 +1,13 @@
-"""Event types that the input does not have."""
+"""Event types that the input does not have, and attributes that a type does not have."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -68,3 +71,34 @@ def test_the_command_line_refuses_the_same(tmp_path: Any) -> None:
     assert result.exit_code == 2 and "--type-column" in result.stderr
     result = CliRunner().invoke(app, ["run", "--query", PAIR, "-i", str(path), "--type-column", "kind"])
     assert result.exit_code == 0 and "1 match" in result.stderr
+
+
+LACKING = {
+    "one type": "EVENT SEQ(A x, B y) WITHIN 2 units RETURN x.ts, y.v > 3 AS v, y.w > 3 AS w, x.w = 1 OR x.v > 5 AS o",
+    "any type": "PATTERN x;y WITHIN 2 RETURN x.ts, y.v > 3 AS v, y.w > 3 AS w, NOT y.v > 3 AS n, y.v IS NULL AS o",
+    "closure": """PATTERN SEQ(A x, B+ b[]) WHERE skip_till_next_match(x, b[]) { x.ts > 0 } WITHIN 2 units
+        RETURN x.ts, sum(b.v) > 3 AS s, count(b.v) AS c, count(b.w) AS w, sum(b.w) > 9 AS t""",
+}
+
+
+@pytest.mark.parametrize("query", LACKING.values(), ids=list(LACKING))
+def test_a_condition_in_return_is_true_for_a_type_that_lacks_its_attribute(tmp_path: Path, query: str) -> None:
+    """JSON Lines are evaluated by the definition, event by event; Parquet files by columns."""
+    rows: dict[str, list[dict[str, Any]]] = {
+        "A": [{"ts": 1, "v": 1}, {"ts": 3, "v": None}],
+        "B": [{"ts": 2, "w": None}, {"ts": 4, "w": 7}],
+    }
+    lines = [{"type": kind, **row} for kind in rows for row in rows[kind]]
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+    inputs: list[str] = []
+    for kind in rows:
+        pq.write_table(pa.Table.from_pylist(rows[kind]), tmp_path / f"{kind}.parquet")
+        inputs += ["-i", f"{kind}={tmp_path / kind}.parquet"]
+    found = []
+    for number, (backend, *events) in enumerate(
+        [("reference", "-i", tmp_path / "events.jsonl"), ("reference", *inputs), ("local", *inputs)]
+    ):
+        arguments = ["run", "--query", query, *events, "-o", tmp_path / f"{number}.jsonl", "--backend", backend]
+        assert CliRunner().invoke(app, list(map(str, arguments))).exit_code == 0
+        found.append(sorted((tmp_path / f"{number}.jsonl").read_text().splitlines()))
+    assert found[0] == found[1] == found[2] and "true" in found[0][0]

@@ -62,3 +62,17 @@ def test_a_summary_of_no_matches() -> None:
     query = "EVENT SEQ(A x, B y) WHERE x.w > y.w + 100 RETURN count(*) AS n, sum(x.v) AS total"
     (row,) = cepheid.match(query, EVENTS).to_pylist()
     assert row["n"] == 0 and row["total"] is None
+
+
+@pytest.mark.parametrize("evaluator", ["reference", "runs"])
+def test_sums_over_a_group_are_null_once_an_unsigned_value_exceeds_the_integers(evaluator: str) -> None:
+    """Also for the first value of a group, and for an only one. Over all matches sums are decimals, which hold it."""
+    values = pa.array([0, 2**63, 1, 0, 0, 2**63 - 1, 0, 0, 2**64 - 1, 0], pa.uint64())
+    table = pa.table({"type": list("ABBCABCABC"), "ts": range(10), "u": values})
+    text = "PATTERN SEQ(A x, B+ b[], C z) WHERE skip_till_next_match(x, b[], z) { x.ts >= 0 } WITHIN 3 RETURN "
+    found = cepheid.match(text + "sum(b.u) AS total, avg(b.u) AS mean, max(b.u) AS top", table, evaluator=evaluator)
+    assert found["total"].to_pylist() == [None, 2**63 - 1, None]
+    assert found["mean"].to_pylist() == [None, 2.0**63, None]
+    assert found["top"].to_pylist() == [2**63, 2**63 - 1, 2**64 - 1]
+    (row,) = cepheid.match("EVENT SEQ(B b, C z) WITHIN 2 RETURN count(*) AS n, sum(b.u) AS total", table).to_pylist()
+    assert row["total"] == 2**63 - 1 + 1 + 2**64 - 1

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from cepheid import expr as ex
 from cepheid import types
-from cepheid.codegen.columns import attribute
-from cepheid.codegen.typed_columns import Column, from_arrow, to_arrow
+from cepheid.codegen.columns import attribute, types_of
+from cepheid.codegen.typed_columns import Column, either, from_arrow, to_arrow
 from cepheid.codegen.vector import Evaluation, is_vectorisable
 from cepheid.engine.aggregation import Total, averaged, counted, selected, summed
 from cepheid.engine.layout import END, START, column_names, match_schema
@@ -20,7 +20,7 @@ from cepheid.engine.oracle import computed_columns
 from cepheid.engine.positions import MatchPositions
 from cepheid.engine.prepare import Prepared
 from cepheid.expr import AGGREGATES, Aggregate, At, Attr, Expr, Over, ResultType, Whole
-from cepheid.io.rows import Rows
+from cepheid.io.rows import TYPE, Rows
 from cepheid.io.source import flat_fields, owner
 from cepheid.pattern import Role
 from cepheid.physical import REFERENCE
@@ -38,15 +38,28 @@ class OutputColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class Lack:
+    """The event types of a variable that lack an attribute. `is_total`: all types of the variable lack it."""
+
+    types: frozenset[str]
+    is_total: bool
+
+
+Lacks = Mapping[tuple[str, str], Lack]
+"""By variable and attribute. A condition on an attribute that the event's type lacks does not apply (ruling 4)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Gatherer:
     """Builds the output of a query from rows of its input. `attributes` are the input columns of each variable's
-    events."""
+    events, `lacks` the attributes in computed columns that some of its types lack."""
 
     prepared: Prepared
     input: pa.Schema
     time_column: str
     attributes: Mapping[str, tuple[str, ...]]
     columns: tuple[OutputColumn, ...]
+    lacks: Lacks
 
     @classmethod
     def of(
@@ -66,7 +79,9 @@ class Gatherer:
             else:
                 kind = known.field(name).type
             columns.append(OutputColumn(name, kind, shows))
-        return cls(prepared, input, time_column, attributes, tuple(columns))
+        gatherer = cls(prepared, input, time_column, attributes, tuple(columns), {})
+        computed = [c.shows for c in columns if c.shows is not None and not gatherer._is_fetched(c)]
+        return replace(gatherer, lacks=_lacks(prepared, computed))
 
     @property
     def schema(self) -> pa.Schema:
@@ -80,6 +95,8 @@ class Gatherer:
                 names.update(dict.fromkeys(self.attributes.get(node.var, ())))
             elif isinstance(node, Attr | ex.Aggregate) and node.name is not None:
                 names.update(dict.fromkeys(owner(node.name, self.input)))
+        if self.lacks:
+            names.update(dict.fromkeys([*owner(self.prepared.input.columns.type, self.input), TYPE]))
         return list(names)
 
     def table(self, matches: MatchPositions, rows: Rows) -> pa.RecordBatch:
@@ -106,7 +123,7 @@ class Gatherer:
         by_oracle = self.prepared.plan.evaluator == REFERENCE
         slow = {n: shows for n, shows in others.items() if by_oracle or not is_vectorisable(shows[0])}
         computed = computed_columns(self.prepared, slow, matches, rows, self.needed()) if slow else {}
-        values = MatchValues(self.input, matches, rows, {})
+        values = MatchValues(self.input, matches, rows, {}, self.lacks)
         computed |= {name: values.column(*shows) for name, shows in others.items() if name not in slow}
         return computed
 
@@ -130,6 +147,18 @@ class Gatherer:
                 return var in self.attributes and at is not At.ALL and known
             case _:
                 return False
+
+
+def _lacks(prepared: Prepared, exprs: Sequence[Expr]) -> Lacks:
+    """The attributes in these expressions that a type of their variable lacks."""
+    known, lacks = prepared.schema.types, {}
+    for node in (node for expr in exprs for node in ex.walk(expr)):
+        if isinstance(node, Attr | Aggregate) and node.name is not None and node.var in prepared.variables:
+            types = prepared.variables[node.var].event_class.types
+            lacking = frozenset(t for t in types or known if t in known and node.name not in known[t])
+            if lacking:
+                lacks[node.var, node.name] = Lack(lacking, lacking == frozenset(types))
+    return lacks
 
 
 def _relisted(positions: pa.ListArray, values: pa.Array) -> pa.ListArray:
@@ -161,6 +190,7 @@ class MatchValues:
     matches: MatchPositions
     rows: Rows
     gathered: dict[tuple[str, At, str], Column]
+    lacks: Lacks
 
     def column(self, expr: Expr, kind: pa.DataType) -> pa.Array:
         """The values of an expression for all matches, as an Arrow type."""
@@ -176,8 +206,19 @@ class MatchValues:
             positions = one_event(self.matches, attr)
             column = from_arrow(self._values(attr.name, positions))
             unbound = np.asarray(positions.is_null()) if positions.null_count else None
-            self.gathered[key] = replace(column, absent=unbound)
+            lacking = self._lacking(attr.var, attr.name, positions)
+            self.gathered[key] = replace(column, absent=either(unbound, lacking))
         return self.gathered[key]
+
+    def _lacking(self, var: str, name: str, positions: pa.Array) -> Array | None:
+        """The events whose type lacks the attribute."""
+        lack = self.lacks.get((var, name))
+        if lack is None:
+            return None
+        if lack.is_total:
+            return np.ones(len(positions), bool)
+        types, codes = types_of(self.rows.take([*owner(name, self.input), TYPE], positions), TYPE)
+        return np.asarray(np.array([t in lack.types for t in types])[codes])
 
     def _values(self, name: str, positions: pa.Array) -> pa.Array:
         owners = owner(name, self.input)
@@ -207,6 +248,10 @@ class MatchValues:
         positions, lengths, unbound = self._groups(node.var)
         if node.name is None:
             return Column(types.INTEGER, lengths, absent=unbound)
+        lacking = self._lacking(node.var, node.name, positions)
+        if lacking is not None:
+            having = np.bincount(np.repeat(np.arange(len(lengths)), lengths)[~lacking], minlength=len(lengths))
+            unbound = either(unbound, (lengths > 0) & (having == 0))
         if AGGREGATES[node.fn].result is ResultType.VALUE:
             return replace(from_arrow(self._selected(node)), absent=unbound)
         values = self._values(node.name, positions)

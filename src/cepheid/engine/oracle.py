@@ -24,7 +24,7 @@ from cepheid.engine.prepare import Prepared, position_type
 from cepheid.engine.stepping import Stepper
 from cepheid.errors import NotAvailable, shown
 from cepheid.evaluation import Binding, Env, value_or_null
-from cepheid.events import UNTYPED, Clock, Event
+from cepheid.events import Clock, Event
 from cepheid.expr import AGGREGATES, Aggregate, Expr, ResultType
 from cepheid.io.json_text import dumps
 from cepheid.io.rows import ROW, TIME, TYPE, Rows, events_of, plain
@@ -73,7 +73,7 @@ def decode(prepared: Prepared, batch: pa.RecordBatch, positions: Sequence[int]) 
 
 
 def _as_settled(event: Event, known: Mapping[str, Mapping[str, Type]]) -> Event:
-    """The event without attributes that its type got only after the schema of a stream was settled."""
+    """The event without attributes that its type lacks, or got only after the schema of a stream was settled."""
     own = known.get(event.type, event.attributes)
     if event.attributes.keys() <= own.keys():
         return event
@@ -247,9 +247,11 @@ def computed_columns(
     positions_read = _all_positions([matches])
     positions, ticks = positions_read.to_pylist(), rows.ticks(np.asarray(positions_read)).tolist()
     time = prepared.input.columns.time
-    # An expression reads the same attributes of an event whatever its type.
-    decoded = events_of(rows.take(names, positions_read), [UNTYPED] * len(positions), ticks, positions, time)
-    events = dict(zip(positions, decoded, strict=True))
+    batch = rows.take(names, positions_read)
+    types, codes = types_of(batch, TYPE)
+    decoded = events_of(batch, [types[code] for code in codes.tolist()], ticks, positions, time)
+    known = prepared.schema.types if TYPE in batch.schema.names else {}
+    events = dict(zip(positions, (_as_settled(event, known) for event in decoded), strict=True))
     show = Presenter(time, prepared.clock)
     values: dict[str, list[Any]] = {name: [] for name in columns}
     for bound in _bindings(matches, events):

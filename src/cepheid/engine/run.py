@@ -310,7 +310,7 @@ class _Run:
                 start, end = (rows.ticks(at) for at in first_and_last(positions))
                 edges = min(edges[0], int(start.min())), max(edges[1], int(end.max()))
                 part = MatchPositions(position_columns(positions, self.prepared.binding), start, end)
-                MatchValues(schema, part, rows, {}).add_to(totals)
+                MatchValues(schema, part, rows, {}, {}).add_to(totals)
         start_of_all, end_of_all = edges if edges[0] <= edges[1] else (0, 0)
         values = {name: totals[node].value() for name, node in output.items() if isinstance(node, Aggregate)}
         return oracle.Match({}, start_of_all, end_of_all, values)

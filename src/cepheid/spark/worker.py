@@ -22,7 +22,7 @@ from cepheid.engine.prepare import Prepared
 from cepheid.engine.run import output_schema, run
 from cepheid.engine.stepping import PIECE, Stepper
 from cepheid.io.rows import TIME, WholeTable, one_batch
-from cepheid.io.source import BATCH, Source, TableSource, columns_read, readable, ticks_of
+from cepheid.io.source import BATCH, Source, TableSource, columns_read, readable, ticks_of, types_column
 from cepheid.kernels.registry import kernel_for
 from cepheid.physical import REFERENCE
 from cepheid.runtime.kernel import Array, Positions
@@ -137,7 +137,9 @@ class KernelTask:
         ticks = ticks_of(table.column(time), time)
         order = in_order(ticks, _numbers(table, POSITION) if POSITION in table.schema.names else None)
         times = ticks if order is None else ticks[order]
-        rows = WholeTable(table, times, order)
+        types = types_column(table, self.prepared.input.columns) if self.gatherer.lacks else None
+        types = types if types is None or order is None else types.take(pa.array(order))
+        rows = WholeTable(table, times, order, types)
         names = columns_read([*plan.columns, *plan.key], table.schema)
         arrays = [*(readable(table.column(name)) for name in names), self._masks(table)]
         if order is not None:
