@@ -76,16 +76,7 @@ def _always(type_: Type) -> Callable[[Type], Type]:
 _FLOAT, _INTEGER, _STRING = _always(FLOAT), _always(INTEGER), _always(STRING)
 FUNCTIONS: Mapping[str, Function] = {
     "abs": Function(1, 1, FLOAT, _itself, absolute, takes_durations=True, kernel="abs({})", numpy="abs", spark="abs"),
-    "sqrt": Function(
-        1,
-        1,
-        FLOAT,
-        _FLOAT,
-        lambda x: math.sqrt(x) if x >= 0 else None,
-        kernel="np.sqrt({})",
-        numpy="sqrt",
-        spark="sqrt",
-    ),
+    "sqrt": Function(1, 1, FLOAT, _FLOAT, _sqrt, kernel="np.sqrt({})", numpy="sqrt", spark="sqrt"),
     "floor": Function(1, 1, FLOAT, _whole, floor, kernel="np.floor({})", numpy="floor", spark="floor"),
     "ceil": Function(1, 1, FLOAT, _whole, ceil, kernel="np.ceil({})", numpy="ceil", spark="ceil"),
     "lower": Function(1, 1, STRING, _STRING, str.lower, arrow="utf8_lower", spark="lower"),

@@ -176,13 +176,10 @@ def _are_alike(left: Column, right: Column) -> bool:
 
 
 def _compared_texts(op: str, left: Strings, right: Strings, length: int) -> Array:
-    for side, other, flipped in ((left, right, op), (right, left, _FLIPPED[op])):
+    for side, other, flipped in ((left, right, op), (right, left, ex.FLIPPED[op])):
         if np.ndim(other.codes) == 0:
             return np.asarray(_flags(_ARROW[flipped](side.dictionary, other.dictionary[int(other.codes)]))[side.codes])
     return _flags(_ARROW[op](left.decoded(length), right.decoded(length)))
-
-
-_FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def _flags(answers: pa.Array) -> Array:
