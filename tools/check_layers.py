@@ -46,7 +46,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "logic",
         "core_language",
     ),
-    ("lang", "physical", "nfa", "explanation"),
+    ("lang", "analysis", "physical", "evaluator", "nfa", "explanation"),
     ("optimize",),
     ("runtime", "codegen", "kernels"),
     ("io", "engine", "streaming", "spark"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from cepheid.analysis import Analysis
 from cepheid.binding import warnings_for
 from cepheid.engine.adaptation import ignore
 from cepheid.engine.event_types import require_event_types
@@ -25,7 +26,6 @@ from cepheid.lang import parse
 from cepheid.optimize.adapt import Policy, Switch
 from cepheid.optimize.stats import Stats
 from cepheid.pattern import Query
-from cepheid.physical import Analysis
 from cepheid.streaming.sinks import read_rows
 from cepheid.streaming.storage import Directory, local_directory
 

@@ -16,6 +16,9 @@ from cepheid.types import UNKNOWN, Type, type_of, united
 
 UNTYPED = ""
 """The type of the events of an input that has no type column."""
+START = "\0start"
+"""The column of the start of each event, in ticks, in batches of events with duration: their time is their end. No
+attribute can have such a name, because queries and inputs with a NUL are refused."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,8 +92,8 @@ def complete(events: Sequence[Event], schema: Schema) -> list[Event]:
 
 
 def in_order(events: Iterable[Event]) -> list[Event]:
-    """The stream's order: by time, then by arrival; positions are numbered anew."""
-    ordered = sorted(events, key=lambda event: (event.end, event.position))
+    """The stream's order: by end, then start, then arrival; positions are numbered anew."""
+    ordered = sorted(events, key=lambda event: (event.end, event.start, event.position))
     return [replace(event, position=position) for position, event in enumerate(ordered)]
 
 

@@ -4,8 +4,7 @@ A plan holds no events and no code. `bits` say which parts an event can play (th
 column-wise, in Catalyst or Arrow. `columns` are the only attributes that travel to the kernel. Everything else is for
 the code generator of the evaluator that the plan names.
 
-An evaluator (`Evaluator`) says which queries it can evaluate, plans them, and says what a plan costs; `optimize.lower`
-compares those that are able.
+`Lowered` is what the evaluators plan from: a bound query with its predicates sorted (`evaluator.py` is their protocol).
 """
 
 from __future__ import annotations
@@ -14,12 +13,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol, TypeVar
 
 from cepheid import expr as ex
 from cepheid.dialect import COMBINATIONS, RUNS
 from cepheid.errors import InputProblem, shown
-from cepheid.events import Schema
+from cepheid.events import START, Schema
 from cepheid.expr import Attr, Expr
 from cepheid.functions import FUNCTIONS
 from cepheid.pattern import (
@@ -36,17 +34,17 @@ from cepheid.pattern import (
     partition_attributes,
     walk,
 )
-from cepheid.types import BOOLEAN, UNKNOWN, Family, Type
+from cepheid.types import BOOLEAN, INTEGER, UNKNOWN, Family, Type
 
 REFERENCE = "reference"
 """The evaluator that runs the oracle: it takes the queries that no compiled evaluator can run."""
 
 
 Options = Mapping[str, tuple[str, ...]]
-MAX_MATCHES = 1_000_000
-"""The default of the option `max_matches`."""
 """The allowed values of each option. The first is the default, unless the cost model decides. An empty tuple allows any
 text (a tree shape, for example)."""
+MAX_MATCHES = 1_000_000
+"""The default of the option `max_matches`."""
 
 
 class Kind(Enum):
@@ -294,6 +292,11 @@ class Plan:
         return int(value)
 
     @property
+    def has_durations(self) -> bool:
+        """Whether events have a start of their own."""
+        return START in self.columns
+
+    @property
     def tested(self) -> list[str]:
         """The attributes that the tests of single events read."""
         return list(attributes_in(test for bit in self.bits for test in bit.tests))
@@ -336,6 +339,8 @@ class Lowered:
     window: int | float | None
     """The window in ticks or events, as the query writes it."""
     options: Mapping[str, str | bool]
+    has_durations: bool = False
+    """Whether events have a start of their own, in the column START; their time is their end."""
 
     @property
     def items(self) -> tuple[Pattern, ...]:
@@ -390,6 +395,8 @@ class Lowered:
         variable of any pattern, the negated ones last. `predicates` are those left between events, if fewer."""
         left = self.between if predicates is None else tuple(predicates)
         types = {name: self.types.get(name, UNKNOWN) for name in attributes_in([*left, *self.summary])}
+        if self.has_durations:
+            types[START] = INTEGER
         masks = _Masks(self, {attr for attr in self._required(left) if _is_exact(types[attr.name])})
         steps = tuple(masks.steps_by_variable() if by_variable else masks.steps())
         lacking = [name for name in attributes_in(left) if name in self.lacks]
@@ -543,64 +550,3 @@ def not_made_for(query: Query) -> str:
     """The reason of an evaluator that does not implement the query's operators. It is shown only if no evaluator has a
     more specific reason."""
     return f"no compiled evaluator for these operators of {query.dialect.name}"
-
-
-S = TypeVar("S", contravariant=True)
-K = TypeVar("K", covariant=True)
-
-
-class Evaluator(Protocol[S, K]):
-    """A compiled evaluator, over statistics S and with kernels K: a module of its package in `kernels`. Statistics and
-    kernels are defined in layers above this one."""
-
-    NAME: str
-    OPTIONS: Options
-    """Its options."""
-    SEARCHES: bool
-    """Whether statistics decide between plans of its own."""
-    SWITCHES: bool
-    """Whether its plans can take over from others while a query runs, and others from them."""
-
-    def able(self, lowered: Lowered) -> str | None:
-        """Why it cannot evaluate the query, a line for each reason; None if it can."""
-
-    def plan(self, lowered: Lowered, stats: S) -> Plan:
-        """Its best plan of a query that it can evaluate."""
-
-    def cost(self, plan: Plan, stats: S) -> float:
-        """The nanoseconds for each event that one of its plans is expected to take."""
-
-    def kernel(self, plan: Plan) -> K:
-        """The compiled plan. Raises NotAvailable where code cannot be generated after all."""
-
-
-# --- what a run did (EXPLAIN ANALYZE) ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorCounts:
-    """What an operator did: the records that it made and, of a join, the combinations that it tried and the predicates
-    that it tested on them."""
-
-    made: int
-    tried: int | None = None
-    predicates: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class VariableCounts:
-    """The events of a variable's types, and those of them that pass its conditions on a single event."""
-
-    of_type: int
-    passed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Analysis:
-    """What a plan did on some events: the counters of its kernel, those of each operator by the text of it, those of
-    each variable, and how many windows passed (None without a window)."""
-
-    counters: Mapping[str, int]
-    operators: Mapping[str, OperatorCounts]
-    variables: Mapping[str, VariableCounts]
-    windows: float | None

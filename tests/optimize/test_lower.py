@@ -11,12 +11,12 @@ import pytest
 
 from cepheid.binding import bind
 from cepheid.errors import NotAvailable
-from cepheid.events import NO_CLOCK, Schema
+from cepheid.events import NO_CLOCK, START, Schema
 from cepheid.kernels.registry import EVALUATORS
 from cepheid.lang import parse
 from cepheid.optimize.lower import Evaluators, lower
 from cepheid.optimize.stats import NO_STATS, Stats
-from cepheid.physical import REFERENCE, Lowered, Options, Plan, not_made_for
+from cepheid.physical import REFERENCE, Kind, Lowered, Options, Plan, not_made_for
 from cepheid.types import FLOAT, INTEGER
 
 SCHEMA = Schema({name: {"id": INTEGER, "v": INTEGER} for name in "ABC"})
@@ -129,3 +129,10 @@ def test_every_evaluator_that_is_able_plans_and_has_a_cost(text: str, able: list
         else:
             with pytest.raises(NotAvailable):
                 _lower(EVALUATORS, text, evaluator=evaluator.NAME)
+
+
+def test_the_start_of_events_with_duration_travels_as_a_column() -> None:
+    plan = _lower([_Fake("one")], has_durations=True)
+    assert plan.has_durations and plan.columns[START] is Kind.INT
+    assert not _lower([_Fake("one")]).has_durations
+    assert START not in _lower([_Fake("one")]).columns

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
+from cepheid.analysis import Analysis
 from cepheid.binding import warnings_for
 from cepheid.engine.adaptation import ignore
 from cepheid.engine.event_types import require_event_types
@@ -22,7 +23,7 @@ from cepheid.io.sinks import write_batches
 from cepheid.io.source import Source
 from cepheid.optimize.adapt import Switch
 from cepheid.pattern import Query
-from cepheid.physical import REFERENCE, Analysis
+from cepheid.physical import REFERENCE
 
 BACKENDS = (REFERENCE, "local", "spark")
 

@@ -10,12 +10,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cepheid.analysis import Analysis
 from cepheid.errors import shown
 from cepheid.events import MICROSECONDS
 from cepheid.expr import to_text, variables
 from cepheid.io.rejects import Reject
 from cepheid.pattern import Disj, Kleene, Query, Role, Seq, Strategy, durations, walk
-from cepheid.physical import REFERENCE, Analysis, Plan
+from cepheid.physical import REFERENCE, Plan
 
 if TYPE_CHECKING:
     from cepheid.app.file_run import FileRun

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from cepheid import expr as ex
 from cepheid.errors import shown
+from cepheid.events import START
 from cepheid.physical import Bit, tree_text
 from cepheid.runtime.kernel import COUNTERS, Kernel
 
@@ -26,7 +27,8 @@ def _legend(kernel: Kernel) -> list[str]:
         lines.append(_comment(f"  {number}: its type has no `{name}`"))
     lines.append(_comment(f"components: {', '.join(f'{n}: {step.var}' for n, step in enumerate(plan.steps))}"))
     for number, (name, kind) in enumerate(plan.columns.items()):
-        lines.append(_comment(f"column{number}: the attribute {name} ({kind.value})"))
+        subject = "the start of the event" if name == START else f"the attribute {name}"
+        lines.append(_comment(f"column{number}: {subject} ({kind.value})"))
     if plan.window is not None:
         counted = "events" if plan.counts_events else "ticks"
         lines.append(_comment(f"integers[0]: the window, {plan.window} {counted}"))

@@ -148,6 +148,7 @@ def _planned(
             options=options.options,
             stats=stats(),
             sample=sampler,
+            has_durations=shape.columns.start is not None,
         )
 
     plan = plan_by(options.evaluator)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from cepheid.analysis import Analysis, VariableCounts
 from cepheid.engine import oracle
 from cepheid.engine.adaptation import OnSwitch, ignore, stepper_for
 from cepheid.engine.aggregation import Total
@@ -27,7 +28,6 @@ from cepheid.io.sinks import Objects
 from cepheid.io.source import Source, columns_read, for_kernel
 from cepheid.kernels.any_runs.compact_store import ROW as NODE_ROW
 from cepheid.kernels.any_runs.lazy_matches import Compressed, LazyKernel
-from cepheid.physical import Analysis, VariableCounts
 from cepheid.runtime.kernel import END_OF_TIME, Kernel, Positions, counters, operator_counts
 
 Progress = Callable[[int, int], None]

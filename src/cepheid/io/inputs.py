@@ -11,10 +11,12 @@ from cepheid.errors import InputProblem, shown
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The names of the columns with the type and the time of an event."""
+    """The names of the columns with the type and the time of an event. If its events have a duration, `start` names the
+    column of their start, and the time is their end."""
 
     type: str = "type"
     time: str = "ts"
+    start: str | None = None
 
 
 DEFAULT_COLUMNS = Columns()

@@ -16,12 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid.codegen.typed_columns import from_arrow, to_python
+from cepheid.events import START as START
 from cepheid.events import Event
 from cepheid.runtime.kernel import Array
 
 TYPE, TIME = "\0type", "\0time"
-"""The columns of every batch besides the attributes: the event type, and the time in ticks. No attribute can have such
-a name, because queries with a NUL are refused."""
+"""The columns of every batch besides the attributes: the event type, and the time in ticks. Batches of events with
+duration also have START, and TIME is the end. No attribute can have such a name, because queries with a NUL are
+refused."""
 ROW = "\0raw"
 """The column with the row as JSON text, in sources that were read row by row."""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cepheid.errors import InputProblem, NotAvailable, did_you_mean, listing, shown
+from cepheid.evaluator import Evaluator
 from cepheid.kernels import any_runs, runs, stacks, tree
 from cepheid.optimize import lower
 from cepheid.optimize.stats import Stats
-from cepheid.physical import Evaluator, Plan
+from cepheid.physical import Plan
 from cepheid.runtime.kernel import Kernel
 
 EVALUATORS: Sequence[Evaluator[Stats, Kernel]] = (stacks, runs, tree, any_runs)

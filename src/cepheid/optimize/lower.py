@@ -13,13 +13,14 @@ from cepheid import expr as ex
 from cepheid.binding import typed_predicates
 from cepheid.dialect import Closure
 from cepheid.errors import NotAvailable
+from cepheid.evaluator import Evaluator
 from cepheid.events import Clock, Schema
 from cepheid.expr import At, Attr, Expr
 from cepheid.logic import expanded, normal_form
 from cepheid.optimize.rules import FALSE, rewrite
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Conj, Query, Role, Seq, Timer, walk
-from cepheid.physical import REFERENCE, Evaluator, Lowered, Options, Plan, attributes_in, not_made_for
+from cepheid.physical import REFERENCE, Lowered, Options, Plan, attributes_in, not_made_for
 from cepheid.types import BINARY, Type
 
 _WORTHWHILE = 0.95
@@ -44,10 +45,12 @@ def lower(
     options: Mapping[str, str | bool] = _NO_OPTIONS,
     stats: Stats = NO_STATS,
     sample: Callable[[Plan], Stats] | None = None,
+    has_durations: bool = False,
 ) -> Plan:
     """The plan of a bound query over an input with these columns, by the cheapest of the evaluators that are able, or
     by the one that the option `evaluator` names. `stats` are the statistics of the stream; without them, `sample` is
-    called if statistics decide between plans, with a plan that has the classes and predicates to observe."""
+    called if statistics decide between plans, with a plan that has the classes and predicates to observe. With
+    `has_durations` the events of the input have a start of their own."""
     if str(options.get("rewrite", True)) not in ("False", "off"):
         rewritten = rewrite(query, schema)
         if rewritten is not query:
@@ -55,7 +58,7 @@ def lower(
     _require_windows(query, clock)
     if query.window is not None and not query.dialect.window_includes_bound and clock.ticks(query.window) <= 0:
         query = replace(query, where=(*query.where, FALSE))  # no match is shorter than nothing
-    lowered = _lowered(query, types, schema, clock, options)
+    lowered = replace(_lowered(query, types, schema, clock, options), has_durations=has_durations)
     reasons = {e.NAME: e.able(lowered) for e in evaluators}
     able = [e for e in evaluators if reasons[e.NAME] is None]
     if evaluator not in (None, REFERENCE, *(e.NAME for e in able)):

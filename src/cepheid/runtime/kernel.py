@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from cepheid.physical import OperatorCounts, Plan
+from cepheid.analysis import OperatorCounts
+from cepheid.physical import Plan
 
 Array = np.ndarray
 State = tuple[Array, ...]

@@ -1,0 +1,35 @@
+"""What a run of a plan did: the counters that EXPLAIN ANALYZE shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCounts:
+    """What an operator did: the records that it made and, of a join, the combinations that it tried and the predicates
+    that it tested on them."""
+
+    made: int
+    tried: int | None = None
+    predicates: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VariableCounts:
+    """The events of a variable's types, and those of them that pass its conditions on a single event."""
+
+    of_type: int
+    passed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What a plan did on some events: the counters of its kernel, those of each operator by the text of it, those of
+    each variable, and how many windows passed (None without a window)."""
+
+    counters: Mapping[str, int]
+    operators: Mapping[str, OperatorCounts]
+    variables: Mapping[str, VariableCounts]
+    windows: float | None
