@@ -1,8 +1,10 @@
 """Translates EQL to NEXT's core language, which attaches each predicate to one operator (§3.4, §3.5).
 
-A predicate belongs to the smallest sub-pattern that binds all its variables. On a single event it is a filter, unless a
-next or an iteration waits for that event: then it is the operator's θ, which discards the instance (the paper's query
-of three consecutive transactions), or, written FILTER(...), its φ, which skips the event.
+A predicate belongs to the smallest sub-pattern that binds all its variables; a conjunction inside one FILTER is split
+first. On a single event it is a filter, unless a next or an iteration waits for that event: then it is the operator's
+θ, which discards the instance (the paper's query of three consecutive transactions), or, written FILTER(...), its φ,
+which skips the event. A condition on an aggregate belongs to the iteration that makes the group, or to an operator
+above it.
 """
 
 from __future__ import annotations
@@ -12,17 +14,25 @@ from dataclasses import replace
 
 from cepheid import pattern as pt
 from cepheid.errors import PatternProblem
-from cepheid.expr import Expr, Filter, conjuncts, variables
+from cepheid.expr import Aggregate, Expr, Filter, conjuncts, variables, walk
 from cepheid.pattern import Pattern, roles
 
 
 def core_form(pattern: Pattern, where: Sequence[Expr]) -> Pattern:
     """The pattern in the core language, every predicate attached to its operator."""
-    placed, here = _place(pattern, [p for p in where if variables(p)])
+    parts = [part for p in where for part in _parts(p)]
+    placed, here = _place(pattern, [p for p in parts if variables(p)])
     # A condition without variables is about the match, whatever the operators.
-    here += [p for p in where if not variables(p)]
+    here += [p for p in parts if not variables(p)]
     keep = tuple(part for p in here for part in conjuncts(p.item if isinstance(p, Filter) else p))
     return pt.Filtered(placed, keep) if here else placed
+
+
+def _parts(predicate: Expr) -> list[Expr]:
+    """The conjuncts of a predicate, each in a FILTER of its own if the predicate is one."""
+    if isinstance(predicate, Filter):
+        return [Filter(part, span=part.span, type=part.type) for part in conjuncts(predicate.item)]
+    return list(conjuncts(predicate))
 
 
 def _bound_by(pattern: Pattern) -> set[str]:
@@ -53,8 +63,9 @@ def _place(pattern: Pattern, where: list[Expr]) -> tuple[Pattern, list[Expr]]:
         case pt.Next():
             return _place_next(pattern, where), []
         case pt.Iteration():
-            item, here = _place(pattern.item, where)
-            skip, keep = _skip_and_keep(here)
+            groups = [p for p in where if _aggregates_over(p, pattern.item)]
+            item, here = _place(pattern.item, [p for p in where if p not in groups])
+            skip, keep = _skip_and_keep([*here, *groups])
             return replace(pattern, item=item, skip=skip, keep=keep), []
         case pt.Unless():
             (inside, cancelling), here = _split(where, pattern.item, pattern.cancel)
@@ -68,6 +79,13 @@ def _place(pattern: Pattern, where: list[Expr]) -> tuple[Pattern, list[Expr]]:
             return replace(pattern, item=core_form(pattern.item, where)), []
         case _:
             raise PatternProblem("EQL does not have this operator", span=pattern.span)
+
+
+def _aggregates_over(predicate: Expr, item: Pattern) -> bool:
+    """Whether a predicate of an iteration has an aggregate over a variable that is a single event in each item."""
+    inside = roles(item)
+    aggregated = [node.var for node in walk(predicate) if isinstance(node, Aggregate)]
+    return any(var in inside and not inside[var].binds_many for var in aggregated)
 
 
 def _place_next(pattern: pt.Next, where: list[Expr]) -> pt.Next:

@@ -27,11 +27,12 @@ Binding = Event | tuple[Event, ...] | None
 @dataclass(frozen=True, slots=True)
 class Env:
     """The context of an evaluation: the events bound so far and, by variable, the candidate events that are being
-    tested."""
+    tested. `groups` are the events that aggregates range over, where they are not those bound so far."""
 
     bound: Mapping[str, Binding]
     trying: Mapping[str, Event] = field(default_factory=dict)
     clock: Clock = NO_CLOCK
+    groups: Mapping[str, tuple[Event, ...]] = field(default_factory=dict)
 
     def group(self, var: str) -> tuple[Event, ...] | None:
         """The events bound to a variable before the one being tried; None where the match does not bind it."""
@@ -141,7 +142,7 @@ def value(expr: Expr, env: Env) -> Any:
         case ex.Negative():
             return arithmetic("-", 0, value(expr.item, env), expr.type)
         case Aggregate():
-            group = env.group(expr.var)
+            group = env.groups.get(expr.var, env.group(expr.var))
             if group is None or (group and not any(expr.name in (None, *event.attributes) for event in group)):
                 raise _Vacuous
             return aggregate(expr, group)

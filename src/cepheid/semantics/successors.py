@@ -7,9 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cmp_to_key
+from math import floor
 
+from cepheid.evaluation import Env, holds
 from cepheid.events import Event
-from cepheid.expr import Expr, Filter, variables
+from cepheid.expr import Aggregate, And, Expr, Filter, variables, walk
 from cepheid.pattern import Disj, EventClass, Iteration, Next, Pattern, Timer, Unless, roles, subpatterns
 from cepheid.semantics.common import Bindings, Context, Found, found
 
@@ -29,18 +31,35 @@ Placed = Mapping[tuple[int, str], Sequence[Expr]]
 
 def placed(pattern: Pattern, predicates: Iterable[Expr]) -> Placed:
     result: dict[tuple[int, str], list[Expr]] = {}
-    for predicate in predicates:
+    for predicate in (part for p in predicates for part in _split(p)):
         names = variables(predicate)
         # A condition without variables is about the match, whatever the operators.
-        operator, part = _tested_by(predicate, _path(pattern, names)) if names else (pattern, "filter")
+        operator, part = _tested_by(predicate, _path(pattern, predicate)) if names else (pattern, "filter")
         result.setdefault((id(operator), part), []).append(predicate)
     return result
 
 
-def _path(pattern: Pattern, names: frozenset[str]) -> list[Pattern]:
-    """The operators from the outermost one to the smallest that binds all the names."""
-    homes = [part for part in subpatterns(pattern) if names <= roles(part).keys()]
-    return [pattern, *(_path(homes[0], names) if homes else [])]
+def _split(predicate: Expr) -> list[Expr]:
+    """The parts of a conjunction, and of one inside FILTER (ruling 18)."""
+    match predicate:
+        case And():
+            return [part for item in predicate.items for part in _split(item)]
+        case Filter():
+            return [Filter(part) for part in _split(predicate.item)]
+        case _:
+            return [predicate]
+
+
+def _path(pattern: Pattern, predicate: Expr) -> list[Pattern]:
+    """The operators from the outermost one to the smallest that binds all variables of a predicate, and whose
+    iterations make the groups of its aggregates."""
+    grouped = {node.var for node in walk(predicate) if isinstance(node, Aggregate)}
+    if isinstance(pattern, Iteration) and any(
+        var in grouped and not role.binds_many for var, role in roles(pattern.item).items()
+    ):
+        return [pattern]
+    homes = [part for part in subpatterns(pattern) if variables(predicate) <= roles(part).keys()]
+    return [pattern, *(_path(homes[0], predicate) if homes else [])]
 
 
 def _tested_by(predicate: Expr, path: Sequence[Pattern]) -> tuple[Pattern, str]:
@@ -54,6 +73,8 @@ def _tested_by(predicate: Expr, path: Sequence[Pattern]) -> tuple[Pattern, str]:
             return home, part
         case Unless():
             return home, "when"
+        case Iteration():
+            return home, part
     # It is about one operand: a condition for the operator that waits for it, a filter where none does.
     for operator in reversed(around):
         match operator:
@@ -66,6 +87,10 @@ def _tested_by(predicate: Expr, path: Sequence[Pattern]) -> tuple[Pattern, str]:
             case _:
                 break
     return home, "filter"
+
+
+Groups = Mapping[str, tuple[Event, ...]]
+NO_GROUPS: Groups = {}
 
 
 # --- operators --------------------------------------------------------------------------------------------------------
@@ -126,17 +151,17 @@ class Operators:
         chains = [
             _appended(replace(item, bindings=nothing, times=()), item, names)
             for item in items
-            if all(self._holds(pattern, part, nothing, item.bindings) for part in ("skip", "keep"))
+            if all(self._holds_for_chain(pattern, part, nothing, item.bindings) for part in ("skip", "keep"))
         ]
         while chains:
             results.extend(chains)
             longer: list[Found] = []
             for chain in chains:
-                wanted = [i for i in items if self._holds(pattern, "skip", chain.bindings, i.bindings)]
+                wanted = [i for i in items if self._holds_for_chain(pattern, "skip", chain.bindings, i.bindings)]
                 longer.extend(
                     _appended(chain, item, names)
                     for item in successors(chain, wanted)
-                    if self._holds(pattern, "keep", chain.bindings, item.bindings)
+                    if self._holds_for_chain(pattern, "keep", chain.bindings, item.bindings)
                 )
             chains = longer
         return results
@@ -153,12 +178,20 @@ class Operators:
             )
         ]
 
-    def _holds(self, operator: Pattern, part: str, before: Bindings, occurring: Bindings) -> bool:
+    def _holds_for_chain(self, operator: Iteration, part: str, before: Bindings, occurring: Bindings) -> bool:
+        """As `_holds`, with aggregates over the chain that the item would make (ruling 18)."""
+        whole = {var: (*_as_tuple(before, var), *_as_tuple(occurring, var)) for var in before}
+        return self._holds(operator, part, before, occurring, whole)
+
+    def _holds(
+        self, operator: Pattern, part: str, before: Bindings, occurring: Bindings, groups: Groups = NO_GROUPS
+    ) -> bool:
         """Whether predicates hold for the events detected so far and those now occurring. PREV and ALL read only the
         former."""
         trying = {var: binding for var, binding in occurring.items() if isinstance(binding, Event)}
         bound = {**{var: b for var, b in occurring.items() if var not in trying}, **before}
-        return self.context.holds(self.placed.get((id(operator), part), ()), bound, trying)
+        env = Env(bound, trying, self.context.clock, groups)
+        return all(holds(predicate, env) for predicate in self.placed.get((id(operator), part), ()))
 
 
 # --- the temporal model (§3.2) ----------------------------------------------------------------------------------------
@@ -193,7 +226,7 @@ def _appended(chain: Found, item: Found, names: Sequence[str]) -> Found:
 
 
 def _after(event: Found, delay: int | float) -> Found:
-    moment = int(event.end + delay)
+    moment = floor(event.end + delay)
     return replace(event, end=moment, times=(*event.times, moment, moment))
 
 
