@@ -3,10 +3,10 @@
 usage: python tools/soak.py [--minutes N] [--files-per-second N] [--events N] [--keys N] [--directory DIR]
 
 Every file has events of a few hundred keys, which later files do not have any more. A line each ten seconds shows the
-number of files and matches, the resident memory of the driver and of the JVM, the size of the state, of Cepheid's part
-of the checkpoint and of Spark's list of files, and the CPU time since the line before. At the end the stream is stopped
-and resumed, and its output compared with batch. The exit code is 1 if it differs, or if memory has grown by more than
-half between the second and the last third of a run of five minutes or more.
+number of files and matches, the resident memory (of the driver, the JVM and the Python workers), the size of the state,
+of Cepheid's part of the checkpoint and of Spark's list of files, and the CPU time since the line before. At the end the
+stream is stopped and resumed, and its output compared with batch. The exit code is 1 if it differs, or if memory has
+grown by more than half between the second and the last third of a run of five minutes or more.
 """
 
 from __future__ import annotations
@@ -74,6 +74,13 @@ def resident(process: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE") >> 20
 
 
+def command_of(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text().partition("\0")[0]
+    except OSError:
+        return ""
+
+
 def cpu_seconds(processes: list[int]) -> float:
     total = 0
     for process in processes:
@@ -121,10 +128,13 @@ def run(base: Path, minutes: float, files_per_second: float, events: int, keys: 
                 reported, running = now, processes_of(process.pid)
                 used, before = cpu_seconds(running), cpu
                 cpu = used
+                driver = resident(process.pid)
+                jvm = sum(resident(other) for other in running if command_of(other).endswith("java"))
                 memory.append(sum(map(resident, running)))
                 print(
                     f"{now - began:7.0f} s  {written:7d} files  {len(list((base / 'out').glob('batch-*'))):6d} batches "
-                    f"with matches  memory {memory[-1]:5d} MB (driver {resident(process.pid)} MB)  "
+                    f"with matches  memory {memory[-1]:5d} MB "
+                    f"(driver {driver}, JVM {jvm}, workers {memory[-1] - driver - jvm})  "
                     f"state {size(checkpoint / 'state')} KB  list {size(checkpoint / '_cepheid')} KB  "
                     f"Spark's list {size(checkpoint / 'sources')} KB  {used - before:5.1f} CPU-s",
                     flush=True,

@@ -327,20 +327,44 @@ def connects(pairs: Iterable[tuple[T, T]], wanted: set[T]) -> bool:
         reached = grown
 
 
-def durations(query: Query) -> Iterator[Duration]:
-    """All durations in a query and its inner queries."""
-    if query.window is not None:
-        yield query.window
-    for node in walk(query.pattern):
-        if isinstance(node, Seq | Conj) and node.window is not None:
-            yield node.window
-        elif isinstance(node, Timer):
-            yield node.delay
-    for predicate in query.where:
-        yield from (node.duration for node in walk_expression(predicate) if isinstance(node, OccursWithin))
+def queries_of(query: Query) -> Iterator[Query]:
+    """The query, its inner queries, and theirs."""
+    yield query
     for item in query.inputs:
         if isinstance(item, Query):
-            yield from durations(item)
+            yield from queries_of(item)
+
+
+def types_named(query: Query) -> list[str]:
+    """The event types of the input that a query and its inner queries name; the names of derived streams are none."""
+    names: dict[str, None] = {}
+    derived: set[str] = set()
+    for part in queries_of(query):
+        for node in walk(part.pattern):
+            if isinstance(node, EventClass):
+                names.update(dict.fromkeys(node.types))
+        for item in part.inputs:
+            if isinstance(item, SourceStream):
+                names[item.name] = None
+                continue
+            derived.add(item.name or "")
+            if isinstance(item, DerivedStream):
+                names[item.source] = None
+    return [name for name in names if name not in derived]
+
+
+def durations(query: Query) -> Iterator[Duration]:
+    """All durations in a query and its inner queries."""
+    for part in queries_of(query):
+        if part.window is not None:
+            yield part.window
+        for node in walk(part.pattern):
+            if isinstance(node, Seq | Conj) and node.window is not None:
+                yield node.window
+            elif isinstance(node, Timer):
+                yield node.delay
+        for predicate in part.where:
+            yield from (node.duration for node in walk_expression(predicate) if isinstance(node, OccursWithin))
 
 
 def with_params(query: Query, params: Mapping[str, Any]) -> Query:

@@ -26,6 +26,7 @@ from cepheid.lang import DIALECTS, parse, to_text
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 THEFT = "EVENT SEQ(Shelf x, !(Register y), Exit z) WHERE [tag_id] WITHIN 1 minute"
+SECONDS = ("--time-unit", "s")
 SHOP = [
     {"type": "Exit", "ts": 50, "tag_id": 2},
     {"type": "Shelf", "ts": 10, "tag_id": 1, "shelf": "A"},
@@ -204,7 +205,7 @@ def test_explain_with_data_settles_names(tmp_path: Path) -> None:
 
 def test_output_formats(tmp_path: Path, shop: Path) -> None:
     for name in ("m.jsonl", "m.csv", "m.parquet"):
-        result = cepheid("run", "--query", THEFT, "-i", shop, "-o", tmp_path / "new" / name)
+        result = cepheid("run", "--query", THEFT, *SECONDS, "-i", shop, "-o", tmp_path / "new" / name)
         assert result.exit_code == 0, result.stderr
         assert result.stdout == ""
     (row,) = read_lines((tmp_path / "new" / "m.jsonl").read_text())
@@ -226,17 +227,17 @@ def test_output_formats(tmp_path: Path, shop: Path) -> None:
 
 def test_arrow_output_is_the_parquet_output(tmp_path: Path, shop: Path) -> None:
     for backend, name in itertools.product(("reference", "local"), ("m.arrow", "m.parquet")):
-        result = cepheid("run", "--query", THEFT, "-i", shop, "-o", tmp_path / name, "--backend", backend)
+        result = cepheid("run", "--query", THEFT, *SECONDS, "-i", shop, "-o", tmp_path / name, "--backend", backend)
         assert result.exit_code == 0, result.stderr
     assert pa.ipc.open_file(tmp_path / "m.arrow").read_all() == pq.read_table(tmp_path / "m.parquet")
 
 
 def test_an_empty_result_has_its_columns(tmp_path: Path, shop: Path) -> None:
     nothing = THEFT.replace("[tag_id]", "[tag_id] AND x.tag_id > 5")
-    cepheid("run", "--query", nothing, "-i", shop, "-o", tmp_path / "m.csv")
+    cepheid("run", "--query", nothing, *SECONDS, "-i", shop, "-o", tmp_path / "m.csv")
     assert (tmp_path / "m.csv").read_text() == "x,z,match_start,match_end\n"
-    cepheid("run", "--query", nothing, "-i", shop, "-o", tmp_path / "m.parquet")
-    cepheid("run", "--query", THEFT, "-i", shop, "-o", tmp_path / "full.parquet")
+    cepheid("run", "--query", nothing, *SECONDS, "-i", shop, "-o", tmp_path / "m.parquet")
+    cepheid("run", "--query", THEFT, *SECONDS, "-i", shop, "-o", tmp_path / "full.parquet")
     assert pq.read_schema(tmp_path / "m.parquet") == pq.read_schema(tmp_path / "full.parquet")
 
 
@@ -284,7 +285,7 @@ def test_composite_events_show_their_attributes(tmp_path: Path, shop: Path) -> N
         "PATTERN", "result: PATTERN"
     )
     for name in ("m.jsonl", "m.parquet", "m.csv"):
-        result = cepheid("run", "--query", script, "-i", shop, "-o", tmp_path / name)
+        result = cepheid("run", "--query", script, *SECONDS, "-i", shop, "-o", tmp_path / name)
         assert result.exit_code == 0, result.stderr
     (shown,) = read_lines((tmp_path / "m.jsonl").read_text())
     assert shown["a"]["tag_id"] == 2 and shown["a"]["start_time"] == 20 and shown["match_end"] == 50
@@ -292,8 +293,20 @@ def test_composite_events_show_their_attributes(tmp_path: Path, shop: Path) -> N
     assert row["a"]["tag_id"] == 2 and row["a"]["start_time"] == 20
 
 
-def test_the_unit_assumed_is_told_where_it_matters(shop: Path) -> None:
-    assert "is an integer column in ms, for 1 min" in cepheid("run", "--query", THEFT, "-i", shop).stderr
+@pytest.mark.parametrize("command", [["run", "--query"], ["check"], ["explain"]])
+def test_a_window_needs_the_unit_of_the_times(tmp_path: Path, shop: Path, command: list[str]) -> None:
+    """Ruling 1: the unit is declared or recognised; no unit is assumed."""
+    refused = cepheid(*command, THEFT, "-i", shop)
+    assert refused.exit_code == 2 and "`1 min` over an integer time column whose unit is not known" in refused.stderr
+    assert "declare it (--time-unit ms, or time_unit='ms'), or write `WITHIN n units`" in refused.stderr
+    assert cepheid(*command, THEFT, "-i", shop, *SECONDS).exit_code == 0
+    assert cepheid(*command, THEFT.replace("1 minute", "60 units"), "-i", shop).exit_code == 0
+    recognised = write_lines(tmp_path / "e.jsonl", [{**row, "ts": 1_700_000_000 + at} for at, row in enumerate(SHOP)])
+    assert cepheid(*command, THEFT, "-i", recognised).exit_code == 0
+
+
+def test_the_unit_is_reported_where_it_matters(shop: Path) -> None:
+    assert "is an integer column in s, for 1 min" in cepheid("run", "--query", THEFT, "-i", shop, *SECONDS).stderr
     assert "integer column" not in cepheid("run", "--query", THEFT.replace("minute", "units"), "-i", shop).stderr
     assert cepheid("run", "--query", THEFT, "-i", shop, "--time-unit", "moon").exit_code == 2
 
@@ -319,22 +332,22 @@ def test_parameters(shop: Path) -> None:
 def test_rejects_go_next_to_the_output(tmp_path: Path) -> None:
     data = write_lines(tmp_path / "e.jsonl", [*SHOP, "{broken", {"type": "Exit"}])
     out, beside = tmp_path / "m.jsonl", tmp_path / "m.jsonl.rejects.jsonl"
-    result = cepheid("run", "--query", THEFT, "-i", data, "-o", out)
+    result = cepheid("run", "--query", THEFT, *SECONDS, "-i", data, "-o", out)
     assert "2 rejects" in result.stderr and str(beside) in result.stderr.replace("\n", "")
     assert read_lines(beside.read_text()) == [
         {"source": str(data), "line": 6, "reason": read_lines(beside.read_text())[0]["reason"], "raw": "{broken"},
         {"source": str(data), "line": 7, "reason": "no time: `ts` is missing", "raw": '{"type": "Exit"}'},
     ]
     write_lines(data, SHOP)
-    cepheid("run", "--query", THEFT, "-i", data, "-o", out)
+    cepheid("run", "--query", THEFT, *SECONDS, "-i", data, "-o", out)
     assert not beside.exists()  # an old one would speak for the new run
 
 
 def test_rejects_go_where_they_are_asked_for_or_are_told(tmp_path: Path) -> None:
     data = write_lines(tmp_path / "e.jsonl", [*SHOP, *["{broken"] * 5, '{"ts": 1, "type": "\\ud800"}'])
-    result = cepheid("run", "--query", THEFT, "-i", data, "--rejects", tmp_path / "r.jsonl")
+    result = cepheid("run", "--query", THEFT, *SECONDS, "-i", data, "--rejects", tmp_path / "r.jsonl")
     assert len(read_lines((tmp_path / "r.jsonl").read_text())) == 6 and "rejected:" not in result.stderr
-    result = cepheid("run", "--query", THEFT, "-i", data)
+    result = cepheid("run", "--query", THEFT, *SECONDS, "-i", data)
     assert result.stderr.count("rejected:") == 4 and "rejected: 3 more" in result.stderr
     assert len(read_lines(result.stdout)) == 1
 
@@ -353,7 +366,7 @@ def test_rejects_go_where_they_are_asked_for_or_are_told(tmp_path: Path) -> None
         (["--query", THEFT, "-i", "SHOP", "-o", "m.orc"], "orc is not an output format"),
         (["--query", THEFT, "-i", "SHOP", "-o", "m.xyz"], "a file named .jsonl, .csv, .parquet or .arrow"),
         (["--query", THEFT, "-i", "SHOP", "-o", "SHOP"], "is an input"),
-        (["--query", THEFT, "-i", "SHOP", "-o", "SHOP/m.jsonl"], "cannot write"),
+        (["--query", THEFT, *SECONDS, "-i", "SHOP", "-o", "SHOP/m.jsonl"], "cannot write"),
         (["--query", "EVENT SEQ(Shelf match_start)", "-i", "SHOP"], "a column that every match has"),
         (["--query", "EVENT SEQ(Shelf x", "-i", "no.jsonl"], "line 1"),
     ],
@@ -419,7 +432,7 @@ def test_a_bug_in_one_case_does_not_stop_the_others(tmp_path: Path, monkeypatch:
         write(case, *rest)
 
     monkeypatch.setattr(batch_run, "write_case", broken)
-    result = cepheid("batch-run", cases, out)
+    result = cepheid("batch-run", cases, out, *SECONDS)
     assert result.exit_code == 1
     assert sorted(path.name for path in out.iterdir()) == ["a.error", "b.jsonl"]
     assert "ZeroDivisionError: oops" in (out / "a.error").read_text()

@@ -235,10 +235,17 @@ def test_other_integers_have_no_unit(times: list[int]) -> None:
         public.match(SECONDS, pa.table({"type": ["A", "B"], "ts": times}))
 
 
-def test_the_command_line_takes_other_integers_for_milliseconds(tmp_path: Path) -> None:
+def test_the_command_line_refuses_integers_without_a_unit(tmp_path: Path) -> None:
+    """Ruling 1. Without events any unit will do."""
     (tmp_path / "e.csv").write_text("type,ts\nA,1\nB,9999\nB,10001\n")
-    found = cepheid("run", "--query", SECONDS, "--input", tmp_path / "e.csv", "--backend", "local")
+    run = ("run", "--query", SECONDS, "--input", tmp_path / "e.csv", "--backend")
+    for backend in ("local", "reference"):
+        found = cepheid(*run, backend)
+        assert found.exit_code == 2 and "an integer time column whose unit is not known" in found.stderr
+    found = cepheid(*run, "local", "--time-unit", "ms")
     assert len(found.stdout.splitlines()) == 1 and "`ts` is an integer column in ms, for 10 seconds" in found.stderr
+    pq.write_table(table().slice(0, 0), tmp_path / "none.parquet")
+    assert cepheid("run", "--query", SECONDS, "--input", tmp_path / "none.parquet").exit_code == 0
 
 
 @pytest.mark.parametrize("unit", ["s", "ms"])
@@ -267,7 +274,7 @@ def test_other_fractions_are_rejected(tmp_path: Path) -> None:
 
 def test_the_rows_of_the_summary_add_up(tmp_path: Path) -> None:
     (tmp_path / "e.csv").write_text("type,ts\nA,1\nB,2\nB,soon\nB\n")
-    found = cepheid("run", "--query", SECONDS, "--input", tmp_path / "e.csv", "--backend", "local")
+    found = cepheid("run", "--query", SECONDS, "--input", tmp_path / "e.csv", "--time-unit", "ms")
     assert "4 rows read = 2 events + 2 rejects, 1 match" in found.stderr
 
 

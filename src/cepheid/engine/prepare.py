@@ -42,9 +42,7 @@ class RunOptions:
     adaptive: Policy | None = None
     """When the plan may change during the run; None: never."""
     time_unit: str | None = None
-    """The unit of an integer time column. None: recognised from its values (ruling 1), or else `default_unit`."""
-    default_unit: str | None = None
-    """The unit of an integer time column that is neither declared nor recognised."""
+    """The unit of an integer time column. None: recognised from its values (ruling 1), or else unknown."""
 
     @classmethod
     def of(
@@ -123,7 +121,7 @@ def prepare(query: Query, source: SourceDescription, options: RunOptions = DEFAU
     the query to a plan with its kernel."""
     shape = InputShape(source.schema, source.columns, source.attributes, source.omits_nulls)
     schema = schema_of(source, sorted({name for role in query.roles.values() for name in role.event_class.types}))
-    clock = clock_of(source, options.time_unit, options.default_unit)
+    clock = clock_of(source, options.time_unit)
     return _planned(bind(query, schema, options.params), shape, schema, clock, options, source)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cepheid.errors import CepheidError, InputProblem
 from cepheid.events import Schema
 from cepheid.lang import parse
-from cepheid.pattern import EventClass, Query, SourceStream, walk
+from cepheid.pattern import EventClass, Query, SourceStream, queries_of, walk
 from cepheid.types import Type
 
 _OTHER_NAMES = {"": "auto", "saseplus": "sase+", "sase-plus": "sase+", "sase_plus": "sase+", "next": "eql"}
@@ -38,11 +38,8 @@ class QueryText:
 def declared_types(query: Query) -> Schema:
     """The event types that the query and its inner queries declare."""
     types: dict[str, Mapping[str, Type]] = {}
-    for item in query.inputs:
-        if isinstance(item, SourceStream):
-            types[item.name] = dict(item.attributes)
-        elif isinstance(item, Query):
-            types.update(declared_types(item).types)
+    for part in queries_of(query):
+        types.update({item.name: dict(item.attributes) for item in part.inputs if isinstance(item, SourceStream)})
     return Schema(types)
 
 

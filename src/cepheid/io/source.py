@@ -104,14 +104,15 @@ class Source(SourceDescription, Protocol):
         """The store that rows of matches are fetched from, with these columns. A stream adds its rows to it."""
 
 
-def clock_of(source: SourceDescription, unit: str | None, default: str | None = None) -> Clock:
-    """The unit of the time column: declared (`unit`), recognised, or else `default`."""
+def clock_of(source: SourceDescription, unit: str | None) -> Clock:
+    """The unit of the time column: declared (`unit`) or recognised (ruling 1), else unknown. Without events any unit
+    will do."""
     kind = source.schema.field(source.columns.time).type
     if is_moment(kind):
         return replace(TIMESTAMP_CLOCK, is_recognised=source.epoch_unit is not None)
     if unit is None and source.epoch_unit is not None:
         return Clock(source.epoch_unit, is_recognised=True)
-    return Clock(unit or default)
+    return Clock(unit or ("ms" if source.count == 0 else None))
 
 
 def schema_of(source: SourceDescription, named: Iterable[str]) -> Schema:

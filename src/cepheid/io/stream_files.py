@@ -25,7 +25,7 @@ from cepheid.io.inputs import Columns, Input
 from cepheid.io.rows import ROW, is_moment
 from cepheid.io.source import JSON, Attributes, Source, clock_of, require_time_column
 from cepheid.io.stream_rows import FILE, NUMBER, Read, StreamLayout, file_name, plain_type, reject, reject_rows
-from cepheid.pattern import DerivedStream, EventClass, Query, SourceStream, walk
+from cepheid.pattern import Query, queries_of, types_named
 
 _HIDDEN = (ROW, FILE, NUMBER)
 
@@ -182,31 +182,6 @@ def _compatible(path: str, files: Sequence[tuple[Path, str]], columns: Columns) 
     return chosen
 
 
-def types_named(query: Query) -> list[str]:
-    """The event types of the input that a query and its input queries name."""
-    names: dict[str, None] = {}
-    derived: set[str] = set()
-    for part in _queries(query):
-        for node in walk(part.pattern):
-            if isinstance(node, EventClass):
-                names.update(dict.fromkeys(node.types))
-        for item in part.inputs:
-            if isinstance(item, SourceStream):
-                names[item.name] = None
-                continue
-            derived.add(item.name or "")
-            if isinstance(item, DerivedStream):
-                names[item.source] = None
-    return [name for name in names if name not in derived]
-
-
-def _queries(query: Query) -> Iterator[Query]:
-    yield query
-    for item in query.inputs:
-        if isinstance(item, Query):
-            yield from _queries(item)
-
-
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 
@@ -238,7 +213,7 @@ def _missing_columns(
     """The attributes that the queries read and no event has had yet, each with the type of the values that it is
     compared with, if the queries show it."""
     expressions = [
-        e for query in queries for q in _queries(query) for e in (*q.where, *(c.expr for c in q.output or ()))
+        e for query in queries for q in queries_of(query) for e in (*q.where, *(c.expr for c in q.output or ()))
     ]
     nodes = [node for expression in expressions for node in ex.walk(expression)]
     names = dict.fromkeys(node.name for node in nodes if isinstance(node, ex.Attr | ex.Same))

@@ -19,7 +19,7 @@ from cepheid.expr import At, Attr, Expr
 from cepheid.logic import expanded, normal_form
 from cepheid.optimize.rules import FALSE, rewrite
 from cepheid.optimize.stats import NO_STATS, Stats
-from cepheid.pattern import Conj, Query, Role, Seq, Timer, walk
+from cepheid.pattern import Query, Role, durations
 from cepheid.physical import REFERENCE, Lowered, Options, Plan, attributes_in, not_made_for
 from cepheid.types import BINARY, Type
 
@@ -84,20 +84,8 @@ def lower(
 
 def _require_windows(query: Query, clock: Clock) -> None:
     """Raises if a window of the query, of one of its operators or of one of its inputs does not fit the clock."""
-    durations = [query.window]
-    for node in walk(query.pattern):
-        match node:
-            case Seq() | Conj():
-                durations.append(node.window)
-            case Timer():
-                durations.append(node.delay)
-    durations += [n.duration for p in query.where for n in ex.walk(p) if isinstance(n, ex.OccursWithin)]
-    for duration in durations:
-        if duration is not None:
-            clock.ticks(duration)
-    for item in query.inputs:
-        if isinstance(item, Query):
-            _require_windows(item, clock)
+    for duration in durations(query):
+        clock.ticks(duration)
 
 
 def _cannot_evaluate(evaluator: str, query: Query, reasons: Mapping[str, str | None]) -> NotAvailable:

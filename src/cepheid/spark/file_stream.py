@@ -160,7 +160,7 @@ class FileStream:
                 hint="use another path; a checkpoint that exists may be moved, which --moved confirms",
             )
         checkpoint.require_intact()
-        log = SourceLog(checkpoint.spark_files)
+        log = SourceLog(checkpoint)
         own = local_directory(paths.checkpoint).path / OWN_DIRECTORY
         before = _require_place(paths, checkpoint, log, own / SLIPS, is_moved)
         with _shielded_gateway():

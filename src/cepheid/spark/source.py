@@ -29,7 +29,7 @@ from cepheid.io.shares import MOST_FILES, StoredFile, StoredFiles
 from cepheid.io.source import Attributes, Source, require_time_column
 from cepheid.io.storage import is_readable
 from cepheid.io.times import LAST_TIME, not_whole, out_of_range
-from cepheid.pattern import DerivedStream, EventClass, Query, SourceStream, durations, walk
+from cepheid.pattern import EventClass, Query, durations, queries_of, types_named, walk
 from cepheid.spark.catalyst import column, ticks
 from cepheid.spark.file_schema import spark_schema
 from cepheid.spark.session import session as running_session
@@ -266,26 +266,4 @@ def _united(events: Mapping[str, DataFrame], columns: Columns) -> SparkSource:
 
 
 def _asks_for_types(query: Query) -> bool:
-    return any(isinstance(node, EventClass) and node.by_name for q in _queries(query) for node in walk(q.pattern))
-
-
-def _queries(query: Query) -> Iterator[Query]:
-    yield query
-    for item in query.inputs:
-        if isinstance(item, Query):
-            yield from _queries(item)
-
-
-def types_named(query: Query) -> list[str]:
-    """The event types that a query and its input queries name."""
-    names: dict[str, None] = {}
-    for part in _queries(query):
-        for node in walk(part.pattern):
-            if isinstance(node, EventClass):
-                names.update(dict.fromkeys(node.types))
-        for item in part.inputs:
-            if isinstance(item, DerivedStream):
-                names[item.source] = None
-            elif isinstance(item, SourceStream):
-                names[item.name] = None
-    return list(names)
+    return any(isinstance(node, EventClass) and node.by_name for q in queries_of(query) for node in walk(q.pattern))

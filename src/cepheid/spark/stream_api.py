@@ -16,9 +16,9 @@ from cepheid.events import UNTYPED
 from cepheid.io.inputs import Columns
 from cepheid.lang import parse
 from cepheid.optimize.adapt import Policy
-from cepheid.pattern import Query
+from cepheid.pattern import Query, types_named
 from cepheid.spark.hadoop import open_directory
-from cepheid.spark.source import SparkSource, types_named
+from cepheid.spark.source import SparkSource
 from cepheid.spark.stream import RunningStream, SparkStream, Trigger, Writer, buckets_of, tasks_of
 from cepheid.spark.writers import BatchDirectories
 from cepheid.streaming.checkpoint import Checkpoint

@@ -36,10 +36,8 @@ _NEW_ONE = "use a new checkpoint directory, or the query and options that this o
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
-    directory: Directory
-    path: str
-    """As the user wrote it."""
+class Checkpoint(SparkFiles):
+    """Spark's files, and those of Cepheid beside them."""
 
     @property
     def own(self) -> Directory:
@@ -50,15 +48,6 @@ class Checkpoint:
         """The path for Spark."""
         return str(self.directory.path) if isinstance(self.directory, LocalDirectory) else self.path
 
-    @property
-    def spark_files(self) -> SparkFiles:
-        return SparkFiles(self.directory, self.path)
-
-    @property
-    def has_started(self) -> bool:
-        """Whether a stream ever ran on the checkpoint."""
-        return self.spark_files.has_started
-
     # --- the description ----------------------------------------------------------------------------------------------
 
     def description(self) -> dict[str, Any] | None:
@@ -68,11 +57,11 @@ class Checkpoint:
         content, name = self.own.read(_STREAM), f"{OWN_DIRECTORY}/{_STREAM}"
         if content is None:
             if self.own.names():
-                raise self.spark_files.missing(name)
+                raise self.missing(name)
             raise InputProblem(
                 f"the checkpoint `{shown(self.path, 200)}` was not written by Cepheid", hint="use another one"
             )
-        description = self.spark_files.json_object(name, content)
+        description = self.json_object(name, content)
         checksum = description.pop(_CHECKSUM, None)  # version 0.1 wrote none
         if checksum is not None and checksum != _checksum(description):
             raise self.damaged_description("it does not agree with its checksum")
@@ -88,13 +77,13 @@ class Checkpoint:
         return description
 
     def damaged_description(self, reason: str) -> InputProblem:
-        return self.spark_files.damaged(f"{OWN_DIRECTORY}/{_STREAM}", reason)
+        return self.damaged(f"{OWN_DIRECTORY}/{_STREAM}", reason)
 
     def require_intact(self) -> None:
         """Raises an error that names a file of the checkpoint that is damaged or missing."""
         if self.has_started:
             self.description()
-            self.spark_files.require_intact()
+            SparkFiles.require_intact(self)
 
     def settle(self, description: Mapping[str, Any], more: Mapping[str, Any]) -> None:
         """Writes the description to a new checkpoint, with `more`. Refuses a checkpoint with another description."""

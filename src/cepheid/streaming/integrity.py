@@ -30,7 +30,7 @@ _RESTORE = (
 
 @dataclass(frozen=True, slots=True)
 class SparkFiles:
-    """The files of Spark in the checkpoint at `path`."""
+    """The files of Spark in the checkpoint at `path`, as the user wrote it."""
 
     directory: Directory
     path: str

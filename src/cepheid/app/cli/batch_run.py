@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cepheid.app import report
-from cepheid.app.cli.options import (
-    DEFAULT_UNIT,
-    Backend,
-    Params,
-    TimeColumn,
-    TimeUnit,
-    TypeColumn,
-    read_params,
-    read_query,
-)
+from cepheid.app.cli import options as cli
 from cepheid.errors import CepheidError, InputProblem, shown
 
 if TYPE_CHECKING:
@@ -33,26 +24,22 @@ def batch_run_command(
         Path, typer.Argument(help="The directory of the cases: CASE/query.txt, dialect.txt (optional), events.jsonl.")
     ],
     out_dir: Annotated[Path, typer.Argument(help="The output directory: CASE.jsonl, or CASE.error with the message.")],
-    backend: Backend = "local",
-    type_column: TypeColumn = "type",
-    time_column: TimeColumn = "ts",
-    time_unit: TimeUnit = None,
-    param: Params = None,
+    backend: cli.Backend = "local",
+    type_column: cli.TypeColumn = "type",
+    time_column: cli.TimeColumn = "ts",
+    time_unit: cli.TimeUnit = None,
+    param: cli.Params = None,
 ) -> None:
     """Run many queries in one process, one for each subdirectory of CASES_DIR."""
     if not cases_dir.is_dir():
         raise InputProblem(f"there is no directory `{shown(str(cases_dir), 200)}`")
     from rich.progress import Progress
 
-    from cepheid.engine.prepare import RunOptions
     from cepheid.io.inputs import Columns
     from cepheid.io.sinks import make_directory
 
     make_directory(out_dir)
-    options, columns = (
-        RunOptions(params=read_params(param), time_unit=time_unit, default_unit=DEFAULT_UNIT),
-        Columns(type_column, time_column),
-    )
+    options, columns = cli.run_options(param, time_unit), Columns(type_column, time_column)
     cases = sorted(case for case in cases_dir.iterdir() if case.is_dir() and not case.name.startswith("."))
     tally = {"done": 0, "refused": 0, "failed": 0}
     console = report.errors()
@@ -96,8 +83,8 @@ def write_case(case: Path, output: Path, rejects: Path, columns: Columns, option
     from cepheid.io.sinks import replacing, write_rejects
 
     dialect_file = case / "dialect.txt"
-    dialect = read_query(str(dialect_file), "").text if dialect_file.exists() else "auto"
-    written = read_query(str(case / "query.txt"), dialect)
+    dialect = cli.read_query(str(dialect_file), "").text if dialect_file.exists() else "auto"
+    written = cli.read_query(str(case / "query.txt"), dialect)
     parsed = written.parse()
     column_names(parsed)
     opened = FileRun.open(written, parsed, [Input(str(case / "events.jsonl"))], columns, options, backend)

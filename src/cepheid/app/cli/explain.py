@@ -6,44 +6,32 @@ from typing import Annotated
 
 import typer
 
-from cepheid.app.cli.options import (
-    DEFAULT_UNIT,
-    Dialect,
-    Inputs,
-    Params,
-    QueryArgument,
-    Statistics,
-    TimeColumn,
-    TimeUnit,
-    TypeColumn,
-    query_argument,
-    read_params,
-)
+from cepheid.app.cli import options as cli
 from cepheid.errors import InputProblem
 from cepheid.explanation import explain
 
 
 def explain_command(
-    query: QueryArgument,
-    dialect: Dialect = "auto",
-    input: Inputs = None,
+    query: cli.QueryArgument,
+    dialect: cli.Dialect = "auto",
+    input: cli.Inputs = None,
     format: Annotated[str, typer.Option(help="The output format: text, mermaid, dot or html.")] = "text",
     code: Annotated[bool, typer.Option("--code", help="Show the generated code; needs --input.")] = False,
     analyze: Annotated[
         bool, typer.Option("--analyze", help="Run the query and show the counters of each operator; needs --input.")
     ] = False,
-    type_column: TypeColumn = "type",
-    time_column: TimeColumn = "ts",
-    time_unit: TimeUnit = None,
-    param: Params = None,
-    stats: Statistics = None,
+    type_column: cli.TypeColumn = "type",
+    time_column: cli.TimeColumn = "ts",
+    time_unit: cli.TimeUnit = None,
+    param: cli.Params = None,
+    stats: cli.Statistics = None,
 ) -> None:
     """Explain a query: its pattern, window, selection and predicates; for SASE+ also its NFA^b automaton.
 
     With --input, also shows the plan of `run --backend local` for these events: the evaluator and the reason for the
     choice, the single-event predicates, and the columns that are read. With --analyze, runs the query and shows the
     counters of each operator beside the estimates."""
-    written = query_argument(query, dialect)
+    written = cli.query_argument(query, dialect)
     parsed = written.parse()
     if not input:
         if code or analyze or stats is not None:
@@ -51,13 +39,11 @@ def explain_command(
         typer.echo(explain(parsed, format), nl=False)
         return
     from cepheid.app.file_run import FileRun  # lazily: an explanation without data does not need pyarrow
-    from cepheid.engine.prepare import RunOptions, code_of
+    from cepheid.engine.prepare import code_of
     from cepheid.engine.run import analyze as analyzed
     from cepheid.io.inputs import Columns, Input
-    from cepheid.optimize.stats import NO_STATS, read_stats
 
-    known = NO_STATS if stats is None else read_stats(stats)
-    options = RunOptions(params=read_params(param), stats=known, time_unit=time_unit, default_unit=DEFAULT_UNIT)
+    options = cli.run_options(param, time_unit, stats=stats)
     inputs, columns = [Input.parse(text) for text in input], Columns(type_column, time_column)
     opened = FileRun.open(written, parsed, inputs, columns, options)
     with written.located_errors():

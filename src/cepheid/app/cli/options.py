@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,9 @@ from cepheid.errors import InputProblem, shown
 from cepheid.io.formats import FORMATS
 from cepheid.io.inputs import exists
 from cepheid.lang import DIALECTS
+
+if TYPE_CHECKING:
+    from cepheid.engine.prepare import RunOptions
 
 STANDARD = "-"
 
@@ -38,21 +41,40 @@ TimeUnit = Annotated[
     str | None,
     typer.Option(
         help="The unit of an integer time column: ns, us, ms, s, min, h, d or w. By default it is recognised if all "
-        "times fall into the years 2000 to 2100, else it is ms."
+        "times fall into the years 2000 to 2100."
     ),
 ]
-DEFAULT_UNIT = "ms"
-"""The unit of an integer time column on the command line, if it is neither declared nor recognised."""
 Adaptive = Annotated[
     bool, typer.Option("--adaptive", help="Change the plan when rates or selectivities do (queries with WITHIN only).")
 ]
 Statistics = Annotated[
     str | None, typer.Option("--stats", metavar="FILE", help="Statistics of the events, as JSON: rates, selectivities.")
 ]
+MaxMatches = Annotated[
+    str | None,
+    typer.Option(metavar="N", help="The most matches that one event may complete, or off; by default 1,000,000."),
+]
 Params = Annotated[
     list[str] | None,
     typer.Option("--param", "-p", metavar="NAME=VALUE", help="The value of a query parameter; may be repeated."),
 ]
+
+
+def run_options(
+    params: list[str] | None,
+    time_unit: str | None,
+    *,
+    stats: str | None = None,
+    adaptive: bool = False,
+    max_matches: str | None = None,
+) -> RunOptions:
+    """The options of a run, by those of the command line. `stats` is the path of a file."""
+    from cepheid.engine.prepare import RunOptions  # lazily: help and errors in queries do not need pyarrow
+    from cepheid.optimize.stats import read_stats
+
+    known = None if stats is None else read_stats(stats)
+    options = {} if max_matches is None else {"max_matches": max_matches}
+    return RunOptions.of(read_params(params), None, options, known, adaptive, time_unit)
 
 
 def read_params(values: list[str] | None) -> dict[str, Any]:

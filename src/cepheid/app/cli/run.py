@@ -11,21 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cepheid.app import report
-from cepheid.app.cli.options import (
-    DEFAULT_UNIT,
-    STANDARD,
-    Adaptive,
-    Backend,
-    Dialect,
-    Inputs,
-    Params,
-    Statistics,
-    TimeColumn,
-    TimeUnit,
-    TypeColumn,
-    read_params,
-    read_query,
-)
+from cepheid.app.cli import options as cli
 from cepheid.engine.query_text import QueryText
 from cepheid.errors import InputProblem
 from cepheid.physical import REFERENCE
@@ -42,8 +28,8 @@ def run_command(
         str | None, typer.Option(metavar="FILE", help="The file with the query (- for stdin).")
     ] = None,
     query: Annotated[str | None, typer.Option(metavar="TEXT", help="The text of the query.")] = None,
-    dialect: Dialect = "auto",
-    input: Inputs = None,
+    dialect: cli.Dialect = "auto",
+    input: cli.Inputs = None,
     output: Annotated[
         str,
         typer.Option(
@@ -52,18 +38,15 @@ def run_command(
             metavar="PATH",
             help="The output: .jsonl, .csv, .parquet or .arrow; - for JSON Lines on stdout.",
         ),
-    ] = STANDARD,
-    backend: Backend = "local",
-    type_column: TypeColumn = "type",
-    time_column: TimeColumn = "ts",
-    time_unit: TimeUnit = None,
-    param: Params = None,
-    stats: Statistics = None,
-    adaptive: Adaptive = False,
-    max_matches: Annotated[
-        str | None,
-        typer.Option(metavar="N", help="The most matches that one event may complete, or `off`; by default 1,000,000."),
-    ] = None,
+    ] = cli.STANDARD,
+    backend: cli.Backend = "local",
+    type_column: cli.TypeColumn = "type",
+    time_column: cli.TimeColumn = "ts",
+    time_unit: cli.TimeUnit = None,
+    param: cli.Params = None,
+    stats: cli.Statistics = None,
+    adaptive: cli.Adaptive = False,
+    max_matches: cli.MaxMatches = None,
     rejects: Annotated[
         str | None,
         typer.Option(
@@ -79,15 +62,12 @@ def run_command(
         raise InputProblem("there is no query" if query is None else "there are two queries", expected=_QUERY_OPTIONS)
     if not input:
         raise InputProblem("there are no events", expected="--input [TYPE=]PATH, at least once")
-    written = QueryText(query, "query", dialect) if query is not None else read_query(query_file or "", dialect)
+    written = QueryText(query, "query", dialect) if query is not None else cli.read_query(query_file or "", dialect)
     parsed = written.parse()
     from cepheid.app.file_run import FileRun, require_distinct  # lazily: help and errors in queries do not need pyarrow
     from cepheid.engine.layout import column_names
-    from cepheid.engine.prepare import RunOptions
     from cepheid.io.inputs import Columns, Input
     from cepheid.io.sinks import output_format
-    from cepheid.optimize.adapt import policy_of
-    from cepheid.optimize.stats import NO_STATS, read_stats
 
     column_names(parsed)
     inputs = [Input.parse(text) for text in input]
@@ -96,18 +76,10 @@ def run_command(
             "statistics choose between plans, and the backend `reference` has no plans",
             expected="--backend local or --backend spark with --stats",
         )
-    known = NO_STATS if stats is None else read_stats(stats)
-    options = RunOptions(
-        params=read_params(param),
-        stats=known,
-        adaptive=policy_of(adaptive),
-        time_unit=time_unit,
-        default_unit=DEFAULT_UNIT,
-        options={} if max_matches is None else {"max_matches": max_matches},
-    )
-    format = "jsonl" if output == STANDARD else output_format(output)
+    options = cli.run_options(param, time_unit, stats=stats, adaptive=adaptive, max_matches=max_matches)
+    format = "jsonl" if output == cli.STANDARD else output_format(output)
     for path in (output, rejects):
-        if path is not None and path != STANDARD:
+        if path is not None and path != cli.STANDARD:
             require_distinct(path, inputs)
     opened = FileRun.open(written, parsed, inputs, Columns(type_column, time_column), options, backend)
     with written.located_errors():
@@ -129,7 +101,7 @@ def _write(opened: FileRun, output: str, format: str) -> int:
     from cepheid.io.sinks import replacing
 
     with _progress(opened.source.count) as progress:
-        if output != STANDARD:
+        if output != cli.STANDARD:
             with replacing(Path(output)) as file:
                 return opened.write(file, format, progress)
         matches = opened.write(sys.stdout.buffer, format, progress)
@@ -162,7 +134,7 @@ def _write_rejects(rejected: list[Reject], output: str, path: str | None) -> str
     if path is not None:
         write_rejects(path, rejected)
         return path
-    if output == STANDARD:
+    if output == cli.STANDARD:
         return None
     beside = f"{output}.rejects.jsonl"
     if not rejected:

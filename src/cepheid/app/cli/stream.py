@@ -15,17 +15,7 @@ import typer
 from rich.console import Console
 
 from cepheid.app import report
-from cepheid.app.cli.options import (
-    DEFAULT_UNIT,
-    Adaptive,
-    Dialect,
-    Params,
-    TimeColumn,
-    TimeUnit,
-    TypeColumn,
-    read_params,
-    read_query,
-)
+from cepheid.app.cli import options as cli
 from cepheid.engine.query_text import QueryText
 from cepheid.errors import CepheidError, InputProblem, shown
 from cepheid.io.inputs import Columns
@@ -55,7 +45,7 @@ def stream_command(
     ],
     query_file: QueryFiles = None,
     query: Annotated[str | None, typer.Option(metavar="TEXT", help="The text of the query.")] = None,
-    dialect: Dialect = "auto",
+    dialect: cli.Dialect = "auto",
     late_output: Annotated[
         str | None, typer.Option(metavar="DIR", help="The directory for late events; by default next to the output.")
     ] = None,
@@ -78,9 +68,9 @@ def stream_command(
         str, typer.Option(help="The output format: parquet, jsonl, or auto for the format of the input.")
     ] = AUTO,
     interval: Annotated[str | None, typer.Option(help="The interval between batches, such as '10 seconds'.")] = None,
-    type_column: TypeColumn = "type",
-    time_column: TimeColumn = "ts",
-    time_unit: TimeUnit = None,
+    type_column: cli.TypeColumn = "type",
+    time_column: cli.TimeColumn = "ts",
+    time_unit: cli.TimeUnit = None,
     max_ahead: Annotated[
         str | None,
         typer.Option(
@@ -97,11 +87,9 @@ def stream_command(
             "declared get the type that they have in the files at the first start.",
         ),
     ] = None,
-    param: Params = None,
-    adaptive: Adaptive = False,
-    max_matches: Annotated[
-        str | None, typer.Option(metavar="N", help="The most matches that one event may complete, or off.")
-    ] = None,
+    param: cli.Params = None,
+    adaptive: cli.Adaptive = False,
+    max_matches: cli.MaxMatches = None,
     drop_keys: Annotated[
         bool,
         typer.Option(
@@ -118,8 +106,6 @@ def stream_command(
     Events are buffered until the watermark has passed them, so that their order of arrival does not matter. Later
     events go to the late output. After a stop or a crash the same command resumes the stream."""
     from cepheid.app.stream_view import View
-    from cepheid.engine.prepare import RunOptions
-    from cepheid.optimize.adapt import policy_of
     from cepheid.spark.file_stream import FileStream, StreamPaths
     from cepheid.spark.stream import Trigger
     from cepheid.streaming.spool import Watch
@@ -131,13 +117,7 @@ def stream_command(
             {name: text.parse() for name, text in written.items()},
             paths,
             Columns(type_column, time_column),
-            RunOptions(
-                params=read_params(param),
-                adaptive=policy_of(adaptive),
-                options={} if max_matches is None else {"max_matches": max_matches},
-                time_unit=time_unit,
-                default_unit=DEFAULT_UNIT,
-            ),
+            cli.run_options(param, time_unit, adaptive=adaptive, max_matches=max_matches),
             watermark=watermark,
             files_per_batch=files_per_batch,
             schema=schema,
@@ -178,7 +158,7 @@ def _queries(files: list[str] | None, text: str | None, dialect: str) -> dict[st
         name = Path(path).stem
         if name in named:
             raise InputProblem(f"two queries are named `{shown(name)}`", hint="rename one of the files")
-        named[name] = read_query(path, dialect)
+        named[name] = cli.read_query(path, dialect)
     return named
 
 
