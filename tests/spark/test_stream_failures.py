@@ -11,7 +11,19 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from stream_harness import CLOSURE, Places, command, disordered, events, expected, query_file, write
+from stream_harness import (
+    CLOSURE,
+    Places,
+    command,
+    disordered,
+    driver,
+    events,
+    expected,
+    finish,
+    query_file,
+    wait_until,
+    write,
+)
 from typer.testing import CliRunner, Result
 
 from cepheid.app.cli import app
@@ -39,6 +51,29 @@ def require_success(result: Result) -> None:
 def require_all_of_it(places: Places) -> None:
     assert places.matches() == expected(CLOSURE, ROWS)
     assert not places.late.exists() and not places.rejects.exists()
+
+
+def test_a_stream_resumes_from_snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start checks the files that RocksDB's snapshots name. Spark writes snapshots once a minute by default."""
+    often = {"maintenanceInterval": "1s", "minDeltasForSnapshot": "2"}
+    settings = [
+        word for name, value in often.items() for word in ("--conf", f"spark.sql.streaming.stateStore.{name}={value}")
+    ]
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", " ".join([*settings, "pyspark-shell"]))
+    places, log = Places(tmp_path), tmp_path / "log"
+    words = command(places, query_file(places, CLOSURE))
+    words.remove("--available-now")
+    feed(places, 0, FILES - 1)
+    with driver(words, log) as process:
+        wait_until(lambda: process.poll() is not None or any(places.checkpoint.glob("state/0/0/SSTs/*.sst")), 240)
+        process.terminate()
+        assert process.wait(timeout=120) == 0, log.read_text()
+    feed(places, FILES - 1, FILES)
+    finish([*words, "--available-now"], log)
+    require_all_of_it(places)
+    for named in places.checkpoint.glob("state/0/0/SSTs/*.sst"):
+        named.write_bytes(b"")
+    assert any("is damaged" in line for line in run(places).stderr.splitlines()[:1])
 
 
 # --- damaged files ----------------------------------------------------------------------------------------------------

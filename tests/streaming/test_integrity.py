@@ -39,7 +39,7 @@ def add_snapshot(store: Path, version: int) -> None:
     """A snapshot as RocksDB writes it, instead of the changes before it."""
     (store / "SSTs").mkdir()
     (store / "SSTs/000001-ab.sst").write_bytes(b"rows" * 700)
-    listed = {"sstFiles": [{"localSstName": "000001.sst", "dfsSstName": "000001-ab.sst", "sizeBytes": 2800}]}
+    listed = {"sstFiles": [{"localFileName": "000001.sst", "dfsSstFileName": "000001-ab.sst", "sizeBytes": 2800}]}
     with zipfile.ZipFile(store / f"{version}.zip", "w", zipfile.ZIP_DEFLATED) as snapshot:
         snapshot.writestr("metadata", f"v1\n{json.dumps(listed)}")
         snapshot.writestr("MANIFEST-000001", b"manifest" * 100)

@@ -54,7 +54,7 @@ class Example:
     def command(self, directory: Path) -> str:
         """The equivalent command line."""
         more = [f"--param {name}={value}" for name, value in self.params.items()]
-        more += [] if self.time_unit == "ms" else [f"--time-unit {self.time_unit}"]
+        more.append(f"--time-unit {self.time_unit}")
         where = {"query-file": self.file, "input": f"{self.data}.parquet", "output": self.output}
         words = [f"--{name} {directory / file}" for name, file in where.items()]
         return " ".join(["cepheid run --backend spark", *words, *more])

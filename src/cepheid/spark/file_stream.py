@@ -257,7 +257,8 @@ def _files(
     known = checkpoint.description()
     if known is not None and known.get("input"):
         try:
-            files = StreamFiles.described(paths.input, columns, time_unit, known["input"])
+            unit = time_unit or known["stream"].get("time unit")  # also one that was declared at the first start only
+            files = StreamFiles.described(paths.input, columns, unit, known["input"])
         except (LookupError, TypeError, ValueError, pa.ArrowException) as problem:
             raise checkpoint.damaged_description("it does not describe the input") from problem
         if files.raw and paths.format == "parquet":

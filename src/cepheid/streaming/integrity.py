@@ -114,7 +114,9 @@ class SparkFiles:
         if damaged is not None:
             raise self.damaged(name, f"its part `{shown(damaged)}` is damaged")
         for file in self.json_object(name, listed).get("sstFiles") or ():
-            self._verified(f"{store}/SSTs/{file['dfsSstName']}")
+            # The file has a local name and one in the checkpoint, whose key differs between versions of Spark.
+            for own in (value for key, value in file.items() if key.startswith("dfs")):
+                self._verified(f"{store}/SSTs/{own}")
 
     # --- files --------------------------------------------------------------------------------------------------------
 
