@@ -278,16 +278,21 @@ def walk(expr: Expr) -> list[Expr]:
     return found
 
 
-def transform(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """A copy with `change` applied to every node, bottom up."""
+def with_parts(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """A copy with `change` applied to every node right under it."""
     updates: dict[str, Any] = {}
     for spec in fields(expr):
         value = getattr(expr, spec.name)
         if isinstance(value, Expr):
-            updates[spec.name] = transform(value, change)
+            updates[spec.name] = change(value)
         elif isinstance(value, tuple):
-            updates[spec.name] = tuple(transform(item, change) if isinstance(item, Expr) else item for item in value)
-    return change(replace(expr, **updates) if updates else expr)
+            updates[spec.name] = tuple(change(item) if isinstance(item, Expr) else item for item in value)
+    return replace(expr, **updates) if updates else expr
+
+
+def transform(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """A copy with `change` applied to every node, bottom up."""
+    return change(with_parts(expr, lambda part: transform(part, change)))
 
 
 def variables(expr: Expr) -> frozenset[str]:
@@ -299,6 +304,20 @@ def variables(expr: Expr) -> frozenset[str]:
         elif isinstance(node, OccursWithin):
             names.update((node.first, node.second))
     return frozenset(names)
+
+
+def spelt_out(expr: Expr, columns: Mapping[str, Expr]) -> Expr:
+    """The expression with derived columns replaced by what they are derived from."""
+
+    def change(node: Expr) -> Expr:
+        if not isinstance(node, Attr) or node.name not in columns:
+            return node
+        of = node
+        return transform(
+            columns[of.name], lambda n: replace(n, var=of.var, at=of.at) if isinstance(n, Attr) else n
+        )
+
+    return transform(expr, change)
 
 
 def parameters(expr: Expr) -> frozenset[str]:

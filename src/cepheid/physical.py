@@ -274,6 +274,8 @@ class Plan:
     nulls: Mapping[str, int] = field(default_factory=dict)
     """attribute -> the bit of the events where it is null, of the attributes whose kind has no null value and may be
     null in an event that has a role."""
+    derived: Mapping[str, Expr] = field(default_factory=dict)
+    """column -> the expression over one event, without a name, that it is computed by."""
 
     def forced(self, options: Options) -> dict[str, str]:
         """The value of each option: as forced, or the default."""
@@ -302,9 +304,15 @@ class Plan:
         return list(attributes_in(test for bit in self.bits for test in bit.tests))
 
     @property
+    def read(self) -> list[str]:
+        """The attributes of the input that the kernel's columns are made of."""
+        own = [name for name in self.columns if name not in self.derived]
+        return list(dict.fromkeys([*own, *attributes_in(self.derived.values())]))
+
+    @property
     def attributes(self) -> list[str]:
         """The attributes that masks and kernel read."""
-        return [*self.tested, *self.columns, *(self.key if self.counts_events else ())]
+        return [*self.tested, *self.read, *(self.key if self.counts_events else ())]
 
     @property
     def ends_with_negation(self) -> bool:
@@ -341,6 +349,8 @@ class Lowered:
     options: Mapping[str, str | bool]
     has_durations: bool = False
     """Whether events have a start of their own, in the column START; their time is their end."""
+    derived: Mapping[str, Expr] = field(default_factory=dict)
+    """The columns that are no attributes of the input -> the expression over one event that each is computed by."""
 
     @property
     def items(self) -> tuple[Pattern, ...]:
@@ -405,7 +415,7 @@ class Lowered:
             evaluator=evaluator,
             steps=steps,
             lacking={name: masks.add(Bit(f"lacks {name}", "", self.lacks[name])) for name in lacking},
-            nulls={name: masks.add(_null_bit(name, types[name])) for name in self.nullable(left)},
+            nulls={name: masks.add(self._null_bit(name, types[name])) for name in self.nullable(left)},
             bits=tuple(masks.bits),
             lacks=self.lacks,
             predicates=left,
@@ -416,7 +426,12 @@ class Lowered:
             counts_events=self.counts_events,
             options=self.options,
             tree=tree,
+            derived={name: self.derived[name] for name in types if name in self.derived},
         )
+
+    def _null_bit(self, name: str, type_: Type) -> Bit:
+        value = self.derived.get(name, Attr("", name, type=type_))
+        return Bit(f"null {name}", "", (), (ex.IsNull(value, type=BOOLEAN),))
 
     def nullable(self, left: Sequence[Expr]) -> list[str]:
         """The attributes that need a bit for null, with these predicates left between events: their kind has no null
@@ -483,10 +498,6 @@ def _is_exact(type_: Type) -> bool:
     return kind_of(type_) in (Kind.INT, Kind.UNSIGNED)
 
 
-def _null_bit(name: str, type_: Type) -> Bit:
-    return Bit(f"null {name}", "", (), (ex.IsNull(Attr("", name, type=type_), type=BOOLEAN),))
-
-
 class _Masks:
     """The bits of a plan, numbered as steps ask for them."""
 
@@ -501,7 +512,8 @@ class _Masks:
 
     def _class(self, event_class: EventClass, tests: Sequence[Expr], edge: str) -> int:
         known = [attr for attr in self.required if attr.var == event_class.var]
-        not_null = [ex.Not(ex.IsNull(attr, type=BOOLEAN), type=BOOLEAN) for attr in known]
+        values = [ex.spelt_out(attr, self.lowered.derived) for attr in known]
+        not_null = [ex.Not(ex.IsNull(value, type=BOOLEAN), type=BOOLEAN) for value in values]
         return self.add(Bit(f"{event_class.var} {edge}", event_class.var, event_class.types, (*tests, *not_null)))
 
     def steps(self) -> list[Step]:

@@ -12,15 +12,17 @@ import numpy as np
 import pyarrow as pa
 
 from cepheid.codegen.columns import MASK, attribute, number_array, time_of
-from cepheid.codegen.masks import masks
+from cepheid.codegen.masks import derived_column, masks
 from cepheid.codegen.strings import dictionary_encoded
-from cepheid.codegen.typed_columns import NULL, to_python
+from cepheid.codegen.typed_columns import NULL, Strings, to_python
 from cepheid.codegen.typed_columns import from_arrow as typed
 from cepheid.errors import InputProblem
-from cepheid.physical import Kind, Plan
+from cepheid.physical import Kind, Plan, kind_of
 from cepheid.runtime.arrays import NULL_CODE
 from cepheid.runtime.jit import entry, machine_code
 from cepheid.runtime.kernel import Array, Batch
+from cepheid.types import Family
+from cepheid.values import to_float
 
 
 @dataclass(slots=True)
@@ -55,6 +57,9 @@ class Dictionary:
         if indices.null_count:
             indices = indices.fill_null(len(known))
         return np.asarray(translation[indices.to_numpy(zero_copy_only=False)])
+
+    def encode_all(self, values: Sequence[Any]) -> Array:
+        return np.array([NULL_CODE if value is None else self.code(value) for value in values], np.int64)
 
     def ranks(self) -> Array:
         """The rank of each code in the order of the values, so that codes can be compared as the values are."""
@@ -122,11 +127,24 @@ class Encoder:
         self.last_time = int(time[-1])
 
     def _column(self, table: pa.RecordBatch, name: str) -> Array:
+        if name in self.plan.derived:
+            return self._derived(table, name)
         column, kind, rows = attribute(table, name), self.plan.columns[name], table.num_rows
         if kind is Kind.CODE:
             return np.full(rows, NULL_CODE) if column is None else self.dictionary.encode(column)
         known = NULL if column is None else typed(column)
         return number_array(known, self.plan.types.get(name, known.type), rows)
+
+    def _derived(self, table: pa.RecordBatch, name: str) -> Array:
+        column, type_, rows = derived_column(self.plan, table, name), self.plan.types[name], table.num_rows
+        if kind_of(type_) is not Kind.CODE:
+            return number_array(column, type_, rows)
+        if isinstance(column.values, Strings):
+            return self.dictionary.encode(column.values.encoded(rows, column.valid))
+        values = to_python(column, rows)
+        if type_.family is Family.DECIMAL:
+            return self.dictionary.encode_all([None if value is None else Decimal(value) for value in values])
+        return self.dictionary.encode_all([None if v is None else list_key(v, self.rows + i) for i, v in enumerate(values)])
 
     def _measure(self, table: pa.RecordBatch, time: Array) -> Array:
         if not self.plan.counts_events:
@@ -186,6 +204,28 @@ def _from_json(value: Any) -> Any:
             return Decimal(text)
         case _:
             return value
+
+
+def list_key(items: Sequence[Any], row: int) -> bytes:
+    """Equal bytes for equal lists (`values.compare`): numbers are equal by value, null equals null, and NaN, in the
+    event `row`, nothing."""
+    return repr([_item_key(item, row) for item in items]).encode()
+
+
+def _item_key(item: Any, row: int) -> Any:
+    match item:
+        case list() | tuple():
+            return [_item_key(inner, row) for inner in item]
+        case float() if item != item:
+            return ("nan", row)
+        case float() if item.is_integer():
+            return int(item)
+        case Decimal() if item == item.to_integral_value():
+            return int(item)
+        case Decimal():
+            return to_float(item)
+        case _:
+            return item
 
 
 _WORTH_COMPILING = 10_000

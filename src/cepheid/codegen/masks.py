@@ -41,6 +41,12 @@ def masks(plan: Plan, table: pa.RecordBatch, type_column: str) -> Array:
     return result
 
 
+def derived_column(plan: Plan, table: pa.RecordBatch, name: str) -> Column:
+    """A column of the kernel that is computed from attributes of the same event."""
+    attributes = _Attributes(plan, table, [], np.empty(0, np.int64))
+    return Evaluation(table.num_rows, attributes.present, _no_aggregate).value(plan.derived[name])
+
+
 def _of_one_event(test: Expr) -> Expr:
     """The test without the name of its variable, so that equal tests of several components are evaluated once."""
     return ex.transform(test, lambda node: replace(node, var="", at=ex.At.EVENT) if isinstance(node, Attr) else node)
@@ -66,6 +72,11 @@ class _Attributes:
             column = NULL if array is None else from_arrow(array)
             self.columns[attr.name] = replace(column, absent=self._lacking(attr.name))
         return self.columns[attr.name]
+
+    def present(self, attr: Attr) -> Column:
+        """The values of an attribute, null where the type of an event lacks it: the mask says where."""
+        array = attribute(self.table, attr.name)
+        return NULL if array is None else from_arrow(array)
 
     def always_hold(self, test: Expr) -> bool:
         """Whether a test asks for a value in a column without nulls."""

@@ -38,6 +38,12 @@ class Strings:
     def decoded(self, length: int) -> pa.Array:
         return self.dictionary.take(pa.array(np.broadcast_to(self.codes, (length,))))
 
+    def encoded(self, length: int, valid: Any) -> pa.DictionaryArray:
+        """With null where they are not valid."""
+        nulls = None if valid is None else ~np.broadcast_to(valid, (length,))
+        codes = pa.array(np.broadcast_to(self.codes, (length,)), pa.int32(), mask=nulls)
+        return pa.DictionaryArray.from_arrays(codes, self.dictionary)
+
 
 @dataclass(frozen=True, slots=True)
 class Column:

@@ -17,6 +17,7 @@ from cepheid.evaluator import Evaluator
 from cepheid.events import Clock, Schema
 from cepheid.expr import At, Attr, Expr
 from cepheid.logic import expanded, normal_form
+from cepheid.optimize.derived import derived
 from cepheid.optimize.rules import FALSE, rewrite
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Query, Role, durations
@@ -158,6 +159,12 @@ def _lowered(
     alone = {var: [*(p for p in predicates if edges[id(p)] == (var, "begin")), *constant] for var in found}
     taken = {var: [p for p in predicates if edges[id(p)] == (var, "take")] for var in found}
     single = {id(p) for tests in (*alone.values(), *taken.values()) for p in tests}
+    between = derived([p for p in predicates if id(p) not in single], types)
+    lacks = _lacks(predicates, found, schema)
+    for name, value in between.columns.items():
+        if lacking := {t for attribute in attributes_in([value]) for t in lacks.get(attribute, ())}:
+            lacks[name] = tuple(sorted(lacking))
+    known = {name: type_ for name, type_ in types.items() if type_ != BINARY or _holds_bytes(name, schema)}
     return Lowered(
         query=query,
         pattern=normal_form(query.pattern),
@@ -165,12 +172,13 @@ def _lowered(
         predicates=predicates,
         alone=alone,
         taken=taken,
-        between=tuple(p for p in predicates if id(p) not in single),
-        types={name: type_ for name, type_ in types.items() if type_ != BINARY or _holds_bytes(name, schema)},
+        between=between.predicates,
+        types={**known, **between.types},
         schema=schema,
-        lacks=_lacks(predicates, found, schema),
+        lacks=lacks,
         window=None if query.window is None else clock.ticks(query.window),
         options=options,
+        derived=between.columns,
     )
 
 

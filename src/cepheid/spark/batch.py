@@ -243,7 +243,7 @@ class SparkBatch:
     def _names(self, gatherer: Gatherer) -> list[str]:
         """The columns that the kernel and the output read."""
         plan = self.prepared.plan
-        read = [*plan.columns, *plan.key, *gatherer.needed(), self.source.columns.time]
+        read = [*plan.read, *plan.key, *gatherer.needed(), self.source.columns.time]
         return columns_read(read, self.source.schema)
 
     @property

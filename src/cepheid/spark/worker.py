@@ -84,7 +84,7 @@ class ImpliedTypes:
     def of(cls, prepared: Prepared, column: str | None) -> ImpliedTypes | None:
         plan, bound = prepared.plan, prepared.variables
         kinds = {i: bit.types for i, bit in enumerate(plan.bits) if bit.var in bound}
-        is_read = column is None or column in (*plan.columns, *plan.key)
+        is_read = column is None or column in (*plan.read, *plan.key)
         if is_read or len(plan.bits) > _MOST_BITS or any(len(types) != 1 for types in kinds.values()):
             return None
         names = tuple(dict.fromkeys(types[0] for types in kinds.values()))
@@ -140,7 +140,7 @@ class KernelTask:
         types = types_column(table, self.prepared.input.columns) if self.gatherer.lacks else None
         types = types if types is None or order is None else types.take(pa.array(order))
         rows = WholeTable(table, times, order, types)
-        names = columns_read([*plan.columns, *plan.key], table.schema)
+        names = columns_read([*plan.read, *plan.key], table.schema)
         arrays = [*(readable(table.column(name)) for name in names), self._masks(table)]
         if order is not None:
             arrays = [array.take(pa.array(order)) for array in arrays]

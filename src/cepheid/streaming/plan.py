@@ -86,7 +86,7 @@ class StreamQuery:
 
     def read_by_kernel(self, schema: pa.Schema) -> list[str]:
         plan = self.prepared.plan
-        return columns_read([*plan.columns, *(plan.key if plan.counts_events else ())], schema)
+        return columns_read([*plan.read, *(plan.key if plan.counts_events else ())], schema)
 
 
 @dataclass(frozen=True, slots=True)

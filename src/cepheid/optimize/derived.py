@@ -1,0 +1,136 @@
+"""Derived columns: values of single events that predicates between events use and kernels cannot compute.
+
+A kernel has numbers and codes, but no strings: `upper(a.s) = b.s` cannot be computed there. `upper(s)` depends on one
+event alone, so it becomes a column of every event, computed before the kernel sees the event, and the predicate
+compares two columns: a.`upper(s)` = b.s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cepheid import expr as ex
+from cepheid.expr import Attr, Expr
+from cepheid.functions import FUNCTIONS
+from cepheid.types import BINARY, BOOLEAN, FLOAT, LONG_DIGITS, SHORT_DIGITS, UNKNOWN, Family, Type, decimal
+
+_CONDITIONS = (ex.Like, ex.Contains, ex.Compare, ex.In, ex.IsNull)
+_CONNECTIVES = (ex.And, ex.Or, ex.Not, ex.Filter)
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """Predicates over columns of the input and derived columns. `columns` are the expressions of the latter, over one
+    event without a name, and `types` the types in which kernels hold them."""
+
+    predicates: tuple[Expr, ...]
+    columns: Mapping[str, Expr]
+    types: Mapping[str, Type]
+
+
+def derived(predicates: Sequence[Expr], types: Mapping[str, Type]) -> Derived:
+    """The predicates with derived columns where kernels need them. `types` are those of the input's columns."""
+    derivation = _Derivation(types)
+    changed = tuple(derivation.condition(p) if derivation.is_beyond_kernels(p) else p for p in predicates)
+    return Derived(changed, derivation.columns, derivation.column_types)
+
+
+@dataclass(slots=True)
+class _Derivation:
+    types: Mapping[str, Type]
+    columns: dict[str, Expr] = field(default_factory=dict)
+    column_types: dict[str, Type] = field(default_factory=dict)
+
+    def is_beyond_kernels(self, expr: Expr) -> bool:
+        """Whether kernels cannot compute a part of the expression."""
+        return any(self._is_beyond(node) for node in ex.walk(expr))
+
+    def _is_beyond(self, node: Expr) -> bool:
+        match node:
+            case ex.Call():
+                return FUNCTIONS[node.fn].kernel is None or any(map(self._is_long, node.args))
+            case ex.Arithmetic():
+                return self._is_long(node.left) or self._is_long(node.right) or node.type.scale > SHORT_DIGITS
+            case ex.Negative():
+                return self._is_long(node.item)
+            case ex.Compare():
+                return len({self._is_long(node.left), self._is_long(node.right)}) > 1
+            case ex.In():
+                return len(set(map(self._is_long, (node.item, *node.values)))) > 1
+            case Attr():
+                return self._type(node).family is Family.LIST
+            case _:
+                return isinstance(node, ex.Like | ex.Contains | ex.Vector)
+
+    def _type(self, expr: Expr) -> Type:
+        return self.types.get(expr.name, UNKNOWN) if isinstance(expr, Attr) else expr.type
+
+    def _is_long(self, expr: Expr) -> bool:
+        """Whether values are decimals of more than 18 digits, which kernels compare by their ranks but do not add."""
+        kind = self._type(expr)
+        return kind.family is Family.DECIMAL and not kind.is_short
+
+    # --- what is replaced ---------------------------------------------------------------------------------------------
+
+    def condition(self, expr: Expr) -> Expr:
+        if not self.is_beyond_kernels(expr):
+            return expr
+        if isinstance(expr, _CONDITIONS) and _event_of(expr) is not None:
+            return ex.Compare("=", self._column(expr, BOOLEAN), ex.Const(True, type=BOOLEAN), type=BOOLEAN)
+        if isinstance(expr, ex.Compare):
+            left, right = self._alike(expr.left, expr.right)
+            return replace(expr, left=left, right=right)
+        if isinstance(expr, ex.In) and all(isinstance(value, ex.Const) for value in expr.values):
+            tests = [ex.Compare("=", expr.item, value, type=BOOLEAN, span=expr.span) for value in expr.values]
+            return self.condition(ex.Or(tuple(tests), type=BOOLEAN, span=expr.span))
+        return ex.with_parts(expr, self.condition if isinstance(expr, _CONNECTIVES) else self._value)
+
+    def _value(self, expr: Expr) -> Expr:
+        if isinstance(expr, (*_CONDITIONS, *_CONNECTIVES)):
+            return self.condition(expr)
+        if not self.is_beyond_kernels(expr):
+            return expr
+        if _event_of(expr) is not None:
+            kind = self._type(expr)
+            return self._column(expr, BINARY if kind.family is Family.LIST else kind)
+        return ex.with_parts(expr, self._value)
+
+    def _alike(self, left: Expr, right: Expr) -> tuple[Expr, Expr]:
+        """Two sides of a comparison in types that kernels compare: a long decimal with a float as floats, with another
+        number as long decimals."""
+        if self._is_long(left) == self._is_long(right):
+            return self._value(left), self._value(right)
+        if self._is_long(right):
+            right, left = self._alike(right, left)
+            return left, right
+        if self._type(right).family is Family.FLOAT:
+            return self._as(left, FLOAT), self._value(right)
+        return self._value(left), self._as(right, decimal(LONG_DIGITS, self._type(right).scale))
+
+    def _as(self, expr: Expr, kind: Type) -> Expr:
+        """The expression, if it is one of a single event, in another type."""
+        return self._value(expr) if _event_of(expr) is None else self._column(expr, kind)
+
+    def _column(self, expr: Expr, kind: Type) -> Attr:
+        event = _event_of(expr)
+        assert event is not None
+        var, at = event
+        definition = ex.transform(expr, lambda n: replace(n, var="", at=ex.At.EVENT) if isinstance(n, Attr) else n)
+        name = ex.to_text(ex.transform(definition, lambda n: ex.Param(n.name) if isinstance(n, Attr) else n))
+        while name in self.types or self.columns.get(name, definition) != definition or self.column_types.get(name, kind) != kind:
+            name += "'"
+        self.columns[name], self.column_types[name] = definition, kind
+        return Attr(var, name, at, type=kind, span=expr.span)
+
+
+def _event_of(expr: Expr) -> tuple[str, ex.At] | None:
+    """The variable and the index of the only event that an expression reads; None if it reads none, or several."""
+    events: set[tuple[str, ex.At]] = set()
+    for node in ex.walk(expr):
+        match node:
+            case Attr() if node.at is not ex.At.ALL:
+                events.add((node.var, node.at))
+            case Attr() | ex.Aggregate() | ex.Whole() | ex.OccursWithin() | ex.Param() | ex.Same():
+                return None
+    return events.pop() if len(events) == 1 else None
