@@ -120,7 +120,7 @@ def require_machine_code_agrees(query: Query, stream: Stream, evaluator: str, cu
 
 
 def encoder_of(kernel: Kernel) -> Encoder:
-    return Encoder(kernel.plan, "type", "ts", kernel.texts, kernel.needs_ranks)
+    return Encoder(kernel.plan, "type", "ts", kernel.texts, kernel.needs_ranks, kernel.needs_characters)
 
 
 def listed(positions: Positions) -> Found:

@@ -19,7 +19,7 @@ from cepheid.core_language import core_form
 from cepheid.dialect import RUNS, Closure, Windows
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import OWN_UNIT, START, Duration
-from cepheid.expr import Aggregate, At, Attr, Expr, OccursWithin, Over, Same, to_text, variables, walk
+from cepheid.expr import Aggregate, At, Attr, Expr, OccursWithin, Over, Same, spelt_out, to_text, variables, walk
 from cepheid.nfa import Automaton, compile_automaton
 from cepheid.pattern import EventClass, Kleene, Pattern, Query, Role, Strategy, partition_attributes
 from cepheid.physical import REFERENCE, Plan, TreeNode, TreePlan, tree_operands, tree_text
@@ -268,7 +268,9 @@ def plan_node(plan: Plan, analysis: Analysis | None = None) -> Node:
         parts.append(Node("evaluators that lost", tuple(Node(f"{name}: {reason}") for name, reason in plan.others)))
     parts.append(Node("decided for each event alone (bits of its mask)", tuple(_bit_nodes(plan))))
     if plan.predicates:
-        parts.append(Node("tested between events", tuple(Node(to_text(p)) for p in plan.predicates)))
+        parts.append(
+            Node("tested between events", tuple(Node(to_text(spelt_out(p, plan.derived))) for p in plan.predicates))
+        )
     names = {START: "the start of the event"}
     columns = ", ".join(f"{names.get(name, name)} ({kind.value})" for name, kind in plan.columns.items())
     parts.append(Node(f"columns that travel: {columns or 'none but the mask and the time'}"))

@@ -313,9 +313,7 @@ def spelt_out(expr: Expr, columns: Mapping[str, Expr]) -> Expr:
         if not isinstance(node, Attr) or node.name not in columns:
             return node
         of = node
-        return transform(
-            columns[of.name], lambda n: replace(n, var=of.var, at=of.at) if isinstance(n, Attr) else n
-        )
+        return transform(columns[of.name], lambda n: replace(n, var=of.var, at=of.at) if isinstance(n, Attr) else n)
 
     return transform(expr, change)
 

@@ -386,7 +386,8 @@ class Lowered:
         spelt out says nothing about the further events of a closure, nor about anything beside an empty one."""
         tested = {p.name for p in self.query.where if isinstance(p, ex.Same)}
         names = (n for n in partition_attributes(self.query) if n in tested or not self.has_closures)
-        return tuple(n for n in names if n in self.types and n not in self.lacks)
+        known = (n for n in names if n in self.types and n not in self.lacks)
+        return tuple(n for n in known if kind_of(self.types[n]) is not None)
 
     @property
     def has_whole_key(self) -> bool:

@@ -282,6 +282,7 @@ class KernelBuilder:
             has_bounds=has_bounds,
             texts=tuple(self.constants.texts),
             needs_ranks=self.constants.needs_ranks,
+            needs_characters=self.constants.needs_characters,
             operators=tuple(operators),
             **(further or {}),
         )

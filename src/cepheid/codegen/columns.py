@@ -73,7 +73,8 @@ def types_of(table: pa.RecordBatch, type_column: str) -> tuple[list[str], Array]
 
 
 def schema_types(schema: pa.Schema, skip: Sequence[str] = ()) -> Mapping[str, Type]:
-    """The type of every attribute of an Arrow schema that kernels can read, fields of structs under dotted names."""
+    """The type of every attribute of an Arrow schema that kernels can read, or columns can be derived from; fields of
+    structs under dotted names."""
     types: dict[str, Type] = {}
     for column in schema:
         if pa.types.is_struct(column.type):
@@ -85,4 +86,5 @@ def schema_types(schema: pa.Schema, skip: Sequence[str] = ()) -> Mapping[str, Ty
 
 def _is_read(field: pa.Field) -> bool:
     type_ = from_arrow(field.type)
-    return pa.types.is_null(field.type) if type_.is_unknown else kind_of(type_) is not None
+    is_list = type_.family is Family.LIST
+    return pa.types.is_null(field.type) if type_.is_unknown else is_list or kind_of(type_) is not None

@@ -27,6 +27,7 @@ from cepheid.runtime.numbers import (
     divided, modulo, product_overflows, remainder, sum_overflows, summed, unsigned_float, unsigned_less,
 )
 from cepheid.runtime.prefetch import prefetch
+from cepheid.runtime.texts import text_contains, text_length, text_like
 '''
 
 

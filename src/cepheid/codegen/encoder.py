@@ -21,8 +21,8 @@ from cepheid.physical import Kind, Plan, kind_of
 from cepheid.runtime.arrays import NULL_CODE
 from cepheid.runtime.jit import entry, machine_code
 from cepheid.runtime.kernel import Array, Batch
+from cepheid.runtime.texts import string_table
 from cepheid.types import Family
-from cepheid.values import to_float
 
 
 @dataclass(slots=True)
@@ -80,6 +80,7 @@ class Encoder:
     time_column: str
     texts: Sequence[Any]
     needs_ranks: bool
+    needs_characters: bool = False
     dictionary: Dictionary = field(default_factory=Dictionary)
     partition_counts: dict[tuple[Any, ...], int] = field(default_factory=dict)
     rows: int = 0
@@ -108,10 +109,19 @@ class Encoder:
             mask=masks(self.plan, table, self.type_column) if mask is None else mask,
             columns=columns,
             texts=text_codes,
-            ranks=self.dictionary.ranks() if self.needs_ranks else np.empty(0, np.int64),
+            ranks=self._ranks() if self.needs_ranks else np.empty(0, np.int64),
         )
         self.rows += len(time)
         return batch
+
+    def _ranks(self) -> Array:
+        ranks = self.dictionary.ranks()
+        if not self.needs_characters:
+            return ranks
+        texts: list[str | None] = [None] * self.dictionary.following
+        for value, code in self.dictionary.codes.items():
+            texts[code] = value if isinstance(value, str) else None
+        return string_table(ranks, texts)
 
     def _require_order(self, time: Array) -> None:
         if not len(time):
@@ -144,7 +154,7 @@ class Encoder:
         values = to_python(column, rows)
         if type_.family is Family.DECIMAL:
             return self.dictionary.encode_all([None if value is None else Decimal(value) for value in values])
-        return self.dictionary.encode_all([None if v is None else list_key(v, self.rows + i) for i, v in enumerate(values)])
+        return self.dictionary.encode_all([None if value is None else list_key(value) for value in values])
 
     def _measure(self, table: pa.RecordBatch, time: Array) -> Array:
         if not self.plan.counts_events:
@@ -206,24 +216,24 @@ def _from_json(value: Any) -> Any:
             return value
 
 
-def list_key(items: Sequence[Any], row: int) -> bytes:
-    """Equal bytes for equal lists (`values.compare`): numbers are equal by value, null equals null, and NaN, in the
-    event `row`, nothing."""
-    return repr([_item_key(item, row) for item in items]).encode()
+def list_key(items: Sequence[Any]) -> bytes:
+    """Equal bytes for equal lists (`values.compare`): numbers are equal by value, and null, as which NaN counts, equals
+    null."""
+    return repr([_item_key(item) for item in items]).encode()
 
 
-def _item_key(item: Any, row: int) -> Any:
+def _item_key(item: Any) -> Any:
     match item:
         case list() | tuple():
-            return [_item_key(inner, row) for inner in item]
+            return [_item_key(inner) for inner in item]
         case float() if item != item:
-            return ("nan", row)
+            return None
         case float() if item.is_integer():
             return int(item)
         case Decimal() if item == item.to_integral_value():
             return int(item)
         case Decimal():
-            return to_float(item)
+            return item.normalize()
         case _:
             return item
 

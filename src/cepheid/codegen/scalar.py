@@ -110,12 +110,13 @@ Reader = Callable[[ex.Attr | ex.Aggregate], Term]
 @dataclass(slots=True)
 class Constants:
     """The constants of a kernel, in the order in which the source refers to them, and whether it compares strings by
-    order, so that it needs the rank of each code."""
+    order, so that it needs the rank of each code, or by their characters, so that it needs those too."""
 
     integers: list[int] = field(default_factory=list)
     floats: list[float] = field(default_factory=list)
     texts: list[Any] = field(default_factory=list)
     needs_ranks: bool = False
+    needs_characters: bool = False
 
     def integer(self, value: int) -> str:
         """`integers[1]`"""
@@ -141,6 +142,12 @@ class Constants:
         """The array with the rank of each code: `ranks`."""
         self.needs_ranks = True
         return "ranks"
+
+    @property
+    def characters(self) -> str:
+        """The same array, as the table of the characters of each code (`runtime.texts`)."""
+        self.needs_characters = True
+        return self.ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +189,14 @@ def _node_is_compilable(node: Expr, types: Mapping[str, Type]) -> bool:
         return [_is_long(operand, types) for operand in operands]
 
     match node:
+        case ex.Call(fn="length"):
+            return _is_text(node.args[0], types)
         case ex.Call():
             return FUNCTIONS[node.fn].kernel is not None and not any(long(*node.args))
+        case ex.Contains():
+            return _is_text(node.item, types) and _is_text(node.text, types)
+        case ex.Like():
+            return _is_text(node.item, types)
         case ex.Arithmetic():
             return not any(long(node.left, node.right)) and node.type.scale <= SHORT_DIGITS
         case ex.Negative():
@@ -194,11 +207,11 @@ def _node_is_compilable(node: Expr, types: Mapping[str, Type]) -> bool:
             return len({*long(node.item, *node.values)}) == 1
         case ex.Aggregate():
             adds = ex.AGGREGATES[node.fn].result is ex.ResultType.NUMBER
-            return not (adds and any(long(node)))
-        case ex.Like() | ex.Contains() | ex.Vector() | ex.Whole() | ex.OccursWithin() | ex.Param():
+            return not (adds and any(long(node))) and not _is_list(node, types)
+        case ex.Vector() | ex.Whole() | ex.OccursWithin() | ex.Param():
             return False
         case ex.Attr():
-            return node.at is not ex.At.ALL
+            return node.at is not ex.At.ALL and not _is_list(node, types)
         case _:
             return True
 
@@ -209,6 +222,20 @@ def _is_long(expr: Expr, types: Mapping[str, Type]) -> bool:
     if isinstance(expr, ex.Attr | ex.Aggregate) and expr.name is not None and not _counts(expr):
         kind = types.get(expr.name, UNKNOWN)
     return kind.family is Family.DECIMAL and not kind.is_short
+
+
+def _is_text(expr: Expr, types: Mapping[str, Type]) -> bool:
+    """Whether values are strings that have a code: those of events, and constants."""
+    if not isinstance(expr, ex.Attr | ex.Aggregate | ex.Const) or (
+        not isinstance(expr, ex.Const) and expr.name is None
+    ):
+        return False
+    kind = expr.type if isinstance(expr, ex.Const) else types.get(expr.name or "", UNKNOWN)
+    return kind.family is Family.STRING
+
+
+def _is_list(expr: ex.Attr | ex.Aggregate, types: Mapping[str, Type]) -> bool:
+    return expr.name is not None and types.get(expr.name, UNKNOWN).family is Family.LIST and not _counts(expr)
 
 
 def _counts(expr: ex.Attr | ex.Aggregate) -> bool:
@@ -254,6 +281,11 @@ class _Scalars:
             case ex.In():
                 item = self.value(expr.item, missing)
                 return _joined(" or ", [self.comparison("=", item, self.value(v, missing)) for v in expr.values])
+            case ex.Contains():
+                return self.text_test("text_contains", expr.item, expr.text, missing)
+            case ex.Like():
+                pattern = ex.Const(expr.pattern)
+                return self.text_test("text_like", expr.item, pattern, missing)
             case ex.IsNull():
                 item = self.value(expr.item, missing)
                 if item.kind is None:
@@ -265,6 +297,14 @@ class _Scalars:
                 if item.kind is not Kind.BOOL:
                     return "False"
                 return _when(item.known, f"{item.source} == 1")
+
+    def text_test(self, test: str, item: Expr, other: Expr, missing: list[str]) -> str:
+        """`(column0[e] != NULL_CODE and text_contains(ranks, column0[e], texts[0]))`"""
+        left, right = self.value(item, missing), self.value(other, missing)
+        if left.kind is not Kind.CODE or right.kind is not Kind.CODE:
+            return "False"
+        known = tuple(dict.fromkeys((*left.known, *right.known)))
+        return _when(known, f"{test}({self.constants.characters}, {left.source}, {right.source})")
 
     # --- comparisons --------------------------------------------------------------------------------------------------
 
@@ -303,6 +343,11 @@ class _Scalars:
                 return _arithmetic("-", _Operand("0", Kind.INT), item)
             case ex.Arithmetic():
                 return _arithmetic(expr.op, self.value(expr.left, missing), self.value(expr.right, missing))
+            case ex.Call(fn="length"):
+                item = self.value(expr.args[0], missing)
+                if item.kind is not Kind.CODE:
+                    return _NULL
+                return replace(item, source=f"text_length({self.constants.characters}, {item.source})", kind=Kind.INT)
             case ex.Call():
                 return _call(expr, [self.value(arg, missing) for arg in expr.args])
             case _:

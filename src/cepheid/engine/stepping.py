@@ -110,7 +110,7 @@ class Stepper:
 
 
 def encoder_for(kernel: Kernel) -> Encoder:
-    return Encoder(kernel.plan, TYPE, TIME, kernel.texts, kernel.needs_ranks)
+    return Encoder(kernel.plan, TYPE, TIME, kernel.texts, kernel.needs_ranks, kernel.needs_characters)
 
 
 def _starts_at_once(kernel: Kernel, expected: int | None) -> bool:

@@ -10,6 +10,7 @@ from cepheid.codegen.scalar import is_compilable
 from cepheid.expr import Aggregate
 from cepheid.pattern import partition_attributes
 from cepheid.physical import Lowered, attributes_in
+from cepheid.types import UNKNOWN, Family
 
 MASK_BITS = 64
 _IN_ORDER = ("first", "last")
@@ -44,7 +45,8 @@ def _unmet(lowered: Lowered, counts_absences: bool) -> Iterator[str]:
     ]
     yield from (f"`{ex.to_text(p)}` cannot be compiled" for p in failing)
     edges = sum(1 if role.kleene is None else 2 for role in lowered.roles.values())
-    if edges + len(lowered.lacks) + len(lowered.nullable(lowered.between)) > MASK_BITS:
+    lacking = lowered.lacks.keys() & attributes_in(lowered.between)
+    if edges + len(lacking) + len(lowered.nullable(lowered.between)) > MASK_BITS:
         yield (
             f"the mask of an event has {MASK_BITS} bits, which are too few for the components of the pattern and "
             "for the attributes that may be absent or null"
@@ -55,6 +57,9 @@ def _unmet(lowered: Lowered, counts_absences: bool) -> Iterator[str]:
         if name not in lowered.types and any(name in attributes for attributes in lowered.schema.types.values()):
             yield f"the attribute `{name}` does not have one type"
             break
+    lists = [name for name in attributes_in(lowered.summary) if lowered.types.get(name, UNKNOWN).family is Family.LIST]
+    if lists:
+        yield f"`{lists[0]}` holds lists, which are not summarised"
     if not lowered.counts_events:
         return
     has_absences = any(role.negated for role in lowered.roles.values())

@@ -99,6 +99,8 @@ class _Derivation:
     def _alike(self, left: Expr, right: Expr) -> tuple[Expr, Expr]:
         """Two sides of a comparison in types that kernels compare: a long decimal with a float as floats, with another
         number as long decimals."""
+        if {_item_family(self._type(left)), _item_family(self._type(right))} == {Family.DECIMAL, Family.FLOAT}:
+            return left, right  # lists that are equal by the nearest floats have no common code
         if self._is_long(left) == self._is_long(right):
             return self._value(left), self._value(right)
         if self._is_long(right):
@@ -118,10 +120,18 @@ class _Derivation:
         var, at = event
         definition = ex.transform(expr, lambda n: replace(n, var="", at=ex.At.EVENT) if isinstance(n, Attr) else n)
         name = ex.to_text(ex.transform(definition, lambda n: ex.Param(n.name) if isinstance(n, Attr) else n))
-        while name in self.types or self.columns.get(name, definition) != definition or self.column_types.get(name, kind) != kind:
+        while (
+            name in self.types
+            or self.columns.get(name, definition) != definition
+            or self.column_types.get(name, kind) != kind
+        ):
             name += "'"
         self.columns[name], self.column_types[name] = definition, kind
         return Attr(var, name, at, type=kind, span=expr.span)
+
+
+def _item_family(kind: Type) -> Family | None:
+    return kind.item.family if kind.item is not None else None
 
 
 def _event_of(expr: Expr) -> tuple[str, ex.At] | None:

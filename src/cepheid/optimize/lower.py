@@ -22,7 +22,7 @@ from cepheid.optimize.rules import FALSE, rewrite
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Query, Role, durations
 from cepheid.physical import REFERENCE, Lowered, Options, Plan, attributes_in, not_made_for
-from cepheid.types import BINARY, Type
+from cepheid.types import BINARY, Family, Type
 
 _WORTHWHILE = 0.95
 """Another evaluator replaces the preferred one only if its cost is below this share of it: estimates err."""
@@ -159,12 +159,12 @@ def _lowered(
     alone = {var: [*(p for p in predicates if edges[id(p)] == (var, "begin")), *constant] for var in found}
     taken = {var: [p for p in predicates if edges[id(p)] == (var, "take")] for var in found}
     single = {id(p) for tests in (*alone.values(), *taken.values()) for p in tests}
-    between = derived([p for p in predicates if id(p) not in single], types)
+    known = {name: type_ for name, type_ in types.items() if _has_its_type(name, type_, schema)}
+    between = derived([p for p in predicates if id(p) not in single], known)
     lacks = _lacks(predicates, found, schema)
     for name, value in between.columns.items():
         if lacking := {t for attribute in attributes_in([value]) for t in lacks.get(attribute, ())}:
             lacks[name] = tuple(sorted(lacking))
-    known = {name: type_ for name, type_ in types.items() if type_ != BINARY or _holds_bytes(name, schema)}
     return Lowered(
         query=query,
         pattern=normal_form(query.pattern),
@@ -182,9 +182,12 @@ def _lowered(
     )
 
 
-def _holds_bytes(name: str, schema: Schema) -> bool:
-    """Whether a column of bytes is binary in every event type that has it: values of mixed types are bytes, too."""
-    return all(attributes[name] == BINARY for attributes in schema.types.values() if name in attributes)
+def _has_its_type(name: str, type_: Type, schema: Schema) -> bool:
+    """Whether a column of bytes, or of lists of them, is that in every event type that has it: values of mixed types
+    are bytes, too."""
+    if type_ != BINARY and type_.family is not Family.LIST:
+        return True
+    return all(attributes[name] == type_ for attributes in schema.types.values() if name in attributes)
 
 
 def _edge(predicate: Expr, query: Query) -> tuple[str, str] | None:

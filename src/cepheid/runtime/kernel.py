@@ -124,6 +124,8 @@ class Kernel:
     """The string constants; batches contain their codes."""
     needs_ranks: bool = False
     """Whether strings are compared by order, so that batches contain the ranks of their codes."""
+    needs_characters: bool = False
+    """Whether strings are compared by their characters, so that `ranks` is a table of them (`runtime.texts`)."""
     operators: tuple[OperatorRegisters, ...] = ()
     """The counters of each operator, in a kernel whose plan has operators."""
 

@@ -18,7 +18,7 @@ from cepheid.evaluation import Env, holds
 from cepheid.events import Clock, primitive
 from cepheid.expr import At, Attr, Compare, Expr
 from cepheid.optimize.stats import NO_STATS, Stats, is_single
-from cepheid.physical import Kind, Plan
+from cepheid.physical import Kind, Plan, attributes_in
 from cepheid.spark.catalyst import EventColumns, column, ticks
 from cepheid.spark.source import SparkSource
 
@@ -67,7 +67,9 @@ class _Counting:
         return self._from(dict(zip(wanted, row, strict=True)))
 
     def _between(self) -> list[Expr]:
-        return [p for p in self.plan.predicates if len(ex.variables(p)) > 1 and is_single(p)]
+        """The predicates between columns of the frame."""
+        between = [p for p in self.plan.predicates if len(ex.variables(p)) > 1 and is_single(p)]
+        return [p for p in between if not self.plan.derived.keys() & attributes_in([p])]
 
     def _attributes(self) -> list[Attr]:
         named = [node for p in self._between() for node in ex.walk(p) if isinstance(node, Attr)]

@@ -9,8 +9,9 @@ from cepheid.kernels.runs.evaluator import OPTIONS, kernel
 from cepheid.optimize.run_cost import runs_cost
 from cepheid.optimize.search import situation_of
 from cepheid.optimize.stats import Stats
-from cepheid.pattern import EventClass, Kleene, Neg, Strategy
+from cepheid.pattern import EventClass, Kleene, Neg, Strategy, partition_attributes
 from cepheid.physical import Lowered, Plan, not_made_for
+from cepheid.types import UNKNOWN, Family
 
 __all__ = ["NAME", "OPTIONS", "SEARCHES", "SWITCHES", "able", "cost", "kernel", "plan"]
 
@@ -25,7 +26,14 @@ def able(lowered: Lowered) -> str | None:
     selects_one = lowered.has_strategy and lowered.query.strategy is not Strategy.ANY_MATCH
     if not (selects_one and is_sequence):
         return not_made_for(lowered.query)
-    return why_not(lowered, *_cannot_exclude(lowered), excludes=True)
+    return why_not(lowered, *_cannot_partition(lowered), *_cannot_exclude(lowered), excludes=True)
+
+
+def _cannot_partition(lowered: Lowered) -> Iterator[str]:
+    if lowered.query.strategy is Strategy.PARTITION:
+        for name in partition_attributes(lowered.query):
+            if lowered.types.get(name, UNKNOWN).family is Family.LIST:
+                yield f"partitions by `{name}`, which holds lists"
 
 
 def _cannot_exclude(lowered: Lowered) -> Iterator[str]:

@@ -1,0 +1,130 @@
+"""Predicates between events over what kernels have no numbers for: strings, long decimals and lists."""
+
+import random
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import cepheid
+from cepheid.app import cli
+from cepheid.codegen.encoder import list_key
+from cepheid.runtime import texts
+from cepheid.values import compare, like
+
+TEXTS = ["ab", "AB", "abc", "b", "", "é", "a%c", None]
+
+
+def _events(seed: int, count: int = 36) -> pa.Table:
+    rng = random.Random(seed)
+
+    def many(*values):
+        return [rng.choice(values) for _ in range(count)]
+
+    return pa.table(
+        {
+            "type": many("A", "B", "C"),
+            "ts": sorted(many(*range(count))),
+            "s": pa.array(many(*TEXTS), pa.string()),
+            "v": many(0, 1, 2, 3, None),
+            "f": many(0.5, 1.0, 12345678901234567890.0),
+            "y": pa.array(many(b"a", b"b", None), pa.binary()),
+            "d": pa.array(
+                many(*(Decimal(f"{n}345678901234567890.10") for n in range(3)), Decimal(1)), pa.decimal128(30, 2)
+            ),
+            "l": pa.array(many([1], [1, None], [], None), pa.list_(pa.int64())),
+            "m": pa.array(many([1.0], [1.5], [float("nan")]), pa.list_(pa.float64())),
+        }
+    )
+
+
+PAIRS = {
+    "upper({a}.s) = {b}.s": "CODE",
+    "length({a}.s) < length({b}.s)": "INT",
+    "{a}.s CONTAINS {b}.s": "characters",
+    "lower({b}.s) CONTAINS {a}.s": "characters",
+    "{a}.s LIKE 'a%' OR {a}.v < {b}.v": "BOOL",
+    "NOT ({a}.s LIKE '_b%') AND {b}.s != {a}.s": "BOOL",
+    "({a}.s LIKE 'a%') = ({b}.v > 1)": "a condition as a value",
+    "{a}.d + 1 < {b}.d": "long decimals",
+    "{a}.d > {b}.v": "a long decimal and an integer",
+    "{a}.d < {b}.f": "a long decimal and a float",
+    "{a}.l = {b}.l": "lists",
+    "{a}.m != {b}.m": "lists with NaN",
+    "{a}.l = {b}.m": "lists of different numbers",
+    "{a}.l IS NULL OR {b}.v = {a}.v": "null lists",
+    "{a}.y = {b}.y": "binary values",
+    "hash_f({a}.s, {a}.v) % 2 = {b}.v": "any function of one event",
+}
+FORMS = {
+    "stacks": "EVENT SEQ(A a, B b) WHERE {p} WITHIN 12",
+    "tree": "PATTERN A a & B b WHERE {p} WITHIN 12",
+    "runs": "PATTERN SEQ(A a, B b) WHERE skip_till_next_match(a, b) {{ {p} }} WITHIN 12",
+    "any_runs": "PATTERN SEQ(A a, B+ b[]) WHERE skip_till_any_match(a, b) {{ {p} }} WITHIN 6",
+}
+
+
+@pytest.mark.parametrize("evaluator", FORMS)
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_predicate_between_events_is_compiled(pair: str, evaluator: str):
+    text = FORMS[evaluator].format(p=pair.format(a="a", b="b[1]" if evaluator == "any_runs" else "b"))
+    found = 0
+    for seed in range(3):
+        events = _events(seed)
+        expected = cepheid.match(text, events, output="positions", evaluator="reference")
+        matches = cepheid.match(text, events, output="positions", evaluator=evaluator)
+        assert sorted(map(str, matches.to_pylist())) == sorted(map(str, expected.to_pylist()))
+        found += len(expected)
+    assert found
+    assert "reference" not in str(cepheid.explain(text, _events(0)))
+
+
+def test_the_strings_of_a_closure_are_compared():
+    text = "PATTERN A; B+; C WHERE max(B.s) LIKE '%b%' AND length(max(B.s)) > A.v AND C.s CONTAINS min(B.s) WITHIN 12"
+    counts = []
+    for seed in range(5):
+        matches, expected = (
+            cepheid.match(text, _events(seed), evaluator=evaluator).to_pylist() for evaluator in ("tree", "reference")
+        )
+        assert sorted(map(str, matches)) == sorted(map(str, expected))
+        counts.append(len(matches))
+    assert sum(counts)
+
+
+def test_a_column_with_the_name_of_a_derived_one_is_not_confused_with_it():
+    events = pa.table({"type": ["A", "B", "B"], "ts": [1, 2, 3], "s": ["x", "X", "x"], "upper(s)": ["p", "p", "q"]})
+    text = "EVENT SEQ(A a, B b) WHERE upper(a.s) = b.s WITHIN 9 RETURN b.ts AS ts"
+    assert cepheid.match(text, events)["ts"].to_pylist() == [2]
+    assert "upper(a.s) = b.s" in str(cepheid.explain(text, events))
+
+
+def test_a_type_that_lacks_the_attribute_lacks_what_is_derived_from_it(tmp_path):
+    lines = ['{"type": "A", "ts": 1}', '{"type": "B", "ts": 2, "s": "x"}', '{"type": "B", "ts": 3, "s": "y"}']
+    (tmp_path / "events.jsonl").write_text("\n".join(lines))
+    text = "EVENT SEQ(A a, B b) WHERE (a.s LIKE 'z' AND b.s = 'x') OR upper(a.s) < b.s WITHIN 9"
+    answers = {}
+    for backend in ("local", "reference"):
+        arguments = ["run", "--query", text, "-i", tmp_path / "events.jsonl", "--backend", backend]
+        done = CliRunner().invoke(cli.app, list(map(str, arguments)))
+        answers[backend] = done.stdout.splitlines()
+        assert ("stacks" in done.stderr) == (backend == "local"), done.stderr
+    assert answers["local"] == answers["reference"] and len(answers["local"]) == 2
+
+
+def test_tests_of_codes_are_the_definitions():
+    known = ["", "a", "ab", "abab", "%b", "a\\%", "\\", "a_", "a%b", "%", "\\a", "é%", "aé"]
+    table = texts.string_table(texts.np.arange(len(known)), known)
+    for one, text in enumerate(known):
+        assert texts.text_length(table, one) == len(text)
+        for other, part in enumerate(known):
+            assert texts.text_contains(table, one, other) == (part in text)
+            assert texts.text_like(table, one, other) == like(text, part), (text, part)
+
+
+def test_lists_have_one_key_if_they_are_equal():
+    lists = [[1], [1.0], [Decimal(1)], [True], ["1"], [None], [], [[1]], [[1.0]], [1, 2], [Decimal("1.5")], [b"1"]]
+    for one in lists:
+        for other in lists:
+            assert (list_key(one) == list_key(other)) == compare("=", one, other), (one, other)
+    assert list_key([float("nan")]) == list_key([None])
