@@ -9,13 +9,14 @@ query does not use.
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from cepheid import expr as ex
 from cepheid.checks import NODE
-from cepheid.errors import NameProblem, did_you_mean, listing
+from cepheid.errors import NameProblem, PatternProblem, did_you_mean, listing
 from cepheid.events import Schema
 from cepheid.expr import Aggregate, Attr, Compare, Const, Expr, Over, Whole
 from cepheid.inference import typed
@@ -54,8 +55,9 @@ def bind(query: Query, schema: Schema, params: Mapping[str, Any] = _NO_PARAMS) -
     found = roles(pattern)
     _require_parameters(query)
     require_types(query, schema)
+    _require_summary(query)
     checker = _Checker(query, found, schema, raw)
-    where = tuple(checker.predicate(p) for p in query.where)
+    where = tuple(checker.predicate(_without_inner_tests(p, found)) for p in query.where)
     output = query.output and tuple(Column(c.name, checker.output(c.expr)) for c in query.output)
     return replace(query, where=where, output=output)
 
@@ -112,6 +114,42 @@ def _require_parameters(query: Query) -> None:
                 expected="a number",
                 hint=f"set the parameter: --param {window.amount}=...",
             )
+
+
+def _require_summary(query: Query) -> None:
+    """An aggregate over all matches is one value, so it has no place beside columns of each match."""
+    for node in (node for column in query.output or () for node in ex.walk(column.expr)):
+        if isinstance(node, Aggregate) and node.over is Over.MATCHES and not query.summarizes:
+            raise PatternProblem(
+                f"`{ex.to_text(node)}` is one value for all matches",
+                span=node.span,
+                expected="aggregates alone in RETURN, each a column of its own, or none of them over all matches",
+                hint="RETURN count(*), sum(a.x) gives one row; compute further values from it",
+            )
+
+
+def _without_inner_tests(predicate: Expr, found: Mapping[str, Role]) -> Expr:
+    """The predicate with equivalence tests inside it (`[id] OR x.a = 1`) spelt out. One that is a conjunct of its own
+    stays: it makes partitions."""
+    if isinstance(predicate, ex.Same):
+        return predicate
+
+    def spelt_out(node: Expr) -> Expr:
+        if not isinstance(node, ex.Same):
+            return node
+        if any(role.negated or role.binds_many for role in found.values()):
+            raise PatternProblem(
+                f"the equivalence test `{ex.to_text(node)}` is part of another condition, and the pattern has closures "
+                "or negations",
+                span=node.span or predicate.span,
+                hint=f"write which events it compares: a.{node.name} = b.{node.name}",
+            )
+        attributes = [Attr(var, node.name, span=node.span) for var in found]
+        value = node.value
+        pairs = [(a, value) for a in attributes] if value is not None else itertools.combinations(attributes, 2)
+        return ex.conjunction([Compare("=", one, other, span=node.span) for one, other in pairs])
+
+    return ex.transform(predicate, spelt_out)
 
 
 def require_types(query: Query, schema: Schema) -> None:

@@ -311,13 +311,6 @@ def _check_predicate(predicate: Expr, found: Mapping[str, Role], query: Query) -
             raise PatternProblem(
                 f"`{ex.to_text(node)}` counts matches, so it is not allowed in WHERE", span=node.span, hint="use RETURN"
             )
-        if isinstance(node, ex.Same) and node is not predicate:
-            raise PatternProblem(
-                f"the equivalence test `{ex.to_text(node)}` is not a part of another condition",
-                span=node.span or predicate.span,
-                expected="an equivalence test that AND joins to the other conditions",
-                hint=f"compare the events instead: a.{node.name} = b.{node.name}",
-            )
     if query.dialect.conditions_belong_to_operators:
         return
     if len(absent) > 1:
@@ -417,13 +410,6 @@ def _check_output(query: Query, found: Mapping[str, Role]) -> None:
                     f"`{ex.to_text(node)}` has no meaning once the match is complete",
                     span=node.span,
                     hint="return the variable, its first or last event, or an aggregate",
-                )
-            if isinstance(node, Aggregate) and node.over is Over.MATCHES and not over_matches:
-                raise PatternProblem(
-                    f"`{ex.to_text(node)}` is one value for all matches",
-                    span=node.span,
-                    expected="aggregates alone in RETURN, each a column of its own, or none of them over all matches",
-                    hint="RETURN count(*), sum(a.x) gives one row; compute further values from it",
                 )
         try:
             _check_names(column.expr, found, query)

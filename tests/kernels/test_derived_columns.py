@@ -2,7 +2,10 @@
 
 import random
 from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
@@ -19,7 +22,7 @@ TEXTS = ["ab", "AB", "abc", "b", "", "é", "a%c", None]
 def _events(seed: int, count: int = 36) -> pa.Table:
     rng = random.Random(seed)
 
-    def many(*values):
+    def many(*values: Any) -> list[Any]:
         return [rng.choice(values) for _ in range(count)]
 
     return pa.table(
@@ -67,7 +70,7 @@ FORMS = {
 
 @pytest.mark.parametrize("evaluator", FORMS)
 @pytest.mark.parametrize("pair", PAIRS)
-def test_a_predicate_between_events_is_compiled(pair: str, evaluator: str):
+def test_a_predicate_between_events_is_compiled(pair: str, evaluator: str) -> None:
     text = FORMS[evaluator].format(p=pair.format(a="a", b="b[1]" if evaluator == "any_runs" else "b"))
     found = 0
     for seed in range(3):
@@ -80,7 +83,7 @@ def test_a_predicate_between_events_is_compiled(pair: str, evaluator: str):
     assert "reference" not in str(cepheid.explain(text, _events(0)))
 
 
-def test_the_strings_of_a_closure_are_compared():
+def test_the_strings_of_a_closure_are_compared() -> None:
     text = "PATTERN A; B+; C WHERE max(B.s) LIKE '%b%' AND length(max(B.s)) > A.v AND C.s CONTAINS min(B.s) WITHIN 12"
     counts = []
     for seed in range(5):
@@ -92,14 +95,14 @@ def test_the_strings_of_a_closure_are_compared():
     assert sum(counts)
 
 
-def test_a_column_with_the_name_of_a_derived_one_is_not_confused_with_it():
+def test_a_column_with_the_name_of_a_derived_one_is_not_confused_with_it() -> None:
     events = pa.table({"type": ["A", "B", "B"], "ts": [1, 2, 3], "s": ["x", "X", "x"], "upper(s)": ["p", "p", "q"]})
     text = "EVENT SEQ(A a, B b) WHERE upper(a.s) = b.s WITHIN 9 RETURN b.ts AS ts"
     assert cepheid.match(text, events)["ts"].to_pylist() == [2]
     assert "upper(a.s) = b.s" in str(cepheid.explain(text, events))
 
 
-def test_a_type_that_lacks_the_attribute_lacks_what_is_derived_from_it(tmp_path):
+def test_a_type_that_lacks_the_attribute_lacks_what_is_derived_from_it(tmp_path: Path) -> None:
     lines = ['{"type": "A", "ts": 1}', '{"type": "B", "ts": 2, "s": "x"}', '{"type": "B", "ts": 3, "s": "y"}']
     (tmp_path / "events.jsonl").write_text("\n".join(lines))
     text = "EVENT SEQ(A a, B b) WHERE (a.s LIKE 'z' AND b.s = 'x') OR upper(a.s) < b.s WITHIN 9"
@@ -112,9 +115,9 @@ def test_a_type_that_lacks_the_attribute_lacks_what_is_derived_from_it(tmp_path)
     assert answers["local"] == answers["reference"] and len(answers["local"]) == 2
 
 
-def test_tests_of_codes_are_the_definitions():
+def test_tests_of_codes_are_the_definitions() -> None:
     known = ["", "a", "ab", "abab", "%b", "a\\%", "\\", "a_", "a%b", "%", "\\a", "é%", "aé"]
-    table = texts.string_table(texts.np.arange(len(known)), known)
+    table = texts.string_table(np.arange(len(known)), known)
     for one, text in enumerate(known):
         assert texts.text_length(table, one) == len(text)
         for other, part in enumerate(known):
@@ -122,8 +125,21 @@ def test_tests_of_codes_are_the_definitions():
             assert texts.text_like(table, one, other) == like(text, part), (text, part)
 
 
-def test_lists_have_one_key_if_they_are_equal():
-    lists = [[1], [1.0], [Decimal(1)], [True], ["1"], [None], [], [[1]], [[1.0]], [1, 2], [Decimal("1.5")], [b"1"]]
+def test_lists_have_one_key_if_they_are_equal() -> None:
+    lists: list[list[Any]] = [
+        [1],
+        [1.0],
+        [Decimal(1)],
+        [True],
+        ["1"],
+        [None],
+        [],
+        [[1]],
+        [[1.0]],
+        [1, 2],
+        [Decimal("1.5")],
+        [b"1"],
+    ]
     for one in lists:
         for other in lists:
             assert (list_key(one) == list_key(other)) == compare("=", one, other), (one, other)
