@@ -43,6 +43,7 @@ def match(
     dialect: str = "auto",
     type_column: str = "type",
     time_column: str = "ts",
+    start_column: str | None = None,
     time_unit: str | None = None,
     output: str = "events",
     evaluator: str | None = None,
@@ -60,7 +61,8 @@ def match(
     `events` is a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or Polars DataFrame, the path of a Parquet,
     Arrow or ORC file (the result is an Arrow table), or an iterator of batches in time order (the result is a lazy
     iterator of record batches). Rows of tables and files may be in any order. They are ordered by `time_column`, which
-    holds timestamps or integers in `time_unit`, then by row number. Every event has all columns.
+    holds timestamps or integers in `time_unit`, then by row number. Every event has all columns. Events with a duration
+    have their start in `start_column` and their end in `time_column`; those of one end are ordered by start.
 
     With `output="events"` a match has a struct for each variable (a list of structs for a variable that binds many
     events, null for a branch not taken) or the RETURN columns of the query; then `match_start` and `match_end`. With
@@ -77,7 +79,7 @@ def match(
     `rejects=True` it also returns a DataFrame of the rejected rows."""
     if output not in OUTPUTS:
         raise InputProblem(f"unknown output `{shown(output)}`", expected=f"one of {listing(OUTPUTS)}")
-    columns = Columns(type_column, time_column)
+    columns = Columns(type_column, time_column, start_column)
     parsed = parse(query, dialect) if isinstance(query, str) else query
     run_options = RunOptions.of(params, evaluator, options, stats, adaptive, time_unit)
     if session is not None or is_spark(events):
@@ -124,6 +126,7 @@ def explain(
     format: str = "text",
     type_column: str = "type",
     time_column: str = "ts",
+    start_column: str | None = None,
     time_unit: str | None = None,
     evaluator: str | None = None,
     params: Mapping[str, Any] | None = None,
@@ -139,7 +142,7 @@ def explain(
     level = level or ("query" if events is None else "plan")
     if level not in LEVELS:
         raise InputProblem(f"unknown level `{shown(level)}`", expected=f"one of {listing(LEVELS)}")
-    columns = Columns(type_column, time_column)
+    columns = Columns(type_column, time_column, start_column)
     parsed = parse(query, dialect) if isinstance(query, str) else query
     run_options = RunOptions.of(params, evaluator, options, stats, adaptive, time_unit)
     if is_spark(events):
@@ -177,12 +180,14 @@ def statistics(
     params: Mapping[str, Any] | None = None,
     type_column: str = "type",
     time_column: str = "ts",
+    start_column: str | None = None,
     time_unit: str | None = None,
 ) -> Stats:
     """Returns the statistics of the events for a query: rates of its event classes and selectivities of its predicates.
     Pass them to `match(..., stats=...)`. A Spark DataFrame is counted in one pass."""
     parsed = parse(query, dialect) if isinstance(query, str) else query
-    columns, options = Columns(type_column, time_column), RunOptions(params=params or {}, time_unit=time_unit)
+    columns = Columns(type_column, time_column, start_column)
+    options = RunOptions(params=params or {}, time_unit=time_unit)
     if is_spark(events):
         from cepheid.spark.stats import statistics as spark_statistics
 

@@ -39,7 +39,7 @@ def events_from(source: Source) -> list[Event]:
         types, ticks = batch.column(TYPE).to_pylist(), batch.column(TIME).to_pylist()
         positions = range(len(events), len(events) + batch.num_rows)
         columns = batch.select(list(names))
-        events.extend(events_of(columns, types, ticks, positions, source.columns.time, source.attributes))
+        events.extend(events_of(columns, types, ticks, positions, source.columns, source.attributes))
     return events
 
 

@@ -518,7 +518,12 @@ _BREAKS = [
         "sase_plus/strategy-any",
     ),
     (runs, "        if self._takes(run, event):", "        if False:", "sase_plus/take-and-begin"),
-    (runs, "if not self.context.in_window(run.first, event):", "if False:", "sase_plus/window-bound-is-included"),
+    (
+        runs,
+        "return self.context.within([*events_of(bound), event])",
+        "return True",
+        "sase_plus/window-bound-is-included",
+    ),
     (runs, "PROCEED = 1\n    TAKE = 2", "PROCEED = 2\n    TAKE = 1", "sase_plus/current-event-against-the-group"),
     (runs, "or run.first.position > ended[key]", "or True", "sase_plus/non-overlapping"),
     # closures

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from cepheid.engine.positions import Binding, first_and_last, match_order
+from cepheid.engine.positions import Binding, intervals, match_order
 from cepheid.engine.stepping import Stepper
+from cepheid.io.rows import Rows
 from cepheid.runtime.kernel import END_OF_TIME, Array, Positions
 
 MOST_RIVALS = 200_000
@@ -60,14 +61,14 @@ class FirstMatches:
 
 
 def first_matches(
-    stepper: Stepper, output: Iterable[Positions], limit: int, ticks: Callable[[Array], Array], first: FirstMatches
+    stepper: Stepper, output: Iterable[Positions], limit: int, rows: Rows, first: FirstMatches
 ) -> tuple[Positions, Array, Array]:
     """The first `limit` matches of a kernel, with their starts and ends. Reads no more output of the kernel once they
-    are certain. `ticks` returns the times of positions. `first` collects the candidates."""
+    are certain. `rows` has the times of the events. `first` collects the candidates."""
     latest, seen = -END_OF_TIME, 0
     for positions in output:
         if len(positions):
-            start, end = (ticks(at) for at in first_and_last(positions))
+            start, end = intervals(positions, rows)
             first.add(positions, start, end)
             latest, seen = int(end[-1]), seen + len(positions)
         if first.settled(stepper.later_matches_end_at(latest)) or (limit and seen > limit + MOST_RIVALS):

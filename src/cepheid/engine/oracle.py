@@ -26,8 +26,10 @@ from cepheid.errors import NotAvailable, shown
 from cepheid.evaluation import Binding, Env, value_or_null
 from cepheid.events import Clock, Event
 from cepheid.expr import AGGREGATES, Aggregate, Expr, ResultType
+from cepheid.io.inputs import Columns
 from cepheid.io.json_text import dumps
 from cepheid.io.rows import ROW, TIME, TYPE, Rows, events_of, plain
+from cepheid.io.rows import START as START_TICKS
 from cepheid.io.sinks import TEXT
 from cepheid.io.source import plain_layout
 from cepheid.io.times import timestamp_text
@@ -66,7 +68,8 @@ def decode(prepared: Prepared, batch: pa.RecordBatch, positions: Sequence[int]) 
     kinds = [types[code] for code in codes.tolist()]
     ticks = batch.column(TIME).to_pylist()
     known = prepared.schema.types
-    events = events_of(batch.select(names), kinds, ticks, positions, source.columns.time, known)
+    starts = batch.column(START_TICKS).to_pylist() if START_TICKS in batch.schema.names else None
+    events = events_of(batch.select(names), kinds, ticks, positions, source.columns, known, starts)
     if ROW in names:
         return [_as_settled(event, known) for event in events]
     return [_of_its_type(event, prepared) for event in events]
@@ -102,7 +105,10 @@ def matches(prepared: Prepared, batches: Iterable[pa.RecordBatch], first: int = 
 def matches_at(prepared: Prepared, parts: Sequence[MatchPositions], rows: Rows) -> list[Match]:
     """The matches of a kernel, with their events decoded from `rows`, which has ROW."""
     positions_read = _all_positions(parts)
-    batch = rows.take([ROW, TYPE], positions_read).append_column(TIME, pa.array(rows.ticks(np.asarray(positions_read))))
+    at = np.asarray(positions_read)
+    batch = rows.take([ROW, TYPE], positions_read).append_column(TIME, pa.array(rows.ticks(at)))
+    if (starts := rows.starts(at)) is not None:
+        batch = batch.append_column(START_TICKS, pa.array(starts))
     positions = positions_read.to_pylist()
     return complete(prepared, parts, dict(zip(positions, decode(prepared, batch, positions), strict=True)))
 
@@ -194,7 +200,7 @@ def match_batch(prepared: Prepared, matches: Sequence[Match], as_text: bool = Fa
     """One row per match, in a schema that does not depend on the matches. With `as_text` only the column TEXT has
     values: the match as JSON text, with the events unchanged."""
     query, clock = prepared.query, prepared.clock
-    show = Presenter.of(query, prepared.input.columns.time, clock)
+    show = Presenter.of(query, prepared.input.columns, clock)
     columns: list[pa.Array] = []
     if as_text:
         names = column_names(query)
@@ -245,14 +251,17 @@ def computed_columns(
     """Output columns that are neither an event nor an attribute, evaluated per match. The expressions read the input
     columns `names`."""
     positions_read = _all_positions([matches])
-    positions, ticks = positions_read.to_pylist(), rows.ticks(np.asarray(positions_read)).tolist()
-    time = prepared.input.columns.time
+    at, positions = np.asarray(positions_read), positions_read.to_pylist()
+    ticks, starts = rows.ticks(at).tolist(), rows.starts(at)
+    columns_of_input = prepared.input.columns
     batch = rows.take(names, positions_read)
     types, codes = types_of(batch, TYPE)
-    decoded = events_of(batch, [types[code] for code in codes.tolist()], ticks, positions, time)
+    kinds = [types[code] for code in codes.tolist()]
+    start_ticks = None if starts is None else starts.tolist()
+    decoded = events_of(batch, kinds, ticks, positions, columns_of_input, starts=start_ticks)
     known = prepared.schema.types if TYPE in batch.schema.names else {}
     events = dict(zip(positions, (_as_settled(event, known) for event in decoded), strict=True))
-    show = Presenter(time, prepared.clock)
+    show = Presenter(columns_of_input, prepared.clock)
     values: dict[str, list[Any]] = {name: [] for name in columns}
     for bound in _bindings(matches, events):
         env = Env(bound, {}, prepared.clock)
@@ -318,14 +327,14 @@ def _decimal(value: int | Decimal, kind: pa.DataType) -> Decimal:
 class Presenter:
     """Converts matches to JSON objects, with times in the form of the time column."""
 
-    time_column: str
+    input: Columns
     clock: Clock
     types: Mapping[str, Type] = field(default_factory=dict)
     """The types of the RETURN columns."""
 
     @classmethod
-    def of(cls, query: Query, time_column: str, clock: Clock) -> Presenter:
-        return cls(time_column, clock, {column.name: column.expr.type for column in query.output or ()})
+    def of(cls, query: Query, input: Columns, clock: Clock) -> Presenter:
+        return cls(input, clock, {column.name: column.expr.type for column in query.output or ()})
 
     def object(self, match: Match) -> dict[str, Any]:
         """The match as a JSON object: its variables or RETURN columns, and its interval."""
@@ -354,7 +363,7 @@ class Presenter:
             case Event(parts=()) if value.row and value.row is not value.attributes:
                 return dict(value.row)
             case Event():  # derived by a query: it has attributes but no row
-                times = (self.time_column, *INTERVAL)
+                times = (*self.input.times, *INTERVAL)
                 return {
                     name: self.time(item, texts) if name in times else self.value(item, texts)
                     for name, item in value.attributes.items()
@@ -382,6 +391,7 @@ class Presenter:
         texts: dict[int, Any] = {}
         for event in events_in(match.bindings):
             for part in event.primitives():
-                if part.row.get(self.time_column) is not None:
-                    texts.setdefault(part.start, part.row[self.time_column])
+                for ticks, name in zip((part.end, part.start), self.input.times, strict=False):
+                    if part.row.get(name) is not None:
+                        texts.setdefault(ticks, part.row[name])
         return texts

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
 import pyarrow as pa
 
+from cepheid.io.rows import Rows
 from cepheid.pattern import Disj, Pattern, roles, walk
 from cepheid.runtime.kernel import Array, Positions
 
@@ -106,6 +107,16 @@ def _ranges(starts: Array, lengths: Array) -> Array:
     """starts[0], starts[0]+1, ... for lengths[0] numbers, then the same for the next."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
+
+
+def intervals(positions: Positions, rows: Rows) -> tuple[Array, Array]:
+    """The earliest start and the latest end of the events of each match."""
+    first, last = first_and_last(positions)
+    starts = rows.starts(positions.values)
+    if starts is None:
+        return rows.ticks(first), rows.ticks(last)
+    earliest, _ = first_and_last(replace(positions, values=starts))
+    return earliest, rows.ticks(last)
 
 
 def first_and_last(positions: Positions) -> tuple[Array, Array]:

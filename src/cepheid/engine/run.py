@@ -18,7 +18,7 @@ from cepheid.engine.aggregation import Total
 from cepheid.engine.first_matches import FirstMatches, first_matches
 from cepheid.engine.gather import Gatherer, MatchValues
 from cepheid.engine.observation import Observer
-from cepheid.engine.positions import MatchPositions, first_and_last, position_columns
+from cepheid.engine.positions import MatchPositions, intervals, position_columns
 from cepheid.engine.prepare import Prepared, position_type
 from cepheid.engine.stepping import PIECE, Stepper, encoder_for
 from cepheid.errors import NotAvailable
@@ -241,15 +241,14 @@ class _Run:
             return
         for positions in self._steps(stepper, rows, names):
             if len(positions):
-                first, last = first_and_last(positions)
                 columns = position_columns(positions, self.prepared.binding)
-                yield MatchPositions(columns, rows.ticks(first), rows.ticks(last))
+                yield MatchPositions(columns, *intervals(positions, rows))
 
     def _limited(self, limit: int, stepper: Stepper, rows: Rows, names: Sequence[str]) -> MatchPositions:
         """LIMIT: the first matches. No event is read once they are certain."""
         first = FirstMatches.of(limit, stepper.kernel.steps, self.prepared.binding)
         steps = self._steps(stepper, rows, names, PIECE, first.oldest)
-        positions, start, end = first_matches(stepper, steps, limit, rows.ticks, first)
+        positions, start, end = first_matches(stepper, steps, limit, rows, first)
         return MatchPositions(position_columns(positions, self.prepared.binding), start, end)
 
     def _stepper(self, kernel: Kernel) -> Stepper:
@@ -307,7 +306,7 @@ class _Run:
         rows, edges = self.source.rows(names), (END_OF_TIME, -END_OF_TIME)
         for positions in self._steps(self._stepper(kernel), rows, names):
             if len(positions):
-                start, end = (rows.ticks(at) for at in first_and_last(positions))
+                start, end = intervals(positions, rows)
                 edges = min(edges[0], int(start.min())), max(edges[1], int(end.max()))
                 part = MatchPositions(position_columns(positions, self.prepared.binding), start, end)
                 MatchValues(schema, part, rows, {}, {}).add_to(totals)

@@ -2,7 +2,8 @@
 
 Of columnar files (Parquet, Arrow, ORC) only the required columns are read, batch by batch if the rows are in time
 order. Text files (CSV, JSON Lines) are held in memory as tables. The type and time columns are read first, to find the
-event types and the order. A row without a time is rejected, and so is a row without a type if other rows have one.
+event types and the order. A row without a time is rejected, and so is a row without a type if other rows have one, and
+a row whose start is null or after its end.
 """
 
 from __future__ import annotations
@@ -19,20 +20,24 @@ from cepheid.errors import InputProblem, shown
 from cepheid.events import EMPTY_SCHEMA, UNTYPED, Schema, epoch_unit
 from cepheid.io.formats import expand, format_named
 from cepheid.io.formats.columnar import ColumnFormat, column_format
-from cepheid.io.formats.text import TextFormat
+from cepheid.io.formats.text import TextFormat, all_true
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.rejects import Reject, no_time, no_type
 from cepheid.io.row_reader import read_events, row_source
-from cepheid.io.rows import TIME, RecentRows, as_json, is_moment, python_values, row_dicts
+from cepheid.io.rows import START, TIME, RecentRows, as_json, is_moment, python_values, row_dicts
 from cepheid.io.source import (
     BATCH,
     Attributes,
     Source,
+    in_stream_order,
     is_time,
     one_type,
     require_time_column,
+    starts_in_time,
+    starts_of,
     ticks_of,
     types_column,
+    why_no_start,
     with_type_and_time,
 )
 from cepheid.io.times import LAST_TIME, out_of_range
@@ -91,18 +96,27 @@ def _text_file(path: Path, name: str, item: Input, columns: Columns) -> TextFile
     text = format.columns(path, columns, item.type)
     if text is None:
         return None
+    if columns.start is not None and not _starts_in_time(text.rows, columns):
+        return None
     has_types = columns.type in text.rows.column_names and text.rows.column(columns.type).type != pa.null()
     kind = UNTYPED if item.type is None and not has_types else item.type
     return TextFile(str(path), kind, text.rows, text.omits_nulls)
 
 
+def _starts_in_time(rows: pa.Table, columns: Columns) -> bool:
+    """Whether every row has a start of the type of its time, not after it."""
+    if columns.start not in rows.column_names or rows.column(columns.start).type != rows.column(columns.time).type:
+        return False
+    return all_true(pc.less_equal(rows.column(columns.start), rows.column(columns.time)))
+
+
 def _is_columnar(path: Path, name: str, item: Input, columns: Columns) -> bool:
-    """Whether the time and type columns have types that need no check of each row."""
+    """Whether the time, start and type columns have types that need no check of each row."""
     schema = column_format(name).schema(str(path))
     if columns.time not in schema.names:
         return False
-    time = schema.field(columns.time).type
-    if not (pa.types.is_integer(time) or is_moment(time)):
+    times = [schema.field(name).type for name in columns.times if name in schema.names]
+    if not all(pa.types.is_integer(time) or is_moment(time) for time in times):
         return False
     if item.type is None and columns.type in schema.names:
         kind = schema.field(columns.type).type
@@ -225,8 +239,9 @@ class FileSource:
             yield from self._accepted(names)
             return
         whole = pa.Table.from_batches(self._accepted(names))
-        order = np.argsort(whole.column(TIME).to_numpy(), kind="stable")
-        yield from whole.take(pa.array(order)).to_batches(BATCH)
+        starts = whole.column(START).to_numpy() if START in whole.column_names else None
+        order = in_stream_order(whole.column(TIME).to_numpy(), starts)
+        yield from (whole if order is None else whole.take(pa.array(order))).to_batches(BATCH)
 
     def sample(self, names: Sequence[str], size: int) -> pa.RecordBatch | None:
         """None if the files are not in time order, because finding the first events would take reading all."""
@@ -254,7 +269,8 @@ class FileSource:
     def _reason(self, batch: pa.RecordBatch, row: int) -> str:
         time = batch.column(self.columns.time).slice(row, 1)
         if is_time(time).all():
-            return no_type(self.columns.type)
+            is_timed = starts_in_time(batch.slice(row, 1), self.columns).all()
+            return no_type(self.columns.type) if is_timed else why_no_start(batch, row, self.columns)
         return (
             no_time(self.columns.time)
             if time.is_null(nan_is_null=True)[0].as_py()
@@ -279,7 +295,8 @@ def _aligned(
         arrays.append(array if array.type == wanted else array.cast(wanted))
     whole = pa.RecordBatch.from_arrays(arrays, schema=pa.schema([schema.field(name) for name in names]))
     ticks = ticks_of(batch.column(columns.time), columns.time)
-    return with_type_and_time(whole, names, _types(batch, file, columns), ticks)
+    starts = starts_of(batch, columns, ticks)
+    return with_type_and_time(whole, names, _types(batch, file, columns), ticks, starts)
 
 
 def _types(batch: pa.RecordBatch, file: EventFile, columns: Columns) -> pa.Array:
@@ -290,7 +307,7 @@ def _types(batch: pa.RecordBatch, file: EventFile, columns: Columns) -> pa.Array
 
 
 def _events_in(file: EventFile, columns: Columns, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    wanted = [*names, columns.time, *([columns.type] if file.type is None else [])]
+    wanted = [*names, *columns.times, *([columns.type] if file.type is None else [])]
     for batch in file.read(list(dict.fromkeys(wanted))):
         events = _is_event(batch, file, columns)
         yield batch if bool(events.all()) else batch.filter(pa.array(events))
@@ -298,6 +315,8 @@ def _events_in(file: EventFile, columns: Columns, names: Sequence[str]) -> Itera
 
 def _is_event(batch: pa.RecordBatch, file: EventFile, columns: Columns) -> Array:
     events = is_time(batch.column(columns.time))
+    if columns.start is not None:
+        events &= starts_in_time(batch, columns)
     if file.type is None:
         kinds = batch.column(columns.type)
         kinds = kinds.dictionary_decode() if pa.types.is_dictionary(kinds.type) else kinds
@@ -316,7 +335,8 @@ class _Scan:
     columns: Columns
     count: int = 0
     rejected: int = 0
-    last: int | None = None
+    last: tuple[int, int] | None = None
+    """The end and the start of the last event."""
     earliest: int = LAST_TIME
     latest: int = -LAST_TIME
     in_order: bool = True
@@ -328,7 +348,8 @@ class _Scan:
         types: set[str] = set()
         rows = 0
         for batch in _events_in(file, self.columns, sparse):
-            self._add_times(ticks_of(batch.column(self.columns.time), self.columns.time))
+            ticks = ticks_of(batch.column(self.columns.time), self.columns.time)
+            self._add_times(ticks, starts_of(batch, self.columns, ticks))
             encoded = _types(batch, file, self.columns)
             codes, names = pc.unique(encoded.indices).to_pylist(), encoded.dictionary.to_pylist()
             for code in codes:
@@ -341,11 +362,12 @@ class _Scan:
         self.rejected += file.count - rows
         return types
 
-    def _add_times(self, ticks: Array) -> None:
+    def _add_times(self, ticks: Array, starts: Array | None) -> None:
         if len(ticks):
-            backwards = (self.last is not None and ticks[0] < self.last) or bool(np.any(ticks[:-1] > ticks[1:]))
+            first, last = ((int(ticks[i]), int((ticks if starts is None else starts)[i])) for i in (0, -1))
+            backwards = (self.last is not None and first < self.last) or in_stream_order(ticks, starts) is not None
             self.in_order = self.in_order and not backwards
-            self.last = int(ticks[-1])
+            self.last = last
             self.earliest = min(self.earliest, int(ticks.min()))
             self.latest = max(self.latest, int(ticks.max()))
 

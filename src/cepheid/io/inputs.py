@@ -18,6 +18,11 @@ class Columns:
     time: str = "ts"
     start: str | None = None
 
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The columns that hold times."""
+        return (self.time,) if self.start is None else (self.time, self.start)
+
 
 DEFAULT_COLUMNS = Columns()
 

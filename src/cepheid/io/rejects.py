@@ -31,5 +31,13 @@ def no_time(column: str) -> str:
     return f"no time: `{shown(column)}` is null"
 
 
+def no_start(column: str) -> str:
+    return f"no start: `{shown(column)}` is null"
+
+
+def after_end(start_column: str, time_column: str) -> str:
+    return f"the start is after the end: `{shown(start_column)}` is later than `{shown(time_column)}`"
+
+
 def no_type(column: str) -> str:
     return f"no event type: the column `{shown(column)}` is missing or null"

@@ -25,9 +25,9 @@ from cepheid.events import EMPTY_SCHEMA, MICROSECONDS, UNTYPED, Event, Schema, c
 from cepheid.io.formats import BrokenRow, Format, expand, format_named
 from cepheid.io.formats.text import EXACT
 from cepheid.io.inputs import DEFAULT_COLUMNS, Columns, Input
-from cepheid.io.rejects import Malformed, Reject
-from cepheid.io.rows import ROW, TIME, TYPE
-from cepheid.io.source import JSON, TableSource
+from cepheid.io.rejects import Malformed, Reject, after_end
+from cepheid.io.rows import ROW, START, TIME, TYPE
+from cepheid.io.source import JSON, TableSource, other_kind_of_start
 from cepheid.io.times import LAST_TIME, TimeKind, event_time, fraction_unit
 from cepheid.io.values import event_type, flatten, misfit, typed_values
 from cepheid.types import BOOLEAN, FLOAT, INTEGER, RECORD, STRING, UNKNOWN, to_arrow, type_of, united
@@ -61,8 +61,8 @@ def _without_collecting() -> Iterator[None]:
 
 @_without_collecting()
 def read_events(inputs: Sequence[Input], columns: Columns = DEFAULT_COLUMNS, declared: Schema = EMPTY_SCHEMA) -> Loaded:
-    """The events of all inputs, sorted by time, then by arrival (the order of the inputs and their rows). `declared`
-    holds the types that the query declares."""
+    """The events of all inputs, sorted by end, then start, then arrival (the order of the inputs and their rows).
+    `declared` holds the types that the query declares."""
     rows: list[_Row] = []
     rejects: list[tuple[int, Reject]] = []
     kinds: dict[TimeKind, Input] = {}
@@ -80,10 +80,10 @@ def read_events(inputs: Sequence[Input], columns: Columns = DEFAULT_COLUMNS, dec
             f"the time column `{shown(columns.time)}` is not of one kind: {sides}",
             expected="integers in every input, or timestamps in every input",
         )
-    fitting = _with_fitting_values(rows, rejects, columns.time, declared)
-    ordered = sorted(fitting, key=attrgetter("time", "arrival"))
+    fitting = _with_fitting_values(rows, rejects, columns.times, declared)
+    ordered = sorted(fitting, key=attrgetter("time", "start", "arrival"))
     events = [
-        Event(r.type, r.time, r.time, position, r.attributes, r.values, (r.time, r.time))
+        Event(r.type, r.start, r.time, position, r.attributes, r.values, (r.start, r.time))
         for position, r in enumerate(ordered)
     ]
     schema = infer_schema(events)
@@ -105,6 +105,7 @@ class _Row:
     raw: str | None
     values: dict[str, Any]
     time: int = 0
+    start: int = 0
     type: str = UNTYPED
     attributes: dict[str, Any] = field(default_factory=dict)
     records: tuple[str, ...] = ()
@@ -131,7 +132,7 @@ class _InputReader:
             format = format_named(name)
             tabular = tabular or format.is_tabular
             rows.extend(self._file_rows(file, format))
-        rows = self._typed(self._timed(rows))
+        rows = self._typed(self._started(self._timed(rows)))
         if tabular:
             _drop_columns_of_other_types(rows)
         return self._flattened(rows)
@@ -174,10 +175,43 @@ class _InputReader:
                 self.rejects.append(row.rejected(self.kind.rejects(row.values[self.columns.time])))
         return [row for row, kind in parsed if kind is self.kind]
 
+    def _started(self, rows: list[_Row]) -> list[_Row]:
+        """The rows with a start of the kind of their time, not after it. Without a start column events are points."""
+        column = self.columns.start
+        if column is None:
+            for row in rows:
+                row.start = row.time
+            return rows
+        started: list[tuple[_Row, TimeKind]] = []
+        for row in rows:
+            value = row.values.get(column)
+            try:
+                if self.fraction_unit is not None and isinstance(value, int | float) and not isinstance(value, bool):
+                    kind, row.start = TimeKind.TIMESTAMP, round(value * MICROSECONDS[self.fraction_unit])
+                else:
+                    kind, row.start = event_time(row.values, column, "start")
+            except Malformed as problem:
+                self.rejects.append(row.rejected(str(problem)))
+            else:
+                started.append((row, kind))
+        kinds = Counter([kind for _, kind in started])
+        if kinds and self.kind is not None and kinds.most_common(1)[0][0] is not self.kind:
+            other = kinds.most_common(1)[0][0]
+            raise other_kind_of_start(column, other.value, self.columns.time, self.kind.value)
+        fitting = []
+        for row, kind in started:
+            if kind is not self.kind:
+                self.rejects.append(row.rejected(kind.rejects(row.values[column], "start")))
+            elif row.start > row.time:
+                self.rejects.append(row.rejected(after_end(column, self.columns.time)))
+            else:
+                fitting.append(row)
+        return fitting
+
     def _fraction_unit(self, rows: list[_Row]) -> str | None:
         """The unit of times that are numbers with fractions, if they are epochs: they become timestamps."""
-        name = self.columns.time
-        numbers = [row.values[name] for row in rows if type(row.values.get(name)) in (int, float)]
+        cells = (row.values.get(name) for row in rows for name in self.columns.times)
+        numbers: list[Any] = [cell for cell in cells if type(cell) in (int, float)]
         finite = [number for number in numbers if number == number]
         if not finite or all(type(number) is int or float(number).is_integer() for number in finite):
             return None
@@ -210,6 +244,8 @@ class _InputReader:
                 self.rejects.append(row.rejected(str(problem)))
             else:
                 row.attributes[self.columns.time] = row.time
+                if self.columns.start is not None:
+                    row.attributes[self.columns.start] = row.start
                 flattened.append(row)
         return flattened
 
@@ -226,7 +262,7 @@ def _drop_columns_of_other_types(rows: list[_Row]) -> None:
 
 
 def _with_fitting_values(
-    rows: list[_Row], rejects: list[tuple[int, Reject]], time_column: str, declared: Schema
+    rows: list[_Row], rejects: list[tuple[int, Reject]], times: Sequence[str], declared: Schema
 ) -> list[_Row]:
     """The rows whose values have the declared type of the attribute or, without a declaration, the most common type of
     the attribute in events of the same type. Of two equally common types, the first seen."""
@@ -234,7 +270,7 @@ def _with_fitting_values(
 
     for row in rows:
         for name, value in row.attributes.items():
-            if value is not None and name != time_column:
+            if value is not None and name not in times:
                 votes[row.type, name][_NOUNS.get(type(value)) or type_of(value).noun] += 1
         for name in row.records:
             votes[row.type, name][RECORD.noun] += 1
@@ -247,7 +283,7 @@ def _with_fitting_values(
         return rows
     fitting = []
     for row in rows:
-        for name, kind, value in typed_values(row.values, row.attributes, row.records, time_column):
+        for name, kind, value in typed_values(row.values, row.attributes, row.records, times):
             expected = wanted[row.type, name]
             if kind.noun != expected:
                 rejects.append(row.rejected(misfit(name, row.type, f"is a {expected}", value)))
@@ -268,21 +304,24 @@ def row_source(loaded: Loaded, columns: Columns) -> TableSource:
         name: dict.fromkeys(of, pa.null()) for name, of in loaded.schema.types.items()
     }
     arrays: dict[str, pa.Array] = {}
-    for name in dict.fromkeys([*(name for of in attributes.values() for name in of), columns.time]):
+    for name in dict.fromkeys([*(name for of in attributes.values() for name in of), *columns.times]):
         values = [event.attributes.get(name) for event in events]
-        if name == columns.time:
+        if name in columns.times:
             ticks = pa.array(values, pa.int64())
             arrays[name] = ticks.cast(pa.timestamp("us", "UTC")) if loaded.is_timestamp else ticks
-        elif name not in (TYPE, TIME, ROW):
+        elif name not in (TYPE, TIME, START, ROW):
             arrays[name] = _column(values)
         for of_type, kind in _kinds_by_type(types, values).items():
             if name in attributes[of_type]:
-                attributes[of_type][name] = arrays[name].type if name == columns.time else kind
+                attributes[of_type][name] = arrays[name].type if name in columns.times else kind
     arrays[ROW] = pa.array([json.dumps(event.row, ensure_ascii=False) for event in events], pa.string())
-    times = np.array([event.start for event in events], np.int64)
+    times = np.array([event.end for event in events], np.int64)
+    starts = None if columns.start is None else np.array([event.start for event in events], np.int64)
     encoded = pa.array(types, pa.string()).dictionary_encode()
     table = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
-    return TableSource(table, columns, encoded, times, None, attributes, loaded.rejects, loaded.fraction_unit)
+    return TableSource(
+        table, columns, encoded, times, None, attributes, loaded.rejects, loaded.fraction_unit, starts=starts
+    )
 
 
 _NOUNS = {int: INTEGER.noun, float: FLOAT.noun, str: STRING.noun, bool: BOOLEAN.noun}

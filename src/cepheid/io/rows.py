@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from cepheid.codegen.typed_columns import from_arrow, to_python
 from cepheid.events import START as START
 from cepheid.events import Event
+from cepheid.io.inputs import Columns
 from cepheid.runtime.kernel import Array
 
 TYPE, TIME = "\0type", "\0time"
@@ -38,7 +39,12 @@ class Rows(ABC):
         """Allows the store to drop the rows before a position."""
 
     @abstractmethod
-    def ticks(self, positions: Array) -> Array: ...
+    def ticks(self, positions: Array) -> Array:
+        """The times of the events at these positions. That of an event with duration is its end."""
+
+    @abstractmethod
+    def starts(self, positions: Array) -> Array | None:
+        """The starts of the events at these positions. None if events have no duration."""
 
     @abstractmethod
     def take(self, names: Sequence[str], positions: pa.Array) -> pa.RecordBatch:
@@ -57,10 +63,14 @@ class WholeTable(Rows):
     times: Array
     order: Array | None = None
     types: pa.Array | None = None
+    start_times: Array | None = None
 
     def ticks(self, positions: Array) -> Array:
         ticks: Array = self.times[positions]
         return ticks
+
+    def starts(self, positions: Array) -> Array | None:
+        return None if self.start_times is None else self.start_times[positions]
 
     def input_rows(self, positions: pa.Array) -> pa.Array:
         return positions if self.order is None else pa.array(self.order).take(positions)
@@ -82,15 +92,23 @@ class RecentRows(Rows):
     """The position of the first retained row."""
 
     def add(self, batch: pa.RecordBatch) -> None:
-        self.batches.append(batch.select([*self.names, TYPE, TIME]))
+        starts = [START] if START in batch.schema.names else []
+        self.batches.append(batch.select([*self.names, TYPE, TIME, *starts]))
 
     def forget(self, before: int) -> None:
         while self.batches and self.first + self.batches[0].num_rows <= before:
             self.first += self.batches.popleft().num_rows
 
     def ticks(self, positions: Array) -> Array:
-        ticks: Array = self.take([TIME], pa.array(positions)).column(TIME).to_numpy()
-        return ticks
+        return self._numbers(TIME, positions)
+
+    def starts(self, positions: Array) -> Array | None:
+        has_starts = bool(self.batches) and START in self.batches[0].schema.names
+        return self._numbers(START, positions) if has_starts else None
+
+    def _numbers(self, name: str, positions: Array) -> Array:
+        numbers: Array = self.take([name], pa.array(positions)).column(name).to_numpy()
+        return numbers
 
     def take(self, names: Sequence[str], positions: pa.Array) -> pa.RecordBatch:
         recent = pa.Table.from_batches(self.batches).select(list(names))
@@ -111,11 +129,12 @@ def events_of(
     types: Sequence[str],
     ticks: Sequence[int],
     positions: Sequence[int],
-    time_column: str,
+    input: Columns,
     attributes: Mapping[str, Iterable[str]] | None = None,
+    starts: Sequence[int] | None = None,
 ) -> Iterator[Event]:
     """Rows as events of the oracle. The value of a timestamp is in ticks, as in kernels. An event has the attributes
-    that `attributes` lists for its type. They are null if the row lacks them."""
+    that `attributes` lists for its type. They are null if the row lacks them. Without `starts`, events are points."""
     everything = [name for own in (attributes or {}).values() for name in own]
     if ROW in rows.schema.names:
         values_of_rows = attributes_of_rows = [json.loads(text) for text in rows.column(ROW).to_pylist()]
@@ -125,12 +144,13 @@ def events_of(
         values_of_rows = plain(row_dicts(rows))
         columns = dict(item for name in rows.schema.names for item in _values(name, rows.column(name)))
         attributes_of_rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    for row, values, kind, at, position in zip(
-        values_of_rows, attributes_of_rows, types, ticks, positions, strict=True
+    for row, values, kind, start, at, position in zip(
+        values_of_rows, attributes_of_rows, types, starts or ticks, ticks, positions, strict=True
     ):
         blank = dict.fromkeys(attributes.get(kind, everything)) if attributes is not None else {}
         flat = dict(_flat(values)) if dict in map(type, values.values()) else values
-        yield Event(kind, at, at, position, {**blank, **flat, time_column: at}, row, (at, at))
+        times = {input.time: at} if input.start is None else {input.start: start, input.time: at}
+        yield Event(kind, start, at, position, {**blank, **flat, **times}, row, (start, at))
 
 
 def _values(name: str, array: pa.Array) -> Iterator[tuple[str, list[Any]]]:

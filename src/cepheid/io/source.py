@@ -1,9 +1,11 @@
 """Sources of events: the interface between inputs of any format and the evaluators.
 
 A `Source` yields record batches in time order. Every batch has the requested columns, the event type (TYPE, a
-dictionary of strings) and the time in ticks (TIME). `schema` has the columns of the input. `attributes` lists the
-columns of each event type with their Arrow types. The output shows only the columns of the event's own type, so a
-variable that may bind several types needs TYPE beside the columns (`rows(names).take([..., TYPE], positions)`).
+dictionary of strings) and the time in ticks (TIME). If the input has a start column, it also has the start in ticks
+(START), TIME is the end, and events of one end are in order of their starts. `schema` has the columns of the input.
+`attributes` lists the columns of each event type with their Arrow types. The output shows only the columns of the
+event's own type, so a variable that may bind several types needs TYPE beside the columns
+(`rows(names).take([..., TYPE], positions)`).
 
 Small or irregular text files are read row by row. The resulting source has the same interface:
 
@@ -38,9 +40,21 @@ from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import MICROSECONDS, TIMESTAMP_CLOCK, UNTYPED, Clock, Schema, epoch_unit
 from cepheid.io.decoding import require_distinct_names
 from cepheid.io.inputs import Columns
-from cepheid.io.rejects import Reject
-from cepheid.io.rows import ROW, TIME, TYPE, RecentRows, Rows, WholeTable, in_ticks, is_moment, one_batch, python_values
-from cepheid.io.times import LAST_TIME, fraction_unit
+from cepheid.io.rejects import Reject, after_end, no_start
+from cepheid.io.rows import (
+    ROW,
+    START,
+    TIME,
+    TYPE,
+    RecentRows,
+    Rows,
+    WholeTable,
+    in_ticks,
+    is_moment,
+    one_batch,
+    python_values,
+)
+from cepheid.io.times import LAST_TIME, fraction_unit, out_of_range
 from cepheid.runtime.kernel import Array
 from cepheid.types import BINARY, MIXED, Family, Type, from_arrow, list_of, to_arrow
 
@@ -153,11 +167,35 @@ def require_time_column(schema: pa.Schema, columns: Columns) -> None:
             hint=did_you_mean(columns.time, schema.names) or "name the column that holds the time",
         )
     kind = schema.field(columns.time).type
-    tests = (pa.types.is_integer, is_moment, pa.types.is_floating, pa.types.is_null)
-    if not any(test(kind) for test in tests):
+    if not any(test(kind) for test in _TIMES):
         raise InputProblem(
             f"the time column `{shown(columns.time)}` holds {kind}", expected="whole numbers or timestamps"
         )
+    if columns.start is not None:
+        _require_start_column(schema, columns.start, columns.time)
+
+
+_TIMES = (pa.types.is_integer, is_moment, pa.types.is_floating, pa.types.is_null)
+
+
+def _require_start_column(schema: pa.Schema, start: str, time: str) -> None:
+    if start not in schema.names:
+        raise InputProblem(
+            f"the events have no column `{shown(start)}`",
+            expected=f"the start column; there are {listing(schema.names)}",
+            hint=did_you_mean(start, schema.names) or "name the column that holds the start of each event",
+        )
+    kind, of_time = schema.field(start).type, schema.field(time).type
+    is_known = not (pa.types.is_null(kind) or pa.types.is_null(of_time))
+    if not any(test(kind) for test in _TIMES) or (is_known and is_moment(kind) != is_moment(of_time)):
+        raise other_kind_of_start(start, str(kind), time, str(of_time))
+
+
+def other_kind_of_start(start: str, kind: str, time: str, kind_of_time: str) -> InputProblem:
+    return InputProblem(
+        f"the start column `{shown(start)}` holds {kind}, but the time column `{shown(time)}` holds {kind_of_time}",
+        expected="whole numbers in both columns, in the same unit, or timestamps in both",
+    )
 
 
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
@@ -214,16 +252,78 @@ def ticks_of(column: pa.Array, name: str) -> Array:
     return ticks
 
 
-def _with_fractions(column: pa.Array) -> tuple[str, pa.Array] | None:
-    """Epochs with fractions (`1700000000.25`) as timestamps, and their unit. None for other columns."""
-    if not pa.types.is_floating(column.type) or column.null_count or not is_time(column).all():
+def starts_of(rows: pa.RecordBatch, columns: Columns, ticks: Array) -> Array | None:
+    """The starts of events in ticks, whose ends are `ticks`. None if the input has no start column."""
+    if columns.start is None:
         return None
-    values = np.asarray(column, np.float64)
-    unit = fraction_unit(values.min(), values.max()) if len(values) else None
-    if unit is None or bool((np.floor(values) == values).all()):
+    starts = ticks_of(rows.column(columns.start), columns.start)
+    late = np.flatnonzero(starts > ticks)
+    if len(late):
+        raise InputProblem(
+            f"the event in row {late[0]} cannot be: {after_end(columns.start, columns.time)}",
+            expected="starts before or at the end",
+            hint="drop such rows first (`cepheid run` writes them to its reject output)",
+        )
+    return starts
+
+
+def starts_in_time(rows: pa.RecordBatch, columns: Columns) -> Array:
+    """Whether each row has a start that is a time and not after its end; all do if there is no start column."""
+    if columns.start is None:
+        return np.ones(rows.num_rows, bool)
+    start, end = rows.column(columns.start), rows.column(columns.time)
+    fits = is_time(start)
+    whole = [np.asarray(in_ticks(column).cast(pa.int64(), safe=False).fill_null(0)) for column in (start, end)]
+    fits &= ~is_time(end) | (whole[0] <= whole[1])
+    return fits
+
+
+def why_no_start(rows: pa.RecordBatch, row: int, columns: Columns) -> str:
+    """The reason to reject a row of these, whose start is not in time."""
+    assert columns.start is not None
+    start = rows.column(columns.start).slice(row, 1)
+    if start.is_null(nan_is_null=True)[0].as_py():
+        return no_start(columns.start)
+    if not is_time(start).all():
+        return out_of_range(python_values(start)[0], "start")
+    return after_end(columns.start, columns.time)
+
+
+def in_stream_order(ticks: Array, starts: Array | None, arrivals: Array | None = None) -> Array | None:
+    """The rows by end, then start, then arrival (None: rows are in the order of arrival); None where they already are.
+    A shuffle gives long sorted runs, which a stable sort merges. Ties are sorted only where some are out of order."""
+    ties = [column for column in (starts, arrivals) if column is not None]
+    order = None
+    if np.any(ticks[:-1] > ticks[1:]):
+        order = np.argsort(ticks, kind="stable")
+        ticks, ties = ticks[order], [column[order] for column in ties]
+    tied = ticks[:-1] == ticks[1:]
+    for column in ties:
+        if np.any(tied & (column[:-1] > column[1:])):
+            settled = np.lexsort((*reversed(ties), ticks))
+            return settled if order is None else order[settled]
+        tied &= column[:-1] == column[1:]
+    return order
+
+
+def _with_fractions(columns: Sequence[pa.Array]) -> tuple[str, list[pa.Array]] | None:
+    """Epochs with fractions (`1700000000.25`) as timestamps, and their unit. None for other columns. If one column of
+    times has fractions, all are converted."""
+    if not any(pa.types.is_floating(column.type) for column in columns) or any(map(is_moment, _types_of(columns))):
         return None
-    ticks = np.rint(values * MICROSECONDS[unit]).astype(np.int64)
-    return unit, pa.array(ticks).cast(pa.timestamp("us", "UTC"))
+    if any(column.null_count or not is_time(column).all() for column in columns):
+        return None
+    values = [np.asarray(column, np.float64) for column in columns]
+    everything = np.concatenate(values)
+    unit = fraction_unit(everything.min(), everything.max()) if len(everything) else None
+    if unit is None or bool((np.floor(everything) == everything).all()):
+        return None
+    ticks = [pa.array(np.rint(of * MICROSECONDS[unit]).astype(np.int64)) for of in values]
+    return unit, [of.cast(pa.timestamp("us", "UTC")) for of in ticks]
+
+
+def _types_of(columns: Sequence[pa.Array]) -> list[pa.DataType]:
+    return [column.type for column in columns]
 
 
 def types_column(batch: pa.RecordBatch, columns: Columns) -> pa.Array:
@@ -263,15 +363,23 @@ def _readable_type(kind: pa.DataType) -> pa.DataType:
 
 
 def for_kernel(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """The input of a kernel's masks and columns: these columns, the types and the times."""
-    arrays = [*(readable(batch.column(name)) for name in names), batch.column(TYPE), batch.column(TIME)]
-    return pa.RecordBatch.from_arrays(arrays, names=[*names, TYPE, TIME])
+    """The input of a kernel's masks and columns: these columns, the types, the times, and the starts if events have
+    a duration."""
+    own = [name for name in (TYPE, TIME, START) if name in batch.schema.names]
+    arrays = [*(readable(batch.column(name)) for name in names), *map(batch.column, own)]
+    return pa.RecordBatch.from_arrays(arrays, names=[*names, *own])
 
 
-def with_type_and_time(batch: pa.RecordBatch, names: Sequence[str], types: pa.Array, ticks: Array) -> pa.RecordBatch:
-    arrays = [batch.column(name) for name in names]
+def with_type_and_time(
+    batch: pa.RecordBatch, names: Sequence[str], types: pa.Array, ticks: Array, starts: Array | None = None
+) -> pa.RecordBatch:
+    """These columns, the types and the times, and the starts of events with duration."""
+    arrays = [*(batch.column(name) for name in names), types, pa.array(ticks)]
     fields = [*(batch.schema.field(name) for name in names), pa.field(TYPE, types.type), pa.field(TIME, pa.int64())]
-    return pa.RecordBatch.from_arrays([*arrays, types, pa.array(ticks)], schema=pa.schema(fields))
+    if starts is not None:
+        arrays.append(pa.array(starts))
+        fields.append(pa.field(START, pa.int64()))
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 # --- sources ----------------------------------------------------------------------------------------------------------
@@ -279,7 +387,7 @@ def with_type_and_time(batch: pa.RecordBatch, names: Sequence[str], types: pa.Ar
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """Events in memory. Rows in any order are sorted by time; the sort is stable."""
+    """Events in memory. Rows in any order are sorted by time, then start; the sort is stable."""
 
     table: pa.RecordBatch
     columns: Columns
@@ -293,6 +401,8 @@ class TableSource:
     """The unit in which the times were written, as numbers with fractions."""
     omits_nulls: bool = False
     is_closed: bool = False
+    starts: Array | None = None
+    """The start of each event, if events have a duration."""
 
     @classmethod
     def of(cls, table: pa.Table, columns: Columns) -> TableSource:
@@ -300,17 +410,20 @@ class TableSource:
         require_distinct_names(table.schema, "the input")
         require_time_column(table.schema, columns)
         batch, unit = one_batch(table), None
-        if (converted := _with_fractions(batch.column(columns.time))) is not None:
-            unit, times = converted
-            batch = batch.set_column(batch.schema.get_field_index(columns.time), columns.time, times)
+        if (converted := _with_fractions([batch.column(name) for name in columns.times])) is not None:
+            unit, arrays = converted
+            for name, array in zip(columns.times, arrays, strict=True):
+                batch = batch.set_column(batch.schema.get_field_index(name), name, array)
         times, types = ticks_of(batch.column(columns.time), columns.time), types_column(batch, columns)
+        starts = starts_of(batch, columns, times)
         all_columns = {field.name: field.type for field in batch.schema}
         names = [*types.dictionary.to_pylist(), *([UNTYPED] if types.null_count else [])]
         attributes = dict.fromkeys(names, all_columns)
-        if bool(np.all(times[:-1] <= times[1:])):
-            return cls(batch, columns, types, times, None, attributes, fraction_unit=unit)
-        order = np.argsort(times, kind="stable")
-        return cls(batch, columns, types.take(pa.array(order)), times[order], order, attributes, fraction_unit=unit)
+        order = in_stream_order(times, starts)
+        if order is not None:
+            types, times = types.take(pa.array(order)), times[order]
+            starts = None if starts is None else starts[order]
+        return cls(batch, columns, types, times, order, attributes, fraction_unit=unit, starts=starts)
 
     @property
     def schema(self) -> pa.Schema:
@@ -341,10 +454,11 @@ class TableSource:
     def sample(self, names: Sequence[str], size: int) -> pa.RecordBatch:
         chosen = self.table.select(list(names))
         first = chosen.slice(0, size) if self.order is None else chosen.take(pa.array(self.order[:size]))
-        return with_type_and_time(first, names, self.types.slice(0, size), self.times[:size])
+        starts = None if self.starts is None else self.starts[:size]
+        return with_type_and_time(first, names, self.types.slice(0, size), self.times[:size], starts)
 
     def rows(self, names: Sequence[str]) -> Rows:
-        return WholeTable(self.table.select(list(names)), self.times, self.order, self.types)
+        return WholeTable(self.table.select(list(names)), self.times, self.order, self.types, self.starts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +500,8 @@ class BatchSource:
             for start in range(0, batch.num_rows, BATCH):
                 part = batch.slice(start, BATCH)
                 ticks = ticks_of(part.column(self.columns.time), self.columns.time)
-                yield with_type_and_time(part, names, types_column(part, self.columns), ticks)
+                starts = starts_of(part, self.columns, ticks)
+                yield with_type_and_time(part, names, types_column(part, self.columns), ticks, starts)
 
     def sample(self, names: Sequence[str], size: int) -> None:
         return None

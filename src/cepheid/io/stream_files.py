@@ -195,10 +195,11 @@ def _text_fields(source: Source) -> dict[str, pa.DataType]:
     types: dict[str, set[pa.DataType]] = {}
     for attributes in (source.attributes or {}).values():
         for name, kind in attributes.items():
-            if not pa.types.is_null(kind) and name not in (columns.type, columns.time):
+            if not pa.types.is_null(kind) and name not in (columns.type, *columns.times):
                 types.setdefault(name, set()).add(JSON if kind == pa.list_(JSON) else kind)
     time = pa.timestamp("us", "UTC") if clock_of(source, None).is_timestamp else pa.int64()
-    return {columns.type: pa.string(), columns.time: time, **{name: _one_type(kinds) for name, kinds in types.items()}}
+    times = dict.fromkeys(columns.times, time)
+    return {columns.type: pa.string(), **times, **{name: _one_type(kinds) for name, kinds in types.items()}}
 
 
 def _one_type(kinds: set[pa.DataType]) -> pa.DataType:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from cepheid.events import UNTYPED, Clock
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import no_time, no_type, shown_value
 from cepheid.io.rows import ROW, as_json, in_ticks
-from cepheid.io.source import JSON, Attributes
+from cepheid.io.source import JSON, Attributes, starts_in_time, why_no_start
 from cepheid.io.times import TimeKind
 from cepheid.runtime.kernel import Array
 from cepheid.types import from_arrow
@@ -52,8 +53,8 @@ class StreamLayout:
 
     def misfit(self, name: str, kind: pa.DataType, value: Any) -> str:
         """The reason to reject a row because of one value."""
-        if name == self.columns.time:
-            return self.time_kind.rejects(value)
+        if name in self.columns.times:
+            return self.time_kind.rejects(value, "time" if name == self.columns.time else "start")
         settled = "JSON" if kind == JSON else from_arrow(kind)
         return f"the attribute `{shown(name)}` is of type {settled} in this stream, not {shown_value(value)}"
 
@@ -133,20 +134,22 @@ def accepted(rows: pa.RecordBatch, columns: Columns, requires_type: bool, earlie
     """Splits rows into events and rejects. A time outside the bounds cannot be represented in a stream."""
     column = _ticks(rows.column(columns.time))
     fits = pc.and_(pc.greater_equal(column, earliest), pc.less_equal(column, latest)).fill_null(False)
+    started = None if columns.start is None else pa.array(starts_in_time(rows, columns))
     typed = pc.not_equal(rows.column(columns.type), UNTYPED).fill_null(False) if requires_type else None
-    good = fits if typed is None else pc.and_(fits, typed)
+    good = reduce(pc.and_, [test for test in (started, typed) if test is not None], fits)
     if np.asarray(good).all():
         return Read(rows, np.asarray(column), reject_rows([]))
-    bad = pc.invert(good)
-    untimed = np.asarray(pc.invert(fits).filter(bad)).tolist()
+    bad = np.flatnonzero(~np.asarray(good)).tolist()
+
+    def reason(number: int, row: dict[str, Any]) -> str:
+        if not fits[number].as_py():
+            return _time_reason(row[columns.time], columns.time)
+        is_started = started is None or started[number].as_py()
+        return no_type(columns.type) if is_started else why_no_start(rows, number, columns)
+
     rejects = [
-        reject(
-            row.pop(FILE, None),
-            row.pop(NUMBER, None),
-            _time_reason(row[columns.time], columns.time) if is_untimed else no_type(columns.type),
-            as_json(row),
-        )
-        for row, is_untimed in zip(rows.filter(bad).to_pylist(), untimed, strict=True)
+        reject(row.pop(FILE, None), row.pop(NUMBER, None), reason(number, row), as_json(row))
+        for number, row in zip(bad, rows.take(pa.array(bad, pa.int64())).to_pylist(), strict=True)
     ]
     return Read(rows.filter(good), np.asarray(column.filter(good)), reject_rows(rejects))
 

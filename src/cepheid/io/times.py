@@ -18,9 +18,9 @@ class TimeKind(Enum):
     INTEGER = "integers"
     TIMESTAMP = "timestamps"
 
-    def rejects(self, time: object) -> str:
+    def rejects(self, time: object, noun: str = "time") -> str:
         """The reason to reject a time of the other kind."""
-        return f"the time `{shown(str(time))}` is not like the others, which are {self.value}"
+        return f"the {noun} `{shown(str(time))}` is not like the others, which are {self.value}"
 
 
 _NANOSECOND_WORDS = ("ns", "nsec", "nsecs", "nanosecond", "nanoseconds")
@@ -55,31 +55,32 @@ def fraction_unit(first: float, last: float) -> str | None:
     return unit if unit in ("s", "ms") else None
 
 
-def event_time(values: Mapping[str, Any], column: str) -> tuple[TimeKind, int]:
+def event_time(values: Mapping[str, Any], column: str, noun: str = "time") -> tuple[TimeKind, int]:
+    """The time in a column of a row. Malformed, with the `noun` of the time in the reason, if there is none."""
     value = values.get(column)
     if value is None:
         state = "null" if column in values else "missing"
-        raise Malformed(f"no time: `{shown(column)}` is {state}")
+        raise Malformed(f"no {noun}: `{shown(column)}` is {state}")
     if isinstance(value, str):
         ticks = timestamp(value)
         if ticks is None:
-            raise Malformed(f"the time `{shown(value)}` is neither an integer nor an ISO 8601 timestamp")
+            raise Malformed(f"the {noun} `{shown(value)}` is neither an integer nor an ISO 8601 timestamp")
         return TimeKind.TIMESTAMP, ticks
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Malformed(f"the time is {shown_value(value)}, neither an integer nor an ISO 8601 timestamp")
+        raise Malformed(f"the {noun} is {shown_value(value)}, neither an integer nor an ISO 8601 timestamp")
     if abs(value) > LAST_TIME:
-        raise Malformed(out_of_range(value))
+        raise Malformed(out_of_range(value, noun))
     return TimeKind.INTEGER, value
 
 
-def out_of_range(time: object) -> str:
-    return f"the time {shown(str(time))} does not fit: it must lie between -2^61 and 2^61"
+def out_of_range(time: object, noun: str = "time") -> str:
+    return f"the {noun} {shown(str(time))} does not fit: it must lie between -2^61 and 2^61"
 
 
-def not_whole(time: object) -> str:
-    return f"the time {shown(str(time))} is not a whole number"
+def not_whole(time: object, noun: str = "time") -> str:
+    return f"the {noun} {shown(str(time))} is not a whole number"
 
 
 def timestamp(text: str) -> int | None:

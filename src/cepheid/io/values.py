@@ -66,11 +66,11 @@ def event_type(values: Mapping[str, Any], column: str) -> str:
 
 
 def typed_values(
-    values: Mapping[str, Any], attributes: Mapping[str, Any], records: Sequence[str], time_column: str
+    values: Mapping[str, Any], attributes: Mapping[str, Any], records: Sequence[str], times: Sequence[str]
 ) -> Iterator[tuple[str, Type, Any]]:
-    """The attributes that are not null, and the nested objects, each with its type. The time is left out."""
+    """The attributes that are not null, and the nested objects, each with its type. The times are left out."""
     for name, value in attributes.items():
-        if value is not None and name != time_column:
+        if value is not None and name not in times:
             yield name, type_of(value), value
     for name in records:
         yield name, RECORD, values.get(name)

@@ -174,9 +174,7 @@ class _Search:
         return True
 
     def _absent(self, item: Neg, in_sequence: bool, bound: Bindings) -> bool:
-        chosen = events_of(bound)
-        first = min(chosen, key=lambda event: event.start)
-        last = max(chosen, key=lambda event: event.end)
+        first, last = self.context.edges(events_of(bound))
         before, after = _neighbours(self.pattern, item, bound)
 
         def occurs(event: Event) -> bool:

@@ -128,6 +128,14 @@ class Context:
     def counts_events(self) -> bool:
         return self.query.window is not None and self.query.window.counts_events
 
+    def edges(self, events: Iterable[Event]) -> tuple[Event, Event]:
+        """The events from which and to which the window of a match counts: those with the earliest start and the latest
+        end, or the first and the last in their partition for windows that count events."""
+        chosen = list(events)
+        if self.counts_events:
+            return min(chosen, key=lambda e: self.index[id(e)]), max(chosen, key=lambda e: self.index[id(e)])
+        return min(chosen, key=lambda event: event.start), max(chosen, key=lambda event: event.end)
+
     def in_window(self, first: Event, last: Event) -> bool:
         """Whether the window that begins with `first` reaches to `last`, which may be earlier."""
         if self.counts_events:

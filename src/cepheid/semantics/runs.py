@@ -132,8 +132,6 @@ class Automaton:
             runs = stepped
 
     def _moves(self, run: Run, event: Event) -> Iterator[Run]:
-        if not self.context.in_window(run.first, event):
-            return
         if self._takes(run, event):
             var = self.components[run.at].var
             taken = run.bound[var]
@@ -158,9 +156,15 @@ class Automaton:
         component = self.components[index]
         return (
             accepts(component.event_class, event)
+            and self._fits(bound, event)
             and self.context.holds(component.begin, bound, {component.var: event})
             and self.context.joins(event, bound)
         )
+
+    def _fits(self, bound: Bindings, event: Event) -> bool:
+        """Whether the window holds the event beside the others, none of which ends after it. An event with duration may
+        start too early for a run that a later event still fits, so it is one that the run may ignore."""
+        return self.context.within([*events_of(bound), event])
 
     def _may_skip(self, bound: Bindings, index: int) -> bool:
         """Whether a component may be empty: its closure and the predicates on the whole closure allow it."""
@@ -181,6 +185,7 @@ class Automaton:
             component.kleene
             and not self._is_full(run)
             and accepts(component.event_class, event)
+            and self._fits(run.bound, event)
             and self.context.holds(component.take, run.bound, {component.var: event})
             and self.context.agrees(event, first_events(run.bound))
         )
@@ -218,6 +223,7 @@ def _nothing_forbidden(context: Context, items: Sequence[Pattern], bound: Bindin
     """Negation is a nested query (§3.1): no event between the neighbours, by position, satisfies its predicates."""
     chosen = sorted(events_of(bound), key=lambda event: event.position)
     first, last = chosen[0], chosen[-1]
+    earliest, _ = context.edges(chosen)
     for index, item in enumerate(items):
         if not isinstance(item, Neg):
             continue
@@ -228,7 +234,7 @@ def _nothing_forbidden(context: Context, items: Sequence[Pattern], bound: Bindin
             if not before:
                 return event.position < first.position and context.in_window(event, last)
             if not after:
-                return event.position > last.position and context.in_window(first, event)
+                return event.position > last.position and context.in_window(earliest, event)
             return before[-1].position < event.position < after[0].position
 
         if not context.absent(item.item, bound, occurs):

@@ -123,12 +123,12 @@ class SparkBatch:
     def rejects(self) -> DataFrame:
         """The rows that are not events, with the reason. Of CSV files these are the lines from which a column that the
         query reads cannot be parsed; the reference evaluator reads all columns."""
-        time, files = self.source.columns.time, self.source.files
+        files = self.source.files
         if files is None or not isinstance(files.reader, CsvReader):
             return self.source.frame.withColumn(REASON, self.source.reject_reason).filter(column(REASON).isNotNull())
         names = self._names_of_whole() if self.is_whole else self._names(gatherer_for(self._shipped))
         read = self._reading(files, names)
-        task = CsvRejects(files.reader, read.shares, tuple(read.needed), time, REASON)
+        task = CsvRejects(files.reader, read.shares, tuple(read.needed), self.source.columns, REASON)
         return self._by_shares(read).mapInArrow(task, f"{PATH} string, {LINE} string, {REASON} string")
 
     def notes(self) -> list[str]:
@@ -156,7 +156,7 @@ class SparkBatch:
         declared = from_arrow_schema(task.schema)
         if isinstance(task, WholeTask) or any(isinstance(node, Disj) for node in walk(self.prepared.query.pattern)):
             return declared
-        never = {self.source.columns.time, *([task.types.column] if task.types is not None else [])}
+        never = {*self.source.columns.times, *([task.types.column] if task.types is not None else [])}
         if isinstance(self.distribution, Keyed):
             never.update(self.distribution.attributes)
         columns, variables = task.gatherer.columns, self.prepared.variables
@@ -207,7 +207,7 @@ class SparkBatch:
         if query.inputs or tests_inside or shows_events:
             return list(schema.names)
         names = attributes_in([*query.where, *(c.expr for c in query.output or ())])
-        return columns_read([columns.type, columns.time, *partition_attributes(query), *names], schema)
+        return columns_read([columns.type, *columns.times, *partition_attributes(query), *names], schema)
 
     @property
     def _shipped(self) -> Prepared:
@@ -243,7 +243,7 @@ class SparkBatch:
     def _names(self, gatherer: Gatherer) -> list[str]:
         """The columns that the kernel and the output read."""
         plan = self.prepared.plan
-        read = [*plan.read, *plan.key, *gatherer.needed(), self.source.columns.time]
+        read = [*plan.read, *plan.key, *gatherer.needed(), *self.source.columns.times]
         return columns_read(read, self.source.schema)
 
     @property

@@ -21,7 +21,7 @@ from cepheid.io.inputs import Columns
 from cepheid.io.rejects import no_time
 from cepheid.io.rows import TYPE, one_batch
 from cepheid.io.shares import OpenedPart, Part, ShareReader
-from cepheid.io.source import columns_read, is_time, one_type, ticks_of, types_column
+from cepheid.io.source import columns_read, is_time, one_type, starts_in_time, ticks_of, types_column, why_no_start
 from cepheid.io.times import not_whole, out_of_range
 from cepheid.optimize.distribution import Distribution, Keyed, may_drop
 from cepheid.physical import Plan
@@ -54,7 +54,7 @@ class ReadTask:
     def _filter_columns(self) -> list[str]:
         """The columns that decide whether an event is shuffled, besides its type."""
         keys = self.distribution.attributes if isinstance(self.distribution, Keyed) else ()
-        return columns_read([*self.plan.tested, *keys, self.columns.time], self.schema)
+        return columns_read([*self.plan.tested, *keys, *self.columns.times], self.schema)
 
     @property
     def needed(self) -> list[str]:
@@ -120,7 +120,7 @@ class ReadTask:
 
     def _selected(self, known: pa.RecordBatch, mask: Array, needs_type: bool) -> Array | None:
         """The rows to shuffle. None for all."""
-        wanted = is_event_time(known.column(self.columns.time))
+        wanted = is_event(known, self.columns)
         if needs_type:
             kinds = known.column(TYPE)
             wanted &= np.asarray(pc.not_equal(kinds.cast(pa.string()), UNTYPED).fill_null(False))
@@ -165,10 +165,24 @@ def is_event_time(column: pa.Array) -> Array:
     return fits
 
 
-def why_no_event(time: pa.Scalar, name: str) -> str:
+def is_event(rows: pa.RecordBatch, columns: Columns) -> Array:
+    """Whether each row has the times of an event: whole, in range, and its start not after its end."""
+    fits = is_event_time(rows.column(columns.time))
+    if columns.start is not None:
+        fits &= is_event_time(rows.column(columns.start)) & starts_in_time(rows, columns)
+    return fits
+
+
+def why_no_event(rows: pa.RecordBatch, row: int, columns: Columns) -> str:
+    """The reason to reject a row of these."""
+    if columns.start is not None and is_event_time(rows.column(columns.time).slice(row, 1)).all():
+        start = rows.column(columns.start).slice(row, 1)
+        is_fraction = is_time(start).all() and not is_event_time(start).all()
+        return not_whole(start[0].as_py(), "start") if is_fraction else why_no_start(rows, row, columns)
+    time = rows.column(columns.time)[row]
     value = time.as_py()
     if value is None or value != value:
-        return no_time(name)
+        return no_time(columns.time)
     return out_of_range(value) if not is_time(pa.array([value], time.type)).all() else not_whole(value)
 
 
@@ -206,7 +220,7 @@ class CsvRejects:
     shares: tuple[tuple[Part, ...], ...]
     names: tuple[str, ...]
     """The columns that the query reads. The others are not parsed."""
-    time_column: str
+    columns: Columns
     reason: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -221,10 +235,10 @@ class CsvRejects:
             if isinstance(read, RejectedLine):
                 rejects.append((read.line, read.reason))
             else:
-                times = read.rows.column(self.time_column).combine_chunks()
-                rejected = np.flatnonzero(~is_event_time(times)).tolist()
+                rows = one_batch(read.rows)
+                rejected = np.flatnonzero(~is_event(rows, self.columns)).tolist()
                 lines = read.lines.split(b"\n") if rejected else []
-                rejects += ((lines[at], why_no_event(times[at], self.time_column)) for at in rejected)
+                rejects += ((lines[at], why_no_event(rows, at, self.columns)) for at in rejected)
         if rejects:
             texts = [line.rstrip(b"\r\n").decode(errors="backslashreplace") for line, _ in rejects]
             columns = {PATH: [self.reader.files[part.file].path] * len(rejects), LINE: texts}

@@ -24,7 +24,7 @@ from cepheid.io.formats import format_of
 from cepheid.io.formats.columnar import stored_columns
 from cepheid.io.formats.csv import stored_csv
 from cepheid.io.inputs import Columns
-from cepheid.io.rejects import no_time
+from cepheid.io.rejects import after_end, no_start, no_time
 from cepheid.io.shares import MOST_FILES, StoredFile, StoredFiles
 from cepheid.io.source import Attributes, Source, require_time_column
 from cepheid.io.storage import is_readable
@@ -161,7 +161,21 @@ class SparkSource:
             reason = reason.when((of > LAST_TIME) | (of < -LAST_TIME), out_of_range("of this row"))
         if isinstance(self.time_type, T.FractionalType):
             reason = reason.when(F.floor(time) != time, not_whole("of this row"))
-        return reason
+        return reason if self.columns.start is None else self._start_reason(reason, self.columns.start)
+
+    def _start_reason(self, reason: Column, name: str) -> Column:
+        """The reasons why the start of an event with duration is none, after those of its time."""
+        start, kind = column(name), self.frame.schema[name].dataType
+        reason = reason.when(start.isNull(), no_start(name))
+        if isinstance(kind, T.DoubleType | T.FloatType):
+            reason = reason.when(F.isnan(start), no_start(name))
+        of = ticks(start, kind)
+        if isinstance(kind, T.NumericType):
+            reason = reason.when((of > LAST_TIME) | (of < -LAST_TIME), out_of_range("of this row", "start"))
+        if isinstance(kind, T.FractionalType):
+            reason = reason.when(F.floor(start) != start, not_whole("of this row", "start"))
+        end = ticks(column(self.columns.time), self.time_type)
+        return reason.when(of > end, after_end(name, self.columns.time))
 
     def _distinct_types(self) -> list[str]:
         kinds = self.frame.select(column(self.columns.type).cast("string").alias("type")).distinct().collect()

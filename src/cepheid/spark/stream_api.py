@@ -51,6 +51,7 @@ def stream(
     dialect: str = "auto",
     type_column: str = "type",
     time_column: str = "ts",
+    start_column: str | None = None,
     time_unit: str | None = None,
     types: Sequence[str] | None = None,
     order_by: Sequence[str] = (),
@@ -77,6 +78,9 @@ def stream(
     jsonl, with a file for each batch, or any other that Spark can write, with a directory for each. From `checkpoint`
     the stream resumes after a stop or a crash. `on_progress` is called with the stream's metrics after every batch.
 
+    Events with a duration have their start in `start_column` and their end in `time_column`, which decides whether they
+    are late. Those of one end are ordered by their start.
+
     Events of the same time are ordered by the columns `order_by`, or else by all their columns. `types` are the event
     types of the input, for queries whose names may or may not be types. With `adaptive=True` (or an `Adaptive` with
     other thresholds) plans change between batches when the stream does; `metrics().switches` lists the changes.
@@ -86,7 +90,7 @@ def stream(
     An event that completes more matches than `options={"max_matches": ...}` stops the stream. With `drop_keys=True`,
     the events of its key are ignored from then on instead; `metrics().dropped` lists the keys."""
     queries = _parsed(query, dialect)
-    input = SparkSource.of(events, Columns(type_column, time_column))
+    input = SparkSource.of(events, Columns(type_column, time_column, start_column))
     run_options = RunOptions.of(params, evaluator, options, None, adaptive, time_unit)
     session = input.frame.sparkSession
     saved = Checkpoint(open_directory(checkpoint, session), checkpoint)

@@ -17,12 +17,22 @@ from cepheid.codegen.columns import MASK
 from cepheid.codegen.masks import masks
 from cepheid.engine.first_matches import FirstMatches, first_matches
 from cepheid.engine.gather import Gatherer
-from cepheid.engine.positions import MatchPositions, first_and_last, position_columns
+from cepheid.engine.positions import MatchPositions, intervals, position_columns
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.run import output_schema, run
 from cepheid.engine.stepping import PIECE, Stepper
-from cepheid.io.rows import TIME, WholeTable, one_batch
-from cepheid.io.source import BATCH, Source, TableSource, columns_read, readable, ticks_of, types_column
+from cepheid.io.rows import START, TIME, WholeTable, one_batch
+from cepheid.io.source import (
+    BATCH,
+    Source,
+    TableSource,
+    columns_read,
+    in_stream_order,
+    readable,
+    starts_of,
+    ticks_of,
+    types_column,
+)
 from cepheid.kernels.registry import kernel_for
 from cepheid.physical import REFERENCE
 from cepheid.runtime.kernel import Array, Positions
@@ -50,7 +60,8 @@ MOST_ROWS = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """The time axis in slices of equal length, from `origin` on. A match belongs to the slice that it starts in."""
+    """The time axis in slices of equal length, from `origin` on. A match belongs to the slice that it starts in. An
+    event with duration may start before the origin, which is the first end."""
 
     origin: int
     length: int
@@ -66,7 +77,7 @@ class Slices:
 
     def owned(self, number: int, start: Array) -> Array:
         """The matches, by their start, that belong to a slice."""
-        owned: Array = (start - self.origin) // self.length == number
+        owned: Array = np.maximum((start - self.origin) // self.length, 0) == number
         return owned
 
 
@@ -133,18 +144,21 @@ class KernelTask:
         settle_memory()
 
     def _outputs(self, table: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        plan, time = self.prepared.plan, self.prepared.input.columns.time
-        ticks = ticks_of(table.column(time), time)
-        order = in_order(ticks, _numbers(table, POSITION) if POSITION in table.schema.names else None)
-        times = ticks if order is None else ticks[order]
-        types = types_column(table, self.prepared.input.columns) if self.gatherer.lacks else None
+        plan, columns = self.prepared.plan, self.prepared.input.columns
+        times = ticks_of(table.column(columns.time), columns.time)
+        starts = starts_of(table, columns, times)
+        order = in_stream_order(times, starts, _numbers(table, POSITION) if POSITION in table.schema.names else None)
+        if order is not None:
+            times, starts = times[order], None if starts is None else starts[order]
+        types = types_column(table, columns) if self.gatherer.lacks else None
         types = types if types is None or order is None else types.take(pa.array(order))
-        rows = WholeTable(table, times, order, types)
+        rows = WholeTable(table, times, order, types, starts)
         names = columns_read([*plan.read, *plan.key], table.schema)
         arrays = [*(readable(table.column(name)) for name in names), self._masks(table)]
         if order is not None:
             arrays = [array.take(pa.array(order)) for array in arrays]
-        events = pa.RecordBatch.from_arrays([*arrays, pa.array(times)], names=[*names, MASK, TIME])
+        of_times = {TIME: pa.array(times)} if starts is None else {TIME: pa.array(times), START: pa.array(starts)}
+        events = pa.RecordBatch.from_arrays([*arrays, *of_times.values()], names=[*names, MASK, *of_times])
         for matches in self._matches(events, rows):
             if self.slices is not None:
                 matches = _chosen(matches, self.slices.owned(table.column(SLICE)[0].as_py(), matches.start))
@@ -165,11 +179,10 @@ class KernelTask:
         answers: Iterator[Positions] = chain(pieces, stepper.finish_lazily())
         if limit is not None:
             first = FirstMatches.of(limit, stepper.kernel.steps, prepared.binding)
-            answers = iter([first_matches(stepper, answers, limit, rows.ticks, first)[0]])
+            answers = iter([first_matches(stepper, answers, limit, rows, first)[0]])
         for positions in answers:
             if len(positions):
-                start, end = (rows.ticks(at) for at in first_and_last(positions))
-                yield MatchPositions(position_columns(positions, prepared.binding), start, end)
+                yield MatchPositions(position_columns(positions, prepared.binding), *intervals(positions, rows))
 
     def _shown(self, matches: MatchPositions, rows: WholeTable) -> pa.RecordBatch:
         shown = self.gatherer.table(matches, rows)
@@ -203,7 +216,8 @@ class WholeTask:
         if table is None:
             return None
         table = table.filter(pc.not_equal(table.column(POSITION), NO_EVENT))
-        order = in_order(ticks_of(table.column(columns.time), columns.time), _numbers(table, POSITION))
+        ticks = ticks_of(table.column(columns.time), columns.time)
+        order = in_stream_order(ticks, starts_of(table, columns, ticks), _numbers(table, POSITION))
         ordered = table if order is None else table.take(pa.array(order))
         return TableSource.of(pa.Table.from_batches([ordered]).drop_columns([POSITION]), columns)
 
@@ -302,22 +316,6 @@ def widened(events: pa.Table) -> pa.Table:
         arrays.append(column)
         fields.append(field)
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
-
-
-def in_order(ticks: Array, arrivals: Array | None) -> Array | None:
-    """The rows by time, then by arrival (None: rows are in the order of arrival); None where they already are.
-    A shuffle gives long sorted runs, which a stable sort merges. Ties are sorted only where some are out of order."""
-    order = None
-    if np.any(ticks[:-1] > ticks[1:]):
-        order = np.argsort(ticks, kind="stable")
-        ticks, arrivals = ticks[order], None if arrivals is None else arrivals[order]
-    if arrivals is None:
-        return order
-    tied = (ticks[:-1] == ticks[1:]) & (arrivals[:-1] > arrivals[1:])
-    if np.any(tied):
-        settled = np.lexsort((arrivals, ticks))
-        order = settled if order is None else order[settled]
-    return order
 
 
 def _numbers(table: pa.RecordBatch, name: str) -> Array:

@@ -22,12 +22,12 @@ import pyarrow.compute as pc
 from cepheid.codegen.columns import MASK, attribute
 from cepheid.engine import oracle
 from cepheid.engine.adaptation import Kernels, caught_up
-from cepheid.engine.positions import MatchPositions, first_and_last, match_order, position_columns
+from cepheid.engine.positions import MatchPositions, intervals, match_order, position_columns
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.stepping import Stepper
 from cepheid.errors import TooManyMatches
 from cepheid.io.inputs import Columns
-from cepheid.io.rows import TIME, TYPE, Rows, as_json
+from cepheid.io.rows import START, TIME, TYPE, Rows, as_json
 from cepheid.io.source import readable, types_column
 from cepheid.optimize.adapt import Switch, horizon, same_work
 from cepheid.optimize.distribution import may_drop
@@ -52,6 +52,12 @@ class RetainedRows(Rows):
     def ticks(self, positions: Array) -> Array:
         times: Array = np.asarray(self.table.column(TIME))[positions - self.first]
         return times
+
+    def starts(self, positions: Array) -> Array | None:
+        if START not in self.table.schema.names:
+            return None
+        starts: Array = np.asarray(self.table.column(START))[positions - self.first]
+        return starts
 
     def take(self, names: Sequence[str], positions: pa.Array) -> pa.RecordBatch:
         stored = [name for name in names if name != TYPE]
@@ -224,8 +230,8 @@ class Bucket:
         outputs: list[pa.RecordBatch] = []
         for positions in self._answers(number, query, stepper, released, watermark):
             if len(positions):
-                start, end = (self.rows.ticks(at) for at in first_and_last(positions))
-                bound = MatchPositions(position_columns(positions, query.prepared.binding), start, end)
+                columns = position_columns(positions, query.prepared.binding)
+                bound = MatchPositions(columns, *intervals(positions, self.rows))
                 outputs.extend(self._shown(number, query, bound))
         if query.sums_up and watermark == END_OF_TIME:
             row = oracle.summary_match(replace(query.prepared, kernel=stepper.compiled), stepper)
@@ -256,12 +262,13 @@ class Bucket:
     def _for_kernel(self, number: int, query: StreamQuery, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Rows as the kernel of the plan in use reads them."""
         names = query.read_by_kernel(self.plan.reader.schema)
-        arrays = [*(readable(rows.column(name)) for name in names), rows.column(TIME)]
+        times = [name for name in (TIME, START) if name in rows.schema.names]
+        arrays = [*(readable(rows.column(name)) for name in names), *map(rows.column, times)]
         masks = rearranged(rows.column(mask_column(number)), query.prepared.plan, self._plan_in_use(number))
         if number in self.dropped:
             ignored = [key in self.dropped[number] for key in _keys(rows, query.key)]
             masks = pc.if_else(pa.array(ignored, pa.bool_()), pa.scalar(0, masks.type), masks)
-        return pa.RecordBatch.from_arrays([*arrays, masks], names=[*names, TIME, MASK])
+        return pa.RecordBatch.from_arrays([*arrays, masks], names=[*names, *times, MASK])
 
     def _plan_in_use(self, number: int) -> Plan:
         adapted = self.adapted.get(number)
@@ -441,7 +448,7 @@ def _by_time(events: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _settled(events: pa.RecordBatch, plan: StreamPlan) -> pa.RecordBatch:
-    """Events of one time by the columns that the plan names, or else by all of them."""
+    """Events of one time by their starts, then by the columns that the plan names, or else by all of them."""
     times = np.asarray(events.column(TIME))
     same = times[1:] == times[:-1]
     if not same.any():
@@ -454,7 +461,8 @@ def _settled(events: pa.RecordBatch, plan: StreamPlan) -> pa.RecordBatch:
 
 def _order_of(tied: pa.RecordBatch, plan: StreamPlan) -> Array:
     names = list(plan.order) or [field.name for field in plan.reader.schema if field.name in tied.schema.names]
-    columns = {"time": tied.column(TIME), **{f"c{i}": _sortable(tied.column(name)) for i, name in enumerate(names)}}
+    times = {name: tied.column(name) for name in (TIME, START) if name in tied.schema.names}
+    columns = {**times, **{f"c{i}": _sortable(tied.column(name)) for i, name in enumerate(names)}}
     keys = [(name, "ascending") for name in columns]
     return np.asarray(pc.sort_indices(pa.table(columns), sort_keys=keys)).astype(np.int64)
 

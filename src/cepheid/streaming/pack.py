@@ -13,7 +13,7 @@ import pyarrow as pa
 from cepheid.codegen.columns import attribute
 from cepheid.codegen.masks import masks
 from cepheid.io.rows import TIME, TYPE, in_ticks, one_batch
-from cepheid.io.source import readable_rows, types_column, with_type_and_time
+from cepheid.io.source import readable_rows, starts_of, types_column, with_type_and_time
 from cepheid.io.stream_rows import Read
 from cepheid.runtime.kernel import Array
 from cepheid.streaming.ahead import Newest
@@ -80,8 +80,10 @@ def _packets(plan: StreamPlan, read: Read) -> Iterator[Packet]:
 
 def _with_masks(plan: StreamPlan, events: pa.RecordBatch, ticks: Array) -> pa.RecordBatch:
     names = events.schema.names
-    typed = with_type_and_time(readable_rows(events), names, types_column(events, plan.reader.columns), ticks)
-    arrays = [*events.columns, typed.column(TIME)]
+    columns = plan.reader.columns
+    typed = with_type_and_time(readable_rows(events), names, types_column(events, columns), ticks)
+    starts = starts_of(events, columns, ticks)
+    arrays = [*events.columns, typed.column(TIME), *([] if starts is None else [pa.array(starts)])]
     for query in plan.queries:
         if not query.by_oracle:
             arrays.append(pa.array(masks(query.prepared.plan, typed, TYPE)))

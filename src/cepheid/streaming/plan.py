@@ -25,7 +25,7 @@ from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, prepar
 from cepheid.errors import InputProblem, NotAvailable, did_you_mean, listing, shown
 from cepheid.events import Duration, Schema
 from cepheid.io.inputs import Columns
-from cepheid.io.rows import ROW, TIME
+from cepheid.io.rows import ROW, START, TIME
 from cepheid.io.source import Attributes, columns_read
 from cepheid.io.stream_files import StreamFiles
 from cepheid.lang import to_text
@@ -154,7 +154,8 @@ class StreamPlan:
 
     def _own_fields(self) -> list[pa.Field]:
         masks = [pa.field(mask_column(n), pa.uint64()) for n, query in enumerate(self.queries) if not query.by_oracle]
-        return [pa.field(TIME, pa.int64()), *masks]
+        starts = [] if self.reader.columns.start is None else [pa.field(START, pa.int64())]
+        return [pa.field(TIME, pa.int64()), *starts, *masks]
 
     # --- the description in a checkpoint ------------------------------------------------------------------------------
 
@@ -172,6 +173,7 @@ class StreamPlan:
             "time column": self.reader.columns.time,
             "time unit": self.time.clock.unit,
             "order": list(self.order),
+            **({} if self.reader.columns.start is None else {"start column": self.reader.columns.start}),
         }
 
     def for_inspection(self) -> dict[str, Any]:

@@ -8,10 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from cepheid.io.inputs import Columns
-from cepheid.io.rows import ROW
+from cepheid.io.rows import ROW, START
 from cepheid.io.source import types_column, with_type_and_time
 from cepheid.io.stream_files import StreamFiles
 from cepheid.io.stream_rows import FILE, NUMBER, Read, accepted
@@ -40,13 +41,14 @@ class Reader(ABC):
 
     def shown_from(self) -> Sequence[str]:
         """The columns that the oracle's events are made from."""
-        return [self.columns.type, self.columns.time, ROW] if ROW in self.schema.names else list(self.schema.names)
+        return [self.columns.type, *self.columns.times, ROW] if ROW in self.schema.names else list(self.schema.names)
 
     def oracle_batch(self, rows: pa.RecordBatch, ticks: Array) -> pa.RecordBatch:
         """The rows as the oracle reads them."""
         own = [name for name in self.schema.names if name not in (FILE, NUMBER)]
         names = [ROW] if ROW in self.schema.names else own
-        return with_type_and_time(rows, names, types_column(rows, self.columns), ticks)
+        starts = np.asarray(rows.column(START)) if START in rows.schema.names else None
+        return with_type_and_time(rows, names, types_column(rows, self.columns), ticks, starts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,13 +82,14 @@ def verify(
     dialect: str = "auto",
     type_column: str = "type",
     time_column: str = "ts",
+    start_column: str | None = None,
     time_unit: str | None = None,
     params: Mapping[str, Any] | None = None,
     evaluator: str | None = None,
 ) -> Verification:
     """Compares the matches of a query in a table of events with those that it finds in streams of the same events."""
     parsed = parse(query, dialect) if isinstance(query, str) else query
-    source = _source(events, Columns(type_column, time_column))
+    source = _source(events, Columns(type_column, time_column, start_column))
     options = RunOptions(params=params or {}, evaluator=evaluator, time_unit=time_unit)
     prepared = prepare(parsed, source, options)
     batch = Counter(_lines(run(prepared, source).batches))

@@ -27,6 +27,7 @@ def batch_run_command(
     backend: cli.Backend = "local",
     type_column: cli.TypeColumn = "type",
     time_column: cli.TimeColumn = "ts",
+    start_column: cli.StartColumn = None,
     time_unit: cli.TimeUnit = None,
     param: cli.Params = None,
 ) -> None:
@@ -39,7 +40,7 @@ def batch_run_command(
     from cepheid.io.sinks import make_directory
 
     make_directory(out_dir)
-    options, columns = cli.run_options(param, time_unit), Columns(type_column, time_column)
+    options, columns = cli.run_options(param, time_unit), Columns(type_column, time_column, start_column)
     cases = sorted(case for case in cases_dir.iterdir() if case.is_dir() and not case.name.startswith("."))
     tally = {"done": 0, "refused": 0, "failed": 0}
     console = report.errors()

@@ -16,6 +16,7 @@ def check_command(
     input: cli.Inputs = None,
     type_column: cli.TypeColumn = "type",
     time_column: cli.TimeColumn = "ts",
+    start_column: cli.StartColumn = None,
     time_unit: cli.TimeUnit = None,
     param: cli.Params = None,
 ) -> None:
@@ -28,7 +29,7 @@ def check_command(
         from cepheid.app.file_run import FileRun  # lazily: a check without data does not need pyarrow
         from cepheid.io.inputs import Columns, Input
 
-        inputs, columns = [Input.parse(text) for text in input], Columns(type_column, time_column)
+        inputs, columns = [Input.parse(text) for text in input], Columns(type_column, time_column, start_column)
         options = cli.run_options(param, time_unit)
         opened = FileRun.open(written, parsed, inputs, columns, options, "reference")
         report.warn(opened.warnings)

@@ -22,6 +22,7 @@ def explain_command(
     ] = False,
     type_column: cli.TypeColumn = "type",
     time_column: cli.TimeColumn = "ts",
+    start_column: cli.StartColumn = None,
     time_unit: cli.TimeUnit = None,
     param: cli.Params = None,
     stats: cli.Statistics = None,
@@ -44,7 +45,7 @@ def explain_command(
     from cepheid.io.inputs import Columns, Input
 
     options = cli.run_options(param, time_unit, stats=stats)
-    inputs, columns = [Input.parse(text) for text in input], Columns(type_column, time_column)
+    inputs, columns = [Input.parse(text) for text in input], Columns(type_column, time_column, start_column)
     opened = FileRun.open(written, parsed, inputs, columns, options)
     with written.located_errors():
         prepared = opened.prepared

@@ -37,6 +37,10 @@ Inputs = Annotated[
 Backend = Annotated[str, typer.Option(help="The backend: reference, local or spark.")]
 TypeColumn = Annotated[str, typer.Option(help="The column of the event type.")]
 TimeColumn = Annotated[str, typer.Option(help="The column of the event time: integers or ISO 8601.")]
+StartColumn = Annotated[
+    str | None,
+    typer.Option(help="The column of the start of each event, if events have a duration; the time is their end."),
+]
 TimeUnit = Annotated[
     str | None,
     typer.Option(

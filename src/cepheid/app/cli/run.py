@@ -42,6 +42,7 @@ def run_command(
     backend: cli.Backend = "local",
     type_column: cli.TypeColumn = "type",
     time_column: cli.TimeColumn = "ts",
+    start_column: cli.StartColumn = None,
     time_unit: cli.TimeUnit = None,
     param: cli.Params = None,
     stats: cli.Statistics = None,
@@ -81,7 +82,7 @@ def run_command(
     for path in (output, rejects):
         if path is not None and path != cli.STANDARD:
             require_distinct(path, inputs)
-    opened = FileRun.open(written, parsed, inputs, Columns(type_column, time_column), options, backend)
+    opened = FileRun.open(written, parsed, inputs, Columns(type_column, time_column, start_column), options, backend)
     with written.located_errors():
         matches = _write(opened, output, format)
     rejected = list(opened.source.rejects())

@@ -70,6 +70,7 @@ def stream_command(
     interval: Annotated[str | None, typer.Option(help="The interval between batches, such as '10 seconds'.")] = None,
     type_column: cli.TypeColumn = "type",
     time_column: cli.TimeColumn = "ts",
+    start_column: cli.StartColumn = None,
     time_unit: cli.TimeUnit = None,
     max_ahead: Annotated[
         str | None,
@@ -116,7 +117,7 @@ def stream_command(
         opened = FileStream.open(
             {name: text.parse() for name, text in written.items()},
             paths,
-            Columns(type_column, time_column),
+            Columns(type_column, time_column, start_column),
             cli.run_options(param, time_unit, adaptive=adaptive, max_matches=max_matches),
             watermark=watermark,
             files_per_batch=files_per_batch,

@@ -51,12 +51,15 @@ class BrokenRow:
     raw: str
 
 
-def no_time_column(file: Path, names: Iterable[str], time_column: str) -> InputProblem:
-    return InputProblem(
-        f"`{shown(str(file), 200)}` has no column `{shown(time_column)}`",
-        expected=f"the time column; the file has {listing(names)}",
-        hint=did_you_mean(time_column, names) or "name it with --time-column",
-    )
+def require_times(file: Path, names: Iterable[str], columns: Columns) -> None:
+    """Raises if a file lacks the time column, or the start column of events with duration."""
+    for noun, column in zip(("time", "start"), columns.times, strict=False):
+        if column not in names:
+            raise InputProblem(
+                f"`{shown(str(file), 200)}` has no column `{shown(column)}`",
+                expected=f"the {noun} column; the file has {listing(names)}",
+                hint=did_you_mean(column, names) or f"name it with --{noun}-column",
+            )
 
 
 class Format(Protocol):

@@ -20,7 +20,7 @@ import pyarrow.dataset as ds
 from cepheid import expr as ex
 from cepheid.errors import InputProblem, shown
 from cepheid.io.decoding import decoded, decoded_schema, require_distinct_names
-from cepheid.io.formats import RawRow, format_named, no_time_column
+from cepheid.io.formats import RawRow, format_named, require_times
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import as_json, one_batch, plain, row_dicts
 from cepheid.io.shares import OpenedPart, Part, StoredFile, StoredFiles
@@ -135,8 +135,7 @@ class ColumnFormat(ABC):
     def rows(self, file: Path, columns: Columns, type: str | None) -> Iterator[RawRow]:
         number = 0
         names = self.schema(str(file)).names
-        if columns.time not in names:
-            raise no_time_column(file, names, columns.time)
+        require_times(file, names, columns)
         for batch in self.batches(str(file)):
             for values in plain(row_dicts(batch)):
                 number += 1

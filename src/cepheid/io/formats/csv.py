@@ -20,7 +20,7 @@ import pyarrow.csv as pcsv
 
 from cepheid.errors import InputProblem, listing, shown
 from cepheid.events import UNTYPED
-from cepheid.io.formats import BrokenRow, RawRow, no_time_column
+from cepheid.io.formats import BrokenRow, RawRow, require_times
 from cepheid.io.formats.text import BLOCK, EXACT, TextFormat, TextTable, all_true, content_of, fits, timestamps
 from cepheid.io.formats.text_stream import read_rows
 from cepheid.io.inputs import Columns
@@ -46,14 +46,14 @@ LONGEST_NUMBER = 400
 
 def csv_rows(file: Path, columns: Columns, type: str | None) -> list[RawRow | BrokenRow]:
     """The rows below the header, with numbers and booleans parsed."""
-    rows = list(_text_rows(file, columns.time))
+    rows = list(_text_rows(file, columns))
     type_column = columns.type if type is None else None
-    recognise_cells([row.values for row in rows if isinstance(row, RawRow)], type_column, columns.time)
+    recognise_cells([row.values for row in rows if isinstance(row, RawRow)], type_column, columns.times)
     return rows
 
 
-def _text_rows(file: Path, required: str | None = None) -> Iterator[RawRow | BrokenRow]:
-    """Rows of strings. An empty cell is null. The file must have the column `required`."""
+def _text_rows(file: Path, required: Columns | None = None) -> Iterator[RawRow | BrokenRow]:
+    """Rows of strings. An empty cell is null. The file must have the columns of times that are `required`."""
     text = content_of(file).decode("utf-8-sig", errors="surrogateescape")
     lines = [line for line in re.split(r"(?<=\n)", text) if line]
     records = _csv_records(lines)
@@ -81,7 +81,7 @@ def _is_unicode(text: str) -> bool:
         return False
 
 
-def _header(file: Path, raw: str, cells: list[str] | str, required: str | None) -> list[str]:
+def _header(file: Path, raw: str, cells: list[str] | str, required: Columns | None) -> list[str]:
     path = f"`{shown(str(file), 200)}`"
     if not _is_unicode(raw):
         raise InputProblem(f"the header of {path} is not UTF-8 text", hint="convert the file: iconv -t utf-8")
@@ -90,8 +90,8 @@ def _header(file: Path, raw: str, cells: list[str] | str, required: str | None) 
     twice = [name for name in cells if cells.count(name) > 1]
     if twice:
         raise InputProblem(f"{path} has two columns named `{shown(twice[0])}`", hint="rename one of them")
-    if required is not None and any(cells) and required not in cells:
-        raise no_time_column(file, cells, required)
+    if required is not None and any(cells):
+        require_times(file, cells, required)
     return cells
 
 
@@ -112,14 +112,14 @@ def _csv_records(lines: Sequence[str]) -> Iterator[tuple[int, str, list[str] | s
             at += 1
 
 
-def recognise_cells(rows: Sequence[dict[str, Any]], type_column: str | None, time_column: str) -> None:
+def recognise_cells(rows: Sequence[dict[str, Any]], type_column: str | None, times: Sequence[str]) -> None:
     """Parses numbers and booleans, separately for each column and event type. Times are parsed cell by cell. The type
     column remains text."""
     columns: dict[tuple[str | None, str], list[dict[str, Any]]] = {}
     for row in rows:
         of_type = row.get(type_column) if type_column is not None else None
         for name, cell in row.items():
-            if name == time_column:
+            if name in times:
                 row[name] = _number(cell) if cell is not None and _number(cell) is not None else cell
             elif cell is not None and name != type_column:
                 columns.setdefault((of_type, name), []).append(row)
@@ -159,7 +159,7 @@ def csv_columns(file: Path, columns: Columns, type: str | None) -> TextTable | N
     """The rows of a file as typed columns. None if the row reader must read the file."""
     cells = _cells(file)
     type_column = columns.type if type is None else None
-    if cells is None or not cells.num_rows or columns.time not in cells.column_names or columns.time == type_column:
+    if cells is None or not cells.num_rows or columns.time not in cells.column_names or type_column in columns.times:
         return None
     types = _types(cells, type_column)
     if types is None:
@@ -167,7 +167,7 @@ def csv_columns(file: Path, columns: Columns, type: str | None) -> TextTable | N
     typed: dict[str, pa.ChunkedArray] = {}
     for name in cells.column_names:
         column = cells.column(name)
-        if name == columns.time:
+        if name in columns.times:
             read = _times(column)
         elif column.null_count == len(column):
             read = pa.chunked_array([pa.nulls(len(column))])
@@ -309,7 +309,7 @@ def _stream_rows(file: Path, layout: StreamLayout) -> Iterator[RawRow | BrokenRo
             kind = (known or {}).get(name) or (layout.schema.field(name).type if name in layout.schema.names else JSON)
             try:
                 is_plain = cell is None or name == columns.type
-                values[name] = cell if is_plain else _time(cell) if name == columns.time else parsed_cell(cell, kind)
+                values[name] = cell if is_plain else _time(cell) if name in columns.times else parsed_cell(cell, kind)
             except Misfit:
                 reason = layout.misfit(name, kind, cell)
         yield RawRow(row.line, None, values) if reason is None else BrokenRow(row.line, reason, row.raw or "")

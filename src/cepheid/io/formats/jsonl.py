@@ -117,16 +117,21 @@ def json_columns(file: Path, columns: Columns, type: str | None) -> TextTable | 
     if table is None or table.num_rows != content.rstrip(b"\r\n").count(b"\n") + 1:
         return None
     type_column = columns.type if type is None else None
-    if columns.time not in table.column_names or columns.time == type_column or not _has_types(table, type_column):
+    if not set(columns.times) <= set(table.column_names) or type_column in columns.times:
         return None
-    times = _times(table.column(columns.time))
-    if times is None or not all(_is_exact(column) for column in table.columns):
+    times = {name: _times(table.column(name)) for name in columns.times}
+    if (
+        None in times.values()
+        or not _has_types(table, type_column)
+        or not all(_is_exact(column) for column in table.columns)
+    ):
         return None
     is_sparse, has_nulls = any(column.null_count for column in table.columns), _NULL.search(content) is not None
     if has_nulls and not _all_nulls_are_written(content, table, type_column):
         return None
-    at = table.column_names.index(columns.time)
-    return TextTable(table.set_column(at, columns.time, times), omits_nulls=is_sparse and not has_nulls)
+    for name, read in times.items():
+        table = table.set_column(table.column_names.index(name), name, read)
+    return TextTable(table, omits_nulls=is_sparse and not has_nulls)
 
 
 def _is_utf8(content: bytes) -> bool:

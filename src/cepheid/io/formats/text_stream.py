@@ -11,7 +11,7 @@ import pyarrow as pa
 from cepheid.errors import shown
 from cepheid.events import UNTYPED
 from cepheid.io.formats import BrokenRow, RawRow
-from cepheid.io.rejects import Malformed
+from cepheid.io.rejects import Malformed, after_end
 from cepheid.io.rows import ROW, as_json
 from cepheid.io.source import JSON
 from cepheid.io.stream_rows import FILE, NUMBER, Read, StreamLayout, file_name, reject, reject_rows
@@ -44,10 +44,21 @@ def read_rows(
     for field in layout.schema:
         if field.name == layout.columns.time:
             arrays.append(pa.array(ticks, pa.int64()).cast(field.type))
+        elif field.name == layout.columns.start:
+            arrays.append(pa.array([row[field.name] for row in rows], pa.int64()).cast(field.type))
         else:
             arrays.append(pa.array([row.get(field.name) for row in rows], field.type))
     events = pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
     return Read(events, np.array(ticks, np.int64), reject_rows(rejects))
+
+
+def _start(values: dict[str, Any], end: int, column: str, layout: StreamLayout) -> int:
+    kind, start = event_time(values, column, "start")
+    if kind is not layout.time_kind:
+        raise Malformed(layout.misfit(column, layout.schema.field(column).type, values[column]))
+    if start > end:
+        raise Malformed(after_end(column, layout.columns.time))
+    return start
 
 
 def _event(values: dict[str, Any], layout: StreamLayout, earliest: int, latest: int) -> tuple[int, dict[str, Any]]:
@@ -58,11 +69,12 @@ def _event(values: dict[str, Any], layout: StreamLayout, earliest: int, latest: 
         raise Malformed(layout.time_kind.rejects(values[columns.time]))
     if not earliest <= at <= latest:
         raise Malformed(f"the time `{shown(str(at))}` is not one that a stream can hold")
+    starts = {} if columns.start is None else {columns.start: _start(values, at, columns.start, layout)}
     is_untyped = not layout.has_types and values.get(columns.type) is None
     type_name = UNTYPED if is_untyped else event_type(values, columns.type)
     attributes, records = flatten(values)
     known = layout.attributes.get(type_name, {})
-    event: dict[str, Any] = {columns.type: type_name}
+    event: dict[str, Any] = {columns.type: type_name, **starts}
     for name in layout.schema.names:
         value = attributes.get(name)
         if value is None or name in event or name == columns.time:
