@@ -64,6 +64,8 @@ def match(
     holds timestamps or integers in `time_unit`, then by row number. Every event has all columns. Events with a duration
     have their start in `start_column` and their end in `time_column`; those of one end are ordered by start.
 
+    A pandas DataFrame of matches has Arrow-backed columns if the events have some; otherwise structs are dictionaries.
+
     With `output="events"` a match has a struct for each variable (a list of structs for a variable that binds many
     events, null for a branch not taken) or the RETURN columns of the query; then `match_start` and `match_end`. With
     `output="positions"` a match has only the row numbers of its events. Matches are in order of detection. With

@@ -206,6 +206,34 @@ def test_an_iterator_gives_an_iterator_that_reads_as_it_goes() -> None:
     assert of_table(pa.Table.from_batches([first, *found])) == EXPECTED
 
 
+@pytest.mark.parametrize("returns", ["", " RETURN x.name AS name, y.at AS at, y.v - x.v AS rise"])
+def test_pandas_with_arrow_columns_gives_arrow_columns(returns: str) -> None:
+    """No event of a match is converted to Python objects; the values are those of an Arrow table."""
+    at = pd.to_datetime([0, 5, 9], unit="ms", utc=True)
+    plain = pd.DataFrame(
+        {"type": ["A", "B", "B"], "ts": [1, 2, 9], "v": [5.5, 7.5, 6], "name": ["ö", None, "z"], "at": at}
+    )
+    backed = plain.convert_dtypes(dtype_backend="pyarrow")
+    query = f"EVENT SEQ(A x, B y) WHERE x.v < y.v WITHIN 50{returns}"
+    found = cepheid.match(query, backed)
+    assert [type(kind) for kind in found.dtypes] == [pd.ArrowDtype] * len(found.columns)
+    assert len(found) == 2 and pa.Table.from_pandas(found).to_pylist() == cepheid.match(query, plain).to_dict("records")
+    some = plain.assign(name=plain["name"].astype(pd.ArrowDtype(pa.dictionary(pa.int32(), pa.string()))))
+    assert isinstance(cepheid.match(query, some).dtypes.iloc[0], pd.ArrowDtype)
+    assert not any(isinstance(kind, pd.ArrowDtype) for kind in cepheid.match(query, plain).dtypes)
+
+
+@pytest.mark.parametrize("nanoseconds", [5_000, 5_001])
+def test_pandas_timestamps_in_events_are_timestamps(nanoseconds: int) -> None:
+    """The default of pandas is nanoseconds."""
+    at = pd.to_datetime([0, 0, nanoseconds], unit="ns", utc=True)
+    frame = pd.DataFrame({"type": ["A", "B", "C"], "ts": at, "v": [1, 2, 3]})
+    found = cepheid.match("PATTERN SEQ(A a, B+ b[], C c) WHERE skip_till_any_match(a, b[], c) { a.v < b[i].v }", frame)
+    (row,) = found.to_dict("records")
+    assert row["a"]["ts"] == row["b"][0]["ts"] == at[0] and row["c"]["ts"] == at[2]
+    assert row["match_end"] == at[2].floor("us")
+
+
 def test_pandas_gives_pandas() -> None:
     found = cepheid.match(SEQUENCE, pd.DataFrame(ROWS))
     assert isinstance(found, pd.DataFrame) and len(found) == sum(EXPECTED.values())

@@ -19,7 +19,7 @@ from cepheid.io.formats import expand, format_named
 from cepheid.io.formats.text import TextFormat
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.rows import one_batch
-from cepheid.io.source import BatchSource, Source, TableSource, require_time_column
+from cepheid.io.source import BatchSource, Source, TableSource, readable_type, require_time_column
 
 Convert = Callable[[pa.Schema, Iterator[pa.RecordBatch]], Any]
 """Converts the schema and batches of the matches to the table type of the events."""
@@ -87,7 +87,7 @@ def _whole(events: Any) -> tuple[pa.Table | None, Convert]:
         return _decoded(pa.Table.from_batches([events])), lambda schema, rows: one_batch(_table(schema, rows))
     library = type(events).__module__.partition(".")[0]
     if library == "pandas" and type(events).__name__ == "DataFrame":
-        return pa.Table.from_pandas(events, preserve_index=False), lambda schema, rows: _table(schema, rows).to_pandas()
+        return _decoded(pa.Table.from_pandas(events, preserve_index=False)), _to_pandas(events)
     if library == "polars" and type(events).__name__ == "LazyFrame":
         events = events.collect()
     if library == "polars" and type(events).__name__ == "DataFrame":
@@ -97,6 +97,39 @@ def _whole(events: Any) -> tuple[pa.Table | None, Convert]:
     if hasattr(events, "__arrow_c_stream__"):
         return _decoded(pa.table(events)), _table
     return None, _table
+
+
+def _to_pandas(events: Any) -> Convert:
+    """Converts matches to a pandas DataFrame, with Arrow-backed columns if events have some: the events of a match are
+    dictionaries otherwise, which take longer to create than the matches to find."""
+    arrow = sys.modules["pandas"].ArrowDtype
+    if any(isinstance(kind, arrow) for kind in events.dtypes):
+        return lambda schema, rows: _table(schema, rows).to_pandas(types_mapper=arrow)
+    return lambda schema, rows: _with_timestamps(_table(schema, rows))
+
+
+def _with_timestamps(table: pa.Table) -> Any:
+    """A pandas DataFrame of a table. PyArrow would show nanoseconds inside structs as integers."""
+    exact: dict[str, list[Any]] = {}
+    for at, field in enumerate(table.schema):
+        kind = _in_microseconds(field.type)
+        if pa.types.is_nested(field.type) and kind != field.type:
+            try:
+                table = table.set_column(at, field.name, table.column(at).cast(kind))
+            except pa.ArrowInvalid:  # some nanoseconds are not whole microseconds
+                exact[field.name] = table.column(at).to_pylist()
+    frame = table.to_pandas()
+    for name, values in exact.items():
+        frame[name] = values
+    return frame
+
+
+def _in_microseconds(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_in_microseconds(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_microseconds(kind.value_type)))
+    return readable_type(kind)
 
 
 def _decoded(table: pa.Table) -> pa.Table:

@@ -345,7 +345,7 @@ def one_type(name: str, count: int) -> pa.Array:
 
 def readable(column: pa.Array) -> pa.Array:
     """The column in a type that predicates support: nanoseconds are truncated to microseconds."""
-    kind = _readable_type(column.type)
+    kind = readable_type(column.type)
     return column if kind == column.type else in_ticks(column).cast(kind)
 
 
@@ -354,10 +354,10 @@ def readable_rows(rows: R) -> R:
 
 
 def readable_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([(field.name, _readable_type(field.type)) for field in schema])
+    return pa.schema([(field.name, readable_type(field.type)) for field in schema])
 
 
-def _readable_type(kind: pa.DataType) -> pa.DataType:
+def readable_type(kind: pa.DataType) -> pa.DataType:
     is_nanoseconds = pa.types.is_timestamp(kind) and kind.unit == "ns"
     return pa.timestamp("us", kind.tz) if is_nanoseconds else kind
 
