@@ -13,7 +13,7 @@ from cepheid.analysis import Analysis
 from cepheid.binding import warnings_for
 from cepheid.engine.adaptation import ignore
 from cepheid.engine.event_types import require_event_types
-from cepheid.engine.prepare import Prepared, RunOptions, code_of, prepare
+from cepheid.engine.prepare import Prepared, RunOptions, code_of, feeds_of, prepare
 from cepheid.engine.query_text import require_settled_classes
 from cepheid.engine.run import analyze, run, run_compressed, run_positions
 from cepheid.errors import CepheidError, CepheidWarning, InputProblem, NotAvailable, listing, shown
@@ -103,7 +103,7 @@ def match(
     if opened is None:
         return iter(())
     prepared = _prepared(query, parsed, opened.source, run_options)
-    for text in warnings_for(prepared.query, prepared.schema):
+    for text in warnings_for(prepared.written, prepared.schema):
         warnings.warn(text, CepheidWarning, stacklevel=2)
     if output == "compressed":
         return run_compressed(prepared, opened.source)
@@ -171,7 +171,8 @@ def explain(
 def _explained(prepared: Prepared, level: str, format: str, analysis: Analysis | None = None) -> str:
     if level == "code":
         return code_of(prepared)
-    return explain_query(prepared.query, format, prepared.plan if level != "query" else None, analysis)
+    plan = prepared.plan if level != "query" else None
+    return explain_query(prepared.written, format, plan, analysis, feeds_of(prepared))
 
 
 def statistics(
@@ -223,7 +224,7 @@ def _prepared(source_text: str | Query, query: Query, source: SourceDescription,
         if source.attributes is None:
             require_settled_classes(query, "a bounded input (a table, a file)")
         prepared = prepare(query, source, options)
-        require_event_types(prepared.query, source)
+        require_event_types(prepared.written, source)
         return prepared
     except CepheidError as error:
         if isinstance(source_text, str):

@@ -37,8 +37,8 @@ from cepheid.pattern import (
 )
 from cepheid.types import BOOLEAN, INTEGER, UNKNOWN, Type
 
-_INTERVAL = {"start_time": INTEGER, "end_time": INTEGER}
-_BASE_SCHEMA = {"node_id": UNKNOWN, "event_id": UNKNOWN, **_INTERVAL}
+INTERVAL_TYPES = {"start_time": INTEGER, "end_time": INTEGER}
+BASE_SCHEMA = {"node_id": UNKNOWN, "event_id": UNKNOWN, **INTERVAL_TYPES}
 """The attributes of every event type in CED (§2.1)."""
 _NO_PARAMS: Mapping[str, Any] = {}
 _SHORTEST_TYPO = 4
@@ -306,7 +306,7 @@ def _bind_input(
                 return source.get(attr.name, UNKNOWN) if attr.var == item.alias else UNKNOWN
 
             columns = tuple(Column(c.name, typed(c.expr, read)) for c in item.columns)
-            return replace(item, columns=columns), {**_BASE_SCHEMA, **{c.name: c.expr.type for c in columns}}
+            return replace(item, columns=columns), {**BASE_SCHEMA, **{c.name: c.expr.type for c in columns}}
         case _:
             bound = bind(item, schema)
             return bound, output_attributes(bound, schema)
@@ -325,7 +325,7 @@ def output_attributes(query: Query, schema: Schema) -> dict[str, Type]:
     def attributes_of(var: str) -> dict[str, Type]:
         return schema.attributes(checker.types_of(var))
 
-    base = _BASE_SCHEMA if query.dialect.has_nodes else _INTERVAL
+    base = BASE_SCHEMA if query.dialect.has_nodes else INTERVAL_TYPES
     result: dict[str, Type] = dict(base)
     for column in query.output or ():
         result[column.name] = column.expr.type

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -38,14 +38,30 @@ class Explanation:
     """Each with its title."""
 
 
-def explain(query: Query, format: str = "text", plan: Plan | None = None, analysis: Analysis | None = None) -> str:
-    """The description of a query; with a plan also its evaluation, with an analysis also the measured counters."""
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A query that feeds another one, as the plan shows it: its label, the labels that it reads, and its plan."""
+
+    label: str
+    reads: tuple[str, ...]
+    plan: Plan
+
+
+def explain(
+    query: Query,
+    format: str = "text",
+    plan: Plan | None = None,
+    analysis: Analysis | None = None,
+    feeds: Sequence[Feed] = (),
+) -> str:
+    """The description of a query; with a plan also its evaluation, with an analysis also the measured counters. `feeds`
+    are the queries that it uses, each after those that feed it."""
     render = FORMATS.get(format)
     if render is None:
         raise InputProblem(
             f"no format `{shown(format)}`", expected=f"one of {listing(FORMATS)}", hint=did_you_mean(format, FORMATS)
         )
-    return render(describe(query, plan, analysis))
+    return render(describe(query, plan, analysis, feeds))
 
 
 # --- queries ----------------------------------------------------------------------------------------------------------
@@ -64,11 +80,19 @@ EXPLOSION = (
 )
 
 
-def describe(query: Query, plan: Plan | None = None, analysis: Analysis | None = None) -> Explanation:
+def describe(
+    query: Query, plan: Plan | None = None, analysis: Analysis | None = None, feeds: Sequence[Feed] = ()
+) -> Explanation:
     tree = _query_node(query)
     if plan is not None:
-        tree = Node(tree.label, (*tree.children, plan_node(plan, analysis)))
+        fed = (Node("queries that feed it", tuple(map(_feed_node, feeds))),) if feeds else ()
+        tree = Node(tree.label, (*tree.children, plan_node(plan, analysis), *fed))
     return Explanation(tree, tuple(_automata(query)))
+
+
+def _feed_node(feed: Feed) -> Node:
+    """`Pair: reads the input and Rise; evaluator: stacks, compiled`."""
+    return Node(f"{feed.label}, which reads {' and '.join(('the input', *feed.reads))}", plan_node(feed.plan).children)
 
 
 def _automata(query: Query) -> Iterator[tuple[str, Automaton]]:

@@ -55,12 +55,12 @@ class FileRun:
         source = open_files(inputs, columns, declared_types(query))
         with written.located_errors():
             prepared = prepare(query, source, options)
-            require_event_types(prepared.query, source)
+            require_event_types(prepared.written, source)
             return cls(source, prepared, backend)
 
     @property
     def warnings(self) -> list[str]:
-        return [f"warning: {text}" for text in warnings_for(self.prepared.query, self.prepared.schema)]
+        return [f"warning: {text}" for text in warnings_for(self.prepared.written, self.prepared.schema)]
 
     def write(self, file: IO[bytes], format: str, progress: Progress = ignore) -> int:
         """Writes the matches incrementally. Returns their number."""

@@ -54,7 +54,7 @@ def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) ->
         yield f"{count(events, 'event')} read, {found}, 0 rejects"
     if rejects_at is not None and rejects:
         yield f"rejected rows and reasons: {rejects_at}"
-    used = sorted({str(d) for d in durations(prepared.query) if d.unit in MICROSECONDS})
+    used = sorted({str(d) for d in durations(prepared.written) if d.unit in MICROSECONDS})
     clock = prepared.clock
     if used and not clock.is_timestamp and clock.unit is not None:
         how = "recognised by its values" if clock.is_recognised else f"for {', '.join(used)}"

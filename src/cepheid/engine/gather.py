@@ -15,7 +15,8 @@ from cepheid.codegen.columns import attribute, types_of
 from cepheid.codegen.typed_columns import Column, either, from_arrow, to_arrow
 from cepheid.codegen.vector import Evaluation, is_vectorisable
 from cepheid.engine.aggregation import Total, averaged, counted, selected, summed
-from cepheid.engine.layout import END, START, column_names, match_schema
+from cepheid.engine.input_shape import ShownAttribute
+from cepheid.engine.layout import END, INTERVAL, START, column_names, match_schema
 from cepheid.engine.oracle import computed_columns
 from cepheid.engine.positions import MatchPositions
 from cepheid.engine.prepare import Prepared
@@ -75,13 +76,18 @@ class Gatherer:
             if shows is None:
                 kind = input.field(time_column).type
             elif isinstance(shows, Whole) and shows.var in variables:
-                kind = _events_type(input, attributes[shows.var], variables[shows.var])
+                shown = shown_attributes(prepared, input, shows.var, attributes[shows.var])
+                kind = _events_type(shown, variables[shows.var])
+            elif isinstance(shows, Attr) and (shown_type := _interval_type(prepared, shows)) is not None:
+                kind = shown_type
             else:
                 kind = known.field(name).type
             columns.append(OutputColumn(name, kind, shows))
-        gatherer = cls(prepared, input, time_column, attributes, tuple(columns), {})
-        computed = [c.shows for c in columns if c.shows is not None and not gatherer._is_fetched(c)]
-        return replace(gatherer, lacks=_lacks(prepared, computed))
+        return cls(prepared, input, time_column, attributes, tuple(columns), {}).with_lacks()
+
+    def with_lacks(self) -> Gatherer:
+        computed = [c.shows for c in self.columns if c.shows is not None and not self._is_fetched(c)]
+        return replace(self, lacks=_lacks(self.prepared, computed))
 
     @property
     def schema(self) -> pa.Schema:
@@ -92,7 +98,7 @@ class Gatherer:
         names: dict[str, None] = {}
         for node in (node for column in self.columns if column.shows is not None for node in ex.walk(column.shows)):
             if isinstance(node, Whole):
-                names.update(dict.fromkeys(self.attributes.get(node.var, ())))
+                names.update(dict.fromkeys(shown.column for shown in self._shown(node.var)))
             elif isinstance(node, Attr | ex.Aggregate) and node.name is not None:
                 names.update(dict.fromkeys(owner(node.name, self.input)))
         if self.lacks:
@@ -110,7 +116,7 @@ class Gatherer:
                 case _ if column.name in computed:
                     array = computed[column.name]
                 case Whole(var=var):
-                    array = self._events(matches.variables[var], self.attributes[var], rows)
+                    array = self._events(matches.variables[var], self._shown(var), rows)
                 case Attr() as attr:
                     owners = owner(attr.name, self.input)
                     array = attribute(rows.take(owners, one_event(matches, attr)), attr.name)
@@ -127,12 +133,17 @@ class Gatherer:
         computed |= {name: values.column(*shows) for name, shows in others.items() if name not in slow}
         return computed
 
-    def _events(self, positions: pa.Array, names: Sequence[str], rows: Rows) -> pa.Array:
+    def _shown(self, var: str) -> Sequence[ShownAttribute]:
+        return shown_attributes(self.prepared, self.input, var, self.attributes.get(var, ()))
+
+    def _events(self, positions: pa.Array, shown: Sequence[ShownAttribute], rows: Rows) -> pa.Array:
         many = pa.types.is_list(positions.type)
         flat = positions.flatten() if many else positions
-        batch = rows.take(names, flat)
+        batch = rows.take(list(dict.fromkeys(attribute.column for attribute in shown)), flat)
         mask = flat.is_null() if flat.null_count else None
-        events = pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema), mask=mask)
+        columns = [batch.column(attribute.column) for attribute in shown]
+        arrays = [c if c.type == a.type else c.cast(a.type) for c, a in zip(columns, shown, strict=True)]
+        events = pa.StructArray.from_arrays(arrays, fields=[pa.field(a.name, a.type) for a in shown], mask=mask)
         return _relisted(positions, events) if many else events
 
     def _is_fetched(self, column: OutputColumn) -> bool:
@@ -169,8 +180,26 @@ def _relisted(positions: pa.ListArray, values: pa.Array) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, mask=mask)
 
 
-def _events_type(input: pa.Schema, names: Sequence[str], role: Role) -> pa.DataType:
-    one = pa.struct([input.field(name) for name in names])
+def shown_attributes(prepared: Prepared, input: pa.Schema, var: str, names: Sequence[str]) -> Sequence[ShownAttribute]:
+    """The attributes that the events of a variable show: those of derived events under their own names, and the input
+    columns `names`."""
+    derived = prepared.input.derived
+    types = prepared.variables[var].event_class.types if var in prepared.variables else ()
+    own = [shown for kind in types if kind in derived for shown in derived[kind]]
+    columns = {shown.column for shown in own}
+    others = [ShownAttribute(name, name, input.field(name).type) for name in names if name not in columns]
+    return list({shown.name: shown for shown in [*others, *own]}.values())
+
+
+def _interval_type(prepared: Prepared, attr: Attr) -> pa.DataType | None:
+    """The type in the output of a time of a derived event's interval."""
+    types = prepared.variables[attr.var].event_class.types if attr.var in prepared.variables else ()
+    shown = [shown for kind in types for shown in prepared.input.derived.get(kind, ()) if shown.column == attr.name]
+    return shown[0].type if shown and attr.name in INTERVAL and len(shown) == len(types) else None
+
+
+def _events_type(shown: Sequence[ShownAttribute], role: Role) -> pa.DataType:
+    one = pa.struct([(attribute.name, attribute.type) for attribute in shown])
     return pa.list_(one) if role.binds_many else one
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import pyarrow as pa
 
@@ -47,6 +47,11 @@ def match_schema(query: Query, schema: Schema, clock: Clock, layout: Layout | No
     return pa.schema([(name, columns.type_of(name)) for name in column_names(query)])
 
 
+def expression_type(query: Query, schema: Schema, clock: Clock, layout: Layout) -> Callable[[Expr], pa.DataType]:
+    """The Arrow type of expressions over the variables of a bound query."""
+    return _Columns(query, schema, clock, layout).expression
+
+
 class _Columns:
     def __init__(self, query: Query, schema: Schema, clock: Clock, layout: Layout) -> None:
         self.query, self.schema, self.clock = query, with_declared(query, schema), clock
@@ -61,7 +66,7 @@ class _Columns:
 
     def attributes(self) -> dict[str, pa.DataType]:
         """The types of the attributes of a match that is an event of another query."""
-        own = {n: self._expression(expr) for n, expr in self.returned.items() if not isinstance(expr, Whole)}
+        own = {n: self.expression(expr) for n, expr in self.returned.items() if not isinstance(expr, Whole)}
         for name, var, attribute in composite_names(self.query, self._attributes_of):
             own[name] = self._attribute(self._event_types(self.roles[var]), attribute)
         return own
@@ -72,7 +77,7 @@ class _Columns:
     def type_of(self, name: str) -> pa.DataType:
         if name in (START, END):
             return time_type(self.clock)
-        return self._expression(self.returned[name]) if name in self.returned else self._variable(self.roles[name])
+        return self.expression(self.returned[name]) if name in self.returned else self._variable(self.roles[name])
 
     def _variable(self, role: Role) -> pa.DataType:
         names = self._event_types(role)
@@ -95,7 +100,7 @@ class _Columns:
             return known.pop() if len(known) == 1 else JSON_TEXT
         return _arrow_type(self.schema.attributes(of).get(name, UNKNOWN))
 
-    def _expression(self, expr: Expr) -> pa.DataType:
+    def expression(self, expr: Expr) -> pa.DataType:
         match expr:
             case Whole(var=var) if var in self.roles:
                 return self._variable(self.roles[var])

@@ -11,15 +11,20 @@ import pyarrow as pa
 from cepheid.binding import bind
 from cepheid.codegen.columns import schema_types
 from cepheid.codegen.legend import with_legend
+from cepheid.engine.composition import Attribute, Composed, Reading, attributes_of_matches, projected, reading_of
+from cepheid.engine.input_shape import NO_INPUT, InputShape
 from cepheid.engine.positions import Binding
 from cepheid.engine.sampling import Sampler, is_large_enough
 from cepheid.errors import NotAvailable
 from cepheid.events import Clock, Schema
-from cepheid.io.inputs import Columns
-from cepheid.io.source import Attributes, SourceDescription, clock_of, readable_schema, schema_of
+from cepheid.explanation import Feed
+from cepheid.graph import InputNode, ProjectionNode, QueryNode, graph_of, is_composed
+from cepheid.io.source import SourceDescription, clock_of, readable_schema, schema_of
+from cepheid.io.stream_files import types_named
 from cepheid.io.times import unit_of
 from cepheid.kernels.registry import EVALUATORS, SWITCHING, kernel_for, require_known_options
 from cepheid.optimize.adapt import Policy, policy_of, why_fixed
+from cepheid.optimize.lower import OPTIONS as COMMON_OPTIONS
 from cepheid.optimize.lower import lower
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Query, Role
@@ -74,19 +79,6 @@ DEFAULT_OPTIONS = RunOptions()
 
 
 @dataclass(frozen=True, slots=True)
-class InputShape:
-    """The schema of the source that a query was prepared for (see `Source`)."""
-
-    schema: pa.Schema
-    columns: Columns
-    attributes: Attributes | None = None
-    omits_nulls: bool = False
-
-
-NO_INPUT = InputShape(pa.schema([]), Columns())
-
-
-@dataclass(frozen=True, slots=True)
 class Prepared:
     """A bound query, its plan, and the statistics that the plan was chosen with. Without a kernel the oracle evaluates
     the query, and the plan holds the reasons. `adaptive` decides when to change the plan; None: never. `others` holds a
@@ -101,10 +93,24 @@ class Prepared:
     adaptive: Policy | None = None
     others: tuple[Plan, ...] = ()
     input: InputShape = NO_INPUT
+    graph: PreparedGraph | None = None
+    """The queries that feed this one. Its own `query` then reads the columns of the merged events."""
     binding: Binding = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "binding", Binding.of(self.query.pattern))
+
+    @property
+    def written(self) -> Query:
+        """The bound query as its text says it, with its inputs."""
+        return self.query if self.graph is None else self.graph.query
+
+    def without_kernels(self) -> Prepared:
+        """For the workers, each of which makes the kernels itself."""
+        if self.graph is None:
+            return replace(self, kernel=None)
+        nodes = tuple(replace(node, prepared=node.prepared.without_kernels()) for node in self.graph.nodes)
+        return replace(self, kernel=None, graph=replace(self.graph, nodes=nodes))
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -116,13 +122,90 @@ class Prepared:
         return {var: role for var, role in self.query.roles.items() if not role.negated}
 
 
+@dataclass(frozen=True, slots=True)
+class PreparedNode:
+    """A node of the graph that other queries use. `reading` describes the events that it reads, `attributes` those that
+    it derives."""
+
+    name: str
+    label: str
+    reading: Reading
+    attributes: tuple[Attribute, ...]
+    prepared: Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedGraph:
+    """The nodes that feed a query, each after those that it uses, and the events that the query reads."""
+
+    query: Query
+    """As its text says it."""
+    nodes: tuple[PreparedNode, ...]
+    reading: Reading
+
+
 def prepare(query: Query, source: SourceDescription, options: RunOptions = DEFAULT_OPTIONS) -> Prepared:
     """Binds the query to the source's columns, samples the source where statistics decide between plans, and lowers
     the query to a plan with its kernel."""
     shape = InputShape(source.schema, source.columns, source.attributes, source.omits_nulls)
-    schema = schema_of(source, sorted({name for role in query.roles.values() for name in role.event_class.types}))
+    schema = schema_of(source, sorted(types_named(query)))
     clock = clock_of(source, options.time_unit)
-    return _planned(bind(query, schema, options.params), shape, schema, clock, options, source)
+    bound = bind(query, schema, options.params)
+    if not is_composed(bound) or options.evaluator == REFERENCE:
+        return _planned(bound, shape, schema, clock, options, source)
+    try:
+        return _composed(bound, shape, schema, clock, options, source)
+    except NotAvailable as problem:
+        if options.evaluator is not None:
+            raise
+        reference = replace(options, evaluator=REFERENCE)
+        prepared = _planned(bound, shape, schema, clock, reference, source)
+        return replace(prepared, plan=replace(prepared.plan, reasons=(problem.what,)))
+
+
+def _composed(
+    bound: Query, shape: InputShape, schema: Schema, clock: Clock, options: RunOptions, source: SourceDescription
+) -> Prepared:
+    """The query and those that feed it, each planned once. Raises NotAvailable if one of them cannot be compiled."""
+    graph = graph_of(bound)
+    inner_options = replace(options, evaluator=None, options=_shared_options(options.options), adaptive=None)
+    is_complete = source.attributes is not None and source.count is not None
+    made: dict[str, PreparedNode] = {}
+    labels = {name: label for node in graph.nodes.values() for label, name in node.uses}
+    for name, node in graph.nodes.items():
+        used = [(label, feeding, made[feeding].attributes) for label, feeding in node.uses]
+        match node:
+            case InputNode():
+                continue
+            case ProjectionNode(stream=stream):
+                query = projected(stream)
+            case QueryNode():
+                query = node.query
+        reading = reading_of(query, used, shape, schema, clock, is_complete=is_complete)
+        described = Composed(source, reading.shape) if used else source
+        is_output = name == graph.output
+        own_options = replace(options, adaptive=None) if is_output else inner_options
+        prepared = _planned(reading.query, reading.shape, reading.schema, clock, own_options, described)
+        if prepared.plan.evaluator == REFERENCE:
+            reasons = "; ".join(prepared.plan.reasons)
+            raise NotAvailable(reasons if is_output else f"in `{labels[name]}`: {reasons}")
+        if is_output:
+            return replace(prepared, graph=PreparedGraph(bound, tuple(made.values()), reading))
+        attributes = attributes_of_matches(
+            reading.query,
+            reading.schema,
+            clock,
+            reading.shape.schema,
+            prepared.plan.key,
+            isinstance(node, ProjectionNode),
+        )
+        made[name] = PreparedNode(name, labels[name], reading, attributes, prepared)
+    raise AssertionError("a graph has an output")
+
+
+def _shared_options(options: Mapping[str, str | bool]) -> Mapping[str, str | bool]:
+    """The options that every evaluator has."""
+    return {name: value for name, value in options.items() if name in COMMON_OPTIONS}
 
 
 def _planned(
@@ -186,6 +269,12 @@ def _if_able(plan_by: Callable[[str | None], Plan], evaluator: str) -> Plan | No
 def position_type(prepared: Prepared, var: str) -> pa.DataType:
     """The Arrow type of the positions of a variable's events in each match."""
     return pa.list_(pa.int64()) if var in prepared.binding.many else pa.int64()
+
+
+def feeds_of(prepared: Prepared) -> tuple[Feed, ...]:
+    """The queries that feed a query, for EXPLAIN."""
+    nodes = () if prepared.graph is None else prepared.graph.nodes
+    return tuple(Feed(n.label, tuple(d.label for d in n.reading.derived), n.prepared.plan) for n in nodes)
 
 
 def code_of(prepared: Prepared) -> str:

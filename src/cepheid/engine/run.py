@@ -15,6 +15,7 @@ from cepheid.analysis import Analysis, VariableCounts
 from cepheid.engine import oracle
 from cepheid.engine.adaptation import OnSwitch, ignore, stepper_for
 from cepheid.engine.aggregation import Total
+from cepheid.engine.derivation import composed
 from cepheid.engine.first_matches import FirstMatches, first_matches
 from cepheid.engine.gather import Gatherer, MatchValues
 from cepheid.engine.observation import Observer
@@ -54,7 +55,7 @@ def run(
 ) -> Result:
     """The matches as record batches, with the events of each match or the RETURN columns of the query. With `as_text`
     they are prepared for text output, which shows the events of a text file unchanged."""
-    running = _Run(prepared, source, progress, on_switch)
+    running = _Run(prepared, composed(prepared, source), progress, on_switch)
     built = _builds_rows(prepared)
     batches = running.built_rows(as_text) if built else running.gathered(gatherer_for(prepared, as_text))
     return Result(output_schema(prepared, as_text), batches, objects_of(prepared))
@@ -74,7 +75,7 @@ def _builds_rows(prepared: Prepared) -> bool:
 
 def run_positions(prepared: Prepared, source: Source, on_switch: OnSwitch = ignore) -> Result:
     """The row numbers of the events that each match binds."""
-    if oracle.makes_output(prepared.query):
+    if oracle.makes_output(prepared.written):
         raise NotAvailable(
             "positions of a summary, or of events that other queries derive: they are not rows of the input",
             hint='use output="events"',
@@ -153,7 +154,7 @@ def read_by_plan(prepared: Prepared, schema: pa.Schema) -> list[str]:
 
 def types_of_variables(prepared: Prepared) -> dict[str, tuple[str, ...]]:
     """The types that the event of each variable may have."""
-    known = tuple(prepared.input.attributes or ())
+    known = tuple(name for name in prepared.input.attributes or () if name not in prepared.input.derived)
     return {var: role.event_class.types or known for var, role in prepared.variables.items()}
 
 
@@ -182,7 +183,8 @@ def objects_of(prepared: Prepared) -> Objects:
         whole = {c.name: c.expr.var for c in output if isinstance(c.expr, Whole)}
         types = {name: types[var] for name, var in whole.items() if var in types}
     source = prepared.input
-    return Objects(types, source.attributes or {}, source.columns.type, source.omits_nulls)
+    shown = {kind: [attribute.name for attribute in of] for kind, of in source.derived.items()}
+    return Objects(types, {**(source.attributes or {}), **shown}, source.columns.type, source.omits_nulls)
 
 
 # --- evaluation -------------------------------------------------------------------------------------------------------

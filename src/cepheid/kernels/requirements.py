@@ -51,8 +51,6 @@ def _unmet(lowered: Lowered, counts_absences: bool) -> Iterator[str]:
             f"the mask of an event has {MASK_BITS} bits, which are too few for the components of the pattern and "
             "for the attributes that may be absent or null"
         )
-    if lowered.query.inputs:
-        yield "the query uses other queries or declared streams"
     for name in attributes_in([*lowered.predicates, *lowered.summary]):
         if name not in lowered.types and any(name in attributes for attributes in lowered.schema.types.values()):
             yield f"the attribute `{name}` does not have one type"

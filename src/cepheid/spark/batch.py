@@ -174,7 +174,7 @@ class SparkBatch:
         """Whether one task runs the query over all events, as `engine.run` does: the oracle evaluates it, the output is
         not made of rows of the input, or the rows do not show which attributes their events have."""
         prepared = self.prepared
-        if makes_output(prepared.query) or prepared.plan.evaluator == REFERENCE or ROW in prepared.input.schema.names:
+        if makes_output(prepared.written) or prepared.plan.evaluator == REFERENCE or ROW in prepared.input.schema.names:
             return True
         if not self.as_text or self._types_are_in_column:
             return False
@@ -201,7 +201,7 @@ class SparkBatch:
 
     def _names_of_whole(self) -> list[str]:
         """The columns that the oracle and the output read."""
-        query, schema, columns = self.prepared.query, self.source.schema, self.source.columns
+        query, schema, columns = self.prepared.written, self.source.schema, self.source.columns
         tests_inside = any(isinstance(node, Filtered | Next | Iteration | Unless) for node in walk(query.pattern))
         shows_events = query.output is None or any(isinstance(c.expr, Whole) for c in query.output)
         if query.inputs or tests_inside or shows_events:
@@ -212,7 +212,7 @@ class SparkBatch:
     @property
     def _shipped(self) -> Prepared:
         """For the workers, each of which makes the kernel itself."""
-        return replace(self.prepared, kernel=None)
+        return self.prepared.without_kernels()
 
     # --- many tasks ---------------------------------------------------------------------------------------------------
 

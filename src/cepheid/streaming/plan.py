@@ -24,6 +24,7 @@ from cepheid.engine.oracle import made_batch, makes_output
 from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, prepare
 from cepheid.errors import InputProblem, NotAvailable, did_you_mean, listing, shown
 from cepheid.events import Duration, Schema
+from cepheid.graph import is_composed
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import ROW, START, TIME
 from cepheid.io.source import Attributes, columns_read
@@ -280,6 +281,8 @@ def plan_stream(
 
 def _prepared(query: Query, source: StreamSource, options: RunOptions) -> Prepared:
     """Only `any_runs` has the summary of all matches in its state; otherwise the oracle computes it at the end."""
+    if is_composed(query) and options.evaluator is None:
+        return prepare(query, source, replace(options, evaluator=REFERENCE))
     if not query.summarizes or options.evaluator is not None:
         return prepare(query, source, options)
     try:

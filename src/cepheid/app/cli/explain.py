@@ -40,7 +40,7 @@ def explain_command(
         typer.echo(explain(parsed, format), nl=False)
         return
     from cepheid.app.file_run import FileRun  # lazily: an explanation without data does not need pyarrow
-    from cepheid.engine.prepare import code_of
+    from cepheid.engine.prepare import code_of, feeds_of
     from cepheid.engine.run import analyze as analyzed
     from cepheid.io.inputs import Columns, Input
 
@@ -50,5 +50,6 @@ def explain_command(
     with written.located_errors():
         prepared = opened.prepared
         analysis = analyzed(prepared, opened.source) if analyze else None
-        text = code_of(prepared) if code else explain(prepared.query, format, prepared.plan, analysis)
+        plan, feeds = prepared.plan, feeds_of(prepared)
+        text = code_of(prepared) if code else explain(prepared.written, format, plan, analysis, feeds)
     typer.echo(text, nl=False)

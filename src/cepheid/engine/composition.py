@@ -1,0 +1,278 @@
+"""The events that queries derive, as the queries that use them read them: attributes, columns and types.
+
+A query that uses others reads batches in which their events are merged with those of the input. An attribute of a
+derived event shares the column of the same name with the input's events, if it has the same type; otherwise it gets a
+column of its own, and the query is rewritten to read that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from cepheid import expr as ex
+from cepheid import types
+from cepheid.binding import BASE_SCHEMA, INTERVAL_TYPES, composite_names
+from cepheid.checks import NODE
+from cepheid.engine.input_shape import InputShape, ShownAttribute
+from cepheid.engine.layout import INTERVAL, expression_type, time_type
+from cepheid.errors import NotAvailable
+from cepheid.events import Clock, Schema
+from cepheid.expr import Aggregate, At, Attr, Expr, Same
+from cepheid.inference import typed
+from cepheid.io.inputs import Columns
+from cepheid.io.rows import START, TIME
+from cepheid.io.source import Attributes, SourceDescription, flat_fields
+from cepheid.lang import sase
+from cepheid.pattern import Column, DerivedStream, EventClass, Query, map_classes
+from cepheid.types import Family, Type
+
+OTHER = "\ue000other"
+"""The type of the input's events whose type is not known before the run, for a class over the whole stream."""
+_OWN_COLUMN = "\ue000"
+"""Joins an attribute and its event type to the name of a column of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """An attribute of derived events: computed from a match by an expression, or else a time of its interval, or null
+    (`expr` is None)."""
+
+    name: str
+    expr: Expr | None
+    type: Type
+    arrow: pa.DataType
+    key: str | None = None
+    """The attribute by whose values the events of the match are partitioned, if this is it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedType:
+    """The events of a node under the label by which a query knows them, and the column of each attribute."""
+
+    label: str
+    node: str
+    columns: Mapping[str, Attribute]
+    renamed: Mapping[str, str]
+    """attribute -> its column, if it has another name."""
+
+    def column(self, name: str) -> str:
+        return self.renamed.get(name, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A query over batches that contain derived events: rewritten to their columns, with their schema."""
+
+    query: Query
+    shape: InputShape
+    schema: Schema
+    derived: tuple[DerivedType, ...]
+    types: frozenset[str] | None
+    """The event types of the input that the query binds; None: all."""
+
+
+# --- the attributes of derived events ---------------------------------------------------------------------------------
+
+
+def attributes_of_matches(
+    query: Query, schema: Schema, clock: Clock, input: pa.Schema, key: Sequence[str], has_nodes: bool
+) -> tuple[Attribute, ...]:
+    """The attributes of a bound query's matches, as `semantics.composite` defines them. `key` are the attributes by
+    which its plan is partitioned. With `has_nodes` they have CED's base schema."""
+    layout = {name: {**dict(flat_fields(input)), TIME: pa.int64()} for name in schema.types}
+    arrow_type = expression_type(query, schema, clock, layout)
+    roles = query.roles
+
+    def attributes_of(var: str) -> Mapping[str, Type]:
+        return schema.attributes(roles[var].event_class.types or tuple(schema.types))
+
+    def read(attr: Attr) -> Type:
+        if attr.name == TIME:
+            return types.INTEGER
+        return attributes_of(attr.var).get(attr.name, types.UNKNOWN) if attr.var in roles else types.UNKNOWN
+
+    found: dict[str, Attribute] = {}
+    for name, type_ in (BASE_SCHEMA if has_nodes or query.dialect.has_nodes else INTERVAL_TYPES).items():
+        found[name] = Attribute(name, None, type_, pa.int64() if name in INTERVAL else pa.null())
+    for column in query.output or ():
+        if not isinstance(column.expr, ex.Whole):
+            found[column.name] = _attribute(column.name, typed(column.expr, read), arrow_type, key)
+    for name, var, attribute in composite_names(query, attributes_of):
+        found[name] = _attribute(name, typed(Attr(var, attribute), read), arrow_type, key)
+    return tuple(found.values())
+
+
+def projected(stream: DerivedStream) -> Query:
+    """CED's `primitive` as a query of one component, with the attributes of the base schema (CED §2.1)."""
+    alias = stream.alias
+
+    def of_source(node: Expr) -> Expr:
+        if not isinstance(node, Attr) or node.var != NODE or alias == NODE:
+            return node
+        return replace(node, var=alias, name=_NODE_COLUMNS.get(node.name, node.name))
+
+    computed = {c.name: Column(c.name, ex.transform(c.expr, of_source)) for c in stream.columns}
+    base = {"node_id": Column("node_id", Attr(alias, "node_id"))}
+    return Query(EventClass(alias, (stream.source,)), sase.DIALECT, output=tuple({**base, **computed}.values()))
+
+
+_NODE_COLUMNS = {"id": "node_id", "time": TIME, "loc": "node_loc"}
+"""The attributes of CED's pseudo-source `node`, and the columns that hold them."""
+
+
+def _attribute(name: str, expr: Expr, arrow_type: Callable[[Expr], pa.DataType], key: Sequence[str]) -> Attribute:
+    # Floats that are equal can differ in their sign, so the key of another event does not stand for them.
+    is_key = isinstance(expr, Attr) and expr.at is At.EVENT and expr.type.family is not Family.FLOAT
+    shared = expr.name if is_key and isinstance(expr, Attr) and expr.name in key else None
+    return Attribute(name, expr, expr.type, arrow_type(expr), shared)
+
+
+# --- the columns that a query reads -----------------------------------------------------------------------------------
+
+
+def reading_of(
+    query: Query,
+    used: Sequence[tuple[str, str, tuple[Attribute, ...]]],
+    shape: InputShape,
+    schema: Schema,
+    clock: Clock,
+    *,
+    is_complete: bool,
+) -> Reading:
+    """A bound query without inputs, over the input and the derived events that it uses: their label, node and
+    attributes. `is_complete`: all event types of the input are known."""
+    if not used:
+        return Reading(query, shape, schema, (), None)
+    base = Schema({**schema.types, **({} if is_complete else {OTHER: schema.attributes(schema.types)})}, schema.open)
+    labels = {label for label, _, _ in used}
+    known = tuple(name for name in base.types if name not in labels)
+    raw = {name: kind for name, kind in flat_fields(shape.schema)}
+    fields, derived = dict(raw), []
+    for label, node, attributes in used:
+        renamed: dict[str, str] = {}
+        for attribute in attributes:
+            column = _column_of(attribute, label, fields, raw)
+            if column != attribute.name:
+                renamed[attribute.name] = column
+            if column not in fields or pa.types.is_null(fields[column]):
+                fields[column] = attribute.arrow
+        derived.append(DerivedType(label, node, {a.name: a for a in attributes}, renamed))
+    query = replace(query, pattern=map_classes(query.pattern, lambda c: c if c.types else replace(c, types=known)))
+    query = _rewritten(query, {one.label: one for one in derived})
+    merged = [pa.field(name, fields.pop(name, shape.schema.field(name).type)) for name in shape.schema.names]
+    merged += [pa.field(name, kind) for name, kind in fields.items() if name not in raw or _is_shared(name, derived)]
+    own = {one.label: {one.column(n): a.arrow for n, a in one.columns.items()} for one in derived}
+    by_type = {name: {f.name: f.type for f in shape.schema} for name in known}
+    new_schema = {one.label: {one.column(n): a.type for n, a in one.columns.items()} for one in derived}
+    composed = InputShape(
+        pa.schema(merged),
+        replace(shape.columns, start=shape.columns.start or START),
+        {**(by_type if shape.attributes is None else shape.attributes), **own},
+        shape.omits_nulls,
+        {one.label: tuple(_shown(one, clock)) for one in derived},
+    )
+    types_bound = {name for role in query.roles.values() for name in role.event_class.types} - labels
+    return Reading(
+        query,
+        composed,
+        Schema({**base.types, **new_schema}, base.open),
+        tuple(derived),
+        None if OTHER in types_bound else frozenset(types_bound),
+    )
+
+
+def _column_of(
+    attribute: Attribute, label: str, fields: Mapping[str, pa.DataType], raw: Mapping[str, pa.DataType]
+) -> str:
+    """The column of an attribute: that of the key if it is the key, its own name if the type fits, or one of its
+    own."""
+    if attribute.key is not None and raw.get(attribute.key) == attribute.arrow:
+        return attribute.key
+    there = fields.get(attribute.name)
+    fits = there is None or there == attribute.arrow or pa.types.is_null(there) or pa.types.is_null(attribute.arrow)
+    return attribute.name if fits else f"{attribute.name}{_OWN_COLUMN}{label}"
+
+
+def _is_shared(name: str, derived: Sequence[DerivedType]) -> bool:
+    """Whether a field of a struct of the input has the name of a derived attribute."""
+    return any(name == one.column(attribute) for one in derived for attribute in one.columns)
+
+
+def _shown(derived: DerivedType, clock: Clock) -> list[ShownAttribute]:
+    def type_of(attribute: Attribute) -> pa.DataType:
+        return time_type(clock) if attribute.expr is None and attribute.name in INTERVAL else attribute.arrow
+
+    return [ShownAttribute(name, derived.column(name), type_of(of)) for name, of in derived.columns.items()]
+
+
+def _rewritten(query: Query, derived: Mapping[str, DerivedType]) -> Query:
+    """The query with the attributes of derived events under the names of their columns."""
+    roles = query.roles
+
+    def column(var: str, name: str) -> str:
+        of = roles[var].event_class.types if var in roles else ()
+        names = {derived[kind].column(name) if kind in derived else name for kind in of}
+        if len(names) > 1:
+            raise NotAvailable(f"the attribute `{name}` of `{var}` does not have one type")
+        return names.pop() if names else name
+
+    def renamed(node: Expr) -> Expr:
+        match node:
+            case Attr(var=var, name=name):
+                return replace(node, name=column(var, name))
+            case Aggregate(var=var, name=str() as name):
+                return replace(node, name=column(var, name))
+            case Same(name=name):
+                for var in roles:
+                    if column(var, name) != name:
+                        raise NotAvailable(f"the attribute `{name}` of `{var}` does not have one type")
+                return node
+            case _:
+                return node
+
+    where = tuple(ex.transform(predicate, renamed) for predicate in query.where)
+    output = query.output and tuple(Column(c.name, ex.transform(c.expr, renamed)) for c in query.output)
+    return replace(query, where=where, output=output)
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """A source with derived events, for `prepare` (see `io.source.SourceDescription`). It is not sampled: that would
+    evaluate the queries that derive them."""
+
+    source: SourceDescription
+    shape: InputShape
+
+    @property
+    def columns(self) -> Columns:
+        return self.shape.columns
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.shape.schema
+
+    @property
+    def attributes(self) -> Attributes | None:
+        return self.shape.attributes
+
+    @property
+    def omits_nulls(self) -> bool:
+        return self.shape.omits_nulls
+
+    @property
+    def is_closed(self) -> bool:
+        return self.source.is_closed
+
+    @property
+    def count(self) -> int | None:
+        return None
+
+    @property
+    def epoch_unit(self) -> str | None:
+        return self.source.epoch_unit
+
+    def sample(self, names: Sequence[str], size: int) -> pa.RecordBatch | None:
+        return None
