@@ -18,7 +18,7 @@ from cepheid.codegen.columns import attribute, types_of
 from cepheid.engine.composition import OTHER, DerivedType, Reading
 from cepheid.engine.gather import Gatherer, OutputColumn
 from cepheid.engine.layout import INTERVAL
-from cepheid.engine.positions import MatchPositions, first_and_last, position_columns
+from cepheid.engine.positions import MatchPositions, first_and_last, intervals, position_columns
 from cepheid.engine.prepare import Prepared, PreparedGraph, PreparedNode
 from cepheid.engine.stepping import Stepper
 from cepheid.io.inputs import Columns
@@ -237,7 +237,7 @@ class Deriving:
             return
         _, last = first_and_last(positions)
         columns = position_columns(positions, self.prepared.binding)
-        start, end = self._starts(columns), self.rows.ticks(last)
+        start, end = intervals(positions, self.rows)
         matches = MatchPositions(columns, start, end)
         arrival = _numbers(self.rows.take([ARRIVAL], pa.array(last)), ARRIVAL)
         order = self._order(columns, start, end, arrival)
@@ -255,23 +255,6 @@ class Deriving:
             positions_in_order = np.stack(_match_keys(columns), axis=1).tolist()
             arrays, names = [*arrays, pa.array(positions_in_order, pa.list_(pa.int64()))], [*names, _ORDER]
         yield pa.RecordBatch.from_arrays(arrays, names=names).take(pa.array(order))
-
-    def _starts(self, columns: Mapping[str, pa.Array]) -> Array:
-        """The earliest start of the events of each match."""
-        starts: Array | None = None
-        for positions in columns.values():
-            if pa.types.is_list(positions.type):
-                flat = _numbers(self.rows.take([START], positions.flatten()), START)
-                lengths = np.asarray(positions.value_lengths().fill_null(0), np.int64)
-                own = np.full(len(positions), END_OF_TIME)
-                filled = lengths > 0
-                if filled.any():
-                    own[filled] = np.minimum.reduceat(flat, (np.cumsum(lengths) - lengths)[filled])
-            else:
-                own = np.asarray(self.rows.take([START], positions).column(START).fill_null(END_OF_TIME))
-            starts = own if starts is None else np.minimum(starts, own)
-        assert starts is not None
-        return starts
 
     def _order(self, columns: Mapping[str, pa.Array], start: Array, end: Array, arrival: Array) -> Array:
         """By end and arrival, then by start, then by the positions of the events (see `match_order`)."""
@@ -398,7 +381,7 @@ def _deriving(node: PreparedNode, wanted: tuple[str, ...], expected: int | None)
     read = columns_read([*prepared.plan.attributes, *gatherer.needed()], shape.schema)
     merge = Merge.of(node.reading, read, may_drop(prepared.plan))
     kernel = prepared.kernel or kernel_for(prepared.plan)
-    rows = RecentRows([*read, START, ARRIVAL])
+    rows = RecentRows([*read, ARRIVAL])
     return Deriving(node, gatherer, merge, Stepper.start(kernel, expected), rows, wanted, left=prepared.query.limit)
 
 

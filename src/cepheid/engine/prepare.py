@@ -20,14 +20,13 @@ from cepheid.events import Clock, Schema
 from cepheid.explanation import Feed
 from cepheid.graph import InputNode, ProjectionNode, QueryNode, graph_of, is_composed
 from cepheid.io.source import SourceDescription, clock_of, readable_schema, schema_of
-from cepheid.io.stream_files import types_named
 from cepheid.io.times import unit_of
 from cepheid.kernels.registry import EVALUATORS, SWITCHING, kernel_for, require_known_options
 from cepheid.optimize.adapt import Policy, policy_of, why_fixed
 from cepheid.optimize.lower import OPTIONS as COMMON_OPTIONS
 from cepheid.optimize.lower import lower
 from cepheid.optimize.stats import NO_STATS, Stats
-from cepheid.pattern import Query, Role
+from cepheid.pattern import Query, Role, types_named
 from cepheid.physical import REFERENCE, Plan
 from cepheid.runtime.kernel import Kernel
 
