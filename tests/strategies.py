@@ -511,9 +511,9 @@ def _complex(draw: Draw, name: str, types: Sequence[str]) -> str:
 
 
 @st.composite
-def ced_queries(draw: Draw) -> str:
+def ced_queries(draw: Draw, by_name: bool = True) -> str:
     """A complex event, and maybe another that uses it by name."""
-    if draw(st.integers(0, 2)):
+    if not by_name or draw(st.integers(0, 2)):
         return str(draw(_complex("Q", TYPES)))
     return f"{draw(_complex('P', TYPES))}\n{draw(_complex('Q', ('P', 'A', 'B')))}"
 

@@ -301,7 +301,7 @@ def plan_node(plan: Plan, analysis: Analysis | None = None) -> Node:
     if plan.key:
         parts.append(Node(f"key: {', '.join(plan.key)}"))
     if plan.window is not None:
-        parts.append(Node(f"window: last - first <= {plan.window} {'positions' if plan.counts_events else 'ticks'}"))
+        parts.append(Node(_plan_window(plan, plan.window)))
     if plan.tree is not None:
         parts += _tree_nodes(plan.tree, analysis)
     if analysis is not None:
@@ -309,6 +309,12 @@ def plan_node(plan: Plan, analysis: Analysis | None = None) -> Node:
     if plan.options:
         parts.append(Node(f"options: {', '.join(f'{name}={value}' for name, value in plan.options.items())}"))
     return Node("plan", tuple(parts))
+
+
+def _plan_window(plan: Plan, window: int | float) -> str:
+    if plan.operator_windows is not None:
+        return f"windows: each operator its own; an event matters for {window} ticks"
+    return f"window: last - first <= {window} {'positions' if plan.counts_events else 'ticks'}"
 
 
 def _tree_nodes(plan: TreePlan, analysis: Analysis | None) -> list[Node]:
@@ -334,6 +340,10 @@ def _operator_node(node: TreeNode, analysis: Analysis | None) -> Node:
             what = f"{_OPERATORS[ph.KseqNode]} of {node.closure}"
         case ph.GroupNode():
             what = f"{_OPERATORS[ph.GroupNode]} of {', '.join(node.closures)}"
+        case ph.Within():
+            length = "without a window" if node.window is None else f"ends within {node.window} ticks"
+            inner = _operator_node(node.item, analysis)
+            return Node(f"{inner.label}, {length}", inner.children)
         case _:
             what = _OPERATORS[type(node)]
     operands = tuple(_operator_node(operand, analysis) for operand in tree_operands(node))

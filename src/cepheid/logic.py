@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 
 from cepheid import expr as ex
 from cepheid.dialect import Closure
 from cepheid.events import Event
 from cepheid.expr import Aggregate, At, Attr, Compare, Expr, Over, Same
-from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Query, Seq
+from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Query, Seq, operator_window
 
 
 def accepts(event_class: EventClass, event: Event) -> bool:
@@ -23,15 +24,22 @@ def accepts(event_class: EventClass, event: Event) -> bool:
 
 
 def normal_form(pattern: Pattern) -> Pattern:
-    """The pattern with nested operators of one kind flattened, and `!B & !C` written `!(B | C)` (ZStream §5.2.1)."""
+    """The pattern with nested operators of one kind flattened, and `!B & !C` written `!(B | C)` (ZStream §5.2.1). An
+    operator with a window of its own, or inside one, stays: the window compares its operands as they are (CED §2.2)."""
     match pattern:
         case Seq() | Conj() | Disj():
             items: list[Pattern] = []
             for item in map(normal_form, pattern.items):
-                items.extend(item.items if type(item) is type(pattern) else [item])
+                if isinstance(item, Seq | Conj | Disj) and type(item) is type(pattern):
+                    has_window = operator_window(pattern) is not None or operator_window(item) is not None
+                    items.extend([item] if has_window else item.items)
+                else:
+                    items.append(item)
             if isinstance(pattern, Conj) and all(isinstance(item, Neg) for item in items):
                 return Neg(Disj(tuple(item.item for item in items if isinstance(item, Neg))))
-            return items[0] if len(items) == 1 else type(pattern)(tuple(items))
+            return items[0] if len(items) == 1 else replace(pattern, items=tuple(items))
+        case Neg():
+            return replace(pattern, item=normal_form(pattern.item))
         case _:
             return pattern
 

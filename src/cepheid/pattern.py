@@ -327,6 +327,11 @@ def connects(pairs: Iterable[tuple[T, T]], wanted: set[T]) -> bool:
         reached = grown
 
 
+def operator_window(node: Pattern) -> Duration | None:
+    """The window of an operator, where operators have one of their own."""
+    return node.window if isinstance(node, Seq | Conj) else None
+
+
 def queries_of(query: Query) -> Iterator[Query]:
     """The query, its inner queries, and theirs."""
     yield query
@@ -359,8 +364,9 @@ def durations(query: Query) -> Iterator[Duration]:
         if part.window is not None:
             yield part.window
         for node in walk(part.pattern):
-            if isinstance(node, Seq | Conj) and node.window is not None:
-                yield node.window
+            window = operator_window(node)
+            if window is not None:
+                yield window
             elif isinstance(node, Timer):
                 yield node.delay
         for predicate in part.where:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from cepheid import expr as ex
-from cepheid.dialect import COMBINATIONS, RUNS
+from cepheid.dialect import COMBINATIONS, INTERVALS, RUNS
 from cepheid.errors import InputProblem, shown
-from cepheid.events import START, Schema
+from cepheid.events import START, Duration, Schema
 from cepheid.expr import Attr, Expr
 from cepheid.functions import FUNCTIONS
 from cepheid.pattern import (
@@ -152,6 +152,15 @@ class DisNode(_BinaryNode):
 
 
 @dataclass(frozen=True, slots=True)
+class Within(TreeNode):
+    """An operator with a window of its own, over the ends of its operands (CED §2.2), in ticks; None: without limit.
+    To the operator around it, its records are single events."""
+
+    item: TreeNode
+    window: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class NseqNode(TreeNode):
     """Each record of the operand with the latest event that negates it; what is joined from the left must not end
     before that (Algorithm 2)."""
@@ -186,7 +195,7 @@ class GroupNode(TreeNode):
 
 
 _INFIX: Mapping[type[TreeNode], str] = {SeqNode: "; ", ConNode: " & ", DisNode: " | "}
-TREE_NODES = (LeafBuffer, SeqNode, ConNode, DisNode, NseqNode, KseqNode, NegNode, GroupNode)
+TREE_NODES = (LeafBuffer, SeqNode, ConNode, DisNode, Within, NseqNode, KseqNode, NegNode, GroupNode)
 
 
 def tree_operands(node: TreeNode) -> tuple[TreeNode, ...]:
@@ -195,7 +204,7 @@ def tree_operands(node: TreeNode) -> tuple[TreeNode, ...]:
             return node.left, node.right
         case NseqNode():
             return (node.right,)
-        case NegNode() | GroupNode():
+        case NegNode() | GroupNode() | Within():
             return (node.item,)
         case _:
             return ()
@@ -218,6 +227,8 @@ def tree_text(node: TreeNode) -> str:
             return node.var
         case SeqNode() | ConNode() | DisNode():
             return f"[{_INFIX[type(node)].join(operands)}]"
+        case Within():
+            return operands[0] if node.window is None else f"{operands[0]} within {node.window}"
         case KseqNode():
             return f"KSEQ({operands[0]}, {node.closure}, {operands[1]})"
         case NseqNode():
@@ -276,6 +287,8 @@ class Plan:
     null in an event that has a role."""
     derived: Mapping[str, Expr] = field(default_factory=dict)
     """column -> the expression over one event, without a name, that it is computed by."""
+    operator_windows: Mapping[Duration, int] | None = None
+    """The windows of operators in ticks, where each has its own (CED); then `window` is how long an event matters."""
 
     def forced(self, options: Options) -> dict[str, str]:
         """The value of each option: as forced, or the default."""
@@ -351,6 +364,8 @@ class Lowered:
     """Whether events have a start of their own, in the column START; their time is their end."""
     derived: Mapping[str, Expr] = field(default_factory=dict)
     """The columns that are no attributes of the input -> the expression over one event that each is computed by."""
+    operator_windows: Mapping[Duration, int] | None = None
+    """The windows of operators in ticks, where each has its own (CED); then `window` is how long an event matters."""
 
     @property
     def items(self) -> tuple[Pattern, ...]:
@@ -368,8 +383,8 @@ class Lowered:
 
     @property
     def combines(self) -> bool:
-        """Whether every combination of events that satisfies the pattern is a match (SASE, ZStream)."""
-        return self.query.dialect.selection == COMBINATIONS
+        """Whether every combination of events that satisfies the pattern is a match (SASE, ZStream, CED)."""
+        return self.query.dialect.selection in (COMBINATIONS, INTERVALS)
 
     @property
     def counts_events(self) -> bool:
@@ -428,6 +443,7 @@ class Lowered:
             options=self.options,
             tree=tree,
             derived={name: self.derived[name] for name in types if name in self.derived},
+            operator_windows=self.operator_windows,
         )
 
     def _null_bit(self, name: str, type_: Type) -> Bit:

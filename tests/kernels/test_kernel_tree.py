@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from kernel_harness import Stream, bound, by_kernel, by_oracle, kernel_of, stream_of
 from strategies import Stream as DrawnStream
-from strategies import sase_queries, zstream_queries
+from strategies import ced_queries, sase_queries, zstream_queries
 from strategies import streams as drawn_streams
 from tree_harness import drawn_plan
 
@@ -54,6 +54,19 @@ def test_every_plan_agrees_with_the_oracle(text: str, stream: DrawnStream, data:
 @_EXAMPLES
 @given(sase_queries(), drawn_streams(max_events=14), st.data())
 def test_sase_agrees_with_the_oracle(text: str, stream: DrawnStream, data: st.DataObject) -> None:
+    agrees(text, stream, data)
+
+
+@_EXAMPLES
+@given(ced_queries(by_name=False), drawn_streams(max_events=14), st.data())
+def test_ced_agrees_with_the_oracle(text: str, stream: DrawnStream, data: st.DataObject) -> None:
+    agrees(text, stream, data)
+
+
+@pytest.mark.slow
+@_MANY
+@given(ced_queries(by_name=False), drawn_streams(max_events=20), st.data())
+def test_many_ced_plans_agree_with_the_oracle(text: str, stream: DrawnStream, data: st.DataObject) -> None:
     agrees(text, stream, data)
 
 

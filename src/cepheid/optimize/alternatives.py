@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from cepheid.events import Duration
 from cepheid.logic import normal_form
 from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Seq, positives, walk
 
@@ -46,16 +47,36 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Absence:
-    """A negation, in a sequence or in a conjunction."""
+class Beside:
+    """The operands that occur of the operator around a part, in the order of the text, and the operator's window. In
+    CED they alone decide the interval in which a negated operand must not end (§2.2)."""
 
-    classes: tuple[EventClass, ...]
+    before: Level
+    after: Level
+    window: Duration | None
+
+    @property
+    def all(self) -> Level:
+        return (*self.before, *self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """A negation, in a sequence or in a conjunction: of classes, or of an operator over some."""
+
+    item: Pattern
     sides: Sides
     in_sequence: bool
+    beside: Beside
 
     @property
     def variables(self) -> tuple[str, ...]:
-        return tuple(c.var for c in self.classes)
+        return tuple(node.var for node in walk(self.item) if isinstance(node, EventClass))
+
+    @property
+    def is_composite(self) -> bool:
+        """Whether it is a combination of events that must not occur."""
+        return any(isinstance(node, Seq | Conj) for node in walk(self.item))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +100,17 @@ class Alternative:
         return _mentions(group.sides.before, self.plain)
 
     def waits(self, absence: Absence) -> bool:
-        """Whether a match is complete only once its window has passed."""
+        """Whether a match is complete only once its window has passed. The window of an operator lasts from its own
+        operands, whatever follows it."""
+        if absence.beside.window is not None:
+            return not absence.in_sequence or not absence.beside.after
         after = (var for level in absence.sides.after for part in level for var in part)
         return not absence.in_sequence or not set(self.joined).intersection(after)
 
 
 @lru_cache(maxsize=256)
 def alternatives(pattern: Pattern) -> tuple[Alternative, ...]:
-    """The alternatives of a pattern in ZStream's language (or SASE's)."""
+    """The alternatives of a pattern in ZStream's language (or SASE's, or CED's)."""
     found = []
     for branch in _branches(normal_form(pattern)):
         optional = [group.var for group in _analysed(branch, ()).groups if group.closing and group.closure.low == 0]
@@ -104,7 +128,7 @@ def _branches(pattern: Pattern) -> Iterator[Pattern]:
                 yield from _branches(item)
         case Seq() | Conj():
             for choice in itertools.product(*(list(_choices(item)) for item in pattern.items)):
-                yield normal_form(type(pattern)(choice))
+                yield normal_form(replace(pattern, items=choice))
         case _:
             yield pattern
 
@@ -121,13 +145,12 @@ def _analysed(branch: Pattern, empty: Sequence[str]) -> Alternative:
     plain = tuple(node.var for node in _classes(branch))
     groups: list[Group] = []
     absences: list[Absence] = []
-    for part, sides, in_sequence in _parts(branch, Sides((), ()), empty):
+    for part, sides, in_sequence, beside in _parts(branch, Sides((), ()), empty):
         if isinstance(part, Kleene):
             if part.item.var not in empty:
                 groups.append(Group(part, sides, part.item.var in closing))
         else:
-            classes = tuple(node for node in walk(part.item) if isinstance(node, EventClass))
-            absences.append(Absence(classes, sides, in_sequence))
+            absences.append(Absence(part.item, sides, in_sequence, beside))
     groups.sort(key=lambda group: not _mentions(group.sides.before, plain))
     operands = _operands(branch, closing)
     return Alternative(operands or branch, plain, tuple(groups), tuple(absences), tuple(empty))
@@ -143,21 +166,26 @@ def _classes(pattern: Pattern) -> Iterator[EventClass]:
                 yield from _classes(item)
 
 
+_ALONE = Beside((), (), None)
+
+
 def _parts(
-    pattern: Pattern, sides: Sides, empty: Sequence[str], in_sequence: bool = False
-) -> Iterator[tuple[Kleene | Neg, Sides, bool]]:
+    pattern: Pattern, sides: Sides, empty: Sequence[str], in_sequence: bool = False, beside: Beside = _ALONE
+) -> Iterator[tuple[Kleene | Neg, Sides, bool, Beside]]:
     """Every closure and negation with its sides."""
     match pattern:
         case Kleene() | Neg():
-            yield pattern, sides, in_sequence
-        case Seq():
+            yield pattern, sides, in_sequence, beside
+        case Seq() | Conj():
             bound = [tuple(v for v in positives(item) if v not in empty) for item in pattern.items]
+            is_sequence = isinstance(pattern, Seq)
             for index, item in enumerate(pattern.items):
-                before, after = tuple(reversed(bound[:index])), tuple(bound[index + 1 :])
-                yield from _parts(item, Sides((before, *sides.before), (after, *sides.after)), empty, True)
-        case Conj():
-            for item in pattern.items:
-                yield from _parts(item, sides, empty)
+                before, after = tuple(bound[:index]), tuple(bound[index + 1 :])
+                within = sides
+                if is_sequence:
+                    within = Sides((before[::-1], *sides.before), (after, *sides.after))
+                own = Beside(tuple(filter(None, before)), tuple(filter(None, after)), pattern.window)
+                yield from _parts(item, within, empty, is_sequence, own)
 
 
 def _mentions(levels: tuple[Level, ...], names: Sequence[str]) -> bool:
@@ -169,7 +197,7 @@ def _closing(branch: Pattern, empty: Sequence[str]) -> frozenset[str]:
     plain = [node.var for node in _classes(branch)]
     return frozenset(
         part.item.var
-        for part, sides, _ in _parts(branch, Sides((), ()), ())
+        for part, sides, *_ in _parts(branch, Sides((), ()), ())
         if isinstance(part, Kleene) and part.item.var not in empty
         if part.high is not None or not _mentions(sides.after, plain)
     )
@@ -183,6 +211,6 @@ def _operands(pattern: Pattern, closing: frozenset[str]) -> Pattern | None:
             return pattern.item if pattern.item.var in closing else None
         case Seq() | Conj() | Disj():
             operands = [operand for item in pattern.items if (operand := _operands(item, closing)) is not None]
-            return normal_form(type(pattern)(tuple(operands))) if operands else None
+            return normal_form(replace(pattern, items=tuple(operands))) if operands else None
         case _:
             return None

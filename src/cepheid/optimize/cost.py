@@ -314,6 +314,10 @@ class Model:
                 events, own = self.cardinality(node.var), (node.var,)
                 leaf = replace(node, cardinality=events, cost=0.0)
                 return Estimated(leaf, Operand(events, 1, events), own, own, own)
+            case ph.Within():
+                inner = self._core(node.item, tests)
+                whole = replace(node, item=inner.tree, cardinality=inner.operand.cardinality, cost=0.0)
+                return replace(inner, tree=whole)
             case ph.NseqNode():
                 right = self._core(node.right, tests)
                 made = right.operand.cardinality

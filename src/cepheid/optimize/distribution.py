@@ -11,6 +11,7 @@ from cepheid import expr as ex
 from cepheid.dialect import Closure
 from cepheid.expr import At, Attr, Compare
 from cepheid.logic import always_bound, expanded, normal_form
+from cepheid.optimize.windows import looking_back
 from cepheid.pattern import EventClass, Kleene, Query, Seq, Strategy, connects
 from cepheid.physical import REFERENCE, Plan
 
@@ -57,6 +58,8 @@ def distribution(plan: Plan) -> Distribution:
     if plan.window is None:
         return Undivided("there is neither a key that all components share nor a window")
     window = int(plan.window)
+    if plan.operator_windows is not None:
+        return Sliced(looking_back(query.pattern, plan.operator_windows), window)
     return Sliced(window if _looks_back(query) else 0, window)
 
 

@@ -20,6 +20,7 @@ from cepheid.logic import expanded, normal_form
 from cepheid.optimize.derived import derived
 from cepheid.optimize.rules import FALSE, rewrite
 from cepheid.optimize.stats import NO_STATS, Stats
+from cepheid.optimize.windows import match_window, operator_windows, reach
 from cepheid.pattern import Query, Role, durations
 from cepheid.physical import REFERENCE, Lowered, Options, Plan, attributes_in, not_made_for
 from cepheid.types import BINARY, Family, Type
@@ -59,7 +60,7 @@ def lower(
     _require_windows(query, clock)
     if query.window is not None and not query.dialect.window_includes_bound and clock.ticks(query.window) <= 0:
         query = replace(query, where=(*query.where, FALSE))  # no match is shorter than nothing
-    lowered = replace(_lowered(query, types, schema, clock, options), has_durations=has_durations)
+    lowered = _lowered(query, types, schema, clock, options, has_durations)
     reasons = {e.NAME: e.able(lowered) for e in evaluators}
     able = [e for e in evaluators if reasons[e.NAME] is None]
     if evaluator not in (None, REFERENCE, *(e.NAME for e in able)):
@@ -150,7 +151,12 @@ def _why_others_lost(
 
 
 def _lowered(
-    query: Query, types: Mapping[str, Type], schema: Schema, clock: Clock, options: Mapping[str, str | bool]
+    query: Query,
+    types: Mapping[str, Type],
+    schema: Schema,
+    clock: Clock,
+    options: Mapping[str, str | bool],
+    has_durations: bool,
 ) -> Lowered:
     predicates = typed_predicates(query, expanded(query), schema)
     found = query.roles
@@ -165,6 +171,12 @@ def _lowered(
     for name, value in between.columns.items():
         if lacking := {t for attribute in attributes_in([value]) for t in lacks.get(attribute, ())}:
             lacks[name] = tuple(sorted(lacking))
+    window = None if query.window is None else clock.ticks(query.window)
+    windows = operator_windows(query, clock)
+    if windows is not None:
+        whole = None if has_durations else match_window(query.pattern)
+        window = reach(query.pattern, windows) if whole is None else windows[whole]
+        windows = windows if whole is None else None
     return Lowered(
         query=query,
         pattern=normal_form(query.pattern),
@@ -176,9 +188,11 @@ def _lowered(
         types={**known, **between.types},
         schema=schema,
         lacks=lacks,
-        window=None if query.window is None else clock.ticks(query.window),
+        window=window,
         options=options,
         derived=between.columns,
+        operator_windows=windows,
+        has_durations=has_durations,
     )
 
 

@@ -13,7 +13,7 @@ from cepheid import expr as ex
 from cepheid.expr import At, Attr, Compare, Expr
 from cepheid.optimize.alternatives import Absence, Alternative, Group, Level, Sides
 from cepheid.pattern import EventClass, Pattern, Seq, walk
-from cepheid.physical import ConNode, DisNode, KseqNode, LeafBuffer, NseqNode, SeqNode, TreeNode
+from cepheid.physical import ConNode, DisNode, KseqNode, LeafBuffer, NseqNode, SeqNode, TreeNode, Within
 
 T = TypeVar("T")
 
@@ -124,6 +124,8 @@ def variables(node: TreeNode) -> list[str]:
             found.append(next_node.var)
         elif isinstance(next_node, NseqNode):
             waiting.append(next_node.right)
+        elif isinstance(next_node, Within):
+            waiting.append(next_node.item)
         else:
             assert isinstance(next_node, SeqNode | KseqNode | ConNode | DisNode)
             waiting += (next_node.right, next_node.left)
@@ -149,6 +151,8 @@ def _scopes(node: TreeNode) -> list[frozenset[str]]:
     match node:
         case NseqNode():
             return _scopes(node.right)
+        case Within():
+            return _scopes(node.item)
         case DisNode():
             return _scopes(node.left) + _scopes(node.right)
         case SeqNode() | KseqNode() | ConNode():
@@ -205,10 +209,13 @@ class Narrowing:
     alternative: Alternative
     predicates: Sequence[Expr]
     types: Mapping[str, tuple[str, ...]]
+    may_narrow: bool = True
+    """Whether the latest negated event before the right operand decides about all left operands, and the last members
+    about all groups: events have no duration, and the interval does not include its bounds."""
 
     def absence(self, absence: Absence) -> Gap | None:
         """Where a negation can be an NSEQ: between two operands, its predicates all on the one after it (§4.4.2)."""
-        if not absence.in_sequence or self.alternative.waits(absence):
+        if not absence.in_sequence or self.alternative.waits(absence) or not self.may_narrow:
             return None
         gap = self._gap(absence.sides)
         return (
@@ -217,7 +224,7 @@ class Narrowing:
 
     def closure(self, group: Group) -> Gap | None:
         """Where a closure can be a KSEQ: between two operands, its members' predicates all on the one after it."""
-        if group.closing or group.closure.low == 0:
+        if group.closing or group.closure.low == 0 or not self.may_narrow:
             return None
         gap = self._gap(group.sides)
         if gap is None or not self._depends_on_right(group.var, gap, group.sides):

@@ -19,6 +19,7 @@ import numpy as np
 
 from cepheid import physical as ph
 from cepheid.errors import InputProblem, listing
+from cepheid.events import Duration
 from cepheid.expr import Expr
 from cepheid.optimize.alternatives import Absence, Alternative, Group, alternatives
 from cepheid.optimize.cost import (
@@ -38,7 +39,7 @@ from cepheid.optimize.cost import (
     total_cost,
 )
 from cepheid.optimize.placement import Gap, Narrowing, class_names
-from cepheid.optimize.shapes import SHAPES, parse_shape, shaped
+from cepheid.optimize.shapes import SHAPES, parse_shape, shaped, within
 from cepheid.optimize.stack_cost import stacks_cost
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Conj, Disj, EventClass, Pattern, Query, Seq
@@ -60,6 +61,8 @@ class Situation:
     single: Mapping[str, Sequence[Expr]]
     window: float | None = None
     stats: Stats = NO_STATS
+    operator_windows: Mapping[Duration, int] | None = None
+    has_durations: bool = False
 
     def model(self, alternative: Alternative) -> Model:
         found = self.query.roles
@@ -75,7 +78,7 @@ class Situation:
 
     def narrowing(self, alternative: Alternative) -> Narrowing:
         types = {var: role.event_class.types for var, role in self.query.roles.items()}
-        return Narrowing(alternative, self.predicates, types)
+        return Narrowing(alternative, self.predicates, types, self.operator_windows is None and not self.has_durations)
 
 
 def situation_of(plan: Plan, stats: Stats) -> Situation:
@@ -83,7 +86,7 @@ def situation_of(plan: Plan, stats: Stats) -> Situation:
     is the longest whole number within it."""
     single = {step.var: plan.bits[step.begin].tests for step in plan.steps}
     window = None if plan.window is None else plan.window + (not plan.query.dialect.window_includes_bound)
-    return Situation(plan.query, plan.predicates, single, window, stats)
+    return Situation(plan.query, plan.predicates, single, window, stats, plan.operator_windows, plan.has_durations)
 
 
 def expected_of_tree(situation: Situation, tree: TreePlan) -> float:
@@ -158,13 +161,14 @@ def _candidates(situation: Situation, alternative: Alternative, shape: str | Non
     closures = [(g, gap) for g in alternative.groups if (gap := narrowing.closure(g)) is not None]
     found: dict[TreeNode, _Candidate] = {}
     for pushed in [absences, []] if absences else [[]]:
-        search = Search(model, alternative, pushed, closures)
+        search = Search(model, alternative, pushed, closures, situation.operator_windows)
         if shape is None:
             trees = [solved.tree for solved in search.by_root_split(1 + next_best)]
         elif shape in SHAPES:
-            trees = [shaped(alternative.operands, shape)]
+            trees = [shaped(alternative.operands, shape, situation.operator_windows)]
         else:
-            trees = [parse_shape(shape, alternative.operands)]
+            written = parse_shape(shape, alternative.operands)
+            trees = [within(written, alternative.operands, situation.operator_windows)]
         for tree in trees:
             annotated = model.annotated(search.complete(tree))
             negation = None if not absences else "pushed" if pushed else "top"
@@ -207,8 +211,10 @@ class Search:
         alternative: Alternative,
         absences: Sequence[tuple[Absence, Gap]],
         closures: Sequence[tuple[Group, Gap]],
+        windows: Mapping[Duration, int] | None = None,
     ) -> None:
         self.model = model
+        self.windows = windows
         self.alternative = alternative
         self.absences = absences
         self.closures = closures
@@ -216,7 +222,12 @@ class Search:
     def by_root_split(self, number: int) -> list[Solved]:
         """The best plan for each split of the whole pattern: the cheapest `number` of them, cheapest first."""
         operands = self.alternative.operands
-        return self._sequence(operands).splits(number) if isinstance(operands, Seq) else [self._solve(operands)]
+        if not isinstance(operands, Seq):
+            return [self._solve(operands)]
+        return [self._within(solved, operands) for solved in self._sequence(operands).splits(number)]
+
+    def _within(self, solved: Solved, operands: Pattern) -> Solved:
+        return replace(solved, tree=within(solved.tree, operands, self.windows))
 
     def complete(self, tree: TreeNode) -> TreeNode:
         """Adds the NSEQ and KSEQ nodes that narrow joins, and the groups and negations on top, to a tree of joins."""
@@ -240,6 +251,8 @@ class Search:
                 return ph.SeqNode(left, self._negated(right, first))
             case ph.ConNode() | ph.DisNode():
                 return replace(node, left=self._narrowed(node.left), right=self._narrowed(node.right))
+            case ph.Within():
+                return replace(node, item=self._narrowed(node.item))
             case _:
                 return node
 
@@ -258,9 +271,9 @@ class Search:
                 events = self.model.cardinality(pattern.var)
                 return Solved(ph.LeafBuffer(pattern.var), Operand(events, 1, events), 0.0)
             case Seq():
-                return self._sequence(pattern).best()
+                return self._within(self._sequence(pattern).best(), pattern)
             case Conj():
-                return self._conjunction(pattern)
+                return self._within(self._conjunction(pattern), pattern)
             case Disj():
                 return self._disjunction(pattern)
             case _:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from cepheid.errors import InputProblem, shown
+from cepheid.events import Duration
 from cepheid.logic import normal_form
 from cepheid.pattern import Conj, Disj, EventClass, Pattern, Seq
-from cepheid.physical import ConNode, DisNode, LeafBuffer, SeqNode, TreeNode
+from cepheid.physical import ConNode, DisNode, LeafBuffer, SeqNode, TreeNode, Within
 
 SHAPES = ("left-deep", "right-deep", "bushy")
 _NODES: dict[type[Pattern], type[SeqNode] | type[ConNode] | type[DisNode]] = {
@@ -19,8 +21,8 @@ _SIGNS = {";": Seq, "&": Conj, "|": Disj}
 _DEEPEST = 64
 
 
-def shaped(operands: Pattern, shape: str) -> TreeNode:
-    """The plan of a shape for a pattern of classes.
+def shaped(operands: Pattern, shape: str, windows: Mapping[Duration, int] | None = None) -> TreeNode:
+    """The plan of a shape for a pattern of classes; `windows` are those of the operators, where each has its own.
 
     >>> from cepheid.lang import parse
     >>> pattern = parse("PATTERN A;B;C").pattern
@@ -31,7 +33,7 @@ def shaped(operands: Pattern, shape: str) -> TreeNode:
         return LeafBuffer(operands.var)
     assert isinstance(operands, Seq | Conj | Disj)
     node = _NODES[type(operands)]
-    items = [shaped(item, shape) for item in operands.items]
+    items = [shaped(item, shape, windows) for item in operands.items]
 
     def over(start: int, stop: int) -> TreeNode:
         if stop == start + 1:
@@ -39,7 +41,14 @@ def shaped(operands: Pattern, shape: str) -> TreeNode:
         split = {"left-deep": stop - 1, "right-deep": start + 1}.get(shape, (start + stop) // 2)
         return node(over(start, split), over(split, stop))
 
-    return over(0, len(items))
+    return within(over(0, len(items)), operands, windows)
+
+
+def within(tree: TreeNode, operands: Pattern, windows: Mapping[Duration, int] | None) -> TreeNode:
+    """The plan of an operator, with its window if operators have their own."""
+    if windows is None or not isinstance(operands, Seq | Conj):
+        return tree
+    return Within(tree, None if operands.window is None else windows[operands.window])
 
 
 def parse_shape(text: str, operands: Pattern) -> TreeNode:

@@ -44,7 +44,8 @@ OPTIONS: Options = {
 def able(lowered: Lowered) -> str | None:
     """Sequences of single events, negated ones among them, all of whose combinations are matches."""
     query = lowered.query
-    selects_all = lowered.combines or (lowered.has_strategy and query.strategy is Strategy.ANY_MATCH)
+    has_one_window = lowered.combines and lowered.operator_windows is None
+    selects_all = has_one_window or (lowered.has_strategy and query.strategy is Strategy.ANY_MATCH)
     is_sequence = all(isinstance(item, EventClass | Neg) for item in lowered.items)
     if not (selects_all and is_sequence):
         return not_made_for(query)

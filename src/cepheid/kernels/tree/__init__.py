@@ -23,13 +23,14 @@ def able(lowered: Lowered) -> str | None:
     few = len(lowered.roles) + len(lowered.lacks) <= _MASK_BITS
     if not (few and lowered.combines):
         return not_made_for(lowered.query)
-    return why_not(lowered, counts_absences=True)
+    return why_not(lowered, counts_absences=True, durations=True)
 
 
 def plan(lowered: Lowered, stats: Stats) -> Plan:
     """The best tree. One equality of each negated event (or closure) with events that are equal anyway is enough."""
     query = lowered.query
     between = lean_equalities(query, lowered.between, lowered.schema)
-    situation = Situation(query, tuple(between), lowered.alone, lowered.window, stats)
+    windows = lowered.window, lowered.operator_windows
+    situation = Situation(query, tuple(between), lowered.alone, windows[0], stats, windows[1], lowered.has_durations)
     tree = tree_plan(situation, *tree_options(lowered.options))
     return lowered.plan(NAME, by_variable=True, predicates=between, tree=tree)

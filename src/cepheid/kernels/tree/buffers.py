@@ -3,9 +3,11 @@ are looked up (§5.2.2), and how attributes are read from their records.
 
 Every buffer is a ring whose records are in the order in which they end. A leaf buffer holds events; a record of another
 buffer holds, for each of its variables, the number of an event in that variable's leaf buffer (-1: not bound), and its
-start and end. Where the window counts events, a record also holds the lowest and highest position of its events (`low`,
-`high`). Records end in order but do not start in order, so each also holds the latest start up to it (`top`): a search
-backwards stops where no earlier record can still be in the window.
+start and end. An event with duration has a start of its own. Where the window counts events, a record also holds the
+lowest and highest position of its events (`low`, `high`). Where operators have windows of their own, `low` is the
+earliest end of the operator's operands, and the end of the record once the operator is complete. Records end in order
+but do not start in order, so each also holds the latest start (or `low`) up to it (`top`): a search backwards stops
+where no earlier record can still be in the window.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from cepheid import expr as ex
 from cepheid.codegen.builder import KernelBuilder, Register, Writer, known_by
 from cepheid.codegen.scalar import NULL, KeyFit, Reader, Term, key_fit, key_of
 from cepheid.expr import At, Attr, Compare, Expr
-from cepheid.physical import Kind, Step
+from cepheid.physical import Kind, Step, Within
 from cepheid.runtime.kernel import StateArray
 
 NEVER = "NULL_INT"
@@ -52,6 +54,10 @@ class Buffer:
     columns: tuple[str, ...] = ()
     chains: list[str] = field(default_factory=list)
     """The arrays that link records of the same key."""
+    has_starts: bool = True
+    """Whether records have a start of their own; that of an event without duration is its time."""
+    kept: str | None = "limit"
+    """How long a record may be joined with later ones; None: without limit."""
 
     @property
     def size(self) -> str:
@@ -76,7 +82,7 @@ class Buffer:
         return f"{self.array(field)}[{index}]"
 
     def start(self, index: str) -> str:
-        return self.field("time" if self.is_leaf else "start", index)
+        return self.field("start" if self.has_starts else "time", index)
 
     def end(self, index: str) -> str:
         return f"{self.end_array}[{index}]"
@@ -152,8 +158,22 @@ class Buffers:
         """Whether records leave the window in order."""
         return self.windowed and not self.in_partition
 
+    @property
+    def by_operator(self) -> bool:
+        """Whether each operator has a window of its own, over the ends of its operands."""
+        return self.plan.operator_windows is not None
+
+    def limit(self, operator: Within | None) -> str | None:
+        """The window of a join in a search backwards: that of its operator, or that of the match."""
+        if not self.by_operator:
+            return "limit" if self.expires else None
+        window = None if operator is None else operator.window
+        return None if window is None else self.builder.constants.integer(window)
+
     def first_measure(self, buffer: Buffer, index: str) -> str:
         """The measure of the window for the earliest event of a record."""
+        if self.by_operator:
+            return buffer.end(index) if buffer.is_leaf else buffer.field("low", index)
         if not self.plan.counts_events:
             return buffer.start(index)
         return buffer.field("measure" if buffer.is_leaf else "low", index)
@@ -165,11 +185,17 @@ class Buffers:
 
     def latest_first_measure(self, buffer: Buffer, index: str) -> str:
         """The latest `first_measure` of a record and all those before it."""
-        return self.first_measure(buffer, index) if buffer.is_leaf else buffer.field("top", index)
+        return buffer.field("top", index) if self._has_top(buffer) else self.first_measure(buffer, index)
+
+    def _has_top(self, buffer: Buffer) -> bool:
+        """Whether the records, which end in order, do not begin so, and leave a window by their beginning."""
+        if self.by_operator:
+            return not buffer.is_leaf
+        return self.expires and buffer.has_starts
 
     def note_top(self, w: Writer, buffer: Buffer, index: str) -> None:
         """For a record that was just written: `x0_top[k] = x0_top_so_far`."""
-        if self.expires:
+        if self._has_top(buffer):
             top, start = self.register(f"{buffer.name}_top_so_far"), self.first_measure(buffer, index)
             w(f"{top} = {start} if {buffer.following} == 0 else max({top}, {start})")
             w(f"{buffer.field('top', index)} = {top}")
@@ -202,7 +228,9 @@ class Buffers:
     ) -> Buffer:
         """A buffer of events, with the columns that it holds of them, or of joined records."""
         base, following = self.register(f"{name}_base"), self.register(f"{name}_next")
-        return Buffer(name, variables, frozenset(sure), columns is not None, base, following, columns or ())
+        made = Buffer(name, variables, frozenset(sure), columns is not None, base, following, columns or ())
+        made.has_starts = columns is None or self.plan.has_durations
+        return made
 
     @property
     def all(self) -> list[Buffer]:
@@ -210,12 +238,14 @@ class Buffers:
 
     def array_names(self, buffer: Buffer) -> list[str]:
         counts = self.plan.counts_events
+        tops = ["top"] if self._has_top(buffer) else []
         if buffer.is_leaf:
-            own = ["row", "time", *(["measure"] if counts else []), *buffer.columns]
+            starts = ["start"] if buffer.has_starts else []
+            own = ["row", "time", *starts, *(["measure"] if counts else []), *tops, *buffer.columns]
         else:
             numbers = [f"v{self.variable_number[var]}" for var in buffer.variables]
-            tops = ["top"] if self.expires else []
-            own = ["start", "end", *(["low", "high"] if counts else []), *tops, *numbers]
+            lows = ["low", "high"] if counts else ["low"] if self.by_operator else []
+            own = ["start", "end", *lows, *tops, *numbers]
         return [*own, *buffer.chains]
 
     def tables(self) -> list[StateArray]:
@@ -248,15 +278,22 @@ class Buffers:
                 name = buffer.array(array)
                 w(f"{name} = unrolled({name}, {buffer.base}, {buffer.following}, capacity)")
 
-    def expire(self, w: Writer, oldest: str) -> None:
+    def expire(self, w: Writer, moment: str, windows: int) -> None:
         """Drop from the front of every buffer the records that start before the earliest allowed time:
 
+        eat = measure[final] - limit
         while l0_base < l0_next and l0_time[l0_base & (l0_time.shape[0] - 1)] < eat:
             l0_base += 1
         """
+        known = None
         for buffer in self.all:
+            if buffer.kept is None:
+                continue
+            if buffer.kept != known:
+                known = buffer.kept
+                w(f"eat = {moment} - {known if windows == 1 else f'{windows} * {known}'}  # the earliest allowed time")
             start = self.first_measure(buffer, buffer.index(buffer.base))
-            w(f"while {buffer.base} < {buffer.following} and {start} < {oldest}:", f"    {buffer.base} += 1")
+            w(f"while {buffer.base} < {buffer.following} and {start} < eat:", f"    {buffer.base} += 1")
 
     # --- chains -------------------------------------------------------------------------------------------------------
 

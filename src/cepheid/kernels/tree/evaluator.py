@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.errors import NotAvailable
+from cepheid.events import START
 from cepheid.kernels.tree.buffers import NEVER, Buffers
 from cepheid.kernels.tree.joins import Branch
 from cepheid.kernels.tree.output import Output
@@ -98,8 +99,9 @@ class _Generator:
         self._take_in(w)
         if self.buffers.expires and not self.waiting:
             with w.block("if final >= 0:"):
-                w(f"eat = measure[final] - {self._reach()}limit  # the earliest allowed time")
-                self.buffers.expire(w, "eat")
+                self.buffers.expire(w, "measure[final]", self._windows)
+        for branch in self.branches:
+            branch.assemble_negated(w)
         with w.block("if final >= 0:"):
             for branch in self.branches:
                 branch.assemble(w)
@@ -110,14 +112,13 @@ class _Generator:
         w(f"peak_retained = max(peak_retained, {held})")
         if self.buffers.expires:
             with w.block(f"if now_measure > {NEVER}:"):
-                w(f"oldest = now_measure - {self._reach()}limit")
-                self.buffers.expire(w, "oldest")
+                self.buffers.expire(w, "now_measure", self._windows)
 
-    def _reach(self) -> str:
+    @property
+    def _windows(self) -> int:
         """How many windows an event can matter. A leading group reaches back one window from its own end, if another
         closure is only settled after it, and it is the whole group that must fit the match's window."""
-        windows = 1 + max((top.early_groups for top in self.tops), default=0)
-        return "" if windows == 1 else f"{windows} * "
+        return 1 + max((top.early_groups for top in self.tops), default=0)
 
     def _take_in(self, w: Writer) -> None:
         """Steps 1 and 2 of §4.3: events into leaf buffers, and the first that can end a match:
@@ -148,11 +149,14 @@ class _Generator:
                 with w.block(f"if bits & np.uint64({1 << step.begin}):  # {role}"):
                     w(f"i = {leaf.index(leaf.following)}")
                     w(f"{leaf.field('row', 'i')} = first + e", f"{leaf.field('time', 'i')} = time[e]")
+                    if leaf.has_starts:
+                        w(f"{leaf.field('start', 'i')} = {self.builder.column(START)}")
                     if self.plan.counts_events:
                         w(f"{leaf.field('measure', 'i')} = measure[e]")
                     for column in leaf.columns:
                         value = "bits" if column == "cmask" else f"column{column[1:]}[e]"
                         w(f"{leaf.field(column, 'i')} = {value}")
+                    buffers.note_top(w, leaf, "i")
                     w(f"{leaf.following} += 1")
         with w.block("if stop > start:"):
             w(f"now_measure = {NEVER if buffers.in_partition else 'measure[stop - 1]'}")

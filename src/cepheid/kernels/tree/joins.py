@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cepheid import expr as ex
 from cepheid import physical as ph
@@ -13,9 +13,11 @@ from cepheid.errors import NotAvailable
 from cepheid.expr import Expr
 from cepheid.kernels.tree.buffers import NEVER, Binding, Buffer, Buffers, Chain
 from cepheid.kernels.tree.output import Output
-from cepheid.kernels.tree.top import Top
-from cepheid.optimize.alternatives import Alternative, Group
+from cepheid.kernels.tree.top import Negation, Top
+from cepheid.optimize.alternatives import Absence, Alternative, Group
 from cepheid.optimize.placement import first_nodes, join_tests, lean, names_of, placed
+from cepheid.optimize.shapes import SHAPES, shaped
+from cepheid.pattern import Disj, EventClass, walk
 from cepheid.physical import TreeNode, tree_text
 
 
@@ -37,6 +39,10 @@ class Join:
     right_chain: Chain | None = None
     absent: tuple[tuple[str, Chain | None], ...] = ()
     closure: Group | None = None
+    limit: str | None = None
+    """The window that ends a search backwards; None: none does."""
+    completes: bool = False
+    """Whether it completes an operator with a window of its own: what it makes is one event to the operator around."""
 
 
 class Branch:
@@ -59,27 +65,56 @@ class Branch:
         needs_top = bool(alternative.groups or on_top or about_nothing or isinstance(core, ph.DisNode))
         negated = [step.var for step in buffers.plan.steps if step.negated]
         joinable, self.at_root = join_tests(alternative, buffers.plan.predicates, negated)
+        negations = [Negation(a, self._negated(a)) for a in on_top]
+        self.always = len(self.operators)
+        """How many operators make what must not occur: they run in every round."""
         root = self._build(core, joinable, is_root=True, emits=not needs_top)
-        alone = () if self.operators else (*joinable, *self.at_root)
-        self.leaf = None if needs_top or self.operators else root
+        alone = (*joinable, *self.at_root) if isinstance(core, ph.LeafBuffer) else ()
+        self.leaf = root if isinstance(core, ph.LeafBuffer) and not needs_top else None
         self.leaf_tests = alone
-        self.top = Top(buffers, output, number, alternative, root, tuple(on_top), alone) if needs_top else None
+        self.top = Top(buffers, output, number, alternative, root, tuple(negations), alone) if needs_top else None
         """None: the joins give out matches themselves."""
 
-    def _build(self, node: TreeNode, tests: Sequence[Expr], *, is_root: bool = False, emits: bool = False) -> Buffer:
+    def _negated(self, absence: Absence) -> tuple[Buffer, ...]:
+        """The buffers of what must not occur: events, or the records of an operator over them."""
+        found: list[Buffer] = []
+        for item in absence.item.items if isinstance(absence.item, Disj) else (absence.item,):
+            own = frozenset(node.var for node in walk(item) if isinstance(node, EventClass))
+            tests = [p for p in self.buffers.plan.predicates if names_of(p) <= own]
+            tree = shaped(item, SHAPES[0], self.buffers.plan.operator_windows)
+            found.append(self._build(tree, tests))
+        return tuple(found)
+
+    def _build(
+        self,
+        node: TreeNode,
+        tests: Sequence[Expr],
+        *,
+        is_root: bool = False,
+        emits: bool = False,
+        operator: ph.Within | None = None,
+    ) -> Buffer:
         """The buffer of a node; its operators are appended, operands first. A root that emits has no buffer, so that
-        of its left operand is given instead."""
+        of its left operand is given instead. `operator` is the one that the node is a part of."""
+        completes = isinstance(node, ph.Within)
+        if isinstance(node, ph.Within):
+            operator = node
+            node = node.item
         match node:
             case ph.LeafBuffer():
                 return self.buffers.leaves[node.var]
             case ph.NseqNode():
-                return self._build(node.right, tests, is_root=is_root, emits=emits)
+                return self._build(node.right, tests, is_root=is_root, emits=emits, operator=operator)
             case ph.SeqNode() | ph.KseqNode() | ph.ConNode() | ph.DisNode():
                 pass
             case _:
                 raise NotAvailable(f"a tree plan has no {type(node).__name__} inside")
         parts = placed(node, tests, lambda test: names_of(test).intersection(self.alternative.joined))
-        left, right = self._build(node.left, parts.left), self._build(node.right, parts.right)
+        left = self._build(node.left, parts.left, operator=operator)
+        right = self._build(node.right, parts.right, operator=operator)
+        limit = self.buffers.limit(operator)
+        for side in (left, right):
+            side.kept = side.kept if side.is_leaf else limit
         sure = left.sure | right.sure
         own = lean(parts.own, [*parts.left, *parts.right], lambda test: self.buffers.is_sure_equality(test, sure))
         own += self.at_root if is_root else []
@@ -87,7 +122,8 @@ class Branch:
         if not emits:
             bound = () if isinstance(node, ph.DisNode) else sure
             out = self.buffers.node((*left.variables, *right.variables), bound)
-        self.operators.append(self._operator(node, left, right, out, own))
+        join = self._operator(node, left, right, out, own)
+        self.operators.append(replace(join, limit=limit, completes=completes))
         return left if out is None else out
 
     def _operator(self, node: TreeNode, left: Buffer, right: Buffer, out: Buffer | None, tests: list[Expr]) -> Join:
@@ -115,8 +151,16 @@ class Branch:
 
     # --- operators ----------------------------------------------------------------------------------------------------
 
+    def assemble_negated(self, w: Writer) -> None:
+        self._write_operators(w, self.operators[: self.always])
+
     def assemble(self, w: Writer) -> None:
-        for operator in self.operators:
+        self._write_operators(w, self.operators[self.always :])
+        if self.leaf is not None:
+            self._emit_leaf(w, self.leaf)
+
+    def _write_operators(self, w: Writer, operators: Sequence[Join]) -> None:
+        for operator in operators:
             name = operator.out.name if operator.out else "the output"
             w(f"# {operator.kind} of {operator.left.name} and {operator.right.name} into {name}")
             match operator.kind:
@@ -126,8 +170,6 @@ class Branch:
                     self._con(w, operator)
                 case _:
                     self._dis(w, operator)
-        if self.leaf is not None:
-            self._emit_leaf(w, self.leaf)
 
     def _emit_leaf(self, w: Writer, leaf: Buffer) -> None:
         done = self.buffers.register(f"{leaf.name}_emitted")
@@ -137,8 +179,10 @@ class Branch:
         with w.block(f"for j in range({done}, {leaf.following}):"):
             w(f"i = {leaf.index('j')}")
             tests = self._conditions(self.leaf_tests, bindings)
-            if self.buffers.windowed:
-                tests.insert(0, "limit >= 0")
+            if self.buffers.windowed and not self.buffers.by_operator:
+                counts = self.buffers.plan.counts_events or not leaf.has_starts
+                length = "0" if counts else f"{leaf.end('i')} - {leaf.start('i')}"
+                tests.insert(0, f"{length} <= limit")
             with w.block(f"if {_all(tests)}:"):
                 self.output.emit(w, bindings)
         w(f"{done} = {leaf.following}")
@@ -199,8 +243,8 @@ class Branch:
             w(f"since = {NEVER}")
             for var, absent_chain in operator.absent:
                 self._latest_negating(w, var, absent_chain, there, operator)
-            if b.expires:
-                w(f"oldest = {b.last_measure(right, 'r')} - limit")
+            if operator.limit is not None:
+                w(f"oldest = {b.last_measure(right, 'r')} - {operator.limit}")
             if chain is None:
                 self._last_before(w, "j", operator, left, "upto")
             else:
@@ -208,14 +252,14 @@ class Branch:
             with w.block(f"while j >= {left.base}:"):
                 w(f"i = {left.index('j')}")
                 stops = [f"{left.end('i')} < since"] if operator.absent else []
-                if b.expires:
+                if operator.limit is not None:
                     stops.append(f"{b.latest_first_measure(left, 'i')} < oldest")
                 if stops:
                     with w.block(f"if {' or '.join(stops)}:"):
                         w("break")
                 here = b.bindings(left, "j", "i")
                 checks = [f"{left.end('i')} < upto"] if chain is not None else []
-                checks += self._within(left, "i", right, "r") + self._conditions(tests, {**here, **there})
+                checks += self._within(operator, left, "i", right, "r") + self._conditions(tests, {**here, **there})
                 w(f"{operator.tried} += 1")
                 self._combine(w, operator, checks, ("j", "i"), (f"({cursor} - 1)", "r"))
                 w(f"j = {b.previous(chain, 'j', 'i')}")
@@ -227,7 +271,7 @@ class Branch:
     def _goes_forward(self, operator: Join) -> bool:
         """Whether the time from which is searched backwards never goes back from one right record to the next: events
         come in the order of time, while other records end in order but do not start so."""
-        return operator.right.is_leaf and operator.closure is None
+        return operator.right.is_leaf and not operator.right.has_starts and operator.closure is None
 
     def _searched(self, operator: Join, buffer: Buffer) -> str:
         """The register of the first record that has not ended before the last time searched from."""
@@ -249,16 +293,22 @@ class Branch:
             w(f"{searched} += 1")
         w(f"{target} = {searched} - 1")
 
-    def _within(self, left: Buffer, i: str, right: Buffer, r: str) -> list[str]:
+    def _within(self, operator: Join, left: Buffer, i: str, right: Buffer, r: str) -> list[str]:
         """That a pair fits the window; `oldest` follows from the one that ends last."""
         b = self.buffers
-        if not b.windowed:
-            return []
-        if b.in_partition:
+        if b.windowed and b.in_partition:
             last = f"max({b.last_measure(left, i)}, {b.last_measure(right, r)})"
             return [f"{last} - min({b.first_measure(left, i)}, {b.first_measure(right, r)}) <= limit"]
-        # Of events the search has ended at the first that is too old.
-        return [] if left.is_leaf else [f"{b.first_measure(left, i)} >= oldest"]
+        if operator.limit is None:
+            return []
+        # Of records that begin in order the search has ended at the first that is too old.
+        first = b.first_measure(left, i)
+        return [] if b.latest_first_measure(left, i) == first else [f"{first} >= oldest"]
+
+    def _fits_alone(self, operator: Join, side: Buffer, index: str) -> list[str]:
+        """That an event with duration, which ends last, does not last longer than the window."""
+        is_long = side.is_leaf and side.has_starts and not self.buffers.by_operator and operator.limit is not None
+        return [f"{self.buffers.first_measure(side, index)} >= oldest"] if is_long else []
 
     def _combine(
         self, w: Writer, operator: Join, checks: Sequence[str], left_at: tuple[str, str], right_at: tuple[str, str]
@@ -283,6 +333,10 @@ class Branch:
                     f"{out.field('low', 'k')} = min({lows[0]}, {lows[1]})",
                     f"{out.field('high', 'k')} = max({highs[0]}, {highs[1]})",
                 )
+            if b.by_operator:
+                firsts = [b.first_measure(left, left_at[1]), b.first_measure(right, right_at[1])]
+                first = firsts[0] if in_order else f"min({firsts[0]}, {firsts[1]})"
+                w(f"{out.field('low', 'k')} = {out.end('k') if operator.completes else first}")
             for side, at in ((left, left_at), (right, right_at)):
                 for var in side.variables:
                     w(f"{b.number(out, var, '', 'k')} = {b.number(side, var, *at)}")
@@ -348,19 +402,23 @@ class Branch:
             my_chain, other_chain = chains[current], chains[1 - current]
             w(f"{me} = {mine.index(cursors[current])}")
             here = b.bindings(mine, cursors[current], me)
-            if b.expires:
-                w(f"oldest = {b.last_measure(mine, me)} - limit")
+            if operator.limit is not None:
+                w(f"oldest = {b.last_measure(mine, me)} - {operator.limit}")
             if other_chain is None:
                 w(f"j = {cursors[1 - current]} - 1")
             else:
                 b.head(w, other_chain, here, "j")
             with w.block(f"while j >= {other.base}:"):
                 w(f"{you} = {other.index('j')}")
-                if b.expires:
+                if operator.limit is not None:
                     with w.block(f"if {b.latest_first_measure(other, you)} < oldest:"):
                         w("break")
                 there = b.bindings(other, "j", you)
-                checks = self._within(other, you, mine, me) + b.different(here, there)
+                checks = (
+                    self._within(operator, other, you, mine, me)
+                    + self._fits_alone(operator, mine, me)
+                    + b.different(here, there)
+                )
                 checks += self._conditions(tests, {**here, **there})
                 w(f"{operator.tried} += 1")
                 at = {me: (cursors[current], me), you: ("j", you)}
@@ -382,7 +440,7 @@ class Branch:
     def _left_is_next(self, left: Buffer, right: Buffer, cursors: tuple[str, str]) -> str:
         """Whether the left side's next record ends before the right side's."""
         b = self.buffers
-        ends = b.last_measure if b.expires else lambda side, index: side.end(index)
+        ends = b.last_measure if b.expires and not b.by_operator else lambda side, index: side.end(index)
         earlier = f"{ends(left, left.index(cursors[0]))} <= {ends(right, right.index(cursors[1]))}"
         left_there = f"{cursors[0]} < {left.following}"
         return f"{left_there} and ({cursors[1]} >= {right.following} or {earlier})"
@@ -400,6 +458,8 @@ class Branch:
                     f"{out.field('low', 'k')} = {b.first_measure(side, 'i')}",
                     f"{out.field('high', 'k')} = {b.last_measure(side, 'i')}",
                 )
+            if b.by_operator:
+                w(f"{out.field('low', 'k')} = {b.first_measure(side, 'i')}")
             for var in out.variables:
                 number = b.number(side, var, cursor, "i") if var in side.variables else "-1"
                 w(f"{b.number(out, var, '', 'k')} = {number}")

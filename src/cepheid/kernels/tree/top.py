@@ -11,17 +11,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import NamedTuple
 
 from cepheid import expr as ex
-from cepheid.codegen.builder import Array, Writer
+from cepheid.codegen.builder import Writer
 from cepheid.codegen.scalar import NULL, Reader, Term, condition
 from cepheid.expr import Aggregate, At, Attr, Expr
 from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATE_CODE
 from cepheid.kernels.tree.buffers import NEVER, Binding, Buffer, Buffers, Chain
 from cepheid.kernels.tree.output import Output
+from cepheid.kernels.tree.waiting import Waiting
 from cepheid.optimize.alternatives import Absence, Alternative, Group, Level
 from cepheid.physical import Kind
-from cepheid.runtime.kernel import END_OF_TIME, StateArray
+from cepheid.runtime.kernel import END_OF_TIME
+
+
+class Negation(NamedTuple):
+    """A negation, and the buffers of what must not occur."""
+
+    absence: Absence
+    parts: tuple[Buffer, ...]
 
 
 class Top:
@@ -32,7 +41,7 @@ class Top:
         number: int,
         alternative: Alternative,
         root: Buffer,
-        absences: tuple[Absence, ...],
+        negations: tuple[Negation, ...],
         tests: Sequence[Expr] = (),
     ) -> None:
         self.buffers = buffers
@@ -40,16 +49,15 @@ class Top:
         self.number = number
         self.alternative = alternative
         self.root = root
-        self.absences = absences
+        self.negations = negations
         self.group_of = {group.var: group for group in alternative.groups}
-        self.waiting = any(alternative.waits(absence) for absence in absences)
+        waits = any(alternative.waits(negation.absence) for negation in negations)
         self.members: list[Expr] = []
         self.tests: list[Expr] = list(tests)
         self.chain_of: dict[str, Chain | None] = {}
         self._sort_tests()
         self._choose_chains()
-        if self.waiting:
-            self._declare_waiting()
+        self.waiting = Waiting(buffers, number, alternative.joined) if waits else None
         self.emitted = buffers.register(f"a{number}_emitted")
         """The register that counts the emitted matches."""
 
@@ -78,54 +86,12 @@ class Top:
         """Members and negated events that must equal a joined event are looked up."""
         sure = [var for var in self.alternative.plain if var in self.root.sure]
         tests = {group.var: self._tests_of(group) for group in self.alternative.groups}
-        tests |= {c.var: self.buffers.about(c.var) for absence in self.absences for c in absence.classes}
-        for var, about in tests.items():
-            equalities = self.buffers.equalities(about, [var], sure)
-            self.chain_of[var] = self.buffers.chain(self.buffers.leaves[var], equalities) if equalities else None
-
-    # --- records that wait --------------------------------------------------------------------------------------------
-
-    def _declare_waiting(self) -> None:
-        """`w0_measure` and `w0_item` are a heap by the start of the match; `w0_v1` holds the event of variable 1."""
-        register, prefix = self.buffers.register, f"w{self.number}"
-        self.heap, self.item, self.free, self.ready = (
-            Array(StateArray(f"{prefix}_{name}", "int64", 16)) for name in ("measure", "item", "free", "ready")
-        )
-        numbers = {var: self._n(var) for var in self.alternative.joined}
-        self.events = {var: Array(StateArray(f"{prefix}_v{n}", "int64", 16)) for var, n in numbers.items()}
-        self.waiting_arrays = [self.heap, self.item, self.free, self.ready, *self.events.values()]
-        self.buffers.waiting += [array.state for array in self.waiting_arrays]
-        self.size, self.freed, self.made = (register(f"{prefix}_{name}") for name in ("size", "freed", "made"))
-
-    def _decided(self, first_measure: str) -> str:
-        """Whether no event can come any more in the window of a match that starts there."""
-        if not self.buffers.expires:
-            return f"now_measure >= {END_OF_TIME}"
-        return f"{first_measure} + limit < now_measure"
-
-    def _take_ready(self, w: Writer) -> None:
-        """Take the records whose window has passed:
-
-        while w0_size > 0 and w0_measure[0] + limit < now_measure:
-            w0_ready[ready] = heap_pop(w0_measure, w0_item, w0_size)
-        """
-        w(f"room = {self.made} + {self.root.following} - {self._cursor}", f"if room > {self.heap.size}:")
-        w(*(f"    {array.grown('room')}" for array in self.waiting_arrays))
-        with w.block(f"while {self.size} > 0 and {self._decided(self.heap.at('0'))}:"):
-            w(f"{self.ready.at('ready')} = heap_pop({self.heap}, {self.item}, {self.size})")
-            w(f"{self.size} -= 1", "ready += 1")
-
-    def _wait(self, w: Writer) -> None:
-        """Let the record at hand wait:
-
-        w0_v1[slot] = p1
-        heap_push(w0_measure, w0_item, w0_size, first_measure, slot)
-        """
-        w(f"if {self.freed} > 0:", f"    {self.freed} -= 1", f"    slot = {self.free.at(self.freed)}")
-        w("else:", f"    slot = {self.made}", f"    {self.made} += 1")
-        w(*(f"{array.at('slot')} = p{self._n(var)}" for var, array in self.events.items()))
-        start = "first_measure" if self.buffers.expires else "0"
-        w(f"heap_push({self.heap}, {self.item}, {self.size}, {start}, slot)", f"{self.size} += 1")
+        searched = {var: (self.buffers.leaves[var], about) for var, about in tests.items()}
+        parts = [part for negation in self.negations for part in negation.parts]
+        searched |= {part.variables[0]: (part, self._about(part)) for part in parts}
+        for var, (buffer, about) in searched.items():
+            equalities = self.buffers.equalities(about, buffer.sure, sure)
+            self.chain_of[var] = self.buffers.chain(buffer, equalities) if equalities else None
 
     # --- one round ----------------------------------------------------------------------------------------------------
 
@@ -138,7 +104,7 @@ class Top:
         w(f"# groups, absences and output of the records in {root.name}")
         w(f"{self._cursor} = max({self._cursor}, {root.base})", "ready = 0")
         if self.waiting:
-            self._take_ready(w)
+            self.waiting.take_ready(w, f"{root.following} - {self._cursor}")
         for chain in self.chain_of.values():
             if chain is not None:
                 b.link_new(w, chain)
@@ -160,9 +126,7 @@ class Top:
         """The numbers of the joined events: of a record that has waited, or of a new one."""
         if self.waiting:
             with w.block("if done < ready:"):
-                w(f"slot = {self.ready.at('done')}")
-                w(*(f"p{self._n(var)} = {array.at('slot')}" for var, array in self.events.items()))
-                w(f"{self.free.at(self.freed)} = slot", f"{self.freed} += 1")
+                self.waiting.load(w)
         with w.block("else:") if self.waiting else nullcontext():
             w(f"j = {self._cursor} + done - ready", f"i = {self.root.index('j')}")
             for var in self.alternative.joined:
@@ -181,12 +145,16 @@ class Top:
             self._fill(w, group, known)
             known.append(group.var)
             self._test(w, untested, known)
-        self._interval(w, known)
-        for absence in self.absences:
-            self._absent(w, absence, known)
+        by_operator = self.buffers.by_operator
+        if not by_operator:
+            self._interval(w, known)
+        elif self.waiting:
+            w(f"deadline = {NEVER}")
+        for negation in self.negations:
+            (self._absent_in_interval if by_operator else self._absent)(w, negation, known)
         if self.waiting:
-            with w.block(f"if not {self._decided('first_measure')}:"):
-                self._wait(w)
+            with w.block(f"if not {self.waiting.decided('deadline' if by_operator else 'first_measure')}:"):
+                self.waiting.wait(w)
                 w("continue")
         self.output.emit(w, self.bindings, {group.var: str(self._n(group.var)) for group in self.alternative.groups})
         w(f"{self.emitted} += 1")
@@ -238,13 +206,18 @@ class Top:
         n, leaf = self._n(var), self.buffers.leaves[var]
         function = "min" if after else "max"
         if var in self.group_of:
-            event = leaf.field("time", leaf.index(f"g{n}[s{n} - 1]" if after else f"g{n}[0]"))
+            if after and leaf.has_starts:  # the member that starts first need not end first
+                with w.block(f"for q in range(s{n}):"):
+                    w(f"{target} = min({target}, {leaf.start(leaf.index(f'g{n}[q]'))})")
+                return
+            event = leaf.end(leaf.index(f"g{n}[s{n} - 1]" if after else f"g{n}[0]"))
             with w.block(f"if s{n} > 0:"):
                 w(f"{target} = {function}({target}, {event})")
             return
         binding = self.bindings[var]
         with w.when(binding.bound):
-            w(f"{target} = {function}({target}, {leaf.field('time', binding.index)})")
+            time = leaf.start(binding.index) if after else leaf.end(binding.index)
+            w(f"{target} = {function}({target}, {time})")
 
     def _extreme(self, w: Writer, target: str, known: Sequence[str], *, latest: bool, closing: str = "") -> None:
         """The measure of the event that ends last (or starts first) of those known; of several, the first bound.
@@ -256,11 +229,12 @@ class Top:
             w(f"extreme = {nothing}")
 
         def consider(leaf: Buffer, index: str) -> None:
+            time = leaf.end(index) if latest else leaf.start(index)
             if not counts:
-                w(f"{target} = {'max' if latest else 'min'}({target}, {leaf.field('time', index)})")
+                w(f"{target} = {'max' if latest else 'min'}({target}, {time})")
                 return
-            with w.block(f"if {leaf.field('time', index)} {'>' if latest else '<'} extreme:"):
-                w(f"extreme = {leaf.field('time', index)}", f"{target} = {leaf.field('measure', index)}")
+            with w.block(f"if {time} {'>' if latest else '<'} extreme:"):
+                w(f"extreme = {time}", f"{target} = {leaf.field('measure', index)}")
 
         for var in known:
             n, leaf = self._n(var), self.buffers.leaves[var]
@@ -303,11 +277,11 @@ class Top:
         with w.block(f"while c >= {leaf.base}:"):
             w(f"m = {leaf.index('c')}")
             stops = [f"{leaf.field('time', 'm')} <= since"]
-            outside = f"since == {NEVER} and last_measure - {b.last_measure(leaf, 'm')} > limit"
-            checks: list[str] = []
+            outside = f"since == {NEVER} and last_measure - {b.first_measure(leaf, 'm')} > limit"
+            checks: list[str] = [f"{leaf.start('m')} > since"] if leaf.has_starts else []
             if at_window_edge and not b.in_partition:
-                stops.append(outside)
-            elif at_window_edge:
+                stops.append(f"since == {NEVER} and last_measure - {b.latest_first_measure(leaf, 'm')} > limit")
+            if at_window_edge and (b.in_partition or leaf.has_starts):
                 checks.append(f"not ({outside})")
             with w.block(f"if {' or '.join(stops)}:"):
                 w("break")
@@ -334,7 +308,7 @@ class Top:
             with w.block(f"if s{n} < {least}:"):
                 w("continue")
 
-    def _fresh(self, w: Writer, index: str, var: str, known: Sequence[str]) -> None:
+    def _fresh(self, w: Writer, index: str, var: str, known: Sequence[str], target: str = "fresh") -> None:
         """`fresh = l1_row[m] != l0_row[...]`: whether an event is bound to nothing else."""
         b = self.buffers
         row = b.row(var, Binding(index))
@@ -342,13 +316,13 @@ class Top:
         for other in known:
             if other in self.bindings and other not in self.group_of and b.may_be_one(var, other):
                 tests += b.different({var: Binding(index)}, {other: self.bindings[other]})
-        w(f"fresh = {' and '.join(tests) or 'True'}")
+        w(f"{target} = {' and '.join(tests) or 'True'}")
         for other in known:
             if other in self.group_of and b.may_be_one(var, other):
                 n, leaf = self._n(other), b.leaves[other]
                 taken = f"{leaf.field('row', leaf.index(f'g{n}[q]'))} == {row}"
                 with w.block(f"for q in range(s{n}):"), w.block(f"if {taken}:"):
-                    w("fresh = False")
+                    w(f"{target} = False")
 
     # --- predicates ---------------------------------------------------------------------------------------------------
 
@@ -445,7 +419,7 @@ class Top:
         counted = b.windowed and b.plan.counts_events
         if counted:
             self._counted_interval(w, known)
-        if self.absences or (b.windowed and not counted):
+        if self.negations or (b.windowed and not counted):
             self._extreme(w, "first_measure", known, latest=False)
             self._extreme(w, "last_measure", known, latest=True)
         if b.windowed and not counted:
@@ -466,8 +440,14 @@ class Top:
 
     # --- absences -----------------------------------------------------------------------------------------------------
 
-    def _absent(self, w: Writer, absence: Absence, known: Sequence[str]) -> None:
-        b = self.buffers
+    def _absent(self, w: Writer, negation: Negation, known: Sequence[str]) -> None:
+        """Drop the record if an event (or a record) that must not occur lies wholly between the neighbours:
+
+        while c >= l2_base:
+            if l2_time[m] <= since: break
+            if l2_time[m] < upto and ...: spoiled = True
+        """
+        b, absence = self.buffers, negation.absence
         w("# nothing negated between the neighbours, or in the window where there is none")
         begun = ended = False
         if absence.in_sequence:
@@ -475,36 +455,102 @@ class Top:
             ended = self._edge(w, "upto", absence.sides.after, known, after=True)
         else:
             w(f"since = {NEVER}", f"upto = {END_OF_TIME}")
-        for negated in absence.classes:
-            leaf, chain = b.leaves[negated.var], self.chain_of[negated.var]
-            if chain is not None:
-                b.head(w, chain, self.bindings, "c")
-            else:
-                w(f"c = last_before({leaf.array('time')}, {leaf.base}, {leaf.following}, upto)")
-            w("spoiled = False")
-            tests = b.about(negated.var) if chain is None else chain.unsettled(b.about(negated.var))
-            read = self._reader(w, {**self.bindings, negated.var: Binding("m")})
-            conditions = [condition(t, read, b.builder.constants) for t in tests]
-            with w.block(f"while c >= {leaf.base}:"):
-                w(f"m = {leaf.index('c')}")
-                measure = b.last_measure(leaf, "m")
-                stops = [f"{leaf.field('time', 'm')} <= since"]
-                checks = [f"{leaf.field('time', 'm')} < upto"] if chain is not None else []
-                too_early = f"since == {NEVER} and last_measure - {measure} > limit"
-                if not begun and b.windowed and not b.in_partition:
-                    stops.append(too_early)
-                elif not begun and b.windowed:
+        for part in negation.parts:
+            first, last = b.first_measure(part, "m"), b.last_measure(part, "m")
+            stops, checks = [f"{part.end('m')} <= since"], [f"{part.end('m')} < upto"]
+            if part.has_starts:
+                checks.append(f"{part.start('m')} > since")
+            if not begun and b.windowed:
+                too_early = f"since == {NEVER} and last_measure - {first} > limit"
+                if not b.in_partition:
+                    stops.append(f"since == {NEVER} and last_measure - {b.latest_first_measure(part, 'm')} > limit")
+                if b.in_partition or part.has_starts:
                     checks.append(f"not ({too_early})")
-                if not ended and b.windowed:
-                    checks.append(f"not (upto == {END_OF_TIME} and {measure} - first_measure > limit)")
-                with w.block(f"if {' or '.join(stops)}:"):
-                    w("break")
-                self._fresh(w, "m", negated.var, known)
-                with w.block(f"if {' and '.join([*checks, 'fresh', *conditions])}:"):
-                    w("spoiled = True", "break")
-                w(f"c = {b.previous(chain, 'c', 'm')}")
-            with w.block("if spoiled:"):
-                w("continue")
+            if not ended and b.windowed:
+                checks.append(f"not (upto == {END_OF_TIME} and {last} - first_measure > limit)")
+            self._search(w, part, "upto", stops, checks, known)
+
+    def _absent_in_interval(self, w: Writer, negation: Negation, known: Sequence[str]) -> None:
+        """CED §2.2: nothing that must not occur ends in the interval that its operator leaves, bounds included:
+
+        since = l0_time[...]
+        upto = l1_time[...]
+        """
+        absence, beside = negation.absence, negation.absence.beside
+        w("# nothing negated ends in the interval that its operator leaves")
+        window = "0"
+        if beside.window is not None:
+            window = self.buffers.builder.constants.integer((self.buffers.plan.operator_windows or {})[beside.window])
+        if not absence.in_sequence:
+            self._operand_edge(w, "since", beside.all, latest=True)
+            self._operand_edge(w, "upto", beside.all, latest=True, function="min")
+            w(f"since -= {window}", f"upto += {window}")
+        else:
+            self._operand_edge(w, "since", beside.before[-1:] or beside.after[-1:], latest=True)
+            self._operand_edge(w, "upto", beside.after[:1] or beside.before[:1], latest=not beside.after)
+            if not beside.before:
+                w(f"since -= {window}")
+            if not beside.after:
+                w(f"upto += {window}")
+        for part in negation.parts:
+            stops, checks = [f"{part.end('m')} < since"], [f"{part.end('m')} <= upto"]
+            self._search(w, part, "upto + 1", stops, checks, known)
+        if self.alternative.waits(absence):
+            w("deadline = max(deadline, upto)")
+
+    def _operand_edge(self, w: Writer, target: str, operands: Level, *, latest: bool, function: str = "max") -> None:
+        """`target` becomes the latest (or, with `function`, the earliest) end of the operands, or their start:
+
+        edge = max(l0_time[...], l1_time[...])
+        since = max(since, edge)
+        """
+        w(f"{target} = {NEVER if function == 'max' else END_OF_TIME}" if len(operands) > 1 else "pass")
+        for operand in operands:
+            edge = "edge" if len(operands) > 1 else target
+            w(f"{edge} = {NEVER if latest else END_OF_TIME}")
+            for var in operand:
+                leaf, binding = self.buffers.leaves[var], self.bindings[var]
+                time = leaf.end(binding.index) if latest else leaf.start(binding.index)
+                with w.when(binding.bound):
+                    w(f"{edge} = {'max' if latest else 'min'}({edge}, {time})")
+            if len(operands) > 1:
+                w(f"{target} = {function}({target}, {edge})")
+
+    def _search(
+        self, w: Writer, part: Buffer, before: str, stops: Sequence[str], checks: Sequence[str], known: Sequence[str]
+    ) -> None:
+        """From the last record that ends before a time, back until one of the stops: the record at hand is dropped if
+        one passes the checks and its predicates."""
+        b, chain = self.buffers, self.chain_of[part.variables[0]]
+        if chain is not None:
+            b.head(w, chain, self.bindings, "c")
+        else:
+            w(f"c = last_before({part.end_array}, {part.base}, {part.following}, {before})")
+        w("spoiled = False")
+        about = self._about(part)
+        tests = about if chain is None else chain.unsettled(about)
+        bindings = b.bindings(part, "c", "m")
+        read = self._reader(w, {**self.bindings, **bindings})
+        conditions = [condition(t, read, b.builder.constants) for t in tests]
+        with w.block(f"while c >= {part.base}:"):
+            w(f"m = {part.index('c')}")
+            with w.block(f"if {' or '.join(stops)}:"):
+                w("break")
+            freshness: list[str] = []
+            for var, binding in bindings.items():
+                self._fresh(w, binding.index, var, known, target=f"fresh{len(freshness)}")
+                freshness.append(f"fresh{len(freshness)}")
+            with w.block(f"if {' and '.join([*checks, *freshness, *conditions])}:"):
+                w("spoiled = True", "break")
+            w(f"c = {b.previous(chain, 'c', 'm')}")
+        with w.block("if spoiled:"):
+            w("continue")
+
+    def _about(self, part: Buffer) -> list[Expr]:
+        """The predicates on what must not occur that its own joins have not tested."""
+        own = set(part.variables)
+        about = [p for p in self.buffers.plan.predicates if own & ex.variables(p)]
+        return about if part.is_leaf else [p for p in about if not ex.variables(p) <= own]
 
 
 def _speaks_of_members(predicate: Expr, closures: set[str]) -> bool:
