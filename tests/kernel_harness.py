@@ -14,7 +14,7 @@ from cepheid.binding import bind
 from cepheid.codegen.columns import schema_types
 from cepheid.codegen.compile import interpreted
 from cepheid.codegen.encoder import Encoder
-from cepheid.events import Clock, Event, Schema, complete, in_order, infer_schema, primitive
+from cepheid.events import START, Clock, Event, Schema, complete, in_order, infer_schema, primitive
 from cepheid.kernels.registry import EVALUATORS, kernel_for
 from cepheid.lang import parse
 from cepheid.optimize.lower import lower
@@ -38,12 +38,14 @@ class Stream:
 
 
 def stream_of(rows: Sequence[Mapping[str, Any]]) -> Stream:
-    """Rows with `type` and `ts` as a stream."""
-    events = in_order(primitive(row["type"], row["ts"], i, row) for i, row in enumerate(rows))
+    """Rows with `type` and `ts` as a stream; those with `began` are events with duration."""
+    events = in_order(primitive(row["type"], row["ts"], i, row, row.get("began")) for i, row in enumerate(rows))
     schema = infer_schema(events)
     events = complete(events, schema)
     names = sorted({name for attributes in schema.types.values() for name in attributes} | {"type", "ts"})
     columns = {name: [event.attributes.get(name) for event in events] for name in names}
+    if "began" in columns:
+        columns[START] = [event.start for event in events]
     table = pa.RecordBatch.from_pydict({n: pa.array(v, *_type(n)) for n, v in columns.items()})
     return Stream(events, schema, table)
 
@@ -77,12 +79,13 @@ def kernel_of(
 ) -> Kernel:
     plan = lower(
         query,
-        schema_types(stream.table.schema),
+        schema_types(stream.table.schema, skip=(START,)),
         stream.schema,
         Clock(),
         EVALUATORS,
         evaluator=evaluator,
         options=options or {},
+        has_durations=START in stream.table.schema.names,
     )
     kernel = kernel_for(plan)
     return replace(kernel, function=_in_little_room(kernel.function if jit else interpreted(kernel.source)))

@@ -44,8 +44,10 @@ class Event:
             yield from part.primitives()
 
 
-def primitive(type: str, time: int, position: int, attributes: Mapping[str, Any]) -> Event:
-    return Event(type, time, time, position, attributes, attributes, (time, time))
+def primitive(type: str, time: int, position: int, attributes: Mapping[str, Any], start: int | None = None) -> Event:
+    """A point in time or, with a start, an event that ends at `time`."""
+    began = time if start is None else start
+    return Event(type, began, time, position, attributes, attributes, (began, time))
 
 
 @dataclass(frozen=True, slots=True)

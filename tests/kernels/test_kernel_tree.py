@@ -30,8 +30,11 @@ def with_plan(kernel: Kernel, plan: TreePlan) -> Kernel:
     return replace(made, function=interpreted(made.source))
 
 
-def agrees(text: str, drawn: DrawnStream, data: st.DataObject) -> None:
+def agrees(text: str, drawn: DrawnStream, data: st.DataObject, lengths: st.SearchStrategy[int] | None = None) -> None:
+    """`lengths` draws how long each event lasts; None: no event has a duration."""
     rows = [dict(event.row) for event in drawn.events]
+    if lengths is not None:
+        rows = [{**row, "began": row["ts"] - data.draw(lengths)} for row in rows]
     stream = stream_of(rows or [{"type": "A", "ts": 0, "v": 1, "w": 1, "id": 1, "s": "p"}])
     try:
         query = bound(text, stream)
@@ -61,6 +64,26 @@ def test_sase_agrees_with_the_oracle(text: str, stream: DrawnStream, data: st.Da
 @given(ced_queries(by_name=False), drawn_streams(max_events=14), st.data())
 def test_ced_agrees_with_the_oracle(text: str, stream: DrawnStream, data: st.DataObject) -> None:
     agrees(text, stream, data)
+
+
+_LENGTHS = st.sampled_from((0, 0, 1, 1, 2, 3, 6))
+
+
+@_EXAMPLES
+@given(
+    st.one_of(zstream_queries(), sase_queries(), ced_queries(by_name=False)), drawn_streams(max_events=12), st.data()
+)
+def test_events_with_duration(text: str, stream: DrawnStream, data: st.DataObject) -> None:
+    agrees(text, stream, data, _LENGTHS)
+
+
+@pytest.mark.slow
+@_MANY
+@given(
+    st.one_of(zstream_queries(), sase_queries(), ced_queries(by_name=False)), drawn_streams(max_events=16), st.data()
+)
+def test_many_events_with_duration(text: str, stream: DrawnStream, data: st.DataObject) -> None:
+    agrees(text, stream, data, _LENGTHS)
 
 
 @pytest.mark.slow
