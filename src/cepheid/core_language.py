@@ -85,7 +85,7 @@ def _aggregates_over(predicate: Expr, item: Pattern) -> bool:
     """Whether a predicate of an iteration has an aggregate over a variable that is a single event in each item."""
     inside = roles(item)
     aggregated = [node.var for node in walk(predicate) if isinstance(node, Aggregate)]
-    return any(var in inside and not inside[var].binds_many for var in aggregated)
+    return any(var in inside and not (inside[var].binds_many or inside[var].negated) for var in aggregated)
 
 
 def _place_next(pattern: pt.Next, where: list[Expr]) -> pt.Next:

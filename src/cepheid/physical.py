@@ -17,7 +17,7 @@ from enum import Enum
 from cepheid import expr as ex
 from cepheid.dialect import COMBINATIONS, INTERVALS, RUNS
 from cepheid.errors import InputProblem, shown
-from cepheid.events import START, Duration, Schema
+from cepheid.events import NO_CLOCK, START, Clock, Duration, Schema
 from cepheid.expr import Attr, Expr
 from cepheid.functions import FUNCTIONS
 from cepheid.pattern import (
@@ -289,6 +289,8 @@ class Plan:
     """column -> the expression over one event, without a name, that it is computed by."""
     operator_windows: Mapping[Duration, int] | None = None
     """The windows of operators in ticks, where each has its own (CED); then `window` is how long an event matters."""
+    core: Pattern | None = None
+    """EQL's core operators, each with its predicates; durations are in ticks."""
 
     def forced(self, options: Options) -> dict[str, str]:
         """The value of each option: as forced, or the default."""
@@ -360,6 +362,7 @@ class Lowered:
     window: int | float | None
     """The window in ticks or events, as the query writes it."""
     options: Mapping[str, str | bool]
+    clock: Clock = NO_CLOCK
     has_durations: bool = False
     """Whether events have a start of their own, in the column START; their time is their end."""
     derived: Mapping[str, Expr] = field(default_factory=dict)

@@ -110,13 +110,14 @@ def _ranges(starts: Array, lengths: Array) -> Array:
 
 
 def intervals(positions: Positions, rows: Rows) -> tuple[Array, Array]:
-    """The earliest start and the latest end of the events of each match."""
+    """The earliest start and the latest end of the events of each match, EQL's timers among them."""
     first, last = first_and_last(positions)
     starts = rows.starts(positions.values)
+    ends = rows.ticks(last) if positions.ends is None else positions.ends
     if starts is None:
-        return rows.ticks(first), rows.ticks(last)
+        return rows.ticks(first), ends
     earliest, _ = first_and_last(replace(positions, values=starts))
-    return earliest, rows.ticks(last)
+    return earliest, ends
 
 
 def first_and_last(positions: Positions) -> tuple[Array, Array]:

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from cepheid.errors import InputProblem, NotAvailable, did_you_mean, listing, shown
 from cepheid.evaluator import Evaluator
-from cepheid.kernels import any_runs, runs, stacks, tree
+from cepheid.kernels import any_runs, runs, stacks, successor, tree
 from cepheid.optimize import lower
 from cepheid.optimize.stats import Stats
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import Kernel
 
-EVALUATORS: Sequence[Evaluator[Stats, Kernel]] = (stacks, runs, tree, any_runs)
+EVALUATORS: Sequence[Evaluator[Stats, Kernel]] = (stacks, runs, tree, any_runs, successor)
 """In order of preference: without statistics the first able evaluator is chosen, so the smallest state is first."""
 _BY_NAME: Mapping[str, Evaluator[Stats, Kernel]] = {evaluator.NAME: evaluator for evaluator in EVALUATORS}
 SEARCHING = tuple(evaluator.NAME for evaluator in EVALUATORS if evaluator.SEARCHES)

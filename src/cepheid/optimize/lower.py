@@ -193,6 +193,7 @@ def _lowered(
         derived=between.columns,
         operator_windows=windows,
         has_durations=has_durations,
+        clock=clock,
     )
 
 

@@ -76,11 +76,17 @@ def count_bit(mask: np.ndarray, start: int, stop: int, bit: np.uint64) -> int:
 
 
 @njit
+def first_slot(hashed: int, slots: int) -> int:
+    """The first slot to probe for a key in a table of so many slots, a power of two."""
+    mixed = ((hashed ^ (hashed >> 31)) & 0x7FFFFFFF) * 73244475  # no product here exceeds 63 bits, so nothing wraps
+    return (mixed ^ (mixed >> 16)) & (slots - 1)
+
+
+@njit
 def slot_of(keys: np.ndarray, heads: np.ndarray, key: int) -> int:
     """The slot of a key, or the empty slot where it belongs."""
     last = keys.shape[0] - 1
-    mixed = ((key ^ (key >> 31)) & 0x7FFFFFFF) * 73244475  # no product here exceeds 63 bits, so nothing wraps around
-    slot: int = (mixed ^ (mixed >> 16)) & last
+    slot: int = first_slot(key, keys.shape[0])
     while heads[slot] != EMPTY and keys[slot] != key:
         slot = (slot + 1) & last
     return slot

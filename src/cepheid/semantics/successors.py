@@ -55,7 +55,7 @@ def _path(pattern: Pattern, predicate: Expr) -> list[Pattern]:
     iterations make the groups of its aggregates."""
     grouped = {node.var for node in walk(predicate) if isinstance(node, Aggregate)}
     if isinstance(pattern, Iteration) and any(
-        var in grouped and not role.binds_many for var, role in roles(pattern.item).items()
+        var in grouped and not role.negated and not role.binds_many for var, role in roles(pattern.item).items()
     ):
         return [pattern]
     homes = [part for part in subpatterns(pattern) if variables(predicate) <= roles(part).keys()]

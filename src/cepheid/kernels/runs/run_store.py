@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cepheid.runtime.arrays import EMPTY, grown
+from cepheid.runtime.arrays import EMPTY, first_slot, grown
 from cepheid.runtime.jit import njit
 from cepheid.runtime.prefetch import AHEAD, SOON, prefetch
 
@@ -40,13 +40,6 @@ UNREACHED = np.iinfo(np.int64).max
 
 
 # --- the index --------------------------------------------------------------------------------------------------------
-
-
-@njit
-def first_slot(hashed: int, slots: int) -> int:
-    """The first slot to probe for a key."""
-    mixed = ((hashed ^ (hashed >> 31)) & 0x7FFFFFFF) * 73244475  # no product here exceeds 63 bits
-    return (mixed ^ (mixed >> 16)) & (slots - 1)
 
 
 @njit

@@ -1,0 +1,479 @@
+"""The kernel of NEXT's core operators: the loop over events, the passing of time, and the reclaiming of memory.
+
+    while True:
+        while wake < moment:            time has passed: timers fire, and late operators choose among their candidates
+        ...                             matches are written, memory is reclaimed, arrays grow
+        for e in range(start, ...):     events, until time passes or there may be no room for the next one
+
+Arrays are assigned outside the loop over events only: otherwise Numba counts references in each iteration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cepheid.codegen.builder import KernelBuilder, Writer
+from cepheid.errors import TooManyMatches
+from cepheid.kernels.successor import instances
+from cepheid.kernels.successor.composites import ENDS, HISTORY, OLDEST, STARTS, Chain, Composite, Field, Row, Time
+from cepheid.kernels.successor.network import Network
+from cepheid.kernels.successor.operators import (
+    Exception_,
+    Iteration,
+    Leaf,
+    Next,
+    Operator,
+    Timer,
+    Waiting,
+    leaves_of,
+    operators_of,
+)
+from cepheid.kernels.successor.tables import Table
+from cepheid.physical import Plan
+from cepheid.runtime.kernel import Array, Batch, Kernel, OperatorRegisters, Positions, State, StateArray
+
+_ROUNDS = 64
+"""The source is complete after as many rounds as the pattern is deep."""
+_FEW = 256
+"""Records are reclaimed only if there are more."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuccessorKernel(Kernel):
+    """A kernel whose matches may end with a timer, later than their last event."""
+
+    is_timed: bool = False
+    """Whether each match is followed by its end."""
+    problem: int = 0
+    """The register with the position after that of an event that completes too many matches."""
+    failures: int = 0
+    """The register that counts failed detections."""
+
+    def _call(self, state: State, batch: Batch, now: int) -> tuple[State, Positions]:
+        state, positions = Kernel._call(self, state, batch, now)
+        if state[0][self.problem]:
+            raise TooManyMatches(self.plan.max_matches or 0, int(state[0][self.problem]) - 1)
+        return state, _with_ends(positions) if self.is_timed else positions
+
+
+def _with_ends(positions: Positions) -> Positions:
+    """The ends of matches apart from the positions of their events."""
+    width = len(positions.steps) + 1
+    if positions.bounds is None:
+        rows = positions.values.reshape(-1, width)
+        return Positions(positions.steps, np.ascontiguousarray(rows[:, :-1]).ravel(), None, rows[:, -1].copy())
+    bounds = positions.bounds
+    at = bounds[width - 1 : -1 : width]
+    kept = np.ones(len(positions.values), bool)
+    kept[at] = False
+    count = np.arange(len(at))
+    starts = bounds[:-1].reshape(-1, width)[:, :-1] - count[:, None] if len(at) else np.empty((0, width - 1), np.int64)
+    last = np.array([len(positions.values) - len(at)], np.int64)
+    return Positions(
+        positions.steps, positions.values[kept], np.concatenate([starts.ravel(), last]), positions.values[at]
+    )
+
+
+def failed_detections(kernel: Kernel, state: State) -> int:
+    """How many instances an exception or θ has discarded."""
+    return int(state[0][kernel.failures]) if isinstance(kernel, SuccessorKernel) else 0
+
+
+def kernel(plan: Plan) -> Kernel:
+    return _Evaluator(plan).kernel()
+
+
+class _Evaluator(Network):
+    def __init__(self, plan: Plan) -> None:
+        assert plan.core is not None
+        builder = KernelBuilder(plan)
+        super().__init__(plan, builder, operators_of(plan.core, plan.has_durations))
+        self.steps = tuple(step.var for step in plan.steps if not step.negated)
+        self.is_bounded = any(var in self.root.many or var in self.root.optional for var in self.steps)
+        self.is_timed = any(isinstance(op, Timer) for op in _ending(self.root))
+        self.width = len(self.steps) + int(self.is_timed)
+        self.leaves = leaves_of(self.root)
+        self.bits = {step.var: step.begin for step in plan.steps}
+        self.has_late = bool(self.queues or self.fifos)
+        for name in ("begun", "wake", "tick", "stamp", "failed", "problem"):
+            builder.register(name)
+        for op in self.waiting:
+            for name in (f"live{op.number}", f"tried{op.number}", f"made{op.number}"):
+                builder.register(name)
+
+    def kernel(self) -> Kernel:
+        body, finish = Writer(), Writer()
+        for _ in range(_ROUNDS):
+            before = self.shape()
+            body, finish = Writer(), Writer()
+            self.conditions.count = 0
+            self._body(body)
+            self._finish(finish)
+            if self.shape() == before:
+                break
+        builder = self.builder
+        for array in self._arrays():
+            builder.declare(array)
+        if self.has_late and builder.uses_strings:
+            builder.remember_strings()
+        preamble = [instances.IMPORTS, "", *(line for table in self._tables() for line in table.constants())]
+        source = builder.source(
+            body,
+            finish,
+            preamble=preamble,
+            setup=["made = 0", "start = 0", "written = 0", "ends = 0", f"most = {self._constant(self.plan.max_matches or 1 << 62)}"],
+            ends="ends",
+        )
+        counted = [
+            OperatorRegisters(op.text, builder.register(f"made{op.number}").number, builder.register(f"tried{op.number}").number)
+            for op in self.waiting
+        ]
+        further = {
+            "is_timed": self.is_timed,
+            "problem": builder.register("problem").number,
+            "failures": builder.register("failed").number,
+        }
+        return builder.kernel(
+            source,
+            self.steps,
+            has_bounds=self.is_bounded,
+            operators=counted,
+            kind=SuccessorKernel,
+            further=further,
+        )
+
+    def _constant(self, value: int) -> str:
+        return self.builder.constants.integer(value)
+
+    def _tables(self) -> list[Table]:
+        return [
+            *self.tables.values(),
+            *self.cancels.values(),
+            *self.queues.values(),
+            *self.fifos.values(),
+            *self.nodes.values(),
+            self.found,
+        ]
+
+    def _arrays(self) -> list[StateArray]:
+        arrays = []
+        for table in self._tables():
+            arrays.append(table.array())
+            if "key" in table.own:
+                arrays.append(StateArray(f"{table.name}_index", "int64", 32, fill=-1, width=2))
+        return [*arrays, StateArray("history", "int64", 16, width=2)]
+
+    # --- the function -------------------------------------------------------------------------------------------------
+
+    def _body(self, w: Writer) -> None:
+        with w.block("if begun == 0:"):
+            w("begun = 1", "wake = NEVER", "tick = -NEVER")
+        with w.block("while True:"):
+            self.checked = True
+            w("moment = time[start] if start < time.shape[0] else now if time.shape[0] == 0 else tick")
+            if self.has_late:
+                with w.block("while wake < moment:"):
+                    self._pass_time(w)
+            if self.is_bounded:
+                self._write_found(w)
+            self._make_room(w)
+            with w.block("if start == time.shape[0] or problem > 0:"):
+                w("break")
+            self.checked = False
+            w("stop = time.shape[0]")
+            with w.block("for e in range(start, time.shape[0]):"):
+                self._event(w)
+            w("start = stop")
+
+    def _event(self, w: Writer) -> None:
+        prompt = [op for op in self.waiting if op.is_prompt]
+        work = " + ".join(["made", *(f"live{op.number}" for op in prompt), str(len(self.leaves) + 1)])
+        w("t = time[e]")
+        late = "t > wake or " if self.has_late else ""
+        with w.block(f"if {late}{work} > budget:"):
+            w("stop = e", "break")
+        w("bits = mask[e]")
+        with w.block("if bits == np.uint64(0):"):
+            w("dropped_by_mask += 1", "continue")
+        w("tick = t", "matched = matches")
+        if any(self._is_lone(op) for op in prompt):
+            w("lone = e + 1 < time.shape[0] and time[e + 1] > t")
+        for leaf in reversed(self.leaves):
+            with w.block(f"if bits & np.uint64({1 << self.bits[leaf.var]}) != np.uint64(0):"):
+                self.put_out(w, leaf, self.with_history(w, leaf, self.values.at_hand(leaf)))
+        with w.block("if matches - matched > most:"):
+            w("problem = first + e + 1", "stop = e + 1", "break")
+
+    def _is_lone(self, op: Waiting) -> bool:
+        return True
+
+    def match(self, w: Writer, event: Composite) -> None:
+        """A match, as positions or, if its variables have lists, as a record:
+
+        values[written] = w1[i1 + W1_ROW0]
+        values[written + 1] = first + e
+        written += 2
+        """
+        if self.is_bounded:
+            if self.checked:
+                self.found.ensure(w)
+            for field in self._found_fields():
+                self.found.offset(field)
+            self.found.fill(w, self.found.top, event)
+            w(f"{self.found.top} += {self.found.size}", "matches += 1", "made += 1")
+            return
+        if self.checked:
+            with w.block(f"if written + {self.width} > values.shape[0]:"):
+                w(f"values = grown(values, written + {self.width})")
+        for number, var in enumerate(self.steps):
+            w(f"values[written + {number}] = {event.read(Row(var))}")
+        if self.is_timed:
+            w(f"values[written + {self.width - 1}] = {event.read(ENDS)}")
+        w(f"written += {self.width}", "matches += 1", "made += 1")
+
+    def _found_fields(self) -> list[Field]:
+        fields: list[Field] = [ENDS] if self.is_timed else []
+        for var in self.steps:
+            fields.append(Chain(self._iteration_of(var).number) if var in self.root.many else Row(var))
+        return list(dict.fromkeys(fields))
+
+    def _iteration_of(self, var: str, under: Operator | None = None) -> Iteration:
+        return _outermost(self.root if under is None else under, var)
+
+    # --- matches with lists -------------------------------------------------------------------------------------------
+
+    def _write_found(self, w: Writer) -> None:
+        """Write the events of the matches, variable by variable:
+
+        for r in range(0, found_top, 2):
+            m0 = found[r + FOUND_CHAIN1]
+            while m0 != EMPTY:
+                ...
+        """
+        with w.block(f"for r in range(0, {self.found.top}, {self.found.size}):"):
+            w(f"bounds = grown(bounds, ends + {self.width + 1})")
+            for var in self.steps:
+                if var in self.root.many:
+                    w("began = written")
+                    iteration = self._iteration_of(var)
+                    self._write_chain(w, iteration, var, self.found.at(Chain(iteration.number), "r"), 0)
+                    w("reverse(values, began, written)")
+                else:
+                    self._write_value(w, self.found.at(Row(var), "r"), var in self.root.optional)
+                w("ends += 1", "bounds[ends] = written")
+            if self.is_timed:
+                self._write_value(w, self.found.at(ENDS, "r"), False)
+                w("ends += 1", "bounds[ends] = written")
+        w(f"{self.found.top} = 0")
+
+    def _write_chain(self, w: Writer, op: Iteration, var: str, chain: str, depth: int) -> None:
+        """The events of a variable in a chain, the last one first."""
+        table, at = self.nodes[op], f"m{depth}"
+        self.chained.add(op.number)
+        w(f"{at} = {chain}")
+        with w.block(f"while {at} != EMPTY:"):
+            if var in op.item.many:
+                inner = self._iteration_of(var, op.item)
+                self._write_chain(w, inner, var, table.at(Chain(inner.number), at), depth + 1)
+            else:
+                self._write_value(w, table.at(Row(var), at), var in op.item.optional)
+            w(f"{at} = {table.name}[{at} + PREV]")
+
+    def _write_value(self, w: Writer, source: str, is_optional: bool) -> None:
+        with w.when([f"{source} != EMPTY"] if is_optional else []):
+            with w.block("if written == values.shape[0]:"):
+                w("values = grown(values, written + 1)")
+            w(f"values[written] = {source}", "written += 1")
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def _pass_time(self, w: Writer) -> None:
+        """Time goes to the next moment at which something is to be decided, and it is."""
+        w("tick = wake", "matched = matches")
+        for op in self.operators:
+            if isinstance(op, Timer):
+                self.fire(w, op)
+            elif isinstance(op, Waiting) and not op.is_prompt:
+                self._choose(w, op)
+        w("wake = NEVER")
+        for table in self.fifos.values():
+            first = self.builder.register(f"{table.name}_first")
+            with w.block(f"if {first} < {table.top}:"):
+                w(f"wake = min(wake, {table.name}[{first}])")
+        with w.block("if matches - matched > most:"):
+            w("problem = first + start + 1", "wake = NEVER")
+
+    def _choose(self, w: Writer, op: Waiting) -> None:
+        """The candidates of one time, by their histories: the first that suits an instance decides it.
+
+        order1 = in_order(q1, 4, q1_top, Q1_TIME0, 2, history)
+        for o1 in range(order1.shape[0]):
+            u1 = order1[o1]
+            ...
+        """
+        k, queue = op.number, self.queues[op]
+        length = (op.awaited.fixed_length or 0) * self.points
+        if length:
+            times = queue.offset(Time(0))
+            for index in range(length):
+                queue.offset(Time(index))
+            differs = f"compare_times({queue.name}, u{k}, order{k}[o{k} - 1], {times}, {length}) != 0"
+        else:
+            times = queue.offset(HISTORY)
+            other = f"{queue.name}[order{k}[o{k} - 1] + {times}]"
+            differs = f"compare_histories(history, {queue.name}[u{k} + {times}], {other}) != 0"
+        with w.block(f"if {queue.top} > 0:"):
+            w(f"order{k} = in_order({queue.name}, {queue.size}, {queue.top}, {times}, {length}, history)")
+            w(f"decided{k} = stamp")
+            with w.block(f"for o{k} in range(order{k}.shape[0]):"):
+                w(f"u{k} = order{k}[o{k}]")
+                with w.block(f"if o{k} == 0 or {differs}:"):
+                    w("stamp += 1")
+                if isinstance(op, Iteration) and self.links[op]:
+                    self.widen(w, self.tables[op], f"live{k} + 1")
+                self.succeed(w, op, queue.composite(op.awaited, f"u{k}", "tick"))
+            w(f"{queue.top} = 0")
+
+    # --- memory -------------------------------------------------------------------------------------------------------
+
+    def _make_room(self, w: Writer) -> None:
+        stores = [*self.tables.values(), *self.cancels.values()]
+        pools = [table for op, table in self.nodes.items() if op.number in self.chained]
+        crowded = [f"{table.top} > 2 * {self._kept(table)} + {_FEW * table.size}" for table in (*stores, *pools)]
+        if self.histories:
+            crowded.append(f"history_top > 2 * {self.builder.register('history_kept')} + {_FEW * 2}")
+        with w.block(f"if {' or '.join(['time.shape[0] == 0', *crowded])}:"):
+            self._reclaim(w)
+        prompt = [op for op in self.waiting if op.is_prompt]
+        work = " + ".join([*(f"live{op.number}" for op in prompt), str(len(self.leaves) + 1)])
+        with w.block("if start < time.shape[0]:"):
+            w(f"room = 2 * ({work}) + min(time.shape[0] - start, 4096)", "made = 0", "budget = room")
+            for table in self._tables():
+                if table.size and (table is not self.found or self.is_bounded):
+                    table.grow(w, "room")
+                if "key" in table.own:
+                    self.widen(w, table, "room")
+            for table in self.fifos.values():
+                self._shift(w, table)
+            if self.histories:
+                w("history = grown(history, history_top + 8 * room)")
+            if not self.is_bounded:
+                w(f"values = grown(values, written + {self.width} * room)")
+
+    def _kept(self, table: Table) -> str:
+        return self.builder.register(f"{table.name}_kept")
+
+    def _shift(self, w: Writer, table: Table) -> None:
+        """Move the timers that have not fired to the front: `f1_top = shifted(f1, f1_first, f1_top)`."""
+        first = self.builder.register(f"{table.name}_first")
+        with w.block(f"if 2 * {first} > {table.top}:"):
+            w(f"{table.top} = shifted({table.name}, {first}, {table.top})", f"{first} = 0")
+
+    def _reclaim(self, w: Writer) -> None:
+        """Drop the instances that were decided or came too late, what cancels nothing any more, and the chains and
+        histories of both:
+
+        w1_top = compacted(w1, 7, w1_top, moment, W1_UNTIL, moment)
+        w1_index, w1_used = reindexed(w1_index, w1, 7, w1_top, 16)
+        """
+        for op, table in self.tables.items():
+            until = table.offset("until") if self.deadlines[op] else "-1"
+            done = "moment" if op.is_prompt else "stamp + 1"
+            self._compact(w, table, done, until, "moment")
+            w(f"live{op.number} = {table.top} // {table.size}")
+        for op, table in self.cancels.items():
+            w("least = moment")
+            self._oldest_start(w, op)
+            self._compact(w, table, "-NEVER", "END", "least + 1")
+        for table in self.fifos.values():
+            self._shift(w, table)
+        pools = [(Chain(op.number), table) for op, table in self.nodes.items() if op.number in self.chained]
+        for field, table in reversed(pools):
+            self._reclaim_pool(w, field, table.name, table.size, table.top, self._kept(table))
+        if self.histories:
+            self._reclaim_pool(w, HISTORY, "history", 2, "history_top", self.builder.register("history_kept"))
+        with w.block("if time.shape[0] == 0:"):
+            for table in self._tables():
+                w(f"{table.name} = trimmed({table.name}, {table.size}, {table.top})")
+            if self.histories:
+                w("history = trimmed(history, 2, history_top)")
+
+    def _compact(self, w: Writer, table: Table, done: str, until: str, now: str) -> None:
+        name, free = table.name, self.builder.register(f"{table.name}_free")
+        w(f"{table.top} = compacted({name}, {table.size}, {table.top}, {done}, {until}, {now})", f"{free} = 0")
+        w(f"{self._kept(table)} = {table.top}")
+        if "key" in table.own:
+            self.builder.register(f"{name}_used")
+            w(f"{name}_index, {name}_used = reindexed({name}_index, {name}, {table.size}, {table.top}, 8)")
+        else:
+            w(f"{self.builder.register(f'{name}_head')} = relinked({name}, {table.size}, {table.top}) + 1")
+
+    def _oldest_start(self, w: Writer, op: Operator) -> None:
+        """The earliest time from which on something may still cancel: of an instance that waits, or of a part of the
+        pattern that is being detected."""
+        if isinstance(op, Next):
+            table = self.tables[op]
+            w(f"least = lowest({table.name}, {table.size}, 0, {table.top}, END, least)")
+            return
+        assert isinstance(op, Exception_)
+        for table, start in self._records(op.item):
+            w(f"least = lowest_waiting({table.name}, {table.size}, {start}, {table.top}, {table.offset(STARTS)}, least)")
+
+    def _records(self, under: Operator) -> list[tuple[Table, str]]:
+        """The tables with composite events of the operators under one, each with the offset of its first record."""
+        found = []
+        for op in under.walk():
+            for tables in (self.tables, self.queues):
+                if op in tables:
+                    found.append((tables[op], "0"))  # type: ignore[index]
+            if isinstance(op, Timer):
+                found.append((self.fifos[op], self.builder.register(f"{self.fifos[op].name}_first")))
+        return found
+
+    def _reclaim_pool(self, w: Writer, field: Field, name: str, size: int, top: str, kept: str) -> None:
+        """Keep the nodes that records point to:
+
+        marks = unmarked(node1_top, 4)
+        mark(w1, 7, 0, w1_top, W1_CHAIN1, node1, 4, marks)
+        node1_top = kept_nodes(node1, 4, node1_top, marks)
+        forward(w1, 7, 0, w1_top, W1_CHAIN1, 4, marks)
+        """
+        pointing = [pair for pair in self._records(self.root) if field in pair[0].fields]
+        pointing += [(table, "0") for table in [*self.nodes.values(), *self.cancels.values()] if field in table.fields]
+        w(f"marks = unmarked({top}, {size})")
+        for table, start in pointing:
+            w(f"mark({table.name}, {table.size}, {start}, {table.top}, {table.offset(field)}, {name}, {size}, marks)")
+        w(f"{top} = kept_nodes({name}, {size}, {top}, marks)", f"{kept} = {top}")
+        for table, start in pointing:
+            w(f"forward({table.name}, {table.size}, {start}, {table.top}, {table.offset(field)}, {size}, marks)")
+
+    def _finish(self, w: Writer) -> None:
+        w("oldest = first + time.shape[0]")
+        for table, start in self._records(self.root):
+            if table.binds:
+                function = "lowest" if table.own and table.own[0] == "next" else "lowest_waiting"
+                at = table.offset(OLDEST)
+                w(f"oldest = {function}({table.name}, {table.size}, {start}, {table.top}, {at}, oldest)")
+        w("events += time.shape[0]")
+        live = " + ".join(f"live{op.number}" for op in self.waiting) or "0"
+        w(f"peak_retained = max(peak_retained, {live})")
+        self.builder.keep_from(w, "oldest")
+
+
+def _ending(op: Operator) -> list[Operator]:
+    """The operators with whose composite events a match may end."""
+    match op:
+        case Next():
+            return [op, *_ending(op.right)]
+        case Timer() | Leaf():
+            return [op]
+        case _:
+            return [op, *(node for operand in op.operands[:1] if isinstance(op, Exception_) for node in _ending(operand)),
+                    *(node for operand in op.operands if not isinstance(op, Exception_) for node in _ending(operand))]  # fmt: skip
+
+
+def _outermost(under: Operator, var: str) -> Iteration:
+    return [op for op in under.walk() if isinstance(op, Iteration) and var in op.variables][-1]

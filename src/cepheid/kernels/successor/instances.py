@@ -1,0 +1,268 @@
+"""The storage of the successor evaluator: waiting instances, chains of iterations, and histories.
+
+Each table is one array of integers, and a record is identified by its offset. An *instance* waits for its successor in
+the list of its key (NEXT). DONE says when its successor was found: events of the same time may be successors too, so it
+stays until that time has passed. The *index* of a table holds pairs of a key and the head of its list (EMPTY: no key;
+DEAD: a key without instances).
+
+The chains of an iteration share their prefixes: a node holds the item that a chain ends with, and PREV is the chain
+without it. A *history* (NEXT §3.2) is a list of time points from the last to the first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cepheid.runtime.arrays import EMPTY, first_slot
+from cepheid.runtime.jit import njit
+
+NEXT, DONE, END, KEY = 0, 1, 2, 3
+"""The first fields of an instance; KEY only in a table with an index."""
+FREED = -(1 << 62) - 1
+"""DONE of a record that is free."""
+NEVER = 1 << 62
+"""DONE of an instance that waits; a time later than any other."""
+DEAD = -2
+PREV = 0
+"""The first field of a node."""
+BEFORE, POINT, POINT_SIZE = 0, 1, 2
+"""The time point before one of a history, and its time. A history is a chain: BEFORE is PREV."""
+
+
+# --- instances --------------------------------------------------------------------------------------------------------
+
+
+@njit
+def slot_for(index: np.ndarray, key: int) -> int:
+    """The offset of a key in an index, or of the unused slot for it."""
+    slots = index.shape[0] >> 1
+    slot = first_slot(key, slots)
+    while index[2 * slot + 1] != EMPTY and index[2 * slot] != key:
+        slot = (slot + 1) & (slots - 1)
+    return 2 * slot
+
+
+@njit
+def compacted(table: np.ndarray, size: int, top: int, done: int, until: int, now: int) -> int:
+    """Drop the instances that were decided before `done`, and those whose deadline (the field `until`; -1: none) is
+    before `now`. Returns the new top."""
+    kept = 0
+    for at in range(0, top, size):
+        if table[at + DONE] >= done and (until < 0 or table[at + until] >= now):
+            if kept != at:
+                for field in range(size):
+                    table[kept + field] = table[at + field]
+            kept += size
+    return kept
+
+
+@njit
+def reindexed(index: np.ndarray, table: np.ndarray, size: int, top: int, room: int) -> tuple[np.ndarray, int]:
+    """The index of a compacted table with room for more keys, and how many keys it has."""
+    slots = 16
+    while slots < 2 * (top // size + room):
+        slots *= 2
+    if slots > index.shape[0] >> 1 or 8 * slots < index.shape[0]:
+        index = np.empty(2 * slots, np.int64)
+    for at in range(1, index.shape[0], 2):
+        index[at] = EMPTY
+    used = 0
+    for at in range(0, top, size):
+        slot = slot_for(index, table[at + KEY])
+        head = index[slot + 1]
+        used += int(head == EMPTY)
+        table[at + NEXT] = EMPTY if head < 0 else head
+        index[slot] = table[at + KEY]
+        index[slot + 1] = at
+    return index, used
+
+
+@njit
+def widened(index: np.ndarray, needed: int) -> tuple[np.ndarray, int]:
+    """The index with room for `needed` keys and without those that have no instances, and how many keys it has."""
+    slots = 16
+    while slots < 4 * needed:
+        slots *= 2
+    new, used = np.full(2 * slots, EMPTY, np.int64), 0
+    for at in range(0, index.shape[0], 2):
+        if index[at + 1] >= 0:
+            slot = slot_for(new, index[at])
+            new[slot] = index[at]
+            new[slot + 1] = index[at + 1]
+            used += 1
+    return new, used
+
+
+@njit
+def shifted(table: np.ndarray, first: int, top: int) -> int:
+    """Move the records from `first` on to the front. Returns the new top."""
+    for at in range(first, top):
+        table[at - first] = table[at]
+    return top - first
+
+
+@njit
+def trimmed(table: np.ndarray, size: int, top: int) -> np.ndarray:
+    """The table without the room after its records, but for one of them."""
+    smaller = np.zeros(max(top, size), np.int64)
+    for at in range(top):
+        smaller[at] = table[at]
+    return smaller
+
+
+@njit
+def reverse(values: np.ndarray, start: int, end: int) -> None:
+    end -= 1
+    while start < end:
+        values[start], values[end] = values[end], values[start]
+        start += 1
+        end -= 1
+
+
+@njit
+def relinked(table: np.ndarray, size: int, top: int) -> int:
+    """The head of the one list of a compacted table without an index."""
+    head = EMPTY
+    for at in range(0, top, size):
+        table[at + NEXT] = head
+        head = at
+    return head
+
+
+@njit
+def lowest(table: np.ndarray, size: int, start: int, top: int, field: int, least: int) -> int:
+    """The least value of a field, at most `least`. Free records do not count."""
+    for at in range(start, top, size):
+        if table[at + DONE] != FREED and table[at + field] < least:
+            least = table[at + field]
+    return least
+
+
+@njit
+def lowest_waiting(queue: np.ndarray, size: int, start: int, top: int, field: int, least: int) -> int:
+    """As `lowest`, of a table without free records."""
+    for at in range(start, top, size):
+        if queue[at + field] < least:
+            least = queue[at + field]
+    return least
+
+
+# --- chains -----------------------------------------------------------------------------------------------------------
+
+
+@njit
+def unmarked(top: int, width: int) -> np.ndarray:
+    """A mark for each node; none is marked."""
+    return np.full(top // width, EMPTY, np.int64)
+
+
+@njit
+def mark(table: np.ndarray, size: int, start: int, top: int, field: int, node: np.ndarray, width: int,
+         marks: np.ndarray) -> None:  # fmt: skip
+    """Mark the nodes of the chains that a field of all records in a table points to."""
+    for at in range(start, top, size):
+        n = table[at + field]
+        while n != EMPTY and marks[n // width] == EMPTY:
+            marks[n // width] = 0
+            n = node[n + PREV]
+
+
+@njit
+def kept_nodes(node: np.ndarray, width: int, top: int, marks: np.ndarray) -> int:
+    """Keep the marked nodes, and store the new offset of each in `marks`. Returns the new top. A node is younger than
+    the one before it."""
+    kept = 0
+    for at in range(0, top, width):
+        if marks[at // width] != EMPTY:
+            for field in range(width):
+                node[kept + field] = node[at + field]
+            if node[kept + PREV] != EMPTY:
+                node[kept + PREV] = marks[node[kept + PREV] // width]
+            marks[at // width] = kept
+            kept += width
+    return kept
+
+
+@njit
+def forward(table: np.ndarray, size: int, start: int, top: int, field: int, width: int, marks: np.ndarray) -> None:
+    """Replace the nodes that a field points to by their new offsets."""
+    for at in range(start, top, size):
+        if table[at + field] != EMPTY:
+            table[at + field] = marks[table[at + field] // width]
+
+
+# --- histories --------------------------------------------------------------------------------------------------------
+
+
+@njit
+def history_length(history: np.ndarray, point: int) -> int:
+    length = 0
+    while point != EMPTY:
+        length += 1
+        point = history[point + BEFORE]
+    return length
+
+
+@njit
+def concatenated(history: np.ndarray, top: int, before: int, after: int) -> int:
+    """Write the time points of `after`, after those of `before`, from `top` on. Returns the new top; the last time
+    point is the last one written. There must be room."""
+    end: int = top + POINT_SIZE * history_length(history, after)
+    at = end
+    while after != EMPTY:
+        at -= POINT_SIZE
+        history[at + POINT] = history[after + POINT]
+        history[at + BEFORE] = before if at == top else at - POINT_SIZE
+        after = history[after + BEFORE]
+    return end
+
+
+@njit
+def compare_histories(history: np.ndarray, one: int, other: int) -> int:
+    """Less than 0 if the first comes first (⊑): lexicographic from the end; of two that agree, the longer."""
+    while one != EMPTY and other != EMPTY:
+        if history[one + POINT] != history[other + POINT]:
+            return -1 if history[one + POINT] < history[other + POINT] else 1
+        one = history[one + BEFORE]
+        other = history[other + BEFORE]
+    return 0 if one == other else 1 if one == EMPTY else -1
+
+
+@njit
+def compare_times(queue: np.ndarray, one: int, other: int, times: int, length: int) -> int:
+    """The same for histories of one length, whose time points lie side by side."""
+    for field in range(times + length - 1, times - 1, -1):
+        if queue[one + field] != queue[other + field]:
+            return -1 if queue[one + field] < queue[other + field] else 1
+    return 0
+
+
+@njit
+def in_order(queue: np.ndarray, size: int, top: int, times: int, length: int, history: np.ndarray) -> np.ndarray:
+    """The candidates of a queue by their histories: `length` fields from `times` on or, if `length` is 0, the list that
+    the field `times` points to. They arrive with the latest first, so that the insertion from the last one on is
+    linear."""
+    count = top // size
+    order = np.empty(count, np.int64)
+    for n in range(count):
+        candidate = (count - 1 - n) * size
+        at = n
+        while at > 0:
+            if length > 0:
+                comes = compare_times(queue, candidate, order[at - 1], times, length)
+            else:
+                comes = compare_histories(history, queue[candidate + times], queue[order[at - 1] + times])
+            if comes >= 0:
+                break
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = candidate
+    return order
+
+
+IMPORTS = f"""from {__name__} import (
+    BEFORE, DEAD, DONE, END, FREED, KEY, NEVER, NEXT, POINT, PREV, compacted, compare_histories, compare_times,
+    concatenated, forward, history_length, in_order, kept_nodes, lowest, lowest_waiting, mark, reindexed, relinked,
+    reverse, shifted, slot_for, trimmed, unmarked, widened,
+)"""
+"""The import of generated modules."""

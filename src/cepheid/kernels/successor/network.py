@@ -1,0 +1,645 @@
+"""What generated source does with events: each composite event goes from the operator that puts it out to the one above
+it, until it is a match.
+
+An event that may be a successor visits the instances of its key (`index1`), and those that it succeeds go on. Where the
+successor is a composite event, those of one time wait in a queue until the time has passed, since the one with the
+earliest history decides (`late` operators).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+
+from cepheid.codegen.builder import KernelBuilder, Writer
+from cepheid.codegen.scalar import Term, key_of
+from cepheid.expr import Aggregate, At, Attr, Expr, OccursWithin
+from cepheid.expr import walk as walk_expr
+from cepheid.kernels.aggregates import ACCUMULATORS
+from cepheid.kernels.state_vector import Value
+from cepheid.kernels.successor.composites import (
+    ENDS,
+    HISTORY,
+    KEEPS,
+    LATE,
+    OLDEST,
+    STARTS,
+    Chain,
+    Composite,
+    Field,
+    Row,
+    Time,
+    Values,
+    after_a_while,
+    chosen,
+    joined,
+    passed_on,
+)
+from cepheid.kernels.successor.conditions import Conditions, Link, Sides, links_of, waits_for
+from cepheid.kernels.successor.operators import (
+    Exception_,
+    Iteration,
+    Leaf,
+    Next,
+    Operator,
+    Selection,
+    Timer,
+    Union,
+    Waiting,
+    last_variables,
+    leaves_of,
+)
+from cepheid.kernels.successor.tables import Table
+from cepheid.physical import Kind, Plan
+
+
+class Network:
+    """The operators of a plan with their tables. `checked` says whether the source being written grows arrays itself;
+    in the loop over events there is always room."""
+
+    def __init__(self, plan: Plan, builder: KernelBuilder, root: Operator) -> None:
+        self.plan = plan
+        self.builder = builder
+        self.root = root
+        self.values = Values(plan)
+        self.points = 2 if plan.has_durations else 1
+        self.conditions = Conditions(self.values, builder.constants, self.node_item)
+        self.checked = False
+        self.operators = list(root.walk())
+        self.waiting = [op for op in self.operators if isinstance(op, Waiting)]
+        self.links = {op: self._links(op) for op in self.waiting}
+        self.deadlines = {op: list(self._deadlines(op)) for op in self.waiting}
+        self.cancel_links = {
+            op: links_of(op.when, op if isinstance(op, Next) else op.item, op.cancel, self.values)
+            for op in self.operators
+            if isinstance(op, Exception_ | Next) and op.cancel is not None
+        }
+        self.tables: dict[Operator, Table] = {}
+        for op in self.waiting:
+            own = ["next", "done", "end"] + (["key"] if self.links[op] else [])
+            self.tables[op] = self._table(f"w{op.number}", own)
+        self.queues = {op: self._table(f"q{op.number}", ()) for op in self.waiting if not op.is_prompt}
+        self.fifos = {op: self._table(f"f{op.number}", ("due",)) for op in self.operators if isinstance(op, Timer)}
+        self.nodes = {op: self._table(f"node{op.number}", ("prev",)) for op in self.waiting if isinstance(op, Iteration)}
+        self.cancels = {
+            op: self._table(
+                f"c{op.number}",
+                ("next", "done", "end", *(["key"] if links else []), *([] if self._walks(op) else ["prior"])),
+            )
+            for op, links in self.cancel_links.items()
+        }
+        self.found = self._table("found", ())
+        self.chained: set[int] = set()
+        """The iterations whose chains are read, so that they have nodes."""
+        self.histories: set[int] = set()
+        """The operators whose histories are read as lists."""
+        self.chain_values: dict[Iteration, dict[Field, None]] = {op: {} for op in self.nodes}
+
+    def _table(self, name: str, own: Sequence[str]) -> Table:
+        return Table(name, tuple(own), self.values, self.builder.register)
+
+    def shape(self) -> tuple[object, ...]:
+        """What the last source has read; if it has not changed, the source is complete."""
+        tables = [*self.tables.values(), *self.queues.values(), *self.fifos.values(), *self.nodes.values()]
+        tables += [*self.cancels.values(), self.found]
+        fields = [tuple(table.fields) for table in tables]
+        values = [tuple(v) for v in self.chain_values.values()]
+        return (fields, values, frozenset(self.chained), frozenset(self.histories))
+
+    def _links(self, op: Waiting) -> list[Link]:
+        return links_of(op.skip, waits_for(op), op.awaited, self.values, isinstance(op, Iteration))
+
+    def _walks(self, op: Operator) -> bool:
+        """Whether λ is tested on each event that may cancel; otherwise the latest one of its key decides."""
+        assert isinstance(op, Exception_ | Next)
+        return len(op.when) > len(_decided(self.cancel_links[op]))
+
+    def _deadlines(self, op: Waiting) -> list[tuple[str, int]]:
+        """OCCURS WITHIN: the variables that wait in the operator's table, each with the ticks after which whatever it
+        waits for comes too late. What must follow later also comes later, so conditions of the operators above count
+        too, as far as this operator's events are not themselves awaited there."""
+        waiting = waits_for(op)
+        last = last_variables(op.awaited)
+        found: list[tuple[str, int]] = []
+        for predicate in (*op.skip, *op.keep):
+            for one, other, ticks in _bounds(predicate):
+                if one in waiting.variables and other in last:
+                    found.append((one, ticks))
+        if isinstance(op, Iteration):
+            return found
+        below: Operator = op
+        above = op.parent
+        while above is not None and not (
+            (isinstance(above, Next) and above.left is not below)
+            or isinstance(above, Iteration)
+            or (isinstance(above, Exception_) and above.item is not below)
+        ):
+            if isinstance(above, Next):
+                for predicate in (*above.skip, *above.keep):
+                    for one, other, ticks in _bounds(predicate):
+                        if one in waiting.variables and other in above.right.variables:
+                            found.append((one, ticks))
+            below, above = above, above.parent
+        return found
+
+    # --- output -------------------------------------------------------------------------------------------------------
+
+    def put_out(self, w: Writer, op: Operator, event: Composite) -> None:
+        """A composite event of an operator goes to the one above it."""
+        above = op.parent
+        match above:
+            case None:
+                self.match(w, event)
+            case Union():
+                self.put_out(w, above, chosen(above, event, self.values))
+            case Selection():
+                with w.when(self.conditions.write(w, above.keep, Sides(None, event))):
+                    w("pass")
+                    self.put_out(w, above, passed_on(above, event))
+            case Timer():
+                self._start_timer(w, above, event)
+            case Exception_() if op is above.item:
+                self._unless_cancelled(w, above, event, STARTS, event)
+                with w.block(f"if not cancelled{above.number}:"):
+                    self.put_out(w, above, passed_on(above, event))
+                self._else_failed(w)
+            case Next() if op is above.left:
+                self.insert(w, above, event)
+            case Next() | Exception_() if op is above.cancel:
+                self._remember_cancel(w, above, event)
+            case Next() | Iteration():
+                self._occur(w, above, event)
+
+    def _else_failed(self, w: Writer) -> None:
+        failed = self.builder.register("failed")
+        with w.block("else:"):
+            w(f"{failed} += 1")
+
+    def match(self, w: Writer, event: Composite) -> None:
+        raise NotImplementedError
+
+    def _occur(self, w: Writer, op: Waiting, event: Composite) -> None:
+        if op.is_prompt:
+            self.succeed(w, op, event)
+            return
+        queue = self.queues[op]
+        if self.checked:
+            queue.ensure(w)
+        queue.fill(w, queue.top, event)
+        w(f"{queue.top} += {queue.size}", "wake = tick", "made += 1")
+
+    # --- instances ----------------------------------------------------------------------------------------------------
+
+    def insert(self, w: Writer, op: Waiting, event: Composite) -> None:
+        """Let a composite event wait for its successor:
+
+        i1 = w1_top if w1_free == EMPTY else w1_free
+        w1[i1 + DONE] = NEVER
+        w1[i1 + W1_ROW0] = first + e
+        s1 = slot_for(index1, column0[e])
+        w1[i1 + NEXT] = max(index1[s1 + 1], EMPTY)
+        index1[s1 + 1] = i1
+        """
+        table, k = self.tables[op], op.number
+        key, known = self._key(op, event, "waiting")
+        with w.when(known):
+            self._allocate(w, table, f"j{k}")
+            w(f"{table.name}[j{k} + DONE] = NEVER", f"{table.name}[j{k} + END] = {event.read(ENDS)}")
+            table.fill(w, f"j{k}", self._with_deadline(op, event))
+            self._link(w, op, table, f"j{k}", key, f"p{k}")
+            w(f"live{k} += 1", "made += 1", "partial_matches += 1")
+            if isinstance(op, Iteration):
+                # The chain may be in the list that is being visited, before the instance at hand.
+                same = f" and p{k} == s{k}" if key is not None else ""
+                with w.block(f"if before{k} == EMPTY{same}:"):
+                    w(f"before{k} = j{k}")
+
+    def _allocate(self, w: Writer, table: Table, name: str) -> None:
+        free = self.builder.register(f"{table.name}_free")
+        with w.block(f"if {free} > 0:"):
+            w(f"{name} = {free} - 1", f"{free} = {table.name}[{name} + NEXT] + 1")
+        with w.block("else:"):
+            if self.checked:
+                table.ensure(w)
+            w(f"{name} = {table.top}", f"{table.top} += {table.size}")
+
+    def _link(self, w: Writer, op: Operator, table: Table, name: str, key: str | None, slot: str) -> None:
+        """Put a record at the head of the list of its key. Nothing moves the index of an iteration, whose lists may be
+        being visited."""
+        index, used = f"{table.name}_index", f"{table.name}_used"
+        if key is None:
+            head = self.builder.register(f"{table.name}_head")
+            w(f"{table.name}[{name} + NEXT] = {head} - 1", f"{head} = {name} + 1")
+            return
+        self.builder.register(used)
+        if self.checked and not isinstance(op, Iteration):
+            self.widen(w, table, "1")
+        w(f"{table.name}[{name} + KEY] = {key}", f"{slot} = slot_for({index}, {table.name}[{name} + KEY])")
+        w(f"{used} += int({index}[{slot} + 1] == EMPTY)")
+        w(f"{table.name}[{name} + NEXT] = max({index}[{slot} + 1], EMPTY)")
+        w(f"{index}[{slot}] = {table.name}[{name} + KEY]", f"{index}[{slot} + 1] = {name}")
+
+    def widen(self, w: Writer, table: Table, more: str) -> None:
+        """`w1_index, w1_used = widened(w1_index, w1_used + 1)`, if there is no room for so many keys."""
+        name = table.name
+        with w.block(f"if 4 * ({name}_used + {more}) > {name}_index.shape[0]:"):
+            w(f"{name}_index, {name}_used = widened({name}_index, {name}_used + {more})")
+
+    def _with_deadline(self, op: Waiting, event: Composite) -> Composite:
+        if not self.deadlines[op]:
+            return event
+        self.tables[op].offset("until")
+        component = self.values.component
+        times = [f"{event.read(Value('first_time', component[var]))} + {self.builder.constants.integer(ticks)}"
+                 for var, ticks in self.deadlines[op] if var not in event.unbound]  # fmt: skip
+        until = times[-1] if times else f"{LATE}"
+        for time in times[:-1]:
+            until = f"min({time}, {until})"
+        return event.reading({"until": until})
+
+    def _key(self, op: Waiting, event: Composite, side: str) -> tuple[str | None, list[str]]:
+        """The key of an instance or of what it waits for, and the conditions that it is not null."""
+        return self._key_of(self.links[op], event, side)
+
+    def _key_of(self, links: Sequence[Link], event: Composite, side: str) -> tuple[str | None, list[str]]:
+        if not links:
+            return None, []
+        parts = []
+        for link in links:
+            attr = link.waiting if side == "waiting" else link.awaited
+            which = "first" if attr.at is At.FIRST and attr.var in event.operator.many else "last"
+            parts.append((self.values.term(attr, which, event, False), link.fit.as_float))
+        key, known = key_of(parts)
+        return key, [part for part in known.split(" and ") if part != "True"]
+
+    # --- successors ---------------------------------------------------------------------------------------------------
+
+    def succeed(self, w: Writer, op: Waiting, event: Composite) -> None:
+        """An event that may be the successor of waiting instances visits those of its key:
+
+        s1 = slot_for(index1, column0[e])
+        i1, before1 = index1[s1 + 1], EMPTY
+        while i1 >= 0:
+            following1 = w1[i1 + NEXT]
+            if w1[i1 + DONE] < t:
+                ...                                  it was decided before: drop it
+            elif w1[i1 + END] < t:
+                ...                                  the event is its successor
+            i1 = following1
+        """
+        table, k = self.tables[op], op.number
+        name, starts, tried = table.name, event.read(STARTS), self.builder.register(f"tried{k}")
+        key, known = self._key(op, event, "awaited")
+        w(f"before{k} = EMPTY")
+        with w.when(known):
+            if key is None:
+                w(f"s{k} = 0", f"i{k} = {self.builder.register(f'{name}_head')} - 1")
+            else:
+                w(f"s{k} = slot_for({name}_index, {key})", f"i{k} = {name}_index[s{k} + 1]")
+            with w.block(f"while i{k} >= 0:"):
+                w(f"following{k} = {name}[i{k} + NEXT]", f"{tried} += 1")
+                dead = [f"{name}[i{k} + DONE] < {event.read(ENDS)}" if op.is_prompt else f"{name}[i{k} + DONE] <= decided{k}"]
+                if self.deadlines[op]:
+                    dead.append(f"{table.at('until', f'i{k}')} < {event.read(ENDS)}")
+                with w.block(f"if {' or '.join(dead)}:"):
+                    self._drop(w, op)
+                decided = "" if op.is_prompt else f"{name}[i{k} + DONE] >= stamp and "
+                with w.block(f"elif {decided}{name}[i{k} + END] < {starts}:"):
+                    self._test(w, op, event)
+                with w.block("else:"):
+                    w(f"before{k} = i{k}")
+                w(f"i{k} = following{k}")
+        if isinstance(op, Iteration):
+            self._begin_chain(w, op, event)
+
+    def _drop(self, w: Writer, op: Waiting) -> None:
+        """Take the instance at hand out of its list, and free it."""
+        table, k = self.tables[op], op.number
+        name, free = table.name, self.builder.register(f"{self.tables[op].name}_free")
+        with w.block(f"if before{k} != EMPTY:"):
+            w(f"{name}[before{k} + NEXT] = following{k}")
+        with w.block("else:"):
+            if self.links[op]:
+                w(f"{name}_index[s{k} + 1] = following{k} if following{k} != EMPTY else DEAD")
+            else:
+                w(f"{name}_head = following{k} + 1")
+        w(f"{name}[i{k} + DONE] = FREED", f"{name}[i{k} + NEXT] = {free} - 1", f"{free} = i{k} + 1", f"live{k} -= 1")
+
+    def _test(self, w: Writer, op: Waiting, event: Composite) -> None:
+        """φ, then θ, of the instance at hand and the event."""
+        k = op.number
+        waiting = self.tables[op].composite(waits_for(op), f"i{k}", f"{self.tables[op].name}[i{k} + END]")
+        iteration = op if isinstance(op, Iteration) else None
+        early = iteration is not None and _aggregates((*op.skip, *op.keep))
+        made: Composite | None = None
+        if iteration is not None and early:
+            made = self._chain(w, iteration, waiting, event)
+        sides = Sides(waiting, event, iteration, None if made is None else made.read)
+        decided = _decided(self.links[op])
+        skip = self.conditions.write(w, [p for p in op.skip if p not in decided], sides)
+        with w.block(f"if {' and '.join(skip)}:") if skip else nullcontext():
+            if iteration is not None:
+                made = made or self._chain(w, iteration, waiting, event)
+            self._decide(w, op)
+            self._keep(w, op, sides, made)
+        if skip:
+            with w.block("else:"):
+                w(f"before{k} = i{k}")
+
+    def _decide(self, w: Writer, op: Waiting) -> None:
+        """The instance at hand has found its successor. Others of the same time may succeed it too."""
+        k, name = op.number, self.tables[op].name
+        if not op.is_prompt:
+            w(f"{name}[i{k} + DONE] = stamp", f"before{k} = i{k}")
+            return
+        if _is_exclusive(op.awaited):
+            with w.block("if lone:"):
+                self._drop(w, op)
+            with w.block("else:"):
+                w(f"{name}[i{k} + DONE] = t", f"before{k} = i{k}")
+        else:
+            w(f"{name}[i{k} + DONE] = t", f"before{k} = i{k}")
+
+    def _keep(self, w: Writer, op: Waiting, sides: Sides, made: Composite | None) -> None:
+        event = sides.occurring
+        keep = [f"{event.read(KEEPS)} != 0"] if isinstance(op.awaited, Leaf) and op.awaited.keeps else []
+        keep += self.conditions.write(w, op.keep, sides)
+        with w.block(f"if {' and '.join(keep)}:") if keep else nullcontext():
+            if isinstance(op, Iteration):
+                assert made is not None
+                self._extended(w, op, sides.before, event, made)
+            else:
+                assert isinstance(op, Next) and sides.before is not None
+                self._sequence(w, op, sides.before, event)
+        if keep:
+            self._else_failed(w)
+
+    def _sequence(self, w: Writer, op: Next, left: Composite, right: Composite) -> None:
+        event = joined(op, left, right, self.values, self.points)
+        if op.cancel is not None:
+            self._unless_cancelled(w, op, event, ENDS, left)
+        with w.block(f"if not cancelled{op.number}:") if op.cancel is not None else nullcontext():
+            made = self.builder.register(f"made{op.number}")
+            w(f"{made} += 1")
+            self.put_out(w, op, self.with_history(w, op, event, left, right))
+        if op.cancel is not None:
+            self._else_failed(w)
+
+    # --- iterations ---------------------------------------------------------------------------------------------------
+
+    def node_item(self, op: Iteration, node: str) -> Composite:
+        """The item in a node of an iteration."""
+        self.chained.add(op.number)
+        table = self.nodes[op]
+        item = table.composite(op.item, node)
+        return item.reading({"before": f"{table.name}[{node} + PREV]"})
+
+    def _chain(self, w: Writer, op: Iteration, chain: Composite | None, item: Composite) -> Composite:
+        """The values of the chain with one more item, in variables: `v1_sum0_1 = ...`. Of the first item, the values
+        of one event."""
+        k = op.number
+        fields = self.chain_values[op]
+        locals_: dict[Field, str] = {}
+        for field in list(fields):
+            locals_[field] = f"v{k}_{field if isinstance(field, str) else field.name}"
+            w(f"{locals_[field]} = {self._chained_value(op, field, chain, item)}")
+
+        def read(field: Field) -> str:
+            match field:
+                case "ends":
+                    return item.read(ENDS)
+                case Chain() if field.operator == k:
+                    self.chained.add(k)
+                    return f"n{k}"
+                case "starts" | "oldest" | Value():
+                    for needed in [field] if isinstance(field, str) else [field, *self.values.read_by_update(field)]:
+                        fields.setdefault(needed)
+                    return locals_.get(field, "0")
+                case _:
+                    raise AssertionError(f"a chain has no {field}")
+
+        return Composite(op, read, frozenset(op.variables))
+
+    def _chained_value(self, op: Iteration, field: Field, chain: Composite | None, item: Composite) -> str:
+        if not isinstance(field, Value):
+            return (item if chain is None else chain).read(field)
+        var = self.values.variable(field)
+        old = self.values.of_none(field) if chain is None else chain.read(field)
+        if var in item.unbound:
+            return old
+        if var in op.item.many:
+            # Only first and last values of inner groups are read.
+            new = item.read(field)
+            if chain is not None and field.what.startswith("first"):
+                new = f"({new} if {chain.read(Value('absent', field.component))} else {old})"
+        else:
+            x = self._item_term(field, item)
+            component = field.component
+            is_time = field.what in ("first_time", "last_time")
+            times = [item.read(Value(what, component)) if is_time else "" for what in ("first_time", "last_time")]
+            if field.what in ACCUMULATORS and ACCUMULATORS[field.what].compares and x.kind is Kind.CODE:
+                self.builder.constants.needs_ranks = True
+            if chain is None:
+                new = self.values.of_one(field, x, times[0], times[1])
+            else:
+                new = self.values.with_one_more(field, chain.read, x, times[0], times[1])
+        if var in item.bound:
+            return new
+        return f"({old} if {item.read(Value('absent', field.component))} else {new})"
+
+    def _item_term(self, value: Value, item: Composite) -> Term:
+        if value.column < 0:
+            return Term("0", Kind.INT, known="True")
+        return self.values.term(Attr(self.values.variable(value), self.values.names[value.column]), "last", item, False)
+
+    def _begin_chain(self, w: Writer, op: Iteration, item: Composite) -> None:
+        """A chain of one item."""
+        k = op.number
+        made = self._chain(w, op, None, item)
+        sides = Sides(None, item, op, made.read)
+        tests = [f"{item.read(KEEPS)} != 0"] if isinstance(op.item, Leaf) and op.item.keeps else []
+        tests += self.conditions.write(w, [*op.skip, *op.keep], sides)
+        w(f"s{k} = -1", f"before{k} = 0")
+        with w.block(f"if {' and '.join(tests)}:") if tests else nullcontext():
+            self._extended(w, op, None, item, made)
+
+    def _extended(self, w: Writer, op: Iteration, chain: Composite | None, item: Composite, made: Composite) -> None:
+        """A chain with one more item: a node that points to the chain without it. It is put out, and waits for more."""
+        k = op.number
+        if k in self.chained:
+            table = self.nodes[op]
+            if self.checked:
+                table.ensure(w)
+            before = "EMPTY" if chain is None else chain.read(Chain(k))
+            w(f"n{k} = {table.top}", f"{table.top} += {table.size}", f"{table.name}[n{k} + PREV] = {before}")
+            table.fill(w, f"n{k}", item)
+        w(f"{self.builder.register(f'made{k}')} += 1")
+        event = self.with_history(w, op, made, chain, item)
+        self.insert(w, op, event)
+        self.put_out(w, op, event)
+
+    # --- timers -------------------------------------------------------------------------------------------------------
+
+    def _start_timer(self, w: Writer, op: Timer, event: Composite) -> None:
+        """`f1[f1_top + DUE] = t + integers[1]`: ends never decrease, so timers fire in the order in which they start."""
+        table = self.fifos[op]
+        if self.checked:
+            table.ensure(w)
+        delay = self.builder.constants.integer(op.delay)
+        w(f"{table.name}[{table.top}] = {event.read(ENDS)} + {delay}")
+        table.fill(w, table.top, event)
+        w(f"wake = min(wake, {table.name}[{table.top}])", f"{table.top} += {table.size}", "made += 1")
+
+    def fire(self, w: Writer, op: Timer) -> None:
+        """The timers that are due are composite events of their own:
+
+        while f1_first < f1_top and f1[f1_first] <= tick:
+            ...
+            f1_first += 5
+        """
+        table, first = self.fifos[op], self.builder.register(f"{self.fifos[op].name}_first")
+        k = op.number
+        with w.block(f"while {first} < {table.top} and {table.name}[{first}] <= tick:"):
+            w(f"g{k} = {first}", f"{first} += {table.size}", f"d{k} = {table.name}[g{k}]")
+            item = table.composite(op.item, f"g{k}", "0")
+            event = after_a_while(op, item, f"d{k}", self.points)
+            self.put_out(w, op, self.with_history(w, op, event, item))
+
+    # --- exceptions ---------------------------------------------------------------------------------------------------
+
+    def _remember_cancel(self, w: Writer, op: Operator, event: Composite) -> None:
+        table, k = self.cancels[op], op.number
+        key, known = self._key_of(self.cancel_links[op], event, "awaited")
+        with w.when(known):
+            if not self._walks(op):
+                self._latest_cancel(w, op, event, key)
+                return
+            self._allocate(w, table, f"x{k}")
+            w(f"{table.name}[x{k} + DONE] = NEVER", f"{table.name}[x{k} + END] = {event.read(ENDS)}")
+            table.fill(w, f"x{k}", event)
+            self._link(w, op, table, f"x{k}", key, f"y{k}")
+            w("made += 1")
+
+    def _latest_cancel(self, w: Writer, op: Operator, event: Composite, key: str | None) -> None:
+        """Only the latest event of a key can cancel, and the one before it if the latest is simultaneous:
+
+        if c1[x1 + END] < t:
+            c1[x1 + C1_PRIOR] = c1[x1 + END]
+            c1[x1 + END] = t
+        """
+        table, k = self.cancels[op], op.number
+        prior = len(table.own) - 1
+        self._head(w, op, key)
+        with w.block(f"if x{k} < 0:"):
+            self._allocate(w, table, f"x{k}")
+            w(f"{table.name}[x{k} + DONE] = NEVER", f"{table.name}[x{k} + END] = {event.read(ENDS)}")
+            w(f"{table.name}[x{k} + {prior}] = -{LATE}")
+            self._link(w, op, table, f"x{k}", key, f"y{k}")
+            w("made += 1")
+        with w.block(f"elif {table.name}[x{k} + END] < {event.read(ENDS)}:"):
+            w(f"{table.name}[x{k} + {prior}] = {table.name}[x{k} + END]", f"{table.name}[x{k} + END] = {event.read(ENDS)}")
+
+    def _head(self, w: Writer, op: Operator, key: str | None) -> None:
+        table, k = self.cancels[op], op.number
+        if key is None:
+            w(f"x{k} = {self.builder.register(f'{table.name}_head')} - 1")
+        else:
+            w(f"x{k} = {table.name}_index[slot_for({table.name}_index, {key}) + 1]")
+
+    def _unless_cancelled(self, w: Writer, op: Operator, event: Composite, edge: str, first: Composite) -> None:
+        """Whether what cancels occurred strictly between the start (or the end of the first operand) and the end:
+
+        cancelled1 = False
+        x1 = c1_index[slot_for(c1_index, column0[e]) + 1]
+        while x1 >= 0 and c1[x1 + END] > w1[i1 + W1_STARTS]:
+            ...
+        """
+        assert isinstance(op, Exception_ | Next) and op.cancel is not None
+        table, k = self.cancels[op], op.number
+        key, known = self._key_of(self.cancel_links[op], event, "waiting")
+        since, ends = first.read(edge), event.read(ENDS)
+        w(f"cancelled{k} = False")
+        with w.when(known):
+            self._head(w, op, key)
+            if not self._walks(op):
+                prior = len(table.own) - 1
+                with w.block(f"if x{k} >= 0:"):
+                    latest = f"({table.name}[x{k} + END] if {table.name}[x{k} + END] < {ends} else {table.name}[x{k} + {prior}])"
+                    w(f"cancelled{k} = {latest} > {since}")
+                return
+            with w.block(f"while x{k} >= 0 and {table.name}[x{k} + END] > {since}:"):
+                with w.block(f"if {table.name}[x{k} + END] < {ends}:"):
+                    other = table.composite(op.cancel, f"x{k}", f"{table.name}[x{k} + END]")
+                    tests = self.conditions.write(w, op.when, Sides(event, other))
+                    with w.block(f"if {' and '.join(tests)}:") if tests else nullcontext():
+                        w(f"cancelled{k} = True", "break")
+                w(f"x{k} = {table.name}[x{k} + NEXT]")
+
+    # --- histories ----------------------------------------------------------------------------------------------------
+
+    def with_history(self, w: Writer, op: Operator, event: Composite, *parts: Composite | None) -> Composite:
+        """The composite with its history as a list, if an operator above compares it:
+
+        history_top = concatenated(history, history_top, w1[i1 + W1_HISTORY], h2)
+        h1 = history_top - 2
+        """
+        before = event.read
+        k = op.number
+
+        def read(field: Field) -> str:
+            if field != HISTORY:
+                return before(field)
+            self.histories.add(k)
+            return f"h{k}"
+
+        if k in self.histories:
+            top = self.builder.register("history_top")
+            lists = [part.read(HISTORY) for part in parts if part is not None]
+            if isinstance(op, Leaf):
+                self._room(w, f"{2 * self.points}")
+                w(f"h{k} = EMPTY")
+                for source in [before(STARTS), before(ENDS)][2 - self.points :]:
+                    self._add_point(w, f"h{k}", source, f"h{k}")
+            elif isinstance(op, Timer):
+                self._room(w, "2")
+                self._add_point(w, f"h{k}", before(ENDS), lists[0])
+            elif len(lists) == 1:
+                w(f"h{k} = {lists[0]}")
+            else:
+                self._room(w, f"2 * history_length(history, {lists[1]})")
+                w(f"{top} = concatenated(history, {top}, {lists[0]}, {lists[1]})", f"h{k} = {top} - 2")
+        return replace(event, read=read)
+
+    def _add_point(self, w: Writer, name: str, time: str, before: str) -> None:
+        """`history[history_top] = h1`, `history[history_top + POINT] = t`, `h1 = history_top`"""
+        top = self.builder.register("history_top")
+        w(f"history[{top}] = {before}", f"history[{top} + POINT] = {time}", f"{name} = {top}", f"{top} += 2")
+
+    def _room(self, w: Writer, points: str) -> None:
+        if self.checked:
+            w(f"history = grown(history, history_top + {points})")
+
+
+def _bounds(predicate: Expr) -> list[tuple[str, str, int]]:
+    """The pairs of variables that a predicate requires to occur within some ticks."""
+    if not isinstance(predicate, OccursWithin):
+        return []
+    ticks = int(predicate.duration.amount)
+    return [(predicate.first, predicate.second, ticks), (predicate.second, predicate.first, ticks)]
+
+
+def _aggregates(predicates: Sequence[Expr]) -> bool:
+    return any(isinstance(node, Aggregate) for predicate in predicates for node in walk_expr(predicate))
+
+
+def _is_exclusive(awaited: Operator) -> bool:
+    """Whether an event can be only one of the leaves."""
+    classes = [leaf.event_class.types for leaf in leaves_of(awaited)]
+    names = [name for types in classes for name in types]
+    return len(classes) == 1 or (all(classes) and len(names) == len(set(names)))
+
+
+def _decided(links: Sequence[Link]) -> list[Expr]:
+    """The predicates that hold wherever the keys are equal."""
+    return [link.predicate for link in links if len(links) == 1 and link.decides]

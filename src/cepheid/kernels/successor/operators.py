@@ -1,0 +1,319 @@
+"""The core operators of a query (NEXT §3.4) as the evaluator sees them: what each puts out, and what it tests.
+
+A test on the one event that a leaf may bind is a bit of the mask: `tests` decide whether the event is one of the
+leaf's, `keeps` are θ on that event alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from cepheid import pattern as pt
+from cepheid.codegen.masks import is_maskable
+from cepheid.expr import Aggregate, At, Attr, Expr, Filter, OccursWithin, variables, walk
+from cepheid.pattern import Pattern, positives
+
+
+@dataclass(slots=True, eq=False)
+class Operator:
+    """`variables` are those that its composite events bind; `many` of them bind lists, `optional` ones may be unbound,
+    and `empty` ones may bind an empty list. `lengths` are the numbers of events and timers in a history; None: there is no bound."""
+
+    number: int
+    variables: tuple[str, ...]
+    many: frozenset[str]
+    optional: frozenset[str]
+    empty: frozenset[str]
+    lengths: frozenset[int] | None
+    is_point: bool
+    """Whether it puts out single events without duration: those of one time then have the same history."""
+    parent: Operator | None = field(default=None, init=False)
+
+    @property
+    def operands(self) -> tuple[Operator, ...]:
+        return ()
+
+    @property
+    def text(self) -> str:
+        raise NotImplementedError
+
+    def walk(self) -> Iterator[Operator]:
+        """Everything under it and itself, bottom up."""
+        for operand in self.operands:
+            yield from operand.walk()
+        yield self
+
+    @property
+    def fixed_length(self) -> int | None:
+        """The length of all its histories, if they have the same one."""
+        return next(iter(self.lengths)) if self.lengths is not None and len(self.lengths) == 1 else None
+
+
+@dataclass(slots=True, eq=False)
+class Leaf(Operator):
+    event_class: pt.EventClass
+    tests: list[Expr] = field(default_factory=list)
+    keeps: list[Expr] = field(default_factory=list)
+
+    @property
+    def var(self) -> str:
+        return self.event_class.var
+
+    @property
+    def text(self) -> str:
+        return self.var
+
+
+@dataclass(slots=True, eq=False)
+class Union(Operator):
+    items: tuple[Operator, ...]
+
+    @property
+    def operands(self) -> tuple[Operator, ...]:
+        return self.items
+
+    @property
+    def text(self) -> str:
+        return f"({' | '.join(item.text for item in self.items)})"
+
+
+@dataclass(slots=True, eq=False)
+class Selection(Operator):
+    """NEXT's filter, of what is not decided by the mask."""
+
+    item: Operator
+    keep: tuple[Expr, ...]
+
+    @property
+    def operands(self) -> tuple[Operator, ...]:
+        return (self.item,)
+
+    @property
+    def text(self) -> str:
+        return self.item.text
+
+
+@dataclass(slots=True, eq=False)
+class Waiting(Operator):
+    """An operator with instances that wait for a successor. `awaited` is the operand it comes from."""
+
+    skip: tuple[Expr, ...]
+    keep: tuple[Expr, ...]
+
+    @property
+    def awaited(self) -> Operator:
+        raise NotImplementedError
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether a successor is decided by the event at hand; otherwise its rivals of the same time have to be known
+        first."""
+        return self.awaited.is_point
+
+
+@dataclass(slots=True, eq=False)
+class Next(Waiting):
+    left: Operator
+    right: Operator
+    cancel: Operator | None
+    when: tuple[Expr, ...]
+
+    @property
+    def operands(self) -> tuple[Operator, ...]:
+        return (self.left, self.right) if self.cancel is None else (self.left, self.right, self.cancel)
+
+    @property
+    def awaited(self) -> Operator:
+        return self.right
+
+    @property
+    def text(self) -> str:
+        right = self.right.text if self.cancel is None else f"({self.right.text} \\ {self.cancel.text})"
+        return f"({self.left.text}; {right})"
+
+
+@dataclass(slots=True, eq=False)
+class Iteration(Waiting):
+    item: Operator
+
+    @property
+    def operands(self) -> tuple[Operator, ...]:
+        return (self.item,)
+
+    @property
+    def awaited(self) -> Operator:
+        return self.item
+
+    @property
+    def text(self) -> str:
+        return f"{self.item.text}+"
+
+
+@dataclass(slots=True, eq=False)
+class Exception_(Operator):
+    item: Operator
+    cancel: Operator
+    when: tuple[Expr, ...]
+
+    @property
+    def operands(self) -> tuple[Operator, ...]:
+        return (self.item, self.cancel)
+
+    @property
+    def text(self) -> str:
+        return f"({self.item.text} \\ {self.cancel.text})"
+
+
+@dataclass(slots=True, eq=False)
+class Timer(Operator):
+    item: Operator
+    delay: int
+
+    @property
+    def operands(self) -> tuple[Operator, ...]:
+        return (self.item,)
+
+    @property
+    def text(self) -> str:
+        return f"({self.item.text} @ {self.delay})"
+
+
+def operators_of(core: Pattern, has_durations: bool) -> Operator:
+    """The operators of a query in the core language, whose durations are in ticks."""
+    root = _Builder(has_durations).build(core)
+    for operator in root.walk():
+        for operand in operator.operands:
+            operand.parent = operator
+    return root
+
+
+def leaves_of(operator: Operator) -> list[Leaf]:
+    return [node for node in operator.walk() if isinstance(node, Leaf)]
+
+
+class _Builder:
+    def __init__(self, has_durations: bool) -> None:
+        self.has_durations = has_durations
+        self.count = 0
+
+    def build(self, pattern: Pattern) -> Operator:
+        match pattern:
+            case pt.EventClass():
+                return Leaf(*self._shape(pattern, (), frozenset({1}), not self.has_durations), event_class=pattern)
+            case pt.Filtered():
+                item = self.build(pattern.item)
+                keep = self._alone(item, pattern.keep, "tests")
+                if not keep:
+                    return item
+                shape = self._shape(pattern, (item,), item.lengths, item.is_point)
+                return Selection(*shape, item=item, keep=keep)
+            case pt.Disj():
+                items = tuple(map(self.build, pattern.items))
+                sets = [item.lengths for item in items]
+                lengths = None if None in sets else frozenset().union(*(s for s in sets if s is not None))
+                shape = self._shape(pattern, items, lengths, all(item.is_point for item in items))
+                return Union(*shape, items=items)
+            case pt.Next():
+                return self._next(pattern)
+            case pt.Iteration():
+                item = self.build(pattern.item)
+                skip, keep = self._alone(item, pattern.skip, "tests"), self._alone(item, pattern.keep, "keeps")
+                return Iteration(*self._shape(pattern, (item,), None, False), skip=skip, keep=keep, item=item)
+            case pt.Unless():
+                item = self.build(pattern.item)
+                if item.is_point:
+                    return item  # nothing occurs while a single event is being detected
+                cancel = self.build(pattern.cancel)
+                shape = self._shape(pattern, (item,), item.lengths, False)
+                return Exception_(*shape, item=item, cancel=cancel, when=pattern.when)
+            case pt.Timer():
+                item = self.build(pattern.item)
+                lengths = None if item.lengths is None else frozenset(n + 1 for n in item.lengths)
+                shape = self._shape(pattern, (item,), lengths, False)
+                return Timer(*shape, item=item, delay=int(pattern.delay.amount))
+            case _:
+                raise AssertionError(f"not a core operator: {type(pattern).__name__}")
+
+    def _next(self, pattern: pt.Next) -> Next:
+        left = self.build(pattern.left)
+        exception = pattern.right if isinstance(pattern.right, pt.Unless) else None
+        right = self.build(exception.item if exception else pattern.right)
+        skip, keep = self._alone(right, pattern.skip, "tests"), self._alone(right, pattern.keep, "keeps")
+        cancel = self.build(exception.cancel) if exception else None
+        lengths = None
+        if left.lengths is not None and right.lengths is not None:
+            lengths = frozenset(a + b for a in left.lengths for b in right.lengths)
+        shape = self._shape(pattern, (left, right), lengths, False)
+        return Next(
+            *shape, skip=skip, keep=keep, left=left, right=right, cancel=cancel, when=exception.when if exception else ()
+        )
+
+    def _shape(
+        self, pattern: Pattern, parts: Sequence[Operator], lengths: frozenset[int] | None, is_point: bool
+    ) -> tuple[
+        int, tuple[str, ...], frozenset[str], frozenset[str], frozenset[str], frozenset[int] | None, bool
+    ]:
+        self.count += 1
+        names = tuple(positives(pattern))
+        many, optional, empty = (
+            frozenset[str]().union(*sets)
+            for sets in zip(*((part.many, part.optional, part.empty) for part in parts), strict=True)
+        ) if parts else (frozenset[str](),) * 3
+        if isinstance(pattern, pt.Iteration):
+            many, optional, empty = frozenset(names), frozenset(), optional | empty
+        if isinstance(pattern, pt.Disj) and len(parts) > 1:
+            optional = frozenset(names)
+        return self.count, names, many, optional, empty, lengths, is_point
+
+    def _alone(self, operand: Operator, predicates: Sequence[Expr], part: str) -> tuple[Expr, ...]:
+        """Adds the tests on the single event of a leaf to the leaf, and returns the others."""
+        if not isinstance(operand, Leaf):
+            return tuple(predicates)
+        others = []
+        for predicate in map(_unwrapped, predicates):
+            if is_alone(predicate, operand.var) and is_maskable(predicate):
+                (operand.tests if part == "tests" else operand.keeps).append(predicate)
+            else:
+                others.append(predicate)
+        return tuple(others)
+
+
+def _unwrapped(predicate: Expr) -> Expr:
+    return predicate.item if isinstance(predicate, Filter) else predicate
+
+
+def is_alone(predicate: Expr, var: str) -> bool:
+    """Whether a predicate is about one event of a variable only (or about none)."""
+    if not variables(predicate) <= {var}:
+        return False
+    nodes = walk(predicate)
+    if any(isinstance(node, Aggregate | OccursWithin) for node in nodes):
+        return False
+    return all(node.at is At.EVENT for node in nodes if isinstance(node, Attr))
+
+
+def last_variables(operator: Operator) -> frozenset[str]:
+    """The variables whose event is surely the one with which a composite event ends, if they are bound."""
+    match operator:
+        case Leaf():
+            return frozenset({operator.var})
+        case Next():
+            return last_variables(operator.right)
+        case Selection() | Exception_() | Iteration():
+            return last_variables(operator.item)
+        case _:
+            return frozenset()
+
+
+def tests_of(operator: Operator) -> Iterator[Expr]:
+    """The predicates between events of an operator."""
+    match operator:
+        case Next():
+            yield from (*operator.skip, *operator.keep, *operator.when)
+        case Iteration():
+            yield from (*operator.skip, *operator.keep)
+        case Selection():
+            yield from operator.keep
+        case Exception_():
+            yield from operator.when

@@ -1,0 +1,78 @@
+"""The tables of the successor evaluator: records whose fields are those that generated source reads.
+
+The source is generated until no further field is read, so a record holds what a later operator needs, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cepheid.codegen.builder import Register, Writer
+from cepheid.kernels.successor.composites import ENDS, Composite, Field, Row, Chain, Values, field_name
+from cepheid.kernels.successor.operators import Operator
+from cepheid.runtime.kernel import StateArray
+
+
+class Table:
+    """An array of records. `own` are its first fields, by the names of their constants."""
+
+    def __init__(self, name: str, own: tuple[str, ...], values: Values, register: Callable[[str], Register]) -> None:
+        self.name = name
+        self.own = own
+        self.values = values
+        self.fields: dict[Field, None] = {}
+        self.register = register
+
+    @property
+    def size(self) -> int:
+        return max(len(self.own) + len(self.fields), 1)
+
+    @property
+    def top(self) -> str:
+        """The register with the offset after the last record: `w1_top`."""
+        return self.register(f"{self.name}_top")
+
+    def offset(self, field: Field) -> str:
+        """`W1_CHAIN2`"""
+        self.fields.setdefault(field)
+        return f"{self.name.upper()}_{field_name(field, self.values)}"
+
+    def at(self, field: Field, start: str) -> str:
+        """`w1[i1 + W1_CHAIN2]`"""
+        return f"{self.name}[{start} + {self.offset(field)}]"
+
+    def constants(self) -> list[str]:
+        """`W1_CHAIN2 = 5`"""
+        return [f"{self.offset(field)} = {len(self.own) + n}" for n, field in enumerate(list(self.fields))]
+
+    def array(self) -> StateArray:
+        return StateArray(self.name, "int64", 16 * self.size, width=self.size)
+
+    def composite(self, operator: Operator, start: str, ends: str | None = None) -> Composite:
+        """The composite event of an operator in the record at `start`; `ends` reads its end, if that is no field."""
+
+        def read(field: Field) -> str:
+            if field == ENDS and ends is not None:
+                return ends
+            return self.values.as_read(field, self.at(field, start))
+
+        return Composite(operator, read, frozenset(operator.variables) - operator.optional)
+
+    def fill(self, w: Writer, start: str, composite: Composite) -> None:
+        """Write the fields of a composite: `w1[i1 + W1_ROW0] = first + e`."""
+        for field in list(self.fields):
+            w(f"{self.at(field, start)} = {self.values.as_held(field, composite.read(field))}")
+
+    @property
+    def binds(self) -> bool:
+        """Whether its records are parts of matches."""
+        return any(isinstance(field, Row | Chain) for field in self.fields)
+
+    def grow(self, w: Writer, records: str) -> None:
+        """`w1 = grown(w1, w1_top + 2 * 7)`"""
+        w(f"{self.name} = grown({self.name}, {self.top} + ({records}) * {self.size})")
+
+    def ensure(self, w: Writer) -> None:
+        """Room for one more record."""
+        with w.block(f"if {self.top} + {self.size} > {self.name}.shape[0]:"):
+            self.grow(w, "1")
