@@ -32,7 +32,6 @@ from cepheid.kernels.runs.run_store import (
     add_node,
     add_union,
     compact,
-    first_slot,
     forward_runs,
     forward_waiting,
     join,
@@ -46,7 +45,7 @@ from cepheid.kernels.runs.run_store import (
     write_matches,
 )
 from cepheid.kernels.runs.variables import Field, Row
-from cepheid.runtime.arrays import EMPTY, mixed_key
+from cepheid.runtime.arrays import EMPTY, first_slot, mixed_key
 
 Array = np.ndarray
 Events = tuple[int, ...]

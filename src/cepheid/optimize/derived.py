@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from cepheid import expr as ex
 from cepheid.expr import Attr, Expr
 from cepheid.functions import FUNCTIONS
+from cepheid.physical import attributes_in
 from cepheid.types import BINARY, BOOLEAN, FLOAT, LONG_DIGITS, SHORT_DIGITS, UNKNOWN, Family, Type, decimal
 
 _CONDITIONS = (ex.Like, ex.Contains, ex.Compare, ex.In, ex.IsNull)
@@ -27,6 +28,14 @@ class Derived:
     predicates: tuple[Expr, ...]
     columns: Mapping[str, Expr]
     types: Mapping[str, Type]
+
+    def lacks(self, lacks: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        """The event types that lack each attribute, with those that lack what a derived column is computed from."""
+        found = dict(lacks)
+        for name, value in self.columns.items():
+            if lacking := {t for attribute in attributes_in([value]) for t in lacks.get(attribute, ())}:
+                found[name] = tuple(sorted(lacking))
+        return found
 
 
 def derived(predicates: Sequence[Expr], types: Mapping[str, Type]) -> Derived:

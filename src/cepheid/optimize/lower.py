@@ -167,10 +167,6 @@ def _lowered(
     single = {id(p) for tests in (*alone.values(), *taken.values()) for p in tests}
     known = {name: type_ for name, type_ in types.items() if _has_its_type(name, type_, schema)}
     between = derived([p for p in predicates if id(p) not in single], known)
-    lacks = _lacks(predicates, found, schema)
-    for name, value in between.columns.items():
-        if lacking := {t for attribute in attributes_in([value]) for t in lacks.get(attribute, ())}:
-            lacks[name] = tuple(sorted(lacking))
     window = None if query.window is None else clock.ticks(query.window)
     windows = operator_windows(query, clock)
     if windows is not None:
@@ -187,7 +183,7 @@ def _lowered(
         between=between.predicates,
         types={**known, **between.types},
         schema=schema,
-        lacks=lacks,
+        lacks=between.lacks(_lacks(predicates, found, schema)),
         window=window,
         options=options,
         derived=between.columns,

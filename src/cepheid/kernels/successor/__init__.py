@@ -8,7 +8,7 @@ among composite events of one time the earliest history decides (`evaluator`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from cepheid import expr as ex
@@ -22,6 +22,7 @@ from cepheid.kernels.successor.composites import keep_name
 from cepheid.kernels.successor.evaluator import failed_detections, kernel
 from cepheid.kernels.successor.operators import Iteration, Operator, leaves_of, operators_of, tests_of
 from cepheid.optimize.core_key import core_key
+from cepheid.optimize.derived import derived
 from cepheid.optimize.stats import Stats
 from cepheid.pattern import Pattern
 from cepheid.physical import Bit, Lowered, Options, Plan, not_made_for
@@ -38,10 +39,9 @@ def able(lowered: Lowered) -> str | None:
     """EQL."""
     if lowered.query.dialect.selection != SUCCESSORS:
         return not_made_for(lowered.query)
-    root, _ = _operators(lowered)
-    sorted_ = _sorted(lowered, root)
-    plain = tuple(ex.transform(p, _compiled_apart) for p in sorted_.between)
-    return why_not(replace(sorted_, between=plain), *_obstacles(root), durations=True)
+    placed, root, _ = _operators(lowered)
+    plain = tuple(ex.transform(p, _compiled_apart) for p in placed.between)
+    return why_not(replace(placed, between=plain), *_obstacles(root), durations=True)
 
 
 def _compiled_apart(node: Expr) -> Expr:
@@ -82,9 +82,8 @@ def _is_nested(root: Operator, op: Operator, var: str) -> bool:
 
 
 def plan(lowered: Lowered, stats: Stats) -> Plan:
-    root, core = _operators(lowered)
-    sorted_ = _sorted(lowered, root)
-    made = sorted_.plan(NAME, by_variable=True, predicates=sorted_.between)
+    placed, root, core = _operators(lowered)
+    made = placed.plan(NAME, by_variable=True)
     keeps = [Bit(keep_name(leaf.var), leaf.var, (), tuple(leaf.keeps)) for leaf in leaves_of(root) if leaf.keeps]
     return replace(made, core=core, bits=(*made.bits, *keeps), key=core_key(core, lowered.lacks, lowered.types))
 
@@ -94,46 +93,65 @@ def cost(plan: Plan, stats: Stats) -> float:
     return 20.0 + 40.0 * len(plan.steps)
 
 
-def _operators(lowered: Lowered) -> tuple[Operator, Pattern]:
-    """The operators of the query, and its core form with durations in ticks."""
-    core = _in_ticks(core_form(lowered.query.pattern, lowered.predicates), lowered.clock)
-    return operators_of(core, lowered.has_durations), core
+def _operators(lowered: Lowered) -> tuple[Lowered, Operator, Pattern]:
+    """The query with its predicates sorted by operators, the operators, and the core form, durations in ticks."""
+    clock = lowered.clock
+    core = _with_predicates(core_form(lowered.query.pattern, lowered.predicates), lambda p: _in_ticks(p, clock), clock)
+    between = dict.fromkeys(p for op in operators_of(core, lowered.has_durations).walk() for p in tests_of(op))
+    own = {name: type_ for name, type_ in lowered.types.items() if name not in lowered.derived}
+    computed = derived(list(between), own)
+    changed = dict(zip(between, computed.predicates, strict=True))
+    core = _with_predicates(core, lambda p: changed.get(p, p), None)
+    root = operators_of(core, lowered.has_durations)
+    leaves = leaves_of(root)
+    unread: dict[str, tuple[Expr, ...]] = {var: () for var in lowered.roles}  # what cancels a single event has no leaf
+    placed = replace(
+        lowered,
+        alone={**unread, **{leaf.var: tuple(leaf.tests) for leaf in leaves}},
+        taken={leaf.var: tuple(leaf.keeps) for leaf in leaves},
+        between=tuple(dict.fromkeys(p for op in root.walk() for p in tests_of(op))),
+        types={**own, **computed.types},
+        lacks=computed.lacks({name: types for name, types in lowered.lacks.items() if name not in lowered.derived}),
+        derived=computed.columns,
+    )
+    return placed, root, core
 
 
-def _sorted(lowered: Lowered, root: Operator) -> Lowered:
-    """The query with the predicates of its operators in place of those of its events."""
-    alone = {leaf.var: tuple(leaf.tests) for leaf in leaves_of(root)}
-    others = {var: () for var in lowered.roles if var not in alone}  # what cancels a single event
-    between = tuple(dict.fromkeys(p for op in root.walk() for p in tests_of(op)))
-    keeps = {leaf.var: tuple(leaf.keeps) for leaf in leaves_of(root)}
-    return replace(lowered, alone={**others, **alone}, taken=keeps, between=between)
+def _in_ticks(predicate: Expr, clock: Clock) -> Expr:
+    def change(node: Expr) -> Expr:
+        return replace(node, duration=_ticks(node.duration, clock)) if isinstance(node, ex.OccursWithin) else node
+
+    return ex.transform(predicate, change)
 
 
-def _in_ticks(pattern: Pattern, clock: Clock) -> Pattern:
-    def ticks(duration: Duration) -> Duration:
-        return Duration(int(clock.ticks(duration) // 1))
+def _ticks(duration: Duration, clock: Clock) -> Duration:
+    """A duration in whole ticks: times are whole, so a rest makes no difference."""
+    return Duration(int(clock.ticks(duration) // 1))
+
+
+def _with_predicates(pattern: Pattern, change: Callable[[Expr], Expr], clock: Clock | None) -> Pattern:
+    """The core form with other predicates and, with a clock, timers in ticks."""
 
     def of(predicates: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(ex.transform(p, change) for p in predicates)
+        return tuple(map(change, predicates))
 
-    def change(node: Expr) -> Expr:
-        return replace(node, duration=ticks(node.duration)) if isinstance(node, ex.OccursWithin) else node
+    def inner(part: Pattern) -> Pattern:
+        return _with_predicates(part, change, clock)
 
     match pattern:
         case pt.Filtered():
-            return replace(pattern, item=_in_ticks(pattern.item, clock), keep=of(pattern.keep))
+            return replace(pattern, item=inner(pattern.item), keep=of(pattern.keep))
         case pt.Next():
-            left, right = _in_ticks(pattern.left, clock), _in_ticks(pattern.right, clock)
+            left, right = inner(pattern.left), inner(pattern.right)
             return replace(pattern, left=left, right=right, skip=of(pattern.skip), keep=of(pattern.keep))
         case pt.Iteration():
-            item = _in_ticks(pattern.item, clock)
-            return replace(pattern, item=item, skip=of(pattern.skip), keep=of(pattern.keep))
+            return replace(pattern, item=inner(pattern.item), skip=of(pattern.skip), keep=of(pattern.keep))
         case pt.Unless():
-            item, cancel = _in_ticks(pattern.item, clock), _in_ticks(pattern.cancel, clock)
-            return replace(pattern, item=item, cancel=cancel, when=of(pattern.when))
+            return replace(pattern, item=inner(pattern.item), cancel=inner(pattern.cancel), when=of(pattern.when))
         case pt.Disj():
-            return replace(pattern, items=tuple(_in_ticks(item, clock) for item in pattern.items))
+            return replace(pattern, items=tuple(map(inner, pattern.items)))
         case pt.Timer():
-            return replace(pattern, item=_in_ticks(pattern.item, clock), delay=ticks(pattern.delay))
+            delay = pattern.delay if clock is None else _ticks(pattern.delay, clock)
+            return replace(pattern, item=inner(pattern.item), delay=delay)
         case _:
             return pattern

@@ -162,7 +162,7 @@ class Conditions:
         if sides.iteration is not None:
             return self._of_chain(node, sides)
         side = self._side(node.var, sides)
-        if side is None or node.var in side.unbound or node.at is At.CURRENT and side is sides.before:
+        if side is None or node.var in side.unbound or (node.at is At.CURRENT and side is sides.before):
             return self.values.vacuous(node)
         may_lack = node.var not in side.bound or node.var in side.operator.empty
         if node.var in side.operator.many:

@@ -10,8 +10,7 @@ Arrays are assigned outside the loop over events only: otherwise Numba counts re
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,7 +32,7 @@ from cepheid.kernels.successor.operators import (
 )
 from cepheid.kernels.successor.tables import Table
 from cepheid.physical import Plan
-from cepheid.runtime.kernel import Array, Batch, Kernel, OperatorRegisters, Positions, State, StateArray
+from cepheid.runtime.kernel import Batch, Kernel, OperatorRegisters, Positions, State, StateArray
 
 _ROUNDS = 64
 """The source is complete after as many rounds as the pattern is deep."""
@@ -124,11 +123,19 @@ class _Evaluator(Network):
             body,
             finish,
             preamble=preamble,
-            setup=["made = 0", "start = 0", "written = 0", "ends = 0", f"most = {self._constant(self.plan.max_matches or 1 << 62)}"],
+            setup=[
+                "made = 0",
+                "start = 0",
+                "written = 0",
+                "ends = 0",
+                f"most = {self._constant(self.plan.max_matches or 1 << 62)}",
+            ],
             ends="ends",
         )
         counted = [
-            OperatorRegisters(op.text, builder.register(f"made{op.number}").number, builder.register(f"tried{op.number}").number)
+            OperatorRegisters(
+                op.text, builder.register(f"made{op.number}").number, builder.register(f"tried{op.number}").number
+            )
             for op in self.waiting
         ]
         further = {
@@ -137,12 +144,7 @@ class _Evaluator(Network):
             "failures": builder.register("failed").number,
         }
         return builder.kernel(
-            source,
-            self.steps,
-            has_bounds=self.is_bounded,
-            operators=counted,
-            kind=SuccessorKernel,
-            further=further,
+            source, self.steps, has_bounds=self.is_bounded, operators=counted, kind=SuccessorKernel, further=further
         )
 
     def _constant(self, value: int) -> str:
@@ -384,9 +386,9 @@ class _Evaluator(Network):
             done = "moment" if op.is_prompt else "stamp + 1"
             self._compact(w, table, done, until, "moment")
             w(f"live{op.number} = {table.top} // {table.size}")
-        for op, table in self.cancels.items():
+        for cancelled, table in self.cancels.items():
             w("least = moment")
-            self._oldest_start(w, op)
+            self._oldest_start(w, cancelled)
             self._compact(w, table, "-NEVER", "END", "least + 1")
         for table in self.fifos.values():
             self._shift(w, table)
@@ -420,7 +422,8 @@ class _Evaluator(Network):
             return
         assert isinstance(op, Exception_)
         for table, start in self._records(op.item):
-            w(f"least = lowest_waiting({table.name}, {table.size}, {start}, {table.top}, {table.offset(STARTS)}, least)")
+            at = table.offset(STARTS)
+            w(f"least = lowest_waiting({table.name}, {table.size}, {start}, {table.top}, {at}, least)")
 
     def _records(self, under: Operator) -> list[tuple[Table, str]]:
         """The tables with composite events of the operators under one, each with the offset of its first record."""
@@ -428,7 +431,7 @@ class _Evaluator(Network):
         for op in under.walk():
             for tables in (self.tables, self.queues):
                 if op in tables:
-                    found.append((tables[op], "0"))  # type: ignore[index]
+                    found.append((tables[op], "0"))
             if isinstance(op, Timer):
                 found.append((self.fifos[op], self.builder.register(f"{self.fifos[op].name}_first")))
         return found
@@ -470,9 +473,10 @@ def _ending(op: Operator) -> list[Operator]:
             return [op, *_ending(op.right)]
         case Timer() | Leaf():
             return [op]
+        case Exception_():
+            return [op, *_ending(op.item)]
         case _:
-            return [op, *(node for operand in op.operands[:1] if isinstance(op, Exception_) for node in _ending(operand)),
-                    *(node for operand in op.operands if not isinstance(op, Exception_) for node in _ending(operand))]  # fmt: skip
+            return [op, *(node for operand in op.operands for node in _ending(operand))]
 
 
 def _outermost(under: Operator, var: str) -> Iteration:

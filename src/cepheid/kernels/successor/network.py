@@ -10,33 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 
-from cepheid.codegen.builder import KernelBuilder, Writer
-from cepheid.codegen.scalar import Term, key_of
-from cepheid.expr import Aggregate, At, Attr, Expr, OccursWithin
+from cepheid.codegen.builder import Writer
+from cepheid.codegen.scalar import Term
+from cepheid.expr import Aggregate, Attr, Expr
 from cepheid.expr import walk as walk_expr
 from cepheid.kernels.aggregates import ACCUMULATORS
 from cepheid.kernels.state_vector import Value
 from cepheid.kernels.successor.composites import (
     ENDS,
-    HISTORY,
     KEEPS,
     LATE,
-    OLDEST,
     STARTS,
     Chain,
     Composite,
     Field,
-    Row,
-    Time,
-    Values,
     after_a_while,
     chosen,
+    field_name,
     joined,
     passed_on,
 )
-from cepheid.kernels.successor.conditions import Conditions, Link, Sides, links_of, waits_for
+from cepheid.kernels.successor.conditions import Sides, waits_for
 from cepheid.kernels.successor.operators import (
     Exception_,
     Iteration,
@@ -47,101 +42,14 @@ from cepheid.kernels.successor.operators import (
     Timer,
     Union,
     Waiting,
-    last_variables,
     leaves_of,
 )
-from cepheid.kernels.successor.tables import Table
-from cepheid.physical import Kind, Plan
+from cepheid.kernels.successor.waiting import Cancelled, Tables, decided_by
+from cepheid.physical import Kind
 
 
-class Network:
-    """The operators of a plan with their tables. `checked` says whether the source being written grows arrays itself;
-    in the loop over events there is always room."""
-
-    def __init__(self, plan: Plan, builder: KernelBuilder, root: Operator) -> None:
-        self.plan = plan
-        self.builder = builder
-        self.root = root
-        self.values = Values(plan)
-        self.points = 2 if plan.has_durations else 1
-        self.conditions = Conditions(self.values, builder.constants, self.node_item)
-        self.checked = False
-        self.operators = list(root.walk())
-        self.waiting = [op for op in self.operators if isinstance(op, Waiting)]
-        self.links = {op: self._links(op) for op in self.waiting}
-        self.deadlines = {op: list(self._deadlines(op)) for op in self.waiting}
-        self.cancel_links = {
-            op: links_of(op.when, op if isinstance(op, Next) else op.item, op.cancel, self.values)
-            for op in self.operators
-            if isinstance(op, Exception_ | Next) and op.cancel is not None
-        }
-        self.tables: dict[Operator, Table] = {}
-        for op in self.waiting:
-            own = ["next", "done", "end"] + (["key"] if self.links[op] else [])
-            self.tables[op] = self._table(f"w{op.number}", own)
-        self.queues = {op: self._table(f"q{op.number}", ()) for op in self.waiting if not op.is_prompt}
-        self.fifos = {op: self._table(f"f{op.number}", ("due",)) for op in self.operators if isinstance(op, Timer)}
-        self.nodes = {op: self._table(f"node{op.number}", ("prev",)) for op in self.waiting if isinstance(op, Iteration)}
-        self.cancels = {
-            op: self._table(
-                f"c{op.number}",
-                ("next", "done", "end", *(["key"] if links else []), *([] if self._walks(op) else ["prior"])),
-            )
-            for op, links in self.cancel_links.items()
-        }
-        self.found = self._table("found", ())
-        self.chained: set[int] = set()
-        """The iterations whose chains are read, so that they have nodes."""
-        self.histories: set[int] = set()
-        """The operators whose histories are read as lists."""
-        self.chain_values: dict[Iteration, dict[Field, None]] = {op: {} for op in self.nodes}
-
-    def _table(self, name: str, own: Sequence[str]) -> Table:
-        return Table(name, tuple(own), self.values, self.builder.register)
-
-    def shape(self) -> tuple[object, ...]:
-        """What the last source has read; if it has not changed, the source is complete."""
-        tables = [*self.tables.values(), *self.queues.values(), *self.fifos.values(), *self.nodes.values()]
-        tables += [*self.cancels.values(), self.found]
-        fields = [tuple(table.fields) for table in tables]
-        values = [tuple(v) for v in self.chain_values.values()]
-        return (fields, values, frozenset(self.chained), frozenset(self.histories))
-
-    def _links(self, op: Waiting) -> list[Link]:
-        return links_of(op.skip, waits_for(op), op.awaited, self.values, isinstance(op, Iteration))
-
-    def _walks(self, op: Operator) -> bool:
-        """Whether λ is tested on each event that may cancel; otherwise the latest one of its key decides."""
-        assert isinstance(op, Exception_ | Next)
-        return len(op.when) > len(_decided(self.cancel_links[op]))
-
-    def _deadlines(self, op: Waiting) -> list[tuple[str, int]]:
-        """OCCURS WITHIN: the variables that wait in the operator's table, each with the ticks after which whatever it
-        waits for comes too late. What must follow later also comes later, so conditions of the operators above count
-        too, as far as this operator's events are not themselves awaited there."""
-        waiting = waits_for(op)
-        last = last_variables(op.awaited)
-        found: list[tuple[str, int]] = []
-        for predicate in (*op.skip, *op.keep):
-            for one, other, ticks in _bounds(predicate):
-                if one in waiting.variables and other in last:
-                    found.append((one, ticks))
-        if isinstance(op, Iteration):
-            return found
-        below: Operator = op
-        above = op.parent
-        while above is not None and not (
-            (isinstance(above, Next) and above.left is not below)
-            or isinstance(above, Iteration)
-            or (isinstance(above, Exception_) and above.item is not below)
-        ):
-            if isinstance(above, Next):
-                for predicate in (*above.skip, *above.keep):
-                    for one, other, ticks in _bounds(predicate):
-                        if one in waiting.variables and other in above.right.variables:
-                            found.append((one, ticks))
-            below, above = above, above.parent
-        return found
+class Network(Tables):
+    """The operators of a plan, as what is done with the composite events that they put out."""
 
     # --- output -------------------------------------------------------------------------------------------------------
 
@@ -189,90 +97,6 @@ class Network:
         queue.fill(w, queue.top, event)
         w(f"{queue.top} += {queue.size}", "wake = tick", "made += 1")
 
-    # --- instances ----------------------------------------------------------------------------------------------------
-
-    def insert(self, w: Writer, op: Waiting, event: Composite) -> None:
-        """Let a composite event wait for its successor:
-
-        i1 = w1_top if w1_free == EMPTY else w1_free
-        w1[i1 + DONE] = NEVER
-        w1[i1 + W1_ROW0] = first + e
-        s1 = slot_for(index1, column0[e])
-        w1[i1 + NEXT] = max(index1[s1 + 1], EMPTY)
-        index1[s1 + 1] = i1
-        """
-        table, k = self.tables[op], op.number
-        key, known = self._key(op, event, "waiting")
-        with w.when(known):
-            self._allocate(w, table, f"j{k}")
-            w(f"{table.name}[j{k} + DONE] = NEVER", f"{table.name}[j{k} + END] = {event.read(ENDS)}")
-            table.fill(w, f"j{k}", self._with_deadline(op, event))
-            self._link(w, op, table, f"j{k}", key, f"p{k}")
-            w(f"live{k} += 1", "made += 1", "partial_matches += 1")
-            if isinstance(op, Iteration):
-                # The chain may be in the list that is being visited, before the instance at hand.
-                same = f" and p{k} == s{k}" if key is not None else ""
-                with w.block(f"if before{k} == EMPTY{same}:"):
-                    w(f"before{k} = j{k}")
-
-    def _allocate(self, w: Writer, table: Table, name: str) -> None:
-        free = self.builder.register(f"{table.name}_free")
-        with w.block(f"if {free} > 0:"):
-            w(f"{name} = {free} - 1", f"{free} = {table.name}[{name} + NEXT] + 1")
-        with w.block("else:"):
-            if self.checked:
-                table.ensure(w)
-            w(f"{name} = {table.top}", f"{table.top} += {table.size}")
-
-    def _link(self, w: Writer, op: Operator, table: Table, name: str, key: str | None, slot: str) -> None:
-        """Put a record at the head of the list of its key. Nothing moves the index of an iteration, whose lists may be
-        being visited."""
-        index, used = f"{table.name}_index", f"{table.name}_used"
-        if key is None:
-            head = self.builder.register(f"{table.name}_head")
-            w(f"{table.name}[{name} + NEXT] = {head} - 1", f"{head} = {name} + 1")
-            return
-        self.builder.register(used)
-        if self.checked and not isinstance(op, Iteration):
-            self.widen(w, table, "1")
-        w(f"{table.name}[{name} + KEY] = {key}", f"{slot} = slot_for({index}, {table.name}[{name} + KEY])")
-        w(f"{used} += int({index}[{slot} + 1] == EMPTY)")
-        w(f"{table.name}[{name} + NEXT] = max({index}[{slot} + 1], EMPTY)")
-        w(f"{index}[{slot}] = {table.name}[{name} + KEY]", f"{index}[{slot} + 1] = {name}")
-
-    def widen(self, w: Writer, table: Table, more: str) -> None:
-        """`w1_index, w1_used = widened(w1_index, w1_used + 1)`, if there is no room for so many keys."""
-        name = table.name
-        with w.block(f"if 4 * ({name}_used + {more}) > {name}_index.shape[0]:"):
-            w(f"{name}_index, {name}_used = widened({name}_index, {name}_used + {more})")
-
-    def _with_deadline(self, op: Waiting, event: Composite) -> Composite:
-        if not self.deadlines[op]:
-            return event
-        self.tables[op].offset("until")
-        component = self.values.component
-        times = [f"{event.read(Value('first_time', component[var]))} + {self.builder.constants.integer(ticks)}"
-                 for var, ticks in self.deadlines[op] if var not in event.unbound]  # fmt: skip
-        until = times[-1] if times else f"{LATE}"
-        for time in times[:-1]:
-            until = f"min({time}, {until})"
-        return event.reading({"until": until})
-
-    def _key(self, op: Waiting, event: Composite, side: str) -> tuple[str | None, list[str]]:
-        """The key of an instance or of what it waits for, and the conditions that it is not null."""
-        return self._key_of(self.links[op], event, side)
-
-    def _key_of(self, links: Sequence[Link], event: Composite, side: str) -> tuple[str | None, list[str]]:
-        if not links:
-            return None, []
-        parts = []
-        for link in links:
-            attr = link.waiting if side == "waiting" else link.awaited
-            which = "first" if attr.at is At.FIRST and attr.var in event.operator.many else "last"
-            parts.append((self.values.term(attr, which, event, False), link.fit.as_float))
-        key, known = key_of(parts)
-        return key, [part for part in known.split(" and ") if part != "True"]
-
     # --- successors ---------------------------------------------------------------------------------------------------
 
     def succeed(self, w: Writer, op: Waiting, event: Composite) -> None:
@@ -299,7 +123,11 @@ class Network:
                 w(f"s{k} = slot_for({name}_index, {key})", f"i{k} = {name}_index[s{k} + 1]")
             with w.block(f"while i{k} >= 0:"):
                 w(f"following{k} = {name}[i{k} + NEXT]", f"{tried} += 1")
-                dead = [f"{name}[i{k} + DONE] < {event.read(ENDS)}" if op.is_prompt else f"{name}[i{k} + DONE] <= decided{k}"]
+                dead = [
+                    f"{name}[i{k} + DONE] < {event.read(ENDS)}"
+                    if op.is_prompt
+                    else f"{name}[i{k} + DONE] <= decided{k}"
+                ]
                 if self.deadlines[op]:
                     dead.append(f"{table.at('until', f'i{k}')} < {event.read(ENDS)}")
                 with w.block(f"if {' or '.join(dead)}:"):
@@ -336,7 +164,7 @@ class Network:
         if iteration is not None and early:
             made = self._chain(w, iteration, waiting, event)
         sides = Sides(waiting, event, iteration, None if made is None else made.read)
-        decided = _decided(self.links[op])
+        decided = decided_by(self.links[op])
         skip = self.conditions.write(w, [p for p in op.skip if p not in decided], sides)
         with w.block(f"if {' and '.join(skip)}:") if skip else nullcontext():
             if iteration is not None:
@@ -388,13 +216,6 @@ class Network:
 
     # --- iterations ---------------------------------------------------------------------------------------------------
 
-    def node_item(self, op: Iteration, node: str) -> Composite:
-        """The item in a node of an iteration."""
-        self.chained.add(op.number)
-        table = self.nodes[op]
-        item = table.composite(op.item, node)
-        return item.reading({"before": f"{table.name}[{node} + PREV]"})
-
     def _chain(self, w: Writer, op: Iteration, chain: Composite | None, item: Composite) -> Composite:
         """The values of the chain with one more item, in variables: `v1_sum0_1 = ...`. Of the first item, the values
         of one event."""
@@ -402,7 +223,7 @@ class Network:
         fields = self.chain_values[op]
         locals_: dict[Field, str] = {}
         for field in list(fields):
-            locals_[field] = f"v{k}_{field if isinstance(field, str) else field.name}"
+            locals_[field] = f"v{k}_{field_name(field, self.values).lower()}"
             w(f"{locals_[field]} = {self._chained_value(op, field, chain, item)}")
 
         def read(field: Field) -> str:
@@ -482,7 +303,7 @@ class Network:
     # --- timers -------------------------------------------------------------------------------------------------------
 
     def _start_timer(self, w: Writer, op: Timer, event: Composite) -> None:
-        """`f1[f1_top + DUE] = t + integers[1]`: ends never decrease, so timers fire in the order in which they start."""
+        """`f1[f1_top] = t + integers[1]`. Ends never decrease, so timers fire in the order in which they start."""
         table = self.fifos[op]
         if self.checked:
             table.ensure(w)
@@ -508,7 +329,7 @@ class Network:
 
     # --- exceptions ---------------------------------------------------------------------------------------------------
 
-    def _remember_cancel(self, w: Writer, op: Operator, event: Composite) -> None:
+    def _remember_cancel(self, w: Writer, op: Cancelled, event: Composite) -> None:
         table, k = self.cancels[op], op.number
         key, known = self._key_of(self.cancel_links[op], event, "awaited")
         with w.when(known):
@@ -521,7 +342,7 @@ class Network:
             self._link(w, op, table, f"x{k}", key, f"y{k}")
             w("made += 1")
 
-    def _latest_cancel(self, w: Writer, op: Operator, event: Composite, key: str | None) -> None:
+    def _latest_cancel(self, w: Writer, op: Cancelled, event: Composite, key: str | None) -> None:
         """Only the latest event of a key can cancel, and the one before it if the latest is simultaneous:
 
         if c1[x1 + END] < t:
@@ -538,16 +359,19 @@ class Network:
             self._link(w, op, table, f"x{k}", key, f"y{k}")
             w("made += 1")
         with w.block(f"elif {table.name}[x{k} + END] < {event.read(ENDS)}:"):
-            w(f"{table.name}[x{k} + {prior}] = {table.name}[x{k} + END]", f"{table.name}[x{k} + END] = {event.read(ENDS)}")
+            w(
+                f"{table.name}[x{k} + {prior}] = {table.name}[x{k} + END]",
+                f"{table.name}[x{k} + END] = {event.read(ENDS)}",
+            )
 
-    def _head(self, w: Writer, op: Operator, key: str | None) -> None:
+    def _head(self, w: Writer, op: Cancelled, key: str | None) -> None:
         table, k = self.cancels[op], op.number
         if key is None:
             w(f"x{k} = {self.builder.register(f'{table.name}_head')} - 1")
         else:
             w(f"x{k} = {table.name}_index[slot_for({table.name}_index, {key}) + 1]")
 
-    def _unless_cancelled(self, w: Writer, op: Operator, event: Composite, edge: str, first: Composite) -> None:
+    def _unless_cancelled(self, w: Writer, op: Cancelled, event: Composite, edge: str, first: Composite) -> None:
         """Whether what cancels occurred strictly between the start (or the end of the first operand) and the end:
 
         cancelled1 = False
@@ -555,7 +379,7 @@ class Network:
         while x1 >= 0 and c1[x1 + END] > w1[i1 + W1_STARTS]:
             ...
         """
-        assert isinstance(op, Exception_ | Next) and op.cancel is not None
+        assert op.cancel is not None
         table, k = self.cancels[op], op.number
         key, known = self._key_of(self.cancel_links[op], event, "waiting")
         since, ends = first.read(edge), event.read(ENDS)
@@ -565,8 +389,10 @@ class Network:
             if not self._walks(op):
                 prior = len(table.own) - 1
                 with w.block(f"if x{k} >= 0:"):
-                    latest = f"({table.name}[x{k} + END] if {table.name}[x{k} + END] < {ends} else {table.name}[x{k} + {prior}])"
-                    w(f"cancelled{k} = {latest} > {since}")
+                    w(f"z{k} = {table.name}[x{k} + END]")
+                    with w.block(f"if z{k} >= {ends}:"):
+                        w(f"z{k} = {table.name}[x{k} + {prior}]")
+                    w(f"cancelled{k} = z{k} > {since}")
                 return
             with w.block(f"while x{k} >= 0 and {table.name}[x{k} + END] > {since}:"):
                 with w.block(f"if {table.name}[x{k} + END] < {ends}:"):
@@ -575,58 +401,6 @@ class Network:
                     with w.block(f"if {' and '.join(tests)}:") if tests else nullcontext():
                         w(f"cancelled{k} = True", "break")
                 w(f"x{k} = {table.name}[x{k} + NEXT]")
-
-    # --- histories ----------------------------------------------------------------------------------------------------
-
-    def with_history(self, w: Writer, op: Operator, event: Composite, *parts: Composite | None) -> Composite:
-        """The composite with its history as a list, if an operator above compares it:
-
-        history_top = concatenated(history, history_top, w1[i1 + W1_HISTORY], h2)
-        h1 = history_top - 2
-        """
-        before = event.read
-        k = op.number
-
-        def read(field: Field) -> str:
-            if field != HISTORY:
-                return before(field)
-            self.histories.add(k)
-            return f"h{k}"
-
-        if k in self.histories:
-            top = self.builder.register("history_top")
-            lists = [part.read(HISTORY) for part in parts if part is not None]
-            if isinstance(op, Leaf):
-                self._room(w, f"{2 * self.points}")
-                w(f"h{k} = EMPTY")
-                for source in [before(STARTS), before(ENDS)][2 - self.points :]:
-                    self._add_point(w, f"h{k}", source, f"h{k}")
-            elif isinstance(op, Timer):
-                self._room(w, "2")
-                self._add_point(w, f"h{k}", before(ENDS), lists[0])
-            elif len(lists) == 1:
-                w(f"h{k} = {lists[0]}")
-            else:
-                self._room(w, f"2 * history_length(history, {lists[1]})")
-                w(f"{top} = concatenated(history, {top}, {lists[0]}, {lists[1]})", f"h{k} = {top} - 2")
-        return replace(event, read=read)
-
-    def _add_point(self, w: Writer, name: str, time: str, before: str) -> None:
-        """`history[history_top] = h1`, `history[history_top + POINT] = t`, `h1 = history_top`"""
-        top = self.builder.register("history_top")
-        w(f"history[{top}] = {before}", f"history[{top} + POINT] = {time}", f"{name} = {top}", f"{top} += 2")
-
-    def _room(self, w: Writer, points: str) -> None:
-        if self.checked:
-            w(f"history = grown(history, history_top + {points})")
-
-
-def _bounds(predicate: Expr) -> list[tuple[str, str, int]]:
-    """The pairs of variables that a predicate requires to occur within some ticks."""
-    if not isinstance(predicate, OccursWithin):
-        return []
-    ticks = int(predicate.duration.amount)
-    return [(predicate.first, predicate.second, ticks), (predicate.second, predicate.first, ticks)]
 
 
 def _aggregates(predicates: Sequence[Expr]) -> bool:
@@ -638,8 +412,3 @@ def _is_exclusive(awaited: Operator) -> bool:
     classes = [leaf.event_class.types for leaf in leaves_of(awaited)]
     names = [name for types in classes for name in types]
     return len(classes) == 1 or (all(classes) and len(names) == len(set(names)))
-
-
-def _decided(links: Sequence[Link]) -> list[Expr]:
-    """The predicates that hold wherever the keys are equal."""
-    return [link.predicate for link in links if len(links) == 1 and link.decides]

@@ -18,7 +18,8 @@ from cepheid.pattern import Pattern, positives
 @dataclass(slots=True, eq=False)
 class Operator:
     """`variables` are those that its composite events bind; `many` of them bind lists, `optional` ones may be unbound,
-    and `empty` ones may bind an empty list. `lengths` are the numbers of events and timers in a history; None: there is no bound."""
+    and `empty` ones may bind an empty list. `lengths` are the numbers of events and timers in a history; None: there is
+    no bound."""
 
     number: int
     variables: tuple[str, ...]
@@ -246,20 +247,28 @@ class _Builder:
             lengths = frozenset(a + b for a in left.lengths for b in right.lengths)
         shape = self._shape(pattern, (left, right), lengths, False)
         return Next(
-            *shape, skip=skip, keep=keep, left=left, right=right, cancel=cancel, when=exception.when if exception else ()
+            *shape,
+            skip=skip,
+            keep=keep,
+            left=left,
+            right=right,
+            cancel=cancel,
+            when=exception.when if exception else (),
         )
 
     def _shape(
         self, pattern: Pattern, parts: Sequence[Operator], lengths: frozenset[int] | None, is_point: bool
-    ) -> tuple[
-        int, tuple[str, ...], frozenset[str], frozenset[str], frozenset[str], frozenset[int] | None, bool
-    ]:
+    ) -> tuple[int, tuple[str, ...], frozenset[str], frozenset[str], frozenset[str], frozenset[int] | None, bool]:
         self.count += 1
         names = tuple(positives(pattern))
         many, optional, empty = (
-            frozenset[str]().union(*sets)
-            for sets in zip(*((part.many, part.optional, part.empty) for part in parts), strict=True)
-        ) if parts else (frozenset[str](),) * 3
+            (
+                frozenset[str]().union(*sets)
+                for sets in zip(*((part.many, part.optional, part.empty) for part in parts), strict=True)
+            )
+            if parts
+            else (frozenset[str](),) * 3
+        )
         if isinstance(pattern, pt.Iteration):
             many, optional, empty = frozenset(names), frozenset(), optional | empty
         if isinstance(pattern, pt.Disj) and len(parts) > 1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cepheid.codegen.builder import Register, Writer
-from cepheid.kernels.successor.composites import ENDS, Composite, Field, Row, Chain, Values, field_name
+from cepheid.kernels.successor.composites import ENDS, Chain, Composite, Field, Row, Values, field_name
 from cepheid.kernels.successor.operators import Operator
 from cepheid.runtime.kernel import StateArray
 
