@@ -331,7 +331,10 @@ class Plan:
 
     @property
     def ends_with_negation(self) -> bool:
-        """Whether the absence of later events may decide a match. In a tree plan any negation counts."""
+        """Whether the absence of later events may decide a match. In a tree plan any negation counts; EQL's exception
+        is decided by earlier events."""
+        if self.core is not None:
+            return False
         return self.steps[-1].negated if self.tree is None else bool(negatives(self.query.pattern))
 
 

@@ -84,7 +84,11 @@ def _is_nested(root: Operator, op: Operator, var: str) -> bool:
 def plan(lowered: Lowered, stats: Stats) -> Plan:
     placed, root, core = _operators(lowered)
     made = placed.plan(NAME, by_variable=True)
-    keeps = [Bit(keep_name(leaf.var), leaf.var, (), tuple(leaf.keeps)) for leaf in leaves_of(root) if leaf.keeps]
+    keeps = [
+        Bit(keep_name(leaf.var), leaf.var, leaf.event_class.types, tuple(leaf.keeps))
+        for leaf in leaves_of(root)
+        if leaf.keeps
+    ]
     return replace(made, core=core, bits=(*made.bits, *keeps), key=core_key(core, lowered.lacks, lowered.types))
 
 

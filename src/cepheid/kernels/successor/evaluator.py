@@ -198,19 +198,17 @@ class _Evaluator(Network):
         with w.block(f"if {late}{work} > budget:"):
             w("stop = e", "break")
         w("bits = mask[e]")
-        with w.block("if bits == np.uint64(0):"):
+        every = sum({1 << self.bits[leaf.var] for leaf in self.leaves})
+        with w.block(f"if bits & np.uint64({every}) == np.uint64(0):"):
             w("dropped_by_mask += 1", "continue")
         w("tick = t", "matched = matches")
-        if any(self._is_lone(op) for op in prompt):
+        if prompt:
             w("lone = e + 1 < time.shape[0] and time[e + 1] > t")
         for leaf in reversed(self.leaves):
             with w.block(f"if bits & np.uint64({1 << self.bits[leaf.var]}) != np.uint64(0):"):
                 self.put_out(w, leaf, self.with_history(w, leaf, self.values.at_hand(leaf)))
         with w.block("if matches - matched > most:"):
             w("problem = first + e + 1", "stop = e + 1", "break")
-
-    def _is_lone(self, op: Waiting) -> bool:
-        return True
 
     def match(self, w: Writer, event: Composite) -> None:
         """A match, as positions or, if its variables have lists, as a record:
