@@ -98,10 +98,12 @@ def _step(name: str, source: str) -> Callable[..., Any]:
 def _machine_code(source: str, argument_types: tuple[str, ...]) -> Callable[..., Any]:
     import numba
 
+    from cepheid.codegen.pipeline import KernelCompiler
+
     cache = _cache(source, argument_types)
     step = _step(f"kernel_{digest(source, *argument_types)}", source)
     prepare_helpers()  # only now are all the helpers that the kernel calls imported
-    function: Any = numba.njit(**OPTIONS)(step)
+    function: Any = numba.njit(**OPTIONS, pipeline_class=KernelCompiler)(step)
     function._cache = cache
     with one_at_a_time(cache.paths(None)[0]):
         function.compile(tuple(_numba_type(t) for t in argument_types))
