@@ -314,6 +314,11 @@ class Plan:
         return START in self.columns
 
     @property
+    def counts_from_start(self) -> bool:
+        """Whether the window is one of time over events with duration, which counts from the earliest start."""
+        return self.has_durations and self.window is not None and not self.counts_events
+
+    @property
     def tested(self) -> list[str]:
         """The attributes that the tests of single events read."""
         return list(attributes_in(test for bit in self.bits for test in bit.tests))

@@ -28,7 +28,7 @@ def able(lowered: Lowered) -> str | None:
     selects_all = lowered.has_strategy and lowered.query.strategy is Strategy.ANY_MATCH
     if not (selects_all and is_sequence):
         return not_made_for(lowered.query)
-    return why_not(lowered, *_cannot_summarise(lowered), summarises=True)
+    return why_not(lowered, *_cannot_summarise(lowered), summarises=True, durations=True)
 
 
 def _cannot_summarise(lowered: Lowered) -> Iterator[str]:

@@ -108,6 +108,8 @@ class WordVector(StateVector):
             case "row":
                 return "row"
             case "start":
+                if self.plan.counts_from_start:
+                    return "began" if edge.starts else f"min(began, {old(value)})"
                 return "m" if edge.starts else old(value)
             case "lead" | "after" | "until":
                 return self._around_negation(value, edge, old)

@@ -28,6 +28,7 @@ from cepheid import expr as ex
 from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.codegen.scalar import Term, condition
 from cepheid.errors import NotAvailable
+from cepheid.events import START as START_TICKS
 from cepheid.expr import Attr
 from cepheid.kernels.any_runs.automaton import Automaton, Edge, Entry, Negation, Route, Table
 from cepheid.kernels.any_runs.compact_store import NODE_VALUES, REGISTERS, WORDS
@@ -95,7 +96,8 @@ class _Generator:
         ]
         flags = [f"{_LACKS}{name}" for name in names if name in self.plan.lacking]
         flags += [f"{_NULL}{name}" for name in names if name in self.plan.nulls]
-        return list(dict.fromkeys([*self.keys, *names, *flags]))
+        starts = [START_TICKS] if self.plan.counts_from_start else []
+        return list(dict.fromkeys([*self.keys, *names, *flags, *starts]))
 
     def _event_word(self, name: str) -> str:
         return self.vector.event_word(self.vector.column[name])
@@ -160,6 +162,8 @@ class _Generator:
         w("m = measure[e]", "bits = mask[e]", f"floor = {'LOWEST' if self.plan.window is None else 'm - limit'}")
         if self.waiting and self.plan.window is not None:
             self._report_due(w, "pending_times[0] < floor")
+        if self.plan.counts_from_start:
+            self._start_of_event(w)
         with w.block(f"if bits & np.uint64({self.builder.bits_of(self.plan.steps)}) == 0:"):
             w("dropped_by_mask += 1", "continue")
         if self.keys:
@@ -170,6 +174,19 @@ class _Generator:
         for negation in self.automaton.negations:
             self._negative_event(w, negation)
         self._write(w)
+
+    def _start_of_event(self, w: Writer) -> None:
+        """The start of an event with duration. One that is longer than the window is no component of a match, though it
+        may be a negated one:
+
+        began = column1[e]
+        if began < floor:
+            bits &= np.uint64(18446744073709551612)
+        """
+        positive = self.builder.bits_of([step for step in self.plan.steps if not step.negated])
+        w(f"began = {self._event_word(START_TICKS)}")
+        with w.block("if began < floor:"):
+            w(f"bits &= np.uint64({~positive & (1 << 64) - 1})")
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -287,7 +304,11 @@ class _Generator:
                 self._fill_words(w, self._lead_number(negation), [self._event_word(name) for name in self.keys])
                 width = self._width(len(self.keys))
                 w(f"groups, heads, g = group_of(groups, heads, reg, words, {width}, unlinked)")
-                w(f"groups[g * {self.group_stride} + SET] = MARK", f"groups[g * {self.group_stride} + LATEST] = m")
+                marked, latest = f"groups[g * {self.group_stride} + SET]", f"groups[g * {self.group_stride} + LATEST]"
+                if self.plan.counts_from_start:
+                    w(f"{latest} = max({latest}, began) if {marked} == MARK else began", f"{marked} = MARK")
+                else:
+                    w(f"{marked} = MARK", f"{latest} = m")
             if negation in self.automaton.late:
                 w(f"k = reg[NEGATIVES] * {self.negative_stride}", "reg[NEGATIVES] += 1")
                 w(f"negatives = grown(negatives, k + {self.negative_stride})")
@@ -349,6 +370,8 @@ class _Generator:
         conditions += [f"negatives[k + {3 + columns.index(name)}] == {self._event_word(name)}" for name in self.keys]
         conditions += [condition(p, read, self.constants) for p in self.automaton.against[negation.step.var]]
         after = words(Value("after", negation.number))
+        if self.plan.counts_from_start:  # an event before the first component lies in the window with its start, too
+            conditions.append(f"({after} >= 0 or negatives[k + {3 + columns.index(START_TICKS)}] >= floor)")
         w(f"k = (reg[NEGATIVES] - 1) * {self.negative_stride}")
         with w.block(
             f"while not spoiled and k >= 0 and {words(Value('until', negation.number))} >= 0"
@@ -408,7 +431,10 @@ class _Generator:
             w(f"item[{number}] = {word}")
         with w.block(f"for q in range(0, queued * {self.queue_stride}, {self.queue_stride}):"):
             w("before = queue[q + 1]", "item[STEP] = queue[q]", "item[BEFORE] = before")
-            w(f"item[START] = m if before == EMPTY else nodes[before * {self.node_stride} + START]")
+            if self.plan.counts_from_start:
+                w(f"item[START] = began if before == EMPTY else min(began, nodes[before * {self.node_stride} + START])")
+            else:
+                w(f"item[START] = m if before == EMPTY else nodes[before * {self.node_stride} + START]")
             for at in range(self.automaton.end):
                 with w.block(f"{'if' if at == 0 else 'elif'} queue[q] == {at}:"):
                     self._arrive(w, at)

@@ -169,7 +169,7 @@ class LazyKernel(Kernel):
     def _chunks(self, parts: list[tuple[Array, Array]], registers: Array, chunk: int) -> Iterator[Positions]:
         if self.summary.asked:
             return
-        if self.plan.query.limit is not None:
+        if self.plan.query.limit is not None and not self.plan.has_durations:
             yield from self._first(parts, registers, self.plan.query.limit)
             return
         for nodes, roots in parts:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cepheid.events import START
 from cepheid.expr import Aggregate
 from cepheid.kernels.aggregates import AGGREGATE_CODE, Merge
 from cepheid.kernels.any_runs.compact_store import BEFORE, LEFT, LOWEST, NODE_VALUES, RIGHT, STEP, TIME, is_alive
@@ -93,6 +94,8 @@ class Summary:
     """The attributes whose values the nodes carry."""
     nullable: tuple[str, ...] = ()
     """Those whose kind has no null value: after the values, the nodes carry whether each is null."""
+    begins: int = TIME
+    """The field of a node with the start of its event."""
 
     @classmethod
     def of(cls, plan: Plan, components: Mapping[str, int]) -> Summary:
@@ -101,7 +104,7 @@ class Summary:
         asked: list[tuple[Column, Quantity | None]] = []
         columns = [(column, column.expr) for column in plan.query.output or () if isinstance(column.expr, Aggregate)]
         summarised = [a.name for _, a in columns if a.var in components and a.name is not None]
-        names = tuple(dict.fromkeys(summarised))
+        names = tuple(dict.fromkeys([*summarised, *([START] if plan.has_durations else [])]))
         nullable = tuple(name for name in names if name in plan.nulls)
         for column, aggregate in columns:
             name = aggregate.name
@@ -114,7 +117,8 @@ class Summary:
                 scale = plan.types[name].scale if kind is Kind.INT else 0
                 null = len(names) + nullable.index(name) if name in nullable else None
                 asked.append((column, Quantity(components[aggregate.var], names.index(name), kind, scale, null)))
-        return cls(tuple(asked), names, nullable)
+        begins = NODE_VALUES + names.index(START) if plan.has_durations else TIME
+        return cls(tuple(asked), names, nullable, begins)
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:
@@ -180,13 +184,13 @@ class Summary:
         totals = self.unpacked(packed_totals)
         table = nodes.reshape(-1, stride)
         fast = jit_enabled() and len(table) >= WORTH_COMPILING
-        weights = _Weights.of(self.quantities, table, ranks, exact=not fast)
+        weights = _Weights.of(self.quantities, table, self.begins, ranks, exact=not fast)
         exact: _Weights | None = None
         for root, floor in roots.reshape(-1, 2).tolist():
             if weights.weigh(nodes, stride, root, floor):
                 weights.add_to(totals, root)
             else:
-                exact = exact or _Weights.of(self.quantities, table, ranks, exact=True)
+                exact = exact or _Weights.of(self.quantities, table, self.begins, ranks, exact=True)
                 exact.weigh(nodes, stride, root, floor)
                 exact.add_to(totals, root)
         return self.packed(totals)
@@ -217,6 +221,8 @@ class _Weighed(NamedTuple):
     """The arrays of `weigh`: what it reads of each node and quantity, and what it finds out."""
 
     components: Array
+    begins: Array
+    """The start of the event of each node."""
     there: Array
     amounts: Array
     places: Array
@@ -246,7 +252,7 @@ class _Weights:
     weighed: _Weighed
 
     @classmethod
-    def of(cls, quantities: tuple[Quantity, ...], table: Array, ranks: Array, *, exact: bool) -> _Weights:
+    def of(cls, quantities: tuple[Quantity, ...], table: Array, begins: int, ranks: Array, *, exact: bool) -> _Weights:
         used, count = len(table), len(quantities)
         whole = all(quantity.kind is not Kind.FLOAT for quantity in quantities)
         number = object if exact else np.int64
@@ -276,6 +282,7 @@ class _Weights:
         fits = math.inf if exact else (_FITS_WHOLE if whole else _FITS_REAL) / largest
         weighed = _Weighed(
             np.array([quantity.component for quantity in quantities], np.int64),
+            np.ascontiguousarray(table[:, begins]),
             there,
             amounts,
             places,
@@ -342,6 +349,7 @@ def weigh(
     root: int,
     floor: int,
     components: Array,
+    begins: Array,
     there: Array,
     amounts: Array,
     places: Array,
@@ -379,7 +387,7 @@ def weigh(
         counts[node] = 1 if first else counts[before]
         shadow[node, 0] = 1.0 if first else shadow[before, 0]
         shadow[node, 1] = 1.0 if first else min(shadow[before, 1] + shadow[before, 0], _MANY)
-        times[node, 0] = nodes[at + TIME] if first else times[before, 0]
+        times[node, 0] = begins[node] if first else min(begins[node], times[before, 0])
         times[node, 1] = nodes[at + TIME]
         for q in range(components.shape[0]):
             known[node, q] = 0 if first else known[before, q]

@@ -26,7 +26,7 @@ def able(lowered: Lowered) -> str | None:
     selects_one = lowered.has_strategy and lowered.query.strategy is not Strategy.ANY_MATCH
     if not (selects_one and is_sequence):
         return not_made_for(lowered.query)
-    return why_not(lowered, *_cannot_partition(lowered), *_cannot_exclude(lowered), excludes=True)
+    return why_not(lowered, *_cannot_partition(lowered), *_cannot_exclude(lowered), excludes=True, durations=True)
 
 
 def _cannot_partition(lowered: Lowered) -> Iterator[str]:

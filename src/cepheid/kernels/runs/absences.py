@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from cepheid import expr as ex
 from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.codegen.scalar import Reader, Term, condition, mixed
+from cepheid.events import START as START_TICKS
 from cepheid.expr import Aggregate, At, Attr, Compare, Expr
 from cepheid.kernels.instance_stack import Link, Stack
 from cepheid.kernels.runs import run_store
@@ -100,13 +101,16 @@ class Absences:
         columns = [str(self.run.column[name]) for name in dict.fromkeys(kept)]
         if any(name in self.plan.lacking or name in self.plan.nulls for name in kept):
             columns.append("mask")
+        may_lead = all(component.may_be_empty for component in before)
+        if may_lead and self.plan.counts_from_start:
+            columns.append(str(self.run.column[START_TICKS]))
         return Absence(
             number=number,
             after=after,
             stack=Stack(self.register, f"absent{number}", step, links, self.plan.counts_events, tuple(columns), floats),
             tests=tuple(predicates),
             at_once=all(self._is_known(node, after) for p in predicates for node in ex.walk(p)),
-            may_lead=all(component.may_be_empty for component in before),
+            may_lead=may_lead,
             may_trail=all(component.may_be_empty for component in following),
         )
 
@@ -309,8 +313,17 @@ class Absences:
                 outside += f" or (since == EMPTY and {EVENT.measure} - {stack.at('measure', 'k')} > limit)"
             with w.block(f"if {outside}:"):
                 w("break")
-            self._test(w, absence, read)
+            with w.when(self._is_whole(absence)):
+                self._test(w, absence, read)
             w(f"q = {self._previous(absence)}")
+
+    def _is_whole(self, absence: Absence) -> list[str]:
+        """The condition that a leading negated event with duration lies in the window with its start, too:
+        `since != EMPTY or m - absent1[k + ABSENT1_C2] <= limit`."""
+        if not (absence.may_lead and self.plan.counts_from_start):
+            return []
+        start = absence.stack.at(f"c{self.run.column[START_TICKS]}", "k")
+        return [f"(since != EMPTY or {EVENT.measure} - {start} <= limit)"]
 
     def _test(self, w: Writer, absence: Absence, read: Reader) -> None:
         if absence.tests:

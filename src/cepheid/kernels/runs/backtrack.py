@@ -213,6 +213,7 @@ class Backtrack(RunEdges):
         before it goes on where it is."""
         w("visited += 1", f"{EVENT.bits} = np.uint64({_STORED.bits})")
         w(f"{EVENT.measure} = {_STORED.place}", f"{EVENT.row} = {_STORED.event_row}")
+        self.begin_of_event(w)
         w(f"{_TOP.seen} = {EVENT}", f"{_TOP.read} = EMPTY", f"{_ABOVE} = EMPTY", f"{KEEP} = True")
         with w.block(f"if {_TOP.at} == {NOWHERE}:"):
             self.start(w)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.codegen.scalar import key_part
+from cepheid.events import START as START_TICKS
 from cepheid.kernels.runs.absences import Absences
 from cepheid.kernels.runs.run_index import RunIndex
 from cepheid.kernels.runs.run_vector import RunVector, field, of_new
@@ -52,6 +53,7 @@ class RunEdges(ABC):
                 self.run.carry(Value(what, NOWHERE, self.run.column[name]), self.run.last)
         self.absences = Absences(plan, self.run, self.builder, self.most)
         self.exclusive = plan.query.non_overlapping
+        self.from_start = plan.counts_from_start
 
     # --- the function -------------------------------------------------------------------------------------------------
 
@@ -132,6 +134,20 @@ class RunEdges(ABC):
     @abstractmethod
     def change(self, w: Writer, s: int, changed: list[Value], source: Source) -> None:
         """The run `r` has taken the event and goes on, with those of its values changed."""
+
+    def begin_of_event(self, w: Writer) -> None:
+        """The start of an event with duration. One that is longer than the window is no component of a match, though it
+        may be a negated one, and ends what contiguity ends:
+
+        began = column1[e]
+        if m - began > limit:
+            bits &= np.uint64(18446744073709551612)
+        """
+        if self.from_start:
+            positive = self.builder.bits_of([c.step for c in self.run.components])
+            w(f"{EVENT.began} = {self.run.event_column(self.run.column[START_TICKS])}")
+            with w.block(f"if {EVENT.measure} - {EVENT.began} > limit:"):
+                w(f"{EVENT.bits} &= np.uint64({~positive & (1 << 64) - 1})")
 
     # --- edges --------------------------------------------------------------------------------------------------------
 
@@ -298,7 +314,10 @@ class RunEdges(ABC):
         w(f"{run.cell(field(value))} = {self.run.as_held(value, of_new(value))}")
 
     def origin(self, at: int) -> tuple[str, str]:
-        """Where the run that results from `r`, or from nothing, began, and the node that its event follows."""
+        """Where the run that results from `r`, or from nothing, began, and the node that its event follows. Of events
+        with duration, the last may have started first: `min(run[r + BEGAN], began)`."""
+        if self.from_start:
+            return (EVENT.began, "EMPTY") if at == NOWHERE else (f"min({RUN.began}, {EVENT.began})", RUN.node)
         return (EVENT.measure, "EMPTY") if at == NOWHERE else (RUN.began, RUN.node)
 
     def allocate_run(self, w: Writer) -> None:
@@ -330,6 +349,8 @@ class RunEdges(ABC):
             self.store(w, RUN, value)
         began, before = self.origin(s)
         w(f"add_node({Node.array}, {Node.used}, {EVENT.row}, {s}, {before}, {began})")
+        if self.from_start:
+            w(f"{RUN.began} = {began}")
         w(f"{RUN.node} = {Node.used}", f"{Node.used} += {Node.size}", f"{KEEP} = True")
 
     def write_completed(self, w: Writer, completed: Completed, at: int, to: int) -> None:

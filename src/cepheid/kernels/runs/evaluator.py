@@ -102,7 +102,8 @@ class _Basic(RunEdges):
 
     def preamble(self) -> list[str]:
         stacks = [instance_stack.IMPORTS] if self.absences.all else []
-        return [run_store.IMPORTS, *stacks, "", *self.fields(run_store.RUN_SIZE), *self.absences.offsets()]
+        durations = [run_store.IMPORT_DURATIONS] if self.from_start else []
+        return [run_store.IMPORTS, *durations, *stacks, "", *self.fields(run_store.RUN_SIZE), *self.absences.offsets()]
 
     def body(self, w: Writer) -> None:
         w(f"{WORK} = 2")
@@ -197,6 +198,9 @@ class _Basic(RunEdges):
     def _event(self, w: Writer) -> None:
         self._look_ahead(w)
         w(f"{EVENT.bits} = mask[{EVENT}]")
+        if self.from_start:
+            w(f"{EVENT.measure} = measure[{EVENT}]")
+            self.begin_of_event(w)
         if not self.contiguous:
             with w.block(f"if {EVENT.bits} & np.uint64({self._relevant_bits()}) == 0:"):
                 w("events += 1", "dropped_by_mask += 1", "continue")
@@ -477,7 +481,8 @@ class _Basic(RunEdges):
             if starts:
                 self._unite(w, NOWHERE, state)
             else:
-                w(f"join({Node.array}, {NEW_RUN.node}, {RUN.node}, {Node.used})")
+                joined = f"{Node.array}, {NEW_RUN.node}, {RUN.node}, {Node.used}"
+                w(f"join_from({joined}, {EVENT.began})" if self.from_start else f"join({joined})")
                 self._point_to_new_node(w)
         with w.block("else:"):
             otherwise()

@@ -238,6 +238,14 @@ def join(node: np.ndarray, event: int, joining: int, n: int) -> None:
 
 
 @njit
+def join_from(node: np.ndarray, event: int, joining: int, n: int, began: int) -> None:
+    """As `join`, for an event that began before it ended, and maybe before the others."""
+    join(node, event, joining, n)
+    node[n + BEGAN] = min(node[n + BEGAN], began)
+    node[n + OWN] = node[n + BEGAN]
+
+
+@njit
 def _length(node: np.ndarray, n: int) -> int:
     """The number of events of a run that was never merged."""
     length = 0
@@ -344,3 +352,5 @@ IMPORTS = f"""from {__name__} import (
     met_before, precedes, rehashed_index, release, slot_in, sweep, write_matches,
 )"""
 """The import of generated modules."""
+IMPORT_DURATIONS = f"from {__name__} import join_from"
+"""The further import of modules for events with duration."""

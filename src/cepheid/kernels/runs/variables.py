@@ -97,6 +97,8 @@ class Event(str):
     """Its value in the measure of the window."""
     row = "row"
     """Its position in the stream."""
+    began = "began"
+    """Its start, if it has a duration."""
 
 
 EVENT = Event("e")
