@@ -49,7 +49,8 @@ def able(lowered: Lowered) -> str | None:
     is_sequence = all(isinstance(item, EventClass | Neg) for item in lowered.items)
     if not (selects_all and is_sequence):
         return not_made_for(query)
-    return why_not(lowered)
+    by_position = query.dialect.ordered_by_position  # then an event that comes later may have started first
+    return why_not(lowered, durations=not by_position)
 
 
 def plan(lowered: Lowered, stats: Stats) -> Plan:

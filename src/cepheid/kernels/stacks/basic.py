@@ -21,6 +21,8 @@ _MOST_COMPONENTS = 15
 class RuntimeStack(StackScan):
     def __init__(self, plan: Plan, options: Mapping[str, str]) -> None:
         super().__init__(plan, {**options, "equalities": "none"})
+        if plan.has_durations:
+            raise NotAvailable("the basic plan evaluates events without duration")
         if self.layout.absences:
             raise NotAvailable("the basic plan evaluates sequences without negation")
         if len(self.layout.positive) > _MOST_COMPONENTS:

@@ -41,7 +41,8 @@ class Construction:
                 self.layout.find_head(w, absence.stack, f"latest_{absence.stack.name}")
         locations = {self.layout.positive[last].var: AT_HAND}
         if last == 0:
-            with w.block("if limit >= 0:" if self.layout.plan.window is not None else "if True:"):
+            fits = "limit >= 0" if not self.layout.plan.counts_from_start else f"t - {self.layout.begin} <= limit"
+            with w.block(f"if {fits}:" if self.layout.plan.window is not None else "if True:"):
                 self._at_depth(w, 0, locations)
             return
         self.layout.find_head(w, self.layout.stacks[last - 1], f"j{last - 1}")
@@ -97,6 +98,8 @@ class Construction:
         in_window = self.layout.plan.window is None or all(map(self.layout.sorted_by_measure, self.layout.stacks))
         if depth == 0 and not in_window:
             checks.insert(0, f"m - {self.layout.field_of(locations, 0, 'measure')} <= limit")
+        if depth == 0 and self.layout.plan.counts_from_start and self.layout.last > 0:
+            checks.insert(0, f"m - {self.layout.start_of(locations[self.layout.positive[0].var])} <= limit")
         w(*counted(ready))
         with w.when(checks):
             self._without(w, absences, depth, locations)
@@ -127,7 +130,8 @@ class Construction:
             self._go_on(w, depth, locations)
             return
         absence, *others = absences
-        if absence.after == depth + 1 and not self.layout.tests_of(absence):
+        is_sorted = not self.layout.plan.has_durations
+        if is_sorted and absence.after == depth + 1 and not self.layout.tests_of(absence):
             self._stop_before(w, absence, locations)
             self._without(w, others, depth, locations)
             return
@@ -155,10 +159,22 @@ class Construction:
             too_old = f"m - {negated.field('measure')} > limit"
         else:
             too_old = f"not {self._comes_between(absence, locations)}"
-        spoil = self.layout.stop_if("spoiled", self.layout.tests_of(absence), {**locations, stack.step.var: negated})
+        whole = self._is_whole(absence, locations)
+        tests = self.layout.tests_of(absence)
+        spoil = self.layout.stop_if("spoiled", tests, {**locations, stack.step.var: negated}, whole)
         w("spoiled = False", f"q = {self._latest(absence)}")
         with w.block(f"while q >= {stack.ring.base}:"):
             w(f"k = {stack.offset('q')}", f"if {too_old}:", "    break", *spoil, f"q = {stack.previous('q', 'k')}")
+
+    def _is_whole(self, absence: Absence, locations: Locations) -> list[str]:
+        """The condition that a negated event with duration lies in the gap with its start, too; its end does:
+        `n1[k + N1_C2] > s0[i0 + S0_TIME]`."""
+        layout, start = self.layout, self.layout.start_of(Instance(absence.stack, "k"))
+        if not layout.plan.has_durations:
+            return []
+        if absence.after > 0:
+            return [f"{start} > {layout.field_of(locations, absence.after - 1, 'time')}"]
+        return [f"m - {start} <= limit"] if layout.plan.counts_from_start else []
 
     def _stop_before(self, w: Writer, absence: Absence, locations: Locations) -> None:
         """A negated event that is tested for nothing else spoils all instances before it: the search ends there."""

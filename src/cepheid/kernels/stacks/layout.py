@@ -15,6 +15,7 @@ from typing import Protocol
 from cepheid import expr as ex
 from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.codegen.scalar import Term, condition, key_fit, key_of
+from cepheid.events import START
 from cepheid.expr import Attr, Compare, Expr
 from cepheid.kernels.instance_stack import ChainTable, Link, Ring, Stack
 from cepheid.physical import Kind, Plan, Step
@@ -137,6 +138,10 @@ class StackLayout:
         ]
         if var == self.positive[self.last].var:
             names += [link.there for absence in self.trailing for link in absence.stack.links]
+        if (self.plan.has_durations and var not in self.index) or (
+            self.plan.counts_from_start and var == self.positive[0].var
+        ):
+            names.append(START)
         kept = [str(self.builder.column_number[name]) for name in dict.fromkeys(names)]
         if any(name in self.plan.lacking or name in self.plan.nulls for name in names):
             kept.append("mask")
@@ -178,7 +183,7 @@ class StackLayout:
 
     def find_head(self, w: Writer, stack: Stack, target: str) -> None:
         """Set `target` to the most recent instance of a chain before the event at hand. Events of one time are not in
-        sequence:
+        sequence, nor is an event with duration after those that end while it lasts:
 
             j0 = s0_next - 1
             while j0 >= s0_base and s0[3 * (j0 & s0_last) + S0_TIME] >= t:
@@ -197,7 +202,7 @@ class StackLayout:
             lines += [f"{target} = {following} - 1"]
         if not self.by_position:
             offset = stack.offset(target)
-            lines += [f"while {target} >= {base} and {stack.at('time', offset)} >= t:"]
+            lines += [f"while {target} >= {base} and {stack.at('time', offset)} >= {self.begin}:"]
             lines += [f"    {target} = {stack.previous(target, offset)}"]
         w(*lines)
 
@@ -207,6 +212,15 @@ class StackLayout:
         if self.sorted_by_measure(stack) and not self.drops_in_scan:
             alive += f" and m - {stack.at('measure', stack.offset(number))} <= limit"
         return alive
+
+    @property
+    def begin(self) -> str:
+        """Source of the start of the event at hand: its time, if it has no duration."""
+        return "t" if not self.plan.has_durations else f"{self.builder.column(START, 'here')}"
+
+    def start_of(self, location: Location) -> str:
+        """Source of the start of an event with duration on a stack."""
+        return location.field(f"c{self.builder.column_number[START]}")
 
     # --- reading attributes -------------------------------------------------------------------------------------------
 
@@ -231,15 +245,15 @@ class StackLayout:
 
         return [condition(test, read, self.builder.constants) for test in tests]
 
-    def stop_if(self, flag: str, tests: Sequence[Expr], locations: Locations) -> list[str]:
-        """The lines that set a flag and leave the loop if all tests hold:
+    def stop_if(self, flag: str, tests: Sequence[Expr], locations: Locations, further: Sequence[str] = ()) -> list[str]:
+        """The lines that set a flag and leave the loop if all tests and further conditions hold:
 
         predicates += 1
         if s0[i0 + S0_C1] < column1[here]:
             spoiled = True
             break
         """
-        condition = " and ".join(self.conditions(tests, locations)) or "True"
+        condition = " and ".join([*further, *self.conditions(tests, locations)]) or "True"
         return [*counted(tests), f"if {condition}:", f"    {flag} = True", "    break"]
 
 

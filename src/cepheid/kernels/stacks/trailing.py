@@ -69,6 +69,8 @@ class Trailing:
             with w.block(f"if {made} > {self.time.size}:"):
                 w(*(array.grown(made) for array in self._arrays))
         start = self.layout.field_of(locations, 0, "measure")
+        if self.layout.plan.counts_from_start:
+            start = self.layout.start_of(locations[self.layout.positive[0].var])
         stored = [f"{self.time.at('p')} = t", f"{self.measure.at('p')} = {start}"]
         for i, component in enumerate(self.components):
             fields = [(name, self.layout.field_of(locations, i, name)) for name in component.arrays]
@@ -111,7 +113,9 @@ class Trailing:
             w(f"q = {stack.ring.following} - 1")
         order, end = ("row", last.field("row")) if self.layout.by_position else ("time", self.time.at("p"))
         locations = {step.var: component for step, component in zip(self.layout.positive, self.components, strict=True)}
-        spoil = self.layout.stop_if("spoiled", self.layout.tests_of(absence), {**locations, stack.step.var: negated})
+        whole = [f"{self.layout.start_of(negated)} > {end}"] if self.layout.plan.has_durations else []
+        tests = self.layout.tests_of(absence)
+        spoil = self.layout.stop_if("spoiled", tests, {**locations, stack.step.var: negated}, whole)
         with w.block(f"while not spoiled and q >= {base}:"):
             w(
                 f"k = {stack.offset('q')}",
