@@ -169,9 +169,10 @@ class Construction:
     def _is_whole(self, absence: Absence, locations: Locations) -> list[str]:
         """The condition that a negated event with duration lies in the gap with its start, too; its end does:
         `n1[k + N1_C2] > s0[i0 + S0_TIME]`."""
-        layout, start = self.layout, self.layout.start_of(Instance(absence.stack, "k"))
+        layout = self.layout
         if not layout.plan.has_durations:
             return []
+        start = layout.start_of(Instance(absence.stack, "k"))
         if absence.after > 0:
             return [f"{start} > {layout.field_of(locations, absence.after - 1, 'time')}"]
         return [f"m - {start} <= limit"] if layout.plan.counts_from_start else []
