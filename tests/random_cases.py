@@ -38,7 +38,7 @@ class Expressions:
 
     def number(self, readers: Sequence[str], depth: int = 2) -> str:
         rng = self.rng
-        form = rng.randrange(20) if depth else rng.randrange(11)
+        form = rng.randrange(24) if depth else rng.randrange(11)
         if form < 9:
             return self.attribute(readers, "vw")
         if form < 11:
@@ -50,7 +50,16 @@ class Expressions:
             return f"-({inner})"
         if form == 18:
             return f"{rng.choice(('abs', 'floor', 'ceil', 'sqrt'))}({inner})"
+        if form < 23:
+            return self._choice(readers, inner, other) if form < 22 else f"round({inner}, {rng.choice((0, 1, 2, -1))})"
         return f"length({self.string(readers, 1)})"
+
+    def _choice(self, readers: Sequence[str], one: str, two: str) -> str:
+        """A value that is one of two."""
+        rng = self.rng
+        test = f"{self.attribute(readers, 'vw')} {rng.choice(COMPARISONS)} {one}"
+        cases = f"CASE WHEN {test} THEN {one} {rng.choice(('', f'ELSE {two} '))}END"
+        return rng.choice((cases, *(f"{fn}({one}, {two})" for fn in ("least", "greatest", "coalesce", "nullif"))))
 
     def literal(self) -> str:
         rng = self.rng
@@ -69,9 +78,13 @@ class Expressions:
 
     def string(self, readers: Sequence[str], depth: int = 1) -> str:
         rng = self.rng
-        form = rng.randrange(8) if depth else rng.randrange(5)
+        form = rng.randrange(10) if depth else rng.randrange(5)
         if form < 4:
             return self.attribute(readers, "s")
+        if form > 7:
+            one, two = self.string(readers, 0), self.string(readers, 0)
+            part = f"substr({one}, {rng.choice((1, 2, 0, -1))}, {rng.choice((0, 1, 2))})"
+            return rng.choice((part, f"coalesce({one}, {two})", f"concat({one}, {two})", f"trim({one})"))
         if form == 4:
             return quoted(rng.choice(pool(rng, pa.string(), self.world.profile)))
         return f"{rng.choice(('upper', 'lower'))}({self.string(readers, depth - 1)})"
@@ -87,11 +100,13 @@ class Expressions:
         rng = self.rng
         one, two, three = (self.attribute(r, "t") for r in (readers, [*readers, *others], [*readers, *others]))
         sign = rng.choice(COMPARISONS)
-        amount = rng.choice(("0", "1", "-1", "86400000000", "3600000000", "9007199254740993"))
-        form = rng.randrange(8)
+        amount = rng.choice(("0", "1", "-1", "86400000000", "3600000000", "1 day", "-90 seconds", "9007199254740993"))
+        form = rng.randrange(10)
         if pa.types.is_duration(self.world.kind("t")):
             sides = (two, f"{two} + {three}", f"{two} - {three}", f"{two} * 2", f"-{two}", f"abs({two})", amount, two)
-            return f"{one} {sign} {sides[form]}" if form < 7 else f"{one} / {two} {sign} {rng.choice(('1', '0.5'))}"
+            return (
+                f"{one} {sign} {sides[form % 7]}" if form != 7 else f"{one} / {two} {sign} {rng.choice(('1', '0.5'))}"
+            )
         if form < 4:
             return f"{one} {sign} {two}"
         if form == 4:
@@ -100,7 +115,13 @@ class Expressions:
             return f"{one} + {amount} {sign} {two}"
         if form == 6:
             return f"{one} - {two} {sign} {three} - {one}"
-        return f"{one} IN ({two}, {three})"
+        if form == 7:
+            return f"{one} IN ({two}, {three})"
+        if form == 8:
+            part = rng.choice(("year", "month", "day", "hour", "minute", "second", "dayofweek", "dayofyear", "date"))
+            return f"{part}({one}) {sign} {part}({two})"
+        moment = rng.choice(("TIMESTAMP '2024-02-29 00:00'", "DATE '2024-03-31'", "'1970-01-01'"))
+        return f"coalesce({one}, {two}) {sign} {moment}"
 
     # Conditions
 

@@ -1,18 +1,23 @@
-"""The table of scalar functions: every column computes what the definition says."""
+"""The table of scalar functions: every column computes what the definition says. (The table of `value_cases` runs each
+function on every evaluator.)"""
 
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from value_cases import CASES
 
 from cepheid.evaluation import call
-from cepheid.functions import FUNCTIONS
-from cepheid.types import FLOAT
+from cepheid.expr import CASE, CAST
+from cepheid.functions import ALIASES, FUNCTIONS
+from cepheid.runtime.numbers import rounded_float, rounded_units
+from cepheid.values import DATE_PARTS, rounded
 
 NUMBERS = [-2.5, -1.0, -0.5, 0.0, 0.25, 1.0, 2.0, 7.75, 1e300]
 TEXTS = ["", "a", "Ab", "ABC def", "1"]
@@ -24,27 +29,32 @@ def _known(value: Any) -> Any:
 
 
 @each
-def test_bounds_and_types_are_sound(name: str) -> None:
+def test_bounds_and_names_are_sound(name: str) -> None:
     function = FUNCTIONS[name]
     assert 1 <= function.least <= function.most
-    assert function.numpy is None or (function.takes.is_number and function.result(FLOAT).is_number)
-    assert function.numpy is None or function.arrow is None
-    assert (function.spark is None) == (function.numpy is None and function.arrow is None)
+    assert function.takes and (function.expands is None or function.kernel is None)
+    assert name == name.lower() and (name.isidentifier() or name.startswith(CAST))
+
+
+def test_aliases_are_other_names_of_functions() -> None:
+    assert set(ALIASES.values()) <= set(FUNCTIONS) and not set(ALIASES) & set(FUNCTIONS)
 
 
 @each
 def test_null_gives_null(name: str) -> None:
-    assert (call(name, [None] * FUNCTIONS[name].least) is None) != FUNCTIONS[name].null_safe
+    function = FUNCTIONS[name]
+    assert (call(name, [None] * function.least) is None) != (function.null_safe and not function.chooses)
 
 
-@pytest.mark.parametrize("name", [name for name, function in FUNCTIONS.items() if function.numpy])
-def test_columns_of_numbers(name: str) -> None:
-    with np.errstate(invalid="ignore"):
-        results = getattr(np, FUNCTIONS[name].numpy or "")(np.array(NUMBERS)).tolist()
-    assert [_known(result) for result in results] == [call(name, [number]) for number in NUMBERS]
+@each
+def test_every_function_has_cases_for_every_evaluator(name: str) -> None:
+    written = {CASE: "CASE "}.get(name, f"AS {name.removeprefix(CAST)}" if name.startswith(CAST) else f"{name}(")
+    names = [written.lower(), *(f"{alias}(" for alias, meant in ALIASES.items() if meant == name)]
+    texts = [case.text.lower() for case in CASES]
+    assert name in ("distance", "hash_f") or any(n in text for n in names for text in texts)
 
 
-@pytest.mark.parametrize("name", [name for name, function in FUNCTIONS.items() if function.kernel])
+@pytest.mark.parametrize("name", [n for n, f in FUNCTIONS.items() if f.kernel and n not in (CASE, "round")])
 def test_kernel_source(name: str) -> None:
     for number in NUMBERS:
         with np.errstate(invalid="ignore"):
@@ -58,8 +68,25 @@ def test_columns_of_strings(name: str) -> None:
     assert results == [call(name, [text]) for text in [*TEXTS, None]]
 
 
-@pytest.mark.parametrize("name", [name for name, function in FUNCTIONS.items() if function.spark])
-def test_spark_has_the_function(name: str) -> None:
-    from pyspark.sql import functions
+@pytest.mark.parametrize("digits", (-2, 0, 1, 3))
+def test_rounding_in_kernels(digits: int) -> None:
+    for number in (*NUMBERS, 0.49999999999999994, 2.5, 1.005, -1234.5678, math.inf):
+        assert rounded_float(number, digits) == rounded(number, digits)
+    if digits > 0:
+        for number in (0, 5, 15, -15, 14, -16, 10**18 - 1):
+            nearest = int(math.copysign(math.floor(abs(number) / 10**digits + 0.5), number)) if number else 0
+            assert abs(number) > 2**50 or rounded_units(number, 10**digits) == nearest
 
-    assert callable(getattr(functions, FUNCTIONS[name].spark or ""))
+
+def test_parts_of_dates_are_those_of_the_calendar() -> None:
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    moments = [
+        datetime(1, 1, 1, tzinfo=UTC) + timedelta(days=n, seconds=n * 7919 % 86400) for n in range(0, 3650000, 97)
+    ]
+    times = np.array([(moment - epoch) // timedelta(microseconds=1) for moment in moments])
+    for name in ("year", "month", "day", "hour", "minute", "second"):
+        assert DATE_PARTS[name](times).tolist() == [getattr(moment, name) for moment in moments]
+        assert DATE_PARTS[name](int(times[5])) == getattr(moments[5], name)
+    assert DATE_PARTS["dayofyear"](times).tolist() == [moment.timetuple().tm_yday for moment in moments]
+    assert DATE_PARTS["dayofweek"](times).tolist() == [moment.isoweekday() % 7 + 1 for moment in moments]
+    assert DATE_PARTS["quarter"](times).tolist() == [(moment.month - 1) // 3 + 1 for moment in moments]

@@ -16,9 +16,10 @@ from typing import Any
 
 from cepheid import expr as ex
 from cepheid.checks import NODE
-from cepheid.errors import NameProblem, PatternProblem, did_you_mean, listing
-from cepheid.events import Schema
+from cepheid.errors import NameProblem, PatternProblem, TypeProblem, did_you_mean, listing
+from cepheid.events import MICROSECONDS, NO_CLOCK, Duration, Schema
 from cepheid.expr import Aggregate, Attr, Compare, Const, Expr, Over, Whole
+from cepheid.functions import FUNCTIONS
 from cepheid.inference import typed
 from cepheid.pattern import (
     Column,
@@ -35,7 +36,7 @@ from cepheid.pattern import (
     walk,
     with_params,
 )
-from cepheid.types import BOOLEAN, INTEGER, UNKNOWN, Type
+from cepheid.types import BOOLEAN, INTEGER, TIMESTAMP, UNKNOWN, Family, Type
 
 INTERVAL_TYPES = {"start_time": INTEGER, "end_time": INTEGER}
 BASE_SCHEMA = {"node_id": UNKNOWN, "event_id": UNKNOWN, **INTERVAL_TYPES}
@@ -236,7 +237,7 @@ class _Checker:
                 assert isinstance(fitted, Compare)
                 return replace(predicate, value=fitted.right)
             return predicate
-        fitted = typed(ex.transform(predicate, self._fit_literal), self.attribute_type)
+        fitted = self._typed(predicate)
         if not fitted.type.fits(BOOLEAN):
             raise NameProblem(
                 f"`{ex.to_text(predicate)}` is not a condition", span=predicate.span, expected="a condition"
@@ -247,7 +248,47 @@ class _Checker:
         if self.query.summarizes and isinstance(expr, Aggregate):
             over_matches = typed(replace(expr, over=Over.MATCHES), self.attribute_type)
             return replace(expr, type=over_matches.type)
-        return typed(expr, self.attribute_type)
+        return self._typed(expr)
+
+    def _typed(self, expr: Expr) -> Expr:
+        return typed(ex.transform(ex.transform(expr, self._fit_literal), self._fit_time), self.attribute_type)
+
+    def _fit_time(self, node: Expr) -> Expr:
+        """A literal of time beside the integers of the time column, or of their difference, counts in their unit.
+        Beside another number its unit is not known."""
+        if isinstance(node, ex.Call):
+            return replace(node, args=tuple(self._as_moment(arg, node) for arg in node.args))
+        if not isinstance(node, Compare | ex.Arithmetic) or (isinstance(node, ex.Arithmetic) and node.op not in "+-"):
+            return node
+        left, right = self._in_ticks(node.left, node.right), self._in_ticks(node.right, node.left)
+        return node if left is node.left and right is node.right else replace(node, left=left, right=right)
+
+    def _as_moment(self, arg: Expr, call: ex.Call) -> Expr:
+        """The integers of the time column as timestamps, for a function of times: 1970 and so many microseconds."""
+        takes = FUNCTIONS[call.fn].of if call.fn in FUNCTIONS else frozenset()
+        clock = self.schema.clock or NO_CLOCK
+        if Family.TIMESTAMP not in takes or Family.INTEGER in takes or clock.unit is None or clock.unit == "ns":
+            return arg
+        if not (isinstance(arg, Attr) and arg.name == self.schema.time_column and self.attribute_type(arg) == INTEGER):
+            return arg
+        count = ex.Arithmetic("*", arg, Const(MICROSECONDS[clock.unit]), span=arg.span)
+        return ex.Arithmetic("+", Const(0, type=TIMESTAMP), count, span=arg.span)
+
+    def _in_ticks(self, literal: Expr, other: Expr) -> Expr:
+        if not (isinstance(literal, Const) and isinstance(literal.value, int) and literal.type.is_time):
+            return literal
+        if isinstance(other, Const) or not typed(other, self.attribute_type).type.is_number:
+            return literal
+        names = {n.name for n in ex.walk(other) if isinstance(n, Attr | Aggregate)}
+        if names != {self.schema.time_column}:
+            raise TypeProblem(
+                f"`{ex.to_text(other)}` is a number, whose unit is not known beside `{ex.to_text(literal)}`",
+                span=literal.span,
+                expected="a time or a duration on both sides",
+                hint="write the number in the unit of the attribute",
+            )
+        ticks = (self.schema.clock or NO_CLOCK).ticks(Duration(literal.value, "us", span=literal.span))
+        return Const(ticks, span=literal.span)
 
     def _fit_literal(self, node: Expr) -> Expr:
         """The papers quote all ids (`[id='1']`): a quoted number that is compared for equality with a numeric attribute

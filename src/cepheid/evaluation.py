@@ -148,7 +148,7 @@ def value(expr: Expr, env: Env) -> Any:
             return aggregate(expr, group)
         case ex.Call():
             args = [value(arg, env) for arg in expr.args]
-            return call(expr.fn, args)
+            return fitted(call(expr.fn, args), expr.type)
         case ex.Vector():
             return [value(item, env) for item in expr.items]
         case ex.Whole():

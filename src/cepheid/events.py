@@ -6,8 +6,10 @@ an integer: microseconds for a timestamp column, the column's own unit for an in
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta, timezone
 from fractions import Fraction
 from typing import Any
 
@@ -56,6 +58,9 @@ class Schema:
 
     types: Mapping[str, Mapping[str, Type]]
     open: bool = True
+    time_column: str | None = None
+    """The attribute that is the time of the events, if it is one, and the unit in which it counts."""
+    clock: Clock | None = None
 
     def attributes(self, types: Iterable[str]) -> dict[str, Type]:
         """The attributes of all these types. The type of an attribute holds the values in events of all types."""
@@ -143,8 +148,8 @@ class Duration:
         return self.unit == EVENTS
 
     def __str__(self) -> str:
-        words = {"s": "seconds", "h": "hours", "d": "days", "w": "weeks"}
-        return f"{self.amount} {words.get(self.unit, self.unit)}"
+        word = {"s": "seconds", "h": "hours", "d": "days", "w": "weeks"}.get(self.unit, self.unit)
+        return f"{self.amount} {word.removesuffix('s') if self.amount == 1 and len(word) > 3 else word}"
 
 
 _NANOSECONDS = {"ns": 1, **{unit: 1_000 * length for unit, length in MICROSECONDS.items()}}
@@ -211,3 +216,53 @@ def _fitting(ticks: Fraction, duration: Duration) -> int | float:
 
 NO_CLOCK = Clock()
 TIMESTAMP_CLOCK = Clock("us", is_timestamp=True)
+
+
+# --- timestamps as text -----------------------------------------------------------------------------------------------
+
+_ISO = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,12}))?)?)?\s?([Zz]|[+-]\d\d(?::?\d\d)?)?",
+    re.ASCII,
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def timestamp(text: str) -> int | None:
+    """An ISO 8601 date or date-time in microseconds since 1970. Without an offset it is in UTC. Finer fractions are
+    truncated. None if the text is no timestamp."""
+    match = _ISO.fullmatch(text.strip())
+    if match is None:
+        return None
+    year, month, day, hour, minute, second, fraction, offset = match.groups()
+    try:
+        moment = datetime(
+            int(year),
+            int(month),
+            int(day),
+            int(hour or 0),
+            int(minute or 0),
+            int(second or 0),
+            int((fraction or "0")[:6].ljust(6, "0")),
+            _zone(offset),
+        )
+    except ValueError:
+        return None
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def _zone(offset: str | None) -> timezone:
+    if offset is None or offset in "Zz":
+        return UTC
+    digits = offset[1:].replace(":", "").ljust(4, "0")
+    away = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    return timezone(-away if offset[0] == "-" else away)
+
+
+def timestamp_text(ticks: int | float) -> str:
+    """`YYYY-MM-DDTHH:MM:SS[.ffffff]Z`, or the number itself if the year is out of range."""
+    try:
+        moment = _EPOCH + timedelta(microseconds=ticks)
+    except OverflowError:
+        return str(ticks)
+    return moment.replace(tzinfo=None).isoformat() + "Z"

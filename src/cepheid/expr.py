@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
@@ -12,8 +13,8 @@ from enum import Enum
 from typing import Any
 
 from cepheid.errors import Span
-from cepheid.events import Duration
-from cepheid.types import UNKNOWN, Type
+from cepheid.events import MICROSECONDS, Duration, timestamp_text
+from cepheid.types import UNKNOWN, Family, Type
 from cepheid.values import mean, total
 
 Value = int | float | str | bool | Decimal | bytes | None
@@ -351,6 +352,65 @@ def quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+KEYWORDS = frozenset(
+    [
+        "and",
+        "as",
+        "case",
+        "complex",
+        "contains",
+        "event",
+        "false",
+        "filter",
+        "from",
+        "in",
+        "is",
+        "like",
+        "limit",
+        "not",
+        "null",
+        "on",
+        "or",
+        "output",
+        "pattern",
+        "primitive",
+        "return",
+        "schema",
+        "select",
+        "source",
+        "true",
+        "where",
+        "within",
+    ]
+)
+"""The words that a language does not take for the name of a variable, a type or a parameter, unless it is quoted."""
+_SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹"
+_PLAIN = re.compile(rf"[^\W\d{_SUPERSCRIPT}][^\W{_SUPERSCRIPT}]*")
+_PLAIN_TYPE = re.compile(rf"{_PLAIN.pattern}(?:-[^\W{_SUPERSCRIPT}]+){{0,8}}")
+
+
+def name_text(name: str, plain: re.Pattern[str] = _PLAIN) -> str:
+    """The name of a variable, a type or a parameter, in backticks where a plain word would not be read as one."""
+    return name if plain.fullmatch(name) and name.lower() not in KEYWORDS else _in_backticks(name)
+
+
+def type_name_text(name: str) -> str:
+    """The name of an event type, which may have hyphens."""
+    return name_text(name, _PLAIN_TYPE)
+
+
+def attribute_text(name: str) -> str:
+    """The name of an attribute. After a dot every word is a name, apart from the length of a closure."""
+    parts = name.split(".")
+    if name.lower() == "len" or not all(parts):
+        return _in_backticks(name)
+    return ".".join(part if _PLAIN.fullmatch(part) else _in_backticks(part) for part in parts)
+
+
+def _in_backticks(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
 def _print(expr: Expr) -> tuple[str, int]:
     def at(item: Expr, level: int) -> str:
         return bracketed(_print(item), level)
@@ -373,7 +433,7 @@ def _print(expr: Expr) -> tuple[str, int]:
         case IsNull():
             return f"{at(expr.item, 5)} IS NULL", 4
         case OccursWithin():
-            return f"({expr.first}, {expr.second}) OCCURS WITHIN {expr.duration}", 4
+            return f"({name_text(expr.first)}, {name_text(expr.second)}) OCCURS WITHIN {expr.duration}", 4
         case Arithmetic():
             level = _LEVELS[expr.op]
             return f"{at(expr.left, level)} {expr.op} {at(expr.right, level + 1)}", level
@@ -382,13 +442,31 @@ def _print(expr: Expr) -> tuple[str, int]:
         case Filter():
             return f"FILTER({to_text(expr.item)})", 8
         case Same():
-            return f"[{expr.name}]" if expr.value is None else f"[{expr.name} = {at(expr.value, 5)}]", 8
+            name = attribute_text(expr.name)
+            return f"[{name}]" if expr.value is None else f"[{name} = {at(expr.value, 5)}]", 8
         case Call():
-            return f"{expr.fn}({', '.join(at(arg, 1) for arg in expr.args)})", 8
+            return _print_call(expr), 8
         case Vector():
             return f"[{', '.join(at(item, 1) for item in expr.items)}]", 8
         case _:
             return _print_leaf(expr), 8
+
+
+CASE = "case"
+"""The function of CASE: `case(condition, value, condition, value, ..., otherwise)`."""
+CAST = "cast as "
+"""The functions of CAST begin with it: `cast as integer`."""
+
+
+def _print_call(call: Call) -> str:
+    if call.fn == CASE:
+        pairs = zip(call.args[::2], call.args[1::2], strict=False)
+        cases = "".join(f"WHEN {to_text(test)} THEN {to_text(value)} " for test, value in pairs)
+        return f"CASE {cases}{f'ELSE {to_text(call.args[-1])} ' if len(call.args) % 2 else ''}END"
+    arguments = ", ".join(to_text(arg) for arg in call.args)
+    return (
+        f"CAST({arguments} AS {call.fn.removeprefix(CAST)})" if call.fn.startswith(CAST) else f"{call.fn}({arguments})"
+    )
 
 
 _POSITIONS = {At.EVENT: "{}.{}", At.FIRST: "{}[1].{}", At.CURRENT: "{}[i].{}", At.PREVIOUS: "{}[i-1].{}"}
@@ -402,24 +480,48 @@ def _print_leaf(expr: Expr) -> str:
             return "TRUE" if flag else "FALSE"
         case Const(value=str() as text):
             return quote(text)
+        case Const(value=int() as number) if expr.type.is_time:
+            return _print_time(number, expr.type.family)
         case Const():
             return str(expr.value)
         case Param() | Whole():
-            return expr.name if isinstance(expr, Param) else expr.var
-        case Attr(at=At.LAST):
-            return f"{expr.var}[{expr.var}.LEN].{expr.name}"
-        case Attr(at=At.ALL):
-            return f"ALL({expr.var}.{expr.name})"
+            return name_text(expr.name if isinstance(expr, Param) else expr.var)
         case Attr():
-            return _POSITIONS[expr.at].format(expr.var, expr.name)
+            return _print_attribute(expr, name_text(expr.var), attribute_text(expr.name))
         case Aggregate():
             return _print_aggregate(expr)
         case _:
             raise TypeError(f"no text for {type(expr).__name__}")
 
 
+def _print_attribute(expr: Attr, var: str, name: str) -> str:
+    match expr.at:
+        case At.LAST:
+            return f"{var}[{expr.var}.LEN].{name}" if var == expr.var else f"{var}[LEN].{name}"
+        case At.ALL:
+            return f"ALL({var}.{name})"
+        case at:
+            return _POSITIONS[at].format(var, name)
+
+
+_UNITS = {"d": "day", "h": "hour", "min": "minute", "s": "second", "ms": "millisecond", "us": "microsecond"}
+
+
+def _print_time(count: int, family: Family) -> str:
+    """A literal of microseconds: `90 seconds`, `TIMESTAMP '2024-03-01 08:00:00'`, `DATE '2024-03-01'`."""
+    if family is Family.DURATION:
+        unit = next(unit for unit in _UNITS if count % MICROSECONDS[unit] == 0)
+        amount = count // MICROSECONDS[unit]
+        return f"{amount} {_UNITS[unit]}{'' if abs(amount) == 1 else 's'}"
+    text = timestamp_text(count).removesuffix("Z").replace("T", " ")
+    if text == str(count):
+        return text
+    return f"DATE '{text[:10]}'" if family is Family.DATE else f"TIMESTAMP '{text}'"
+
+
 def _print_aggregate(expr: Aggregate) -> str:
-    if expr.over is Over.MATCHES:
-        return f"{expr.fn}({expr.var}.{expr.name})" if expr.name is not None else "count(*)"
+    if expr.name is None and expr.over is Over.MATCHES:
+        return "count(*)"
     bracket = "[..i-1]" if expr.over is Over.BEFORE else ""
-    return f"{expr.fn}({expr.var}{bracket}" + (f".{expr.name})" if expr.name is not None else ")")
+    of = "" if expr.name is None else f".{attribute_text(expr.name)}"
+    return f"{expr.fn}({name_text(expr.var)}{bracket}{of})"

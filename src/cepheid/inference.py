@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
+from itertools import combinations
 from typing import TypeVar
 
 from cepheid import expr as ex
 from cepheid import types
 from cepheid.errors import NameProblem, TypeProblem, did_you_mean, listing
+from cepheid.events import timestamp
 from cepheid.expr import Aggregate, Attr, Call, Const, Expr, ResultType, Value, to_text
-from cepheid.functions import FUNCTIONS
+from cepheid.functions import FUNCTIONS, conditions_of_case, digits_of
 from cepheid.types import BOOLEAN, FLOAT, INTEGER, RECORD, SHORT_DIGITS, STRING, UNKNOWN, Family, Type, type_of
 from cepheid.values import decimal_of, unscaled
 
@@ -51,7 +53,11 @@ def _with_typed_parts(expr: E, attribute_type: AttributeType) -> E:
         case ex.And() | ex.Or() | ex.Vector():
             return replace(expr, items=tuple(map(of, expr.items)))
         case Call():
-            return replace(expr, args=tuple(map(of, expr.args)))
+            args = tuple(map(of, expr.args))
+            other = next((arg for arg in args if arg.type.family is Family.DECIMAL or arg.type.is_time), None)
+            if other is not None and expr.fn in FUNCTIONS and FUNCTIONS[expr.fn].chooses:
+                args = tuple(_beside(before, other) or arg for before, arg in zip(expr.args, args, strict=True))
+            return replace(expr, args=args)
         case Aggregate(name=str() as name):
             return replace(expr, operand=attribute_type(Attr(expr.var, name, span=expr.span)))
         case ex.Same(value=Expr() as value):
@@ -68,8 +74,11 @@ def _fitting(value: Value) -> Value:
 
 
 def _beside(literal: Expr, other: Expr) -> Expr | None:
-    """A float literal beside a decimal is the decimal of its text: 0.1 is 0.1. None for other expressions, such as a
-    constant that has a type because it was computed."""
+    """A float literal beside a decimal is the decimal of its text: 0.1 is 0.1. A string beside a time is the time that
+    it says. None for other expressions, such as a constant that has a type because it was computed."""
+    if isinstance(literal, Const) and isinstance(literal.value, str) and other.type.family in _MOMENTS:
+        moment = timestamp(literal.value)
+        return None if moment is None else replace(literal, value=moment, type=types.TIMESTAMP)
     if other.type.family is Family.DECIMAL and isinstance(literal, Const) and isinstance(literal.value, float):
         decimal = Decimal(str(literal.value))
         kind = type_of(decimal)
@@ -170,13 +179,17 @@ def sum_type(of: Type, over: ex.Over) -> Type:
 
 
 def unknown_function(expr: Aggregate | Call) -> NameProblem:
-    names = (*FUNCTIONS, *ex.AGGREGATES)
+    names = (*(name for name in FUNCTIONS if name.isidentifier() and name != ex.CASE), *ex.AGGREGATES)
     return NameProblem(
         f"unknown function `{expr.fn}`",
         span=expr.span,
-        expected=f"one of {listing(names, 20)}",
+        expected=f"one of {listing(names, 60)}",
         hint=did_you_mean(expr.fn, names),
     )
+
+
+_MOMENTS = (Family.DATE, Family.TIMESTAMP)
+_MOST_DIGITS = 18
 
 
 def _call_type(expr: Call) -> Type:
@@ -186,11 +199,47 @@ def _call_type(expr: Call) -> Type:
     if not function.least <= len(expr.args) <= function.most:
         wanted = str(function.least) if function.least == function.most else f"{function.least} to {function.most}"
         raise TypeProblem(f"`{expr.fn}` has {len(expr.args)} arguments", span=expr.span, expected=f"{wanted} arguments")
-    if not function.takes.is_unknown:
-        for arg in expr.args:
-            if not (function.takes_durations and arg.type.family is Family.DURATION):
-                _require(arg, function.takes, f"`{expr.fn}` takes a {function.takes.noun}")
-    return function.result(expr.args[0].type)
+    name = "CAST" if expr.fn.startswith(ex.CAST) else expr.fn
+    for number, arg in enumerate(expr.args):
+        kind = function.takes_of(number)
+        if not kind.is_unknown:
+            _require(arg, kind, f"`{name}` takes a {kind.noun}")
+        if function.of and not (arg.type.is_unknown or arg.type.family in function.of):
+            taken = ", ".join(sorted(family.value for family in function.of))
+            raise TypeProblem(
+                f"`{to_text(arg)}` is a {arg.type.noun}; `{to_text(expr)}` is not defined for it",
+                span=arg.span,
+                expected=f"one of: {taken}",
+                hint="CAST(... AS timestamp) reads a time from a string" if arg.type == STRING else None,
+            )
+    if expr.fn in (ex.CASE, "if"):
+        for test in conditions_of_case(expr.args):
+            _require(test, BOOLEAN, "WHEN takes a condition")
+    if expr.fn == "round":
+        _require_digits(expr)
+    if expr.fn in ("least", "greatest", "nullif"):
+        for left, right in combinations(expr.args, 2):
+            _require_comparable("=" if expr.fn == "nullif" else "<", left, right, expr)
+    result = function.result(expr.args)
+    if result is types.MIXED and function.chooses:
+        nouns = sorted({arg.type.noun for arg in expr.args if not arg.type.is_unknown} - {"boolean"})
+        raise TypeProblem(
+            f"`{to_text(expr)}` has values of different types: {', '.join(nouns)}",
+            span=expr.span,
+            expected="values of the same type",
+        )
+    return result
+
+
+def _require_digits(expr: Call) -> None:
+    match expr.args[1:]:
+        case [] | [Const(value=int())] if abs(digits_of(expr.args)) <= _MOST_DIGITS:
+            return
+    raise TypeProblem(
+        f"`{to_text(expr)}`: the number of digits is not a constant from -{_MOST_DIGITS} to {_MOST_DIGITS}",
+        span=expr.span,
+        expected="round(value) or round(value, 2)",
+    )
 
 
 def _require_comparable(op: str, left: Expr, right: Expr, whole: Expr) -> None:
@@ -199,6 +248,8 @@ def _require_comparable(op: str, left: Expr, right: Expr, whole: Expr) -> None:
         for kind, other in ((left.type, right), (right.type, left)):
             if kind.is_number and isinstance(other, Const) and isinstance(other.value, str):
                 hint = "a number is written without quotes"
+            elif kind.family in _MOMENTS and isinstance(other, Const) and isinstance(other.value, str):
+                hint = "a time is written '2024-03-01 08:00:00'"
             elif kind == STRING and isinstance(other, Const) and isinstance(other.value, int | float):
                 hint = f"a string is written in quotes: '{other.value}'"
         raise TypeProblem(

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 from cepheid import types
+from cepheid.events import timestamp
 from cepheid.types import Family, Type, type_of
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
@@ -190,6 +192,145 @@ def ceil(value: Any) -> Any:
             return Decimal(-unscaled(value.copy_negate(), 0))
         case _:
             return value
+
+
+def rounded(value: Any, digits: int = 0) -> Any:
+    """Rounded to so many digits after the point, halves away from zero. A float is multiplied by the power of ten,
+    rounded and divided again; one that has no digit there is unchanged."""
+    match value:
+        case float():
+            factor = 10.0 ** abs(digits)
+            scaled = value * factor if digits >= 0 else value / factor
+            size = abs(scaled)
+            if not size < 2.0**52:
+                return value
+            nearest = math.copysign(math.floor(size) + (size - math.floor(size) >= 0.5), scaled)
+            return (nearest / factor if digits >= 0 else nearest * factor) + 0.0
+        case Decimal():
+            scale = max(-int(value.as_tuple().exponent), 0)
+            if digits >= scale:
+                return value
+            units = _nearest(unscaled(value, scale), int(10 ** (scale - digits)))
+            return decimal_of(units * int(10 ** max(-digits, 0)), max(digits, 0))
+        case _:
+            result = value if digits >= 0 else _nearest(value, int(10**-digits)) * int(10**-digits)
+            return result if LOWEST <= result <= HIGHEST else None
+
+
+def _nearest(number: int, unit: int) -> int:
+    """How many units a number is, halves away from zero."""
+    count = (abs(number) + unit // 2) // unit
+    return -count if number < 0 else count
+
+
+def extreme(op: str, candidates: Sequence[Any]) -> Any:
+    """The least (`<`) or the greatest (`>`) of the values that are not null, the first of equal ones."""
+    known = [value for value in candidates if value is not None]
+    best = known[0] if known else None
+    for value in known[1:]:
+        best = value if compare(op, value, best) else best
+    return best
+
+
+# --- dates ------------------------------------------------------------------------------------------------------------
+# Counts of microseconds are integers or arrays of them, so there are no branches: a condition counts as 0 or 1.
+
+_DAY = 86_400_000_000
+_DAYS_BEFORE_1970 = 719_468
+"""The days from 1 March of the year 0 to 1 January 1970."""
+_FOUR_CENTURIES = 146_097
+
+
+def _civil(time: Any) -> tuple[Any, Any, Any]:
+    """The year, month and day of a time, in the Gregorian calendar before and after its introduction. A year begins in
+    March here, so that the leap day is its last."""
+    days = time // _DAY + _DAYS_BEFORE_1970
+    era = days // _FOUR_CENTURIES
+    day_of_era = days - era * _FOUR_CENTURIES
+    year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted = (5 * day_of_year + 2) // 153
+    month = shifted + 3 - 12 * (shifted >= 10)
+    return year_of_era + era * 400 + (month <= 2), month, day_of_year - (153 * shifted + 2) // 5 + 1
+
+
+def _first_day(year: Any) -> Any:
+    """The number of 1 January of a year, in days since 1970."""
+    before = year - 1
+    return 365 * before + before // 4 - before // 100 + before // 400 + 306 - _DAYS_BEFORE_1970
+
+
+DATE_PARTS: Mapping[str, Callable[[Any], Any]] = {
+    "year": lambda time: _civil(time)[0],
+    "quarter": lambda time: (_civil(time)[1] + 2) // 3,
+    "month": lambda time: _civil(time)[1],
+    "day": lambda time: _civil(time)[2],
+    "dayofweek": lambda time: (time // _DAY + 4) % 7 + 1,
+    "dayofyear": lambda time: time // _DAY - _first_day(_civil(time)[0]) + 1,
+    "hour": lambda time: time % _DAY // 3_600_000_000,
+    "minute": lambda time: time % 3_600_000_000 // 60_000_000,
+    "second": lambda time: time % 60_000_000 // 1_000_000,
+}
+"""The parts of a time in UTC. The week begins on Sunday, its day 1."""
+
+
+def date(time: Any) -> Any:
+    return time - time % _DAY
+
+
+# --- CAST -------------------------------------------------------------------------------------------------------------
+
+_NUMBER = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d{1,4})?)\s*", re.ASCII | re.IGNORECASE)
+
+
+def as_integer(value: Any) -> int | None:
+    """The number without its fraction; null if it has more than 64 bits, or a string is no number."""
+    match value:
+        case str():
+            number = _NUMBER.fullmatch(value)
+            return None if number is None else as_integer(Decimal(number[1]))
+        case float() if math.isinf(value):
+            return None
+        case Decimal() if value.adjusted() > 19:
+            return None
+        case _:
+            result = int(value)
+            return result if LOWEST <= result <= HIGHEST else None
+
+
+def as_double(value: Any) -> float | None:
+    if isinstance(value, str):
+        number = _NUMBER.fullmatch(value)
+        return None if number is None else float(number[1])
+    return to_float(value)
+
+
+def as_string(value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case Decimal():
+            return f"{value:f}"
+        case _:
+            return str(value)
+
+
+def as_boolean(value: Any) -> bool | None:
+    if isinstance(value, str):
+        return {"true": True, "false": False}.get(value.strip().lower())
+    return bool(value != 0)
+
+
+def as_timestamp(value: Any) -> int | None:
+    return timestamp(value) if isinstance(value, str) else int(value)
+
+
+def as_date(value: Any) -> int | None:
+    time = as_timestamp(value)
+    return None if time is None else int(date(time))
+
+
+# --- strings ----------------------------------------------------------------------------------------------------------
 
 
 def like(text: str, pattern: str) -> bool:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from cepheid import types
 from cepheid.codegen.typed_columns import Column, constant, from_arrow, to_arrow, to_python
 from cepheid.codegen.vector import arithmetic, called, compared, contains, matches_like, negative
+from cepheid.expr import Call
 
 INTEGERS = st.one_of(
     st.integers(-5, 5),
@@ -132,7 +133,7 @@ def test_the_smallest_integer_is_a_value() -> None:
     lowest = from_arrow(pa.array([-(2**63), None, 5]))
     assert to_python(lowest, 3) == [-(2**63), None, 5]
     assert to_python(negative(lowest), 3) == [None, None, -5]
-    assert to_python(called("abs", [lowest], 3), 3) == [None, None, 5]
+    assert to_python(called(Call("abs", ()), [lowest], 3), 3) == [None, None, 5]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,7 @@ def test_the_smallest_integer_is_a_value() -> None:
     ],
 )
 def test_functions(fn: str, values: list[Any], wanted: list[Any]) -> None:
-    assert to_python(called(fn, [from_arrow(pa.array(values))], len(values)), len(values)) == wanted
+    assert to_python(called(Call(fn, ()), [from_arrow(pa.array(values))], len(values)), len(values)) == wanted
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from cepheid.errors import InputProblem
-from cepheid.events import UNTYPED, Schema
+from cepheid.events import UNTYPED, Schema, timestamp, timestamp_text
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.rejects import Reject
 from cepheid.io.row_reader import Loaded, read_events
-from cepheid.io.times import timestamp, timestamp_text, unit_of
+from cepheid.io.times import unit_of
 from cepheid.types import INTEGER, STRING
 
 

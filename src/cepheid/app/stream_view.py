@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from cepheid.events import Clock
-from cepheid.io.times import timestamp_text
+from cepheid.events import Clock, timestamp_text
 
 if TYPE_CHECKING:
     from cepheid.streaming.inspection import BucketState, StreamState

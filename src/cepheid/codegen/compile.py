@@ -24,7 +24,8 @@ from cepheid.runtime.arrays import (
 )
 from cepheid.runtime.numbers import (
     compare_float, compare_scaled, compare_unsigned, compare_unsigned_float, decimal_overflows, difference_overflows,
-    divided, modulo, product_overflows, remainder, sum_overflows, summed, unsigned_float, unsigned_less,
+    divided, modulo, product_overflows, remainder, rounded_float, rounded_units, sum_overflows, summed, unsigned_float,
+    unsigned_less,
 )
 from cepheid.runtime.prefetch import prefetch
 from cepheid.runtime.texts import text_contains, text_length, text_like

@@ -23,7 +23,7 @@ from typing import Any
 from cepheid import expr as ex
 from cepheid.errors import NotAvailable
 from cepheid.expr import Expr
-from cepheid.functions import FUNCTIONS
+from cepheid.functions import FUNCTIONS, digits_of, kernels_compute
 from cepheid.physical import Kind, kind_of
 from cepheid.runtime.numbers import HIGHEST, LOWEST
 from cepheid.types import SHORT_DIGITS, UNKNOWN, Family, Type, type_of
@@ -192,7 +192,7 @@ def _node_is_compilable(node: Expr, types: Mapping[str, Type]) -> bool:
         case ex.Call(fn="length"):
             return _is_text(node.args[0], types)
         case ex.Call():
-            return FUNCTIONS[node.fn].kernel is not None and not any(long(*node.args))
+            return kernels_compute(node) and not any(long(node, *node.args))
         case ex.Contains():
             return _is_text(node.item, types) and _is_text(node.text, types)
         case ex.Like():
@@ -348,10 +348,26 @@ class _Scalars:
                 if item.kind is not Kind.CODE:
                     return _NULL
                 return replace(item, source=f"text_length({self.constants.characters}, {item.source})", kind=Kind.INT)
+            case ex.Call() if (expand := FUNCTIONS[expr.fn].expands) is not None:
+                return self.value(expand(expr), missing)
+            case ex.Call(fn=ex.CASE):
+                return self.cases(expr, missing)
             case ex.Call():
                 return _call(expr, [self.value(arg, missing) for arg in expr.args])
             case _:
                 return _Operand(f"int({self.truth(expr).allowed})", Kind.BOOL)
+
+    def cases(self, case: ex.Call, missing: list[str]) -> _Operand:
+        """`(column0[e] if column1[e] == 1 else integers[0])`, and that the value which is chosen is not null."""
+        otherwise = _converted(self.value(case.args[-1], missing), case.type) if len(case.args) % 2 else _NULL
+        for test, of in reversed(list(zip(case.args[::2], case.args[1::2], strict=False))):
+            condition = self.condition(test, missing)
+            otherwise = _chosen(condition, _converted(self.value(of, missing), case.type), otherwise)
+        return otherwise
+
+    def condition(self, test: Expr, missing: list[str]) -> str:
+        item = self.value(test, missing)
+        return _when(item.known, f"{item.source} == 1") if item.kind is Kind.BOOL else "False"
 
     def constant(self, node: ex.Const) -> _Operand:
         value = node.value
@@ -493,6 +509,8 @@ def _call(call: ex.Call, args: Sequence[_Operand]) -> _Operand:
         raise NotAvailable(f"`{ex.to_text(call)}` cannot be compiled", span=call.span)
     if any(arg.kind not in (Kind.INT, Kind.UNSIGNED, Kind.FLOAT) for arg in args):
         return _NULL
+    if call.fn == "round":
+        return _rounded(args[0], digits_of(call.args))
     known = tuple(dict.fromkeys(k for arg in args for k in arg.known))
     if len(args) == 1 and args[0].kind is not Kind.FLOAT:
         (arg,) = args
@@ -506,6 +524,42 @@ def _call(call: ex.Call, args: Sequence[_Operand]) -> _Operand:
             case "abs" | "floor" | "ceil":
                 return arg
     return _Operand(function.kernel.format(*map(_float, args)), Kind.FLOAT, known=known)
+
+
+def _rounded(arg: _Operand, digits: int) -> _Operand:
+    """`rounded_float(x, 2)`; of a decimal, `rounded_units(x, 100)`."""
+    if arg.kind is Kind.FLOAT:
+        return replace(arg, source=f"rounded_float({arg.source}, {digits})")
+    arg = _signed(arg)
+    if arg.scale <= digits:
+        return arg
+    return replace(arg, source=f"rounded_units({arg.source}, {10 ** (arg.scale - digits)})", scale=digits)
+
+
+def _converted(operand: _Operand, type_: Type) -> _Operand:
+    """A value in the type of a result that can hold it."""
+    if operand.kind is None:
+        return operand
+    match kind_of(type_):
+        case Kind.FLOAT:
+            return _Operand(_float(operand), Kind.FLOAT, known=operand.known)
+        case Kind.INT if type_.family is Family.DECIMAL:
+            source, fits = _rescaled(operand, type_.scale)
+            return _Operand(source, Kind.INT, type_.scale, (*operand.known, *fits), is_decimal=True)
+        case kind:
+            return replace(operand, kind=kind)
+
+
+def _chosen(condition: str, value: _Operand, otherwise: _Operand) -> _Operand:
+    """`(value if condition else otherwise)`; each is computed only where it is chosen."""
+    known = [" and ".join(of.known) or "True" if of.kind is not None else "False" for of in (value, otherwise)]
+    if value.kind is None:
+        return replace(otherwise, known=(f"(not {condition} and {known[1]})",)) if otherwise.kind else otherwise
+    if otherwise.kind is None:
+        return replace(value, known=(f"({condition} and {known[0]})",))
+    source = f"({value.source} if {condition} else {otherwise.source})"
+    decides = () if known == ["True", "True"] else (f"(({known[0]}) if {condition} else ({known[1]}))",)
+    return replace(value, source=source, known=decides)
 
 
 def _python(op: str) -> str:

@@ -33,7 +33,7 @@ from cepheid.codegen.typed_columns import (
 )
 from cepheid.evaluation import call
 from cepheid.expr import Aggregate, Attr, Expr
-from cepheid.functions import FUNCTIONS
+from cepheid.functions import FUNCTIONS, conditions_of_case, digits_of, values_of_case, whole
 from cepheid.runtime.kernel import Array
 from cepheid.types import Family, Type
 from cepheid.values import compare, like
@@ -119,8 +119,13 @@ class Evaluation:
                 return arithmetic(expr.op, self.value(expr.left), self.value(expr.right))
             case ex.Negative():
                 return negative(self.value(expr.item))
+            case ex.Call() if (expand := FUNCTIONS[expr.fn].expands) is not None:
+                return self.value(expand(expr))
+            case ex.Call(fn=ex.CASE):
+                tests = [_true(self.value(test), self.length) for test in conditions_of_case(expr.args)]
+                return chosen(tests, [self.value(of) for of in values_of_case(expr.args)], expr.type, self.length)
             case ex.Call():
-                return called(expr.fn, [self.value(arg) for arg in expr.args], self.length)
+                return called(expr, [self.value(arg) for arg in expr.args], self.length)
             case ex.Vector():
                 items = [self.value(item) for item in expr.items]
                 rows = zip(*(to_python(item, self.length) for item in items), strict=True)
@@ -367,17 +372,115 @@ def _by_objects(op: str, type_: Type, a: Any, b: Any, factors: Sequence[int]) ->
 # --- functions and tests of strings -----------------------------------------------------------------------------------
 
 
-def called(fn: str, args: Sequence[Column], length: int) -> Column:
-    """A scalar function: over arrays where it has a case here, else by its definition, row by row."""
-    absent = absent_of(args)
-    known = _FUNCTIONS.get(fn)
-    if known is not None and (result := known(args[0])) is not None:
+def called(expr: ex.Call, args: Sequence[Column], length: int) -> Column:
+    """A scalar function: over arrays where it has a case here, else by its definition, for each row or each distinct
+    string."""
+    absent, function = absent_of(args), FUNCTIONS[expr.fn]
+    known = _FUNCTIONS.get(expr.fn)
+    if known is not None and (result := known(args[0], expr)) is not None:
         return replace(result, absent=absent)
+    if function.is_elementwise and args[0].type.is_time:
+        return Column(expr.type, function.apply(np.asarray(args[0].values)), args[0].valid, absent)
+    strings, *others = args
+    if strings.type.family is Family.STRING and all(np.ndim(other.values) == 0 for other in map(_scalars, others)):
+        distinct = strings.values.dictionary
+        rows = zip(distinct.to_pylist(), *(to_python(other, len(distinct)) for other in others), strict=True)
+        result = _from_python([call(expr.fn, row) for row in rows], expr.type)
+        return replace(_taken(result, strings.values.codes), absent=absent).null_where(_invalid(strings))
     rows = zip(*(to_python(arg, length) for arg in args), strict=True)
-    return replace(from_arrow(pa.array([call(fn, row) for row in rows])), absent=absent)
+    return replace(_from_python([call(expr.fn, row) for row in rows], expr.type), absent=absent)
 
 
-def _absolute(arg: Column) -> Column | None:
+def _scalars(column: Column) -> Column:
+    """The column with the codes of its strings as values."""
+    return replace(column, values=column.values.codes) if isinstance(column.values, Strings) else column
+
+
+def _invalid(column: Column) -> Any:
+    return None if column.valid is None else ~np.asarray(column.valid)
+
+
+def _from_python(results: list[Any], type_: Type) -> Column:
+    """Values by the definition as a column of their type. Times are counts of microseconds."""
+    counted = type_.is_time or type_.is_unknown
+    arrow = pa.int64() if type_.is_time else None if counted else types.to_arrow(type_)
+    column = from_arrow(pa.array(results, arrow))
+    return replace(column, type=type_) if type_.is_time and column is not NULL else column
+
+
+def _taken(column: Column, codes: Any) -> Column:
+    """The column with a row for each code, which is the number of one of its rows."""
+    if column is NULL:
+        return column
+    valid = None if column.valid is None else np.broadcast_to(column.valid, (len(_scalars(column).values),))[codes]
+    if isinstance(column.values, Strings):
+        return replace(column, values=Strings(column.values.codes[codes], column.values.dictionary), valid=valid)
+    return replace(column, values=column.values[codes], valid=valid)
+
+
+# --- CASE -------------------------------------------------------------------------------------------------------------
+
+
+def _true(test: Column, length: int) -> tuple[Array, Any]:
+    """The rows in which a condition is true, and those in which it is absent."""
+    flags = test.values if test.type.family is Family.BOOLEAN else np.False_
+    return np.broadcast_to(both(test.valid, flags), (length,)), test.absent
+
+
+def chosen(tests: Sequence[tuple[Array, Any]], values: Sequence[Column], type_: Type, length: int) -> Column:
+    """In each row the value of the first test that is true, or the last value if there is one more than tests."""
+    absent = absent_of([*values, *(Column(types.BOOLEAN, flags, None, gone) for flags, gone in tests)])
+    number = np.full(length, len(tests))
+    for index in range(len(tests) - 1, -1, -1):
+        number[tests[index][0]] = index
+    if type_.is_unknown or type_.family in (Family.LIST, Family.RECORD, Family.BINARY):
+        rows = list(zip(*(to_python(value, length) for value in values), *([[None] * length]), strict=True))
+        return replace(_from_python([row[n] for row, n in zip(rows, number, strict=True)], type_), absent=absent)
+    found, valid = _blank(type_, length), np.zeros(length, bool)
+    dictionary: list[pa.Array] = []
+    for index, value in enumerate(values):
+        where = number == index
+        if not where.any() or value is NULL:
+            continue
+        valid[where] = np.broadcast_to(True if value.valid is None else value.valid, (length,))[where]
+        if type_.family is Family.STRING:
+            offset = sum(map(len, dictionary))
+            dictionary.append(value.values.dictionary)
+            found[where] = np.broadcast_to(value.values.codes, (length,))[where] + offset
+        else:
+            found[where] = np.broadcast_to(_converted(value, type_), (length,))[where]
+    if type_.family is Family.STRING:
+        if not dictionary:
+            return replace(NULL, absent=absent)
+        return Column(type_, Strings(found, pa.concat_arrays(dictionary)), valid, absent)
+    return Column(type_, found, valid, absent)
+
+
+def _blank(type_: Type, length: int) -> Array:
+    match type_.family:
+        case Family.FLOAT:
+            return np.zeros(length)
+        case Family.BOOLEAN:
+            return np.zeros(length, bool)
+        case Family.UNSIGNED:
+            return np.zeros(length, np.uint64)
+        case Family.DECIMAL if not type_.is_short:
+            return np.full(length, 0, object)
+        case _:
+            return np.zeros(length, np.int64)
+
+
+def _converted(column: Column, type_: Type) -> Any:
+    """The values of a column in a type that holds them."""
+    if type_.family is Family.FLOAT:
+        return as_float(column)
+    if type_.family is not Family.DECIMAL:
+        return column.values
+    factor = 10 ** (type_.scale - column.type.scale)
+    return np.asarray(column.values).astype(np.int64 if type_.is_short else object) * factor
+
+
+def _absolute(arg: Column, _: ex.Call) -> Column | None:
     if arg.type.family is Family.UNSIGNED:
         return arg
     if not arg.type.is_number and arg.type.family is not Family.DURATION:
@@ -388,8 +491,8 @@ def _absolute(arg: Column) -> Column | None:
     return replace(arg, values=values).null_where(values < 0 if lowest else None)
 
 
-def _rounded(function: Any, up: int) -> Callable[[Column], Column | None]:
-    def rounded(arg: Column) -> Column | None:
+def _rounded(function: Any, up: int) -> Callable[[Column, ex.Call], Column | None]:
+    def rounded(arg: Column, _: ex.Call) -> Column | None:
         match arg.type.family:
             case Family.INTEGER | Family.UNSIGNED:
                 return arg
@@ -398,7 +501,7 @@ def _rounded(function: Any, up: int) -> Callable[[Column], Column | None]:
             case Family.DECIMAL:
                 factor = 10**arg.type.scale
                 values = up * (up * np.asarray(arg.values) // factor)
-                type_ = FUNCTIONS["floor"].result(arg.type)
+                type_ = whole(arg.type)
                 return replace(arg, type=type_, values=values.astype(np.int64) if type_.is_short else values)
             case _:
                 return None
@@ -406,41 +509,62 @@ def _rounded(function: Any, up: int) -> Callable[[Column], Column | None]:
     return rounded
 
 
-def _root(arg: Column) -> Column | None:
+def _nearest(arg: Column, expr: ex.Call) -> Column | None:
+    digits = digits_of(expr.args)
+    match arg.type.family:
+        case Family.FLOAT:
+            return replace(arg, values=_nearest_floats(np.asarray(arg.values), digits))
+        case Family.INTEGER if digits >= 0:
+            return arg
+        case Family.DECIMAL if 0 <= digits < arg.type.scale:
+            unit = 10 ** (arg.type.scale - digits)
+            size = np.abs(arg.values)
+            counts = size // unit + (size % unit >= unit - unit // 2)
+            values = np.where(np.asarray(arg.values) < 0, -counts, counts)
+            return replace(arg, type=expr.type, values=values.astype(np.int64) if expr.type.is_short else values)
+        case _:
+            return None
+
+
+def _nearest_floats(values: Array, digits: int) -> Array:
+    factor = 10.0 ** abs(digits)
+    with np.errstate(all="ignore"):
+        scaled = values * factor if digits >= 0 else values / factor
+        size = np.abs(scaled)
+        nearest = np.copysign(np.floor(size) + (size - np.floor(size) >= 0.5), scaled)
+        result = nearest / factor if digits >= 0 else nearest * factor
+    return np.where(size < 2.0**52, result, values) + 0.0
+
+
+def _root(arg: Column, _: ex.Call) -> Column | None:
     if not arg.type.is_number:
         return None
     with np.errstate(invalid="ignore"):
         return floats(np.sqrt(as_float(arg)), arg.valid)
 
 
-def _cased(python: Callable[[str], str], ascii_only: str) -> Callable[[Column], Column | None]:
-    def cased(arg: Column) -> Column | None:
-        if arg.type.family is not Family.STRING:
-            return None
-        texts = arg.values.dictionary
-        if pc.all(pc.string_is_ascii(texts)).as_py() is not False:
-            changed = getattr(pc, ascii_only)(texts)
-        else:
-            changed = pa.array([None if t is None else python(t) for t in texts.to_pylist()], pa.string())
-        return replace(arg, values=Strings(arg.values.codes, changed))
-
-    return cased
+def _cased(arg: Column, expr: ex.Call) -> Column | None:
+    if arg.type.family is not Family.STRING or pc.all(pc.string_is_ascii(arg.values.dictionary)).as_py() is False:
+        return None
+    changed = getattr(pc, FUNCTIONS[expr.fn].arrow or "")(arg.values.dictionary)
+    return replace(arg, values=Strings(arg.values.codes, changed))
 
 
-def _length(arg: Column) -> Column | None:
+def _length(arg: Column, _: ex.Call) -> Column | None:
     if arg.type.family is not Family.STRING:
         return None
     lengths = pc.utf8_length(arg.values.dictionary).cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     return replace(arg, type=types.INTEGER, values=lengths[arg.values.codes])
 
 
-_FUNCTIONS: dict[str, Callable[[Column], Column | None]] = {
+_FUNCTIONS: dict[str, Callable[[Column, ex.Call], Column | None]] = {
     "abs": _absolute,
     "floor": _rounded(np.floor, 1),
     "ceil": _rounded(np.ceil, -1),
     "sqrt": _root,
-    "lower": _cased(str.lower, "ascii_lower"),
-    "upper": _cased(str.upper, "ascii_upper"),
+    "round": _nearest,
+    "lower": _cased,
+    "upper": _cased,
     "length": _length,
 }
 

@@ -24,7 +24,7 @@ from cepheid.engine.prepare import Prepared, position_type
 from cepheid.engine.stepping import Stepper
 from cepheid.errors import NotAvailable, shown
 from cepheid.evaluation import Binding, Env, value_or_null
-from cepheid.events import Clock, Event
+from cepheid.events import Clock, Event, timestamp_text
 from cepheid.expr import AGGREGATES, Aggregate, Expr, ResultType
 from cepheid.io.inputs import Columns
 from cepheid.io.json_text import dumps
@@ -32,7 +32,6 @@ from cepheid.io.rows import ROW, TIME, TYPE, Rows, events_of, plain
 from cepheid.io.rows import START as START_TICKS
 from cepheid.io.sinks import TEXT
 from cepheid.io.source import plain_layout
-from cepheid.io.times import timestamp_text
 from cepheid.kernels.any_runs.lazy_matches import LazyKernel
 from cepheid.pattern import Query, SourceStream
 from cepheid.physical import Kind

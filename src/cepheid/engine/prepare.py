@@ -149,7 +149,7 @@ def prepare(query: Query, source: SourceDescription, options: RunOptions = DEFAU
     shape = InputShape(source.schema, source.columns, source.attributes, source.omits_nulls)
     schema = schema_of(source, sorted(types_named(query)))
     clock = clock_of(source, options.time_unit)
-    bound = bind(query, schema, options.params)
+    bound = bind(query, replace(schema, time_column=source.columns.time, clock=clock), options.params)
     if not is_composed(bound) or options.evaluator == REFERENCE:
         return _planned(bound, shape, schema, clock, options, source)
     try:

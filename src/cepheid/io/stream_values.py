@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cepheid.events import timestamp
 from cepheid.io.rows import plain
 from cepheid.io.source import JSON
-from cepheid.io.times import timestamp
 from cepheid.runtime.kernel import Array
 from cepheid.types import Family, Type, from_arrow
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta, timezone
 from enum import Enum
 from typing import Any
 
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
-from cepheid.events import COLUMN_UNITS, UNIT_WORDS, epoch_unit
+from cepheid.events import COLUMN_UNITS, UNIT_WORDS, epoch_unit, timestamp
 from cepheid.io.rejects import Malformed, shown_value
 
 
@@ -39,12 +37,6 @@ def unit_of(word: str) -> str:
     return unit
 
 
-_ISO = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,12}))?)?)?\s?([Zz]|[+-]\d\d(?::?\d\d)?)?",
-    re.ASCII,
-)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 LAST_TIME = 2**61
 """Times lie between -2^61 and 2^61 ticks, so that no sum of a time and a window overflows."""
 
@@ -81,43 +73,3 @@ def out_of_range(time: object, noun: str = "time") -> str:
 
 def not_whole(time: object, noun: str = "time") -> str:
     return f"the {noun} {shown(str(time))} is not a whole number"
-
-
-def timestamp(text: str) -> int | None:
-    """An ISO 8601 date or date-time in microseconds since 1970. Without an offset it is in UTC. Finer fractions are
-    truncated. None if the text is no timestamp."""
-    match = _ISO.fullmatch(text.strip())
-    if match is None:
-        return None
-    year, month, day, hour, minute, second, fraction, offset = match.groups()
-    try:
-        moment = datetime(
-            int(year),
-            int(month),
-            int(day),
-            int(hour or 0),
-            int(minute or 0),
-            int(second or 0),
-            int((fraction or "0")[:6].ljust(6, "0")),
-            _zone(offset),
-        )
-    except ValueError:
-        return None
-    return (moment - _EPOCH) // _MICROSECOND
-
-
-def _zone(offset: str | None) -> timezone:
-    if offset is None or offset in "Zz":
-        return UTC
-    digits = offset[1:].replace(":", "").ljust(4, "0")
-    away = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
-    return timezone(-away if offset[0] == "-" else away)
-
-
-def timestamp_text(ticks: int | float) -> str:
-    """`YYYY-MM-DDTHH:MM:SS[.ffffff]Z`, or the number itself if the year is out of range."""
-    try:
-        moment = _EPOCH + timedelta(microseconds=ticks)
-    except OverflowError:
-        return str(ticks)
-    return moment.replace(tzinfo=None).isoformat() + "Z"

@@ -25,18 +25,17 @@ from cepheid.dialect import Dialect
 from cepheid.errors import InputProblem
 from cepheid.events import OWN_UNIT, Duration
 from cepheid.expr import Expr, parameters
-from cepheid.expr import to_text as expr_text
 from cepheid.lang import ced as ced_text
 from cepheid.lang import eql as eql_text
 from cepheid.lang import sase as sase_text
 from cepheid.lang import sase_plus as sase_plus_text
 from cepheid.lang import zstream as zstream_text
-from cepheid.lang.common import where_clause
+from cepheid.lang.common import column_name, where_clause
 from cepheid.lang.components import with_names
 from cepheid.lang.expressions import resolve
 from cepheid.lang.sase import attribute_of
 from cepheid.lang.terms import (  # noqa: F401  (part of the builder's interface)
-    TYPE_NAME,
+    LABEL,
     Term,
     Var,
     aggregate,
@@ -115,7 +114,7 @@ def event(type: str, variable: str | None = None) -> Part:
 
 
 def any_of(*types: str, variable: str | None = None) -> Part:
-    return Part(EventClass("" if variable is None else word(variable), tuple(word(type, TYPE_NAME) for type in types)))
+    return Part(EventClass("" if variable is None else word(variable), tuple(word(type) for type in types)))
 
 
 def any_event(variable: str) -> Part:
@@ -193,7 +192,7 @@ class QueryBuilder:
         return replace(self, most=most)
 
     def called(self, name: str) -> QueryBuilder:
-        return replace(self, name=word(name, TYPE_NAME))
+        return replace(self, name=word(name, LABEL))
 
     def using(self, *inputs: SourceStream | DerivedStream | Query) -> QueryBuilder:
         """Streams and queries (built, and called something) that the pattern names as event types."""
@@ -207,7 +206,7 @@ class QueryBuilder:
         query = Query(
             pattern,
             self.dialect,
-            where=where_clause([term.expr for term in self.conditions], negated),
+            where=where_clause([term.expr for term in self.conditions], pt.roles(pattern)),
             window=self.window,
             strategy=self.strategy,
             output=None if self.columns is None else tuple(_columns(self.columns, negated)),
@@ -259,13 +258,13 @@ def _patterns(parts: Iterable[Part]) -> tuple[Pattern, ...]:
 
 
 def _conditions(terms: Iterable[Term | None]) -> tuple[Expr, ...]:
-    return where_clause([term.expr for term in terms if term is not None])
+    return where_clause([term.expr for term in terms if term is not None], {})
 
 
 def _columns(columns: Iterable[tuple[str | None, Expr]], negated: list[str]) -> Iterable[pt.Column]:
     for name, raw in columns:
         expr = resolve(raw, negated)
-        yield pt.Column(name or expr_text(expr), expr)
+        yield pt.Column(name or column_name(expr), expr)
 
 
 def _flattened(

@@ -18,7 +18,7 @@ from cepheid.checks import NODE
 from cepheid.dialect import INTERVALS, Closure, Dialect, Order, Windows
 from cepheid.errors import NameProblem, NotAvailable, PatternProblem, Span, SyntaxProblem, did_you_mean, listing
 from cepheid.events import OWN_UNIT, Duration
-from cepheid.expr import Attr, Const, Expr, Param, Same, Whole, children
+from cepheid.expr import Attr, Const, Expr, Param, Same, Whole, attribute_text, children, name_text, type_name_text
 from cepheid.expr import to_text as expr_text
 from cepheid.expr import walk as walk_expr
 from cepheid.lang.common import LanguageParser, conditions_text, where_clause
@@ -47,7 +47,6 @@ from cepheid.pattern import (
     Seq,
     SourceStream,
     map_classes,
-    negatives,
     roles,
     walk,
 )
@@ -291,7 +290,7 @@ class _Script:
         return Query(
             pattern,
             DIALECT,
-            where=where_clause(declaration.where, negatives(pattern)),
+            where=where_clause(declaration.where, roles(pattern)),
             output=None if schema is None else _Schema(declaration.name, schema, roles(pattern)).columns(),
             name=declaration.name,
         )
@@ -393,11 +392,11 @@ def to_text(query: Query) -> str:
 def _declaration_text(stream: _Stream) -> str:
     match stream:
         case SourceStream():
-            fields = ", ".join(f"{type_text(kind)} {name}" for name, kind in stream.attributes)
-            return f"source {stream.name}\nschema {fields}"
+            fields = ", ".join(f"{type_text(kind)} {attribute_text(name)}" for name, kind in stream.attributes)
+            return f"source {type_name_text(stream.name)}\nschema {fields}"
         case DerivedStream():
             on = _on_text({stream.alias: stream.source}, (column.expr for column in stream.columns))
-            return "\n".join([f"primitive {stream.name}", on, _schema_text(stream.columns)])
+            return "\n".join([f"primitive {type_name_text(stream.name)}", on, _schema_text(stream.columns)])
         case _:
             return _complex_text(stream)
 
@@ -406,7 +405,7 @@ def _complex_text(query: Query) -> str:
     classes = [node for node in walk(query.pattern) if isinstance(node, EventClass)]
     aliases = {node.var: node.types[0] for node in classes if len(node.types) == 1}
     columns = query.output or ()
-    lines = [f"complex {query.name or 'result'}"]
+    lines = [f"complex {type_name_text(query.name or 'result')}"]
     uses_node = any(_names_node(expr) for expr in (*query.where, *(column.expr for column in columns)))
     if uses_node or any(alias != stream for alias, stream in aliases.items()):
         lines.append(_on_text(aliases, (*query.where, *(column.expr for column in columns))))
@@ -423,12 +422,17 @@ def _names_node(expr: Expr) -> bool:
 
 
 def _on_text(aliases: Mapping[str, str], exprs: Iterable[Expr]) -> str:
-    listed = [stream if stream == alias else f"{stream} as {alias}" for alias, stream in aliases.items()]
+    listed = [
+        type_name_text(stream) + ("" if stream == alias else f" as {name_text(alias)}")
+        for alias, stream in aliases.items()
+    ]
     return "on " + ", ".join([*listed, NODE] if any(map(_names_node, exprs)) else listed)
 
 
 def _schema_text(columns: Iterable[Column]) -> str:
-    return "schema " + ",\n       ".join(f"{column.name} as {expr_text(column.expr)}" for column in columns)
+    return "schema " + ",\n       ".join(
+        f"{attribute_text(column.name)} as {expr_text(column.expr)}" for column in columns
+    )
 
 
 def pattern_text(pattern: Pattern) -> str:
@@ -442,7 +446,7 @@ def pattern_text(pattern: Pattern) -> str:
         case Neg():
             return f"!{pattern_text(pattern.item)}"
         case EventClass(types=(_,)):
-            return pattern.var
+            return type_name_text(pattern.var)
         case _:
             raise PatternProblem(
                 f"{type(pattern).__name__} has no text in CED's language",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -16,20 +17,29 @@ from lark import Lark
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken, VisitError
 
 from cepheid.errors import CepheidError, Span, SyntaxProblem, did_you_mean, shown
-from cepheid.expr import Expr, Or, Param, Whole, conjuncts, quote
+from cepheid.expr import At, Attr, Expr, Or, Param, Whole, conjuncts, quote
 from cepheid.expr import to_text as expr_text
-from cepheid.lang.expressions import HYPHEN, ExpressionBuilder, Group, ParsedColumn, Rule, resolve, rule_for
-from cepheid.lang.text import check_text
-from cepheid.pattern import Column, Query
+from cepheid.lang.expressions import (
+    HYPHEN,
+    ExpressionBuilder,
+    Group,
+    ParsedColumn,
+    Rule,
+    resolve,
+    rule_for,
+    without_backticks,
+)
+from cepheid.lang.text import check_text, skeleton
+from cepheid.pattern import Column, Query, Role
 
 _VALUE = "a value"
 _WORDS: Mapping[str, str] = {
-    **dict.fromkeys(("NUMBER", "STRING", "_TRUE", "_FALSE", "_NULL"), _VALUE),
+    **dict.fromkeys(("NUMBER", "STRING", "MOMENT", "_TRUE", "_FALSE", "_NULL", "_CASE", "_CAST", "_INTERVAL"), _VALUE),
     "NAME": "a name",
     "WORD": "a name",
     "TYPE": "an event type",
     "INDEX": "an index such as [1] or [i]",
-    **dict.fromkeys(("COMPARE", "_CONTAINS", "_IN", "_IS", "_LIKE"), "a comparison"),
+    **dict.fromkeys(("COMPARE", "_BETWEEN", "_CONTAINS", "_IN", "_IS", "_LIKE"), "a comparison"),
     **dict.fromkeys(("PLUS", "MINUS", "STAR", "SLASH", "MODULO", "_PERCENT"), "an operator"),
     "UNIT": "a unit of time",
     "LPAR": "`(`",
@@ -50,6 +60,8 @@ _WORDS: Mapping[str, str] = {
     "BACKSLASH": "`\\`",
     "$END": "the end of the text",
 }
+_NAMES = ("NAME", "WORD", "TYPE", "CLASS", "VARIABLE")
+"""The terminals that may be in backticks."""
 _AT_WORD = re.compile(r"[^\W\d]\w*")
 _AT_TOKEN = re.compile(r"[^\W\d]\w*|\d+(?:\.\d+)?|\S")
 _LAST_WORD = re.compile(r"([^\W\d]\w*)\W*\Z")
@@ -73,12 +85,18 @@ class LanguageParser:
 
     @cached_property
     def _lark(self) -> Lark:
-        return Lark(self._grammar, parser="lalr", lexer="contextual", propagate_positions=True)
+        return Lark(
+            self._grammar,
+            parser="lalr",
+            lexer="contextual",
+            propagate_positions=True,
+            lexer_callbacks=dict.fromkeys(_NAMES, without_backticks),
+        )
 
     def parse(self, text: str) -> Any:
         """The result of the builder for the text. Spans are offsets into the text."""
         check_text(text)
-        text = self._prepare(text) if self._prepare else text
+        text = _without_end(self._prepare(text) if self._prepare else text)
         try:
             return self._builder.transform(self._lark.parse(text))
         except UnexpectedInput as error:
@@ -103,7 +121,7 @@ class LanguageParser:
         """The expected tokens in words, without the less likely ones: a sign before an operand, the NOT of `NOT IN`
         after one."""
         hidden = {"NAME"} if "STRING" in terminals else set()
-        hidden |= {"_NOT"} if "COMPARE" in terminals else set() if "PLUS" in terminals else {"MINUS"}
+        hidden |= {"_NOT", "UNIT"} if "COMPARE" in terminals else set() if "PLUS" in terminals else {"MINUS"}
         described = {self._words.get(name, f"`{self._keyword(name)}`") for name in terminals if name not in hidden}
         phrases = sorted(described, key=lambda phrase: (phrase.startswith("`"), phrase))
         if not phrases:
@@ -122,6 +140,12 @@ class LanguageParser:
     @staticmethod
     def _keyword(terminal: str) -> str:
         return terminal.lstrip("_").replace("__", "-")
+
+
+def _without_end(text: str) -> str:
+    """The text without a semicolon at its end. Offsets stay the same."""
+    end = len(skeleton(text).rstrip()) - 1
+    return f"{text[:end]} {text[end + 1 :]}" if text[end : end + 1] == ";" else text
 
 
 def _acceptable(error: UnexpectedInput) -> set[str]:
@@ -161,19 +185,33 @@ def clause_rule(keyword: str) -> Rule:
 
 
 def where_clause(
-    conditions: Iterable[Expr], negated: Collection[str] = (), bare_name: Callable[[Param], Expr] | None = None
+    conditions: Iterable[Expr], pattern_variables: Mapping[str, Role], bare_name: Callable[[Param], Expr] | None = None
 ) -> tuple[Expr, ...]:
     """The conjuncts of one or several conditions."""
-    return tuple(part for condition in conditions for part in conjuncts(resolve(condition, negated, bare_name)))
+    names = _Names(pattern_variables, bare_name)
+    return tuple(part for condition in conditions for part in conjuncts(names.resolved(condition)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What the names in an expression mean."""
+
+    variables: Mapping[str, Role]
+    bare_name: Callable[[Param], Expr] | None
+
+    def resolved(self, expr: Expr, bare_names: bool = True) -> Expr:
+        negated = [var for var, role in self.variables.items() if role.negated]
+        single = [var for var, role in self.variables.items() if not role.binds_many]
+        return resolve(expr, negated, self.bare_name if bare_names else None, single)
 
 
 def output_columns(
     parsed: Iterable[ParsedColumn],
-    pattern_variables: Collection[str],
-    negated: Collection[str] = (),
+    pattern_variables: Mapping[str, Role],
     bare_name: Callable[[Param], Expr] | None = None,
 ) -> tuple[Column, ...]:
     """The columns of RETURN. A bare variable is its event. A column without a name is named by its text."""
+    names = _Names(pattern_variables, bare_name)
 
     def column(item: ParsedColumn) -> Column:
         match item.expr:
@@ -181,10 +219,17 @@ def output_columns(
                 whole = Whole(name, span=item.expr.span)
                 return Column(item.name or name, whole)
             case _:
-                as_written = resolve(item.expr, negated)
-                return Column(item.name or expr_text(as_written), resolve(as_written, negated, bare_name))
+                as_written = names.resolved(item.expr, bare_names=False)
+                return Column(item.name or column_name(as_written), names.resolved(as_written))
 
     return tuple(column(item) for item in parsed)
+
+
+def column_name(expr: Expr) -> str:
+    """The name of a column that has none: its text, without the backticks of an attribute."""
+    if isinstance(expr, Attr) and expr.at is At.EVENT:
+        return f"{expr.var}.{expr.name}"
+    return expr_text(expr)
 
 
 def columns_text(columns: Iterable[Column], text_of: Callable[[Expr], str] = expr_text) -> str:
@@ -192,7 +237,7 @@ def columns_text(columns: Iterable[Column], text_of: Callable[[Expr], str] = exp
 
     def one(column: Column) -> str:
         text = text_of(column.expr)
-        if column.name == text:
+        if column.name in (text, column_name(column.expr)):
             return text
         return f"{text} AS {column.name if _AT_WORD.fullmatch(column.name) else quote(column.name)}"
 

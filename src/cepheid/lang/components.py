@@ -15,6 +15,7 @@ from lark import Token, v_args
 from lark.tree import Meta
 
 from cepheid.errors import SyntaxProblem
+from cepheid.expr import name_text, type_name_text
 from cepheid.lang.expressions import HYPHEN, MAX_HYPHENS, ExpressionBuilder, number, span_of
 from cepheid.lang.text import skeleton
 from cepheid.pattern import EventClass, Kleene, Neg, Pattern, Seq, walk
@@ -171,15 +172,16 @@ def _component_text(component: Pattern, is_implicit: bool) -> str:
             return f"!({_component_text(component.item, is_implicit)})"
         case Kleene():
             types, var = _types_text(component.item), component.item.var
-            return types + quantifier(component) + ("" if is_implicit else f" {var}[]")
+            return types + quantifier(component) + ("" if is_implicit else f" {name_text(var)}[]")
         case EventClass():
-            return _types_text(component) + ("" if is_implicit else f" {component.var}")
+            return _types_text(component) + ("" if is_implicit else f" {name_text(component.var)}")
         case _:
             raise TypeError(f"not a component: {type(component).__name__}")
 
 
 def _types_text(event_class: EventClass) -> str:
-    return event_class.types[0] if len(event_class.types) == 1 else f"ANY({', '.join(event_class.types)})"
+    types = [type_name_text(name) for name in event_class.types]
+    return types[0] if len(types) == 1 else f"ANY({', '.join(types)})"
 
 
 def quantifier(closure: Kleene, exactly: str = "{%d}") -> str:

@@ -16,7 +16,20 @@ from lark.tree import Meta
 
 from cepheid.dialect import SUCCESSORS, Closure, Dialect, Order, Windows
 from cepheid.errors import NotAvailable, PatternProblem, listing
-from cepheid.expr import At, Attr, Call, Expr, Filter, OccursWithin, bracketed, transform, walk
+from cepheid.expr import (
+    At,
+    Attr,
+    Call,
+    Expr,
+    Filter,
+    OccursWithin,
+    attribute_text,
+    bracketed,
+    name_text,
+    transform,
+    type_name_text,
+    walk,
+)
 from cepheid.expr import to_text as expr_text
 from cepheid.lang.common import LanguageParser, columns_text, output_columns, where_clause
 from cepheid.lang.components import mark_hyphens
@@ -63,7 +76,7 @@ _RESERVED = (*DIALECT.clauses, "FILTER")
 
 _GRAMMAR = (
     r"""
-start: definition* _SELECT selection _FROM pattern [_WHERE condition ("," condition)*] _END?
+start: definition* _SELECT selection _FROM pattern [_WHERE condition ("," condition)*]
 definition: (_CREATE | _REGISTER)? _SOURCE TYPE "(" field ("," field)* ")" ";"? -> source
     | (_CREATE | _REGISTER)? _SINK TYPE ["(" field ("," field)* ")"] ";"? -> sink
 field: WORD WORD
@@ -83,7 +96,6 @@ pattern: next
 ?part: "(" next ")"
     | TYPE [NAME] -> event_class
 
-_END.5: /;(?=\s*\Z)/
 _EXCEPT: /\\(?:setminus\b)?|∖/
 """
     + keywords(*_RESERVED, "CREATE", "REGISTER", "SOURCE", "SINK", "OCCURS", "WITHIN")
@@ -95,7 +107,7 @@ _EXCEPT: /\\(?:setminus\b)?|∖/
     | "(" NAME "," NAME ")" _OCCURS _WITHIN duration -> occurs_within""",
     )
 )
-_WORDS = {"_END": "`;`", "_EXCEPT": "`\\`", "_FILTER": "`FILTER(...)`"}
+_WORDS = {"_EXCEPT": "`\\`", "_FILTER": "`FILTER(...)`"}
 
 
 @v_args(meta=True)
@@ -103,7 +115,7 @@ class _Builder(ExpressionBuilder):
     def start(self, meta: Meta, items: list[Any]) -> Query:
         sources = tuple(item for item in items if isinstance(item, SourceStream))
         selection, pattern, *conditions = items[len(sources) :]
-        where = where_clause(condition for condition in conditions if condition is not None)
+        where = where_clause((condition for condition in conditions if condition is not None), roles(pattern))
         _check_filters(where)
         return Query(
             pattern,
@@ -220,8 +232,8 @@ def to_text(query: Query) -> str:
 
 
 def _definition_text(source: SourceStream) -> str:
-    fields = ", ".join(f"{name} {type_text(kind)}" for name, kind in source.attributes)
-    return f"SOURCE {source.name} ({fields})"
+    fields = ", ".join(f"{attribute_text(name)} {type_text(kind)}" for name, kind in source.attributes)
+    return f"SOURCE {type_name_text(source.name)} ({fields})"
 
 
 def _expression_text(expression: Expr) -> str:
@@ -251,7 +263,8 @@ def _print(pattern: Pattern) -> tuple[str, int]:
         case Timer():
             return f"{at(pattern.item, _POSTFIX)} @ {pattern.delay}", _POSTFIX
         case EventClass(types=(source,)):
-            return source if source == pattern.var else f"{source} {pattern.var}", _POSTFIX
+            text = type_name_text(source)
+            return text if source == pattern.var else f"{text} {name_text(pattern.var)}", _POSTFIX
         case _:
             raise PatternProblem(
                 f"{type(pattern).__name__} has no text in EQL",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from typing import Any, TypeVar
@@ -21,9 +21,10 @@ from lark.tree import Meta
 from lark.visitors import Transformer_NonRecursive
 
 from cepheid.errors import Span, SyntaxProblem, shown
-from cepheid.events import UNIT_WORDS, Duration
+from cepheid.events import OWN_UNIT, UNIT_WORDS, Duration
 from cepheid.expr import (
     AGGREGATES,
+    CASE,
     Aggregate,
     And,
     Arithmetic,
@@ -44,10 +45,13 @@ from cepheid.expr import (
     Param,
     Same,
     Vector,
+    Whole,
     children,
     transform,
     variables,
 )
+from cepheid.functions import ALIASES
+from cepheid.lang.literals import CALENDAR_WORDS, amount_of, cast_function, duration_literal, moment_literal, unit_of
 from cepheid.lang.text import unquote
 from cepheid.pattern import Pattern
 
@@ -60,6 +64,9 @@ HYPHEN = "\ue000"
 
 EXPRESSION_WORDS = ("AND", "OR", "NOT", "IS", "NULL", "TRUE", "FALSE", "IN", "LIKE", "CONTAINS")
 _VALUE_WORDS = ("NULL", "TRUE", "FALSE")
+_NO_OPERANDS = ("BETWEEN", "WHEN", "THEN", "ELSE", "END")
+QUOTED = r"`(?:[^`\n]|``)++`"
+"""A name in backticks, for grammars."""
 
 _GRAMMAR = r"""
 condition: expr
@@ -77,6 +84,8 @@ condition: expr
     | sum _CONTAINS sum -> contains
     | sum _LIKE STRING -> like
     | sum _NOT _LIKE STRING -> not_like
+    | sum _BETWEEN sum _AND sum -> in_range
+    | sum _NOT _BETWEEN sum _AND sum -> not_in_range
     | sum _IN "(" _arguments ")" -> within_list
     | sum _NOT _IN "(" _arguments ")" -> not_within_list
 ?sum: product
@@ -88,6 +97,12 @@ condition: expr
 ?atom: "(" expr ")"
     | NUMBER -> number
     | NUMBER _PERCENT -> percent
+    | NUMBER UNIT -> length_of_time
+    | _INTERVAL (STRING | NUMBER) UNIT -> length_of_time
+    | MOMENT STRING -> moment
+    | _CASE [expr] when+ [_ELSE expr] _END -> case_
+    | _CAST "(" expr _AS WORD ")" -> cast
+    | NAME "(" NAME _FROM expr ")" -> extract
     | STRING -> string
     | _TRUE -> true
     | _FALSE -> false
@@ -101,9 +116,11 @@ condition: expr
     | NAME "(" STAR ")" -> count_all
     %(atoms)s
 _arguments: expr ("," expr)*
+when: _WHEN expr _THEN expr
 
 duration: NUMBER [UNIT]
     | NAME [UNIT]
+    | _INTERVAL (STRING | NUMBER) UNIT
 columns: column ("," column)*
 column: expr [_AS (WORD | STRING)]
 row_limit: NUMBER
@@ -119,20 +136,29 @@ _FALSE.3: /false\b/i
 _IN.3: /in\b/i
 _LIKE.3: /like\b/i
 _CONTAINS.3: /contains\b/i
+_BETWEEN.3: /between\b/i
+_CASE.3: /case(?=\s+[^\s.=<>!≠≤≥,)+*\/%%]|\s*\()/i
+_WHEN.3: /when\b/i
+_THEN.3: /then\b/i
+_ELSE.3: /else\b/i
+_END.3: /end\b/i
+_CAST.3: /cast(?=\s*\()/i
+_INTERVAL.3: /interval(?=\s*['"‘“\d])/i
+MOMENT.3: /(?:timestamp|date)(?=\s*['"‘“])/i
 _AS.3: /as\b/i
 PLUS: "+"
 MINUS: /[-−]/
 STAR: "*"
 SLASH: "/"
 MODULO: "%%"
-_PERCENT.4: /%%(?!(?:\s|\$)*(?:(?!(?:%(no_operand)s)\b)[\w'"‘“(\[]|\.\d|(?<=\s)[-−]\S))/i
+_PERCENT.4: /%%(?!(?:\s|\$)*(?:(?!(?:%(no_operand)s)\b)[\w'"‘“`(\[]|\.\d|(?<=\s)[-−]\S))/i
 INDEX: /\[[^\[\]'"]{0,100}\]/
 NUMBER: /(?:\d+(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?/i
 STRING: /'(?:[^']|'')*+'|"(?:[^"]|"")*+"|‘[^’]*’|“[^”]*”/
 UNIT.2: /(?:%(units)s)\b/i
-NAME: /(?!(?:%(reserved)s)(?![\w\ue000]))[^\W\d][\w\ue000]*/i
-WORD: /[^\W\d]\w*/
-TYPE: /(?!(?:%(reserved)s)(?!\w|-\w))[^\W\d]\w*(?:-\w+){0,%(hyphens)d}/i
+NAME: /(?!(?:%(reserved)s)(?![\w\ue000]))[^\W\d][\w\ue000]*|%(quoted)s/i
+WORD: /[^\W\d]\w*|%(quoted)s/
+TYPE: /(?!(?:%(reserved)s)(?!\w|-\w))[^\W\d]\w*(?:-\w+){0,%(hyphens)d}|%(quoted)s/i
 COMMENT.9: /\/\*(?:[^*]|\*(?!\/))*+\*\/|--[^\n]*|\/\/[^\n]*/
 BLANK: /(?:\s|\$%(spacing)s)+/
 %%ignore COMMENT
@@ -164,11 +190,15 @@ def expression_grammar(
         "spacing": r"|\\[ ,;!]" if backslash_spaces else "",
         "caret": r"|\^(?!neq\b)" if caret_is_and else "",
         "reserved": "|".join(word.lower() for word in (*EXPRESSION_WORDS, *reserved)),
-        "no_operand": "|".join(word.lower() for word in (*EXPRESSION_WORDS, *reserved) if word not in _VALUE_WORDS),
+        "no_operand": "|".join(
+            word.lower() for word in (*EXPRESSION_WORDS, *_NO_OPERANDS, *reserved) if word not in _VALUE_WORDS
+        ),
+        "quoted": QUOTED,
         "hyphens": MAX_HYPHENS,
-        "units": "|".join(sorted(UNIT_WORDS, key=len, reverse=True)),
+        "units": "|".join(sorted((*UNIT_WORDS, *CALENDAR_WORDS), key=len, reverse=True)),
     }
-    return fragment + (_EQUIVALENCE_RULE if equivalence else "")
+    from_ = "" if "FROM" in reserved else keywords("FROM")
+    return fragment + from_ + (_EQUIVALENCE_RULE if equivalence else "")
 
 
 def keywords(*words: str) -> str:
@@ -189,6 +219,13 @@ class Group(Expr):
 
 
 @dataclass(frozen=True, slots=True)
+class Length(Whole):
+    """`a.LEN`, until it is known whether `a` is a closure: of another variable, it is the attribute of that name."""
+
+    word: str
+
+
+@dataclass(frozen=True, slots=True)
 class EqualChain(Expr):
     """`A = B = C`, until it is known which of its variables are negated."""
 
@@ -201,14 +238,23 @@ class ParsedColumn:
     name: str | None
 
 
-def resolve(expr: Expr, negated: Collection[str] = (), bare_name: Callable[[Param], Expr] | None = None) -> Expr:
+def resolve(
+    expr: Expr,
+    negated: Collection[str] = (),
+    bare_name: Callable[[Param], Expr] | None = None,
+    single: Collection[str] = (),
+) -> Expr:
     """The expression in the algebra: chained equality as pairs (none of two negated variables, by ruling 5), bare names
-    resolved by `bare_name`, flat conjunctions and disjunctions."""
+    resolved by `bare_name`, flat conjunctions and disjunctions. `single` are the variables of one event."""
 
     def change(node: Expr) -> Expr:
         match node:
             case EqualChain():
                 return _pairs(node, negated)
+            case Length():
+                if node.var in single:
+                    return Attr(node.var, node.word, span=node.span)
+                return Aggregate("count", node.var, None, span=node.span)
             case Group():
                 raise SyntaxProblem(
                     f"`{node.var}{'[..i-1]' if node.over is Over.BEFORE else '[]'}` is several events",
@@ -285,6 +331,16 @@ def name_of(token: Token) -> str:
     return str(token).replace(HYPHEN, "-")
 
 
+def without_backticks(token: Token) -> Token:
+    """The token of a name in backticks as the name itself, at the same position."""
+    return Token.new_borrow_pos(token.type, unquote(token), token) if token.startswith("`") else token
+
+
+def is_quoted(token: Token) -> bool:
+    """Whether a name was written in backticks, which its position in the text includes."""
+    return (token.end_pos or 0) - (token.start_pos or 0) > len(token)
+
+
 Rule = Callable[[Any, Meta, list[Any]], Any]
 
 
@@ -352,6 +408,40 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
     def not_within_list(self, meta: Meta, items: list[Any]) -> Expr:
         return Not(self.within_list(meta, items), span=span_of(meta))
 
+    def in_range(self, meta: Meta, items: list[Any]) -> Expr:
+        item, low, high = items
+        bounds = Compare(">=", item, low, span=span_of(meta)), Compare("<=", item, high, span=span_of(meta))
+        return And(bounds, span=span_of(meta))
+
+    def not_in_range(self, meta: Meta, items: list[Any]) -> Expr:
+        return Not(self.in_range(meta, items), span=span_of(meta))
+
+    def length_of_time(self, meta: Meta, items: list[Any]) -> Expr:
+        return duration_literal(amount_of(items[0]), items[1], span_of(meta))
+
+    def moment(self, meta: Meta, items: list[Any]) -> Expr:
+        return moment_literal(items[0], items[1], span_of(meta))
+
+    def case_(self, meta: Meta, items: list[Any]) -> Expr:
+        subject, *cases, otherwise = items
+        args: list[Expr] = []
+        for test, value in cases:
+            args += [test if subject is None else Compare("=", subject, test, span=test.span), value]
+        return Call(CASE, (*args, *([] if otherwise is None else [otherwise])), span=span_of(meta))
+
+    when = all_parts
+
+    def cast(self, meta: Meta, items: list[Any]) -> Expr:
+        return Call(cast_function(items[1]), (items[0],), span=span_of(meta))
+
+    def extract(self, meta: Meta, items: list[Any]) -> Expr:
+        name, part, item = items
+        if name.lower() != "extract":
+            raise SyntaxProblem(
+                f"`{name}({part} FROM ...)`", span=span_of(meta), expected="EXTRACT(HOUR FROM ...), or a comma"
+            )
+        return Call(ALIASES.get(part.lower(), part.lower()), (item,), span=span_of(meta))
+
     def arithmetic(self, meta: Meta, items: list[Any]) -> Expr:
         left, sign, right = items
         return Arithmetic("-" if sign == "−" else str(sign), left, right, span=span_of(meta))
@@ -375,8 +465,8 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
         return Arithmetic("/", Param(name_of(items[0]), span=span_of(items[0])), Const(100), span=span_of(meta))
 
     def attribute(self, meta: Meta, items: list[Any]) -> Expr:
-        if len(items) == 2 and items[1].lower() == "len":
-            return Aggregate("count", name_of(items[0]), None, span=span_of(meta))
+        if len(items) == 2 and items[1].lower() == "len" and not is_quoted(items[1]):
+            return Length(name_of(items[0]), str(items[1]), span=span_of(meta))
         return Attr(name_of(items[0]), ".".join(items[1:]), span=span_of(meta))
 
     def indexed(self, meta: Meta, items: list[Any]) -> Expr:
@@ -406,7 +496,7 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
             raise SyntaxProblem(
                 f"`{fn.upper()}` takes one attribute", span=span_of(meta), expected=f"{fn.upper()}(variable.attribute)"
             )
-        return Call(fn, args, span=span_of(meta))
+        return Call(ALIASES.get(fn, fn), args, span=span_of(meta))
 
     def dotted_call(self, meta: Meta, items: list[Any]) -> Expr:
         words = [item.lower() for item in items if isinstance(item, Token)]
@@ -431,10 +521,8 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
 
     def duration(self, meta: Meta, items: list[Any]) -> Duration:
         amount, unit = items
-        value = number(amount) if amount.type == "NUMBER" else name_of(amount)
-        if unit is None:
-            return Duration(value, span=span_of(meta))
-        return Duration(value, UNIT_WORDS[unit.lower()], span=span_of(meta))
+        value = name_of(amount) if amount.type == "NAME" else amount_of(amount)
+        return Duration(value, OWN_UNIT if unit is None else unit_of(unit), span=span_of(meta))
 
     def column(self, meta: Meta, items: list[Any]) -> ParsedColumn:
         check_depth(items[0], children, "expression")
@@ -451,7 +539,7 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
 def negative(item: Expr, span: Span | None = None) -> Expr:
     """Minus a number is a number."""
     if isinstance(item, Const) and isinstance(item.value, int | float) and not isinstance(item.value, bool):
-        return Const(-item.value, span=span)
+        return replace(item, value=-item.value, span=span)
     return Negative(item, span=span)
 
 
@@ -494,6 +582,8 @@ def _aggregate(fn: str, args: tuple[Expr, ...], span: Span) -> Expr:
             return Aggregate(fn, arg.var, arg.name, arg.over, span=span)
         case Attr(at=At.EVENT):
             return Aggregate(fn, arg.var, arg.name, span=span)
+        case Length():
+            return Aggregate(fn, arg.var, arg.word, span=span)
         case Attr(at=At.PREVIOUS):
             # SASE+'s Table 1 writes avg(a[i-1].price) for the running aggregate.
             return Aggregate(fn, arg.var, arg.name, Over.BEFORE, span=span)

@@ -16,7 +16,7 @@ from cepheid.lang.common import LanguageParser, clauses_text, output_columns, wh
 from cepheid.lang.components import ComponentBuilder, mark_hyphens, pattern_text
 from cepheid.lang.expressions import expression_grammar, keywords
 from cepheid.lang.text import skeleton
-from cepheid.pattern import EventClass, Neg, Pattern, Query, Seq, negatives, roles
+from cepheid.pattern import EventClass, Neg, Pattern, Query, Seq, roles
 
 DIALECT = Dialect(
     name="sase", title="SASE", other_names=(),
@@ -51,13 +51,12 @@ class _Builder(ComponentBuilder):
 
 def query_of(dialect: Dialect, pattern: Pattern, condition: Expr | None, returned: Any, **clauses: Any) -> Query:
     """A query over components: `returned` are the parsed columns, `clauses` the rest of it."""
-    negated = negatives(pattern)
-    bare_name = attribute_of(pattern)
+    variables, bare_name = roles(pattern), attribute_of(pattern)
     return Query(
         pattern,
         dialect,
-        where=where_clause([] if condition is None else [condition], negated, bare_name),
-        output=None if returned is None else output_columns(returned, roles(pattern), negated, bare_name),
+        where=where_clause([] if condition is None else [condition], variables, bare_name),
+        output=None if returned is None else output_columns(returned, variables, bare_name),
         **clauses,
     )
 

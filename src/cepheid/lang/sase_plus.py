@@ -12,7 +12,7 @@ from lark.tree import Meta
 
 from cepheid.dialect import RUNS, Closure, Dialect, Order, Windows
 from cepheid.errors import NameProblem, SyntaxProblem, did_you_mean, listing
-from cepheid.expr import Expr, Same
+from cepheid.expr import Expr, Same, name_text
 from cepheid.lang import components
 from cepheid.lang.common import Clause, LanguageParser, clause_rule, clauses_text, conditions_text
 from cepheid.lang.components import ComponentBuilder, bounds, mark_hyphens, pattern_text
@@ -166,7 +166,7 @@ def _misspelt_strategy(text: str, problem: SyntaxProblem) -> str | None:
 
 def to_text(query: Query) -> str:
     known = query.roles
-    listed = ", ".join(f"{var}[]" if role.kleene else var for var, role in known.items())
+    listed = ", ".join(name_text(var) + ("[]" if role.kleene else "") for var, role in known.items())
     lines = [f"PATTERN {pattern_text(query.pattern)}"]
     conditions = f" {conditions_text(query.where)} " if query.where else ""
     lines.append(f"WHERE {query.strategy.value}({listed}) {{{conditions}}}")

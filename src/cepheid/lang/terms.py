@@ -13,6 +13,7 @@ from cepheid import expr as ex
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import OWN_UNIT, UNIT_WORDS, Duration
 from cepheid.expr import Aggregate, And, Arithmetic, At, Attr, Compare, Const, Expr, Or, Over, Param, Whole
+from cepheid.functions import ALIASES
 from cepheid.lang.expressions import EqualChain, Group, flat, negative
 
 
@@ -72,8 +73,8 @@ _POSITIONS: dict[str, At | Over] = {
     "last": At.LAST,
     "before": Over.BEFORE,
 }
-NAME = re.compile(r"[^\W\d]\w*")
-TYPE_NAME = re.compile(r"[^\W\d]\w*(?:-\w+){0,8}")
+NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff\ue000]+")
+LABEL = re.compile(r"[^\W\d]\w*(?:-\w+){0,8}")
 
 
 def as_expr(value: object) -> Expr:
@@ -93,7 +94,10 @@ def as_expr(value: object) -> Expr:
 
 def word(text: str, allowed: re.Pattern[str] = NAME) -> str:
     if not allowed.fullmatch(text):
-        raise InputProblem(f"`{shown(text)}` is not a name", expected="letters, digits and `_`")
+        raise InputProblem(
+            f"`{shown(text)}` is not a name",
+            expected="printable characters" if allowed is NAME else "letters, digits and `_`",
+        )
     return text
 
 
@@ -109,7 +113,7 @@ class Var:
         return Group(self._name, None, self._at) if isinstance(self._at, Over) else Whole(self._name)
 
     def __getitem__(self, attribute: str) -> Term:
-        name = ".".join(word(part) for part in attribute.split("."))
+        name = word(attribute)
         if isinstance(self._at, Over):
             return Term(Group(self._name, name, self._at))
         return Term(Attr(self._name, name, self._at))
@@ -181,7 +185,8 @@ def passing(condition: Term) -> Term:
 
 
 def call(fn: str, *args: object) -> Term:
-    return Term(ex.Call(word(fn).lower(), tuple(as_expr(arg) for arg in args)))
+    name = word(fn, LABEL).lower()
+    return Term(ex.Call(ALIASES.get(name, name), tuple(as_expr(arg) for arg in args)))
 
 
 def vector(*items: object) -> Term:

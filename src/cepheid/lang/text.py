@@ -17,9 +17,10 @@ MAX_TOKENS = 20_000
 MAX_NESTING = 100
 
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ue000]")
-_MARK = re.compile(r"['\"‘“]|/\*|--|//|[()\[\]{}]")
+_MARK = re.compile(r"['\"‘“`]|/\*|--|//|[()\[\]{}]")
 _TOKEN = re.compile(r"\w+|[^\w\s]")
-_CLOSING_QUOTE = {"'": "'", '"': '"', "‘": "’", "“": "”"}
+_CLOSING_QUOTE = {"'": "'", '"': '"', "‘": "’", "“": "”", "`": "`"}
+_DOUBLED = "'\"`"
 _OPENING = "([{"
 
 
@@ -90,9 +91,9 @@ def skeleton(text: str) -> str:
 
 
 def unquote(literal: str) -> str:
-    """The value of a string literal. Inside, a straight quote is doubled."""
+    """The value of a string literal, or the name in backticks. Inside, a straight quote or a backtick is doubled."""
     quote, inside = literal[0], literal[1:-1]
-    return inside.replace(quote * 2, quote) if quote in "'\"" else inside
+    return inside.replace(quote * 2, quote) if quote in _DOUBLED else inside
 
 
 def _pieces(text: str) -> Iterator[_Piece]:
@@ -127,12 +128,13 @@ def _end_of_string(text: str, start: int) -> int:
         close = text.find(closing, at)
         if close < 0:
             line = shown(text[start:].split("\n", 1)[0])
+            what = "a quoted name" if quote == "`" else "a string"
             raise SyntaxProblem(
-                f"a string is opened and never closed: {line}",
+                f"{what} is opened and never closed: {line}",
                 span=Span(start, start + 1),
                 expected=f"a closing {closing}",
             )
-        if quote in "'\"" and text.startswith(closing, close + 1):
+        if quote in _DOUBLED and text.startswith(closing, close + 1):
             at = close + 2
             continue
         return close + 1

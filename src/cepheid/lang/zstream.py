@@ -18,10 +18,12 @@ from cepheid import pattern as pt
 from cepheid.dialect import COMBINATIONS, Closure, Dialect, Order, Windows
 from cepheid.errors import PatternProblem, Span, SyntaxProblem, listing
 from cepheid.events import Duration
-from cepheid.expr import Expr, Param, Same, bracketed, variables
+from cepheid.expr import Expr, Param, Same, bracketed, name_text, type_name_text
+from cepheid.expr import variables as variables_of
 from cepheid.lang.common import LanguageParser, clause_rule, clauses_text, output_columns, where_clause, where_text
 from cepheid.lang.components import mark_hyphens, quantifier
 from cepheid.lang.expressions import (
+    QUOTED,
     ExpressionBuilder,
     ParsedColumn,
     Rule,
@@ -31,7 +33,7 @@ from cepheid.lang.expressions import (
     span_of,
 )
 from cepheid.lang.text import skeleton
-from cepheid.pattern import EventClass, Kleene, Pattern, Query, map_classes, negatives, roles
+from cepheid.pattern import EventClass, Kleene, Pattern, Query, map_classes, roles
 
 DIALECT = Dialect(
     name="zstream", title="ZStream", other_names=(),
@@ -89,8 +91,8 @@ _ADDRESS.3: /address\b/i
 """
     + rf"""
 SUPERSCRIPT: /[{_SUPERSCRIPT}]+/
-CLASS.2: /(?!(?:{_NOT_NAMES})(?!\w|-\w)){_WORD}(?:-[^\W{_SUPERSCRIPT}]+)*/i
-VARIABLE.2: /(?!(?:{_NOT_NAMES})\b){_WORD}/i
+CLASS.2: /(?!(?:{_NOT_NAMES})(?!\w|-\w)){_WORD}(?:-[^\W{_SUPERSCRIPT}]+)*|{QUOTED}/i
+VARIABLE.2: /(?!(?:{_NOT_NAMES})\b){_WORD}|{QUOTED}/i
 """
     + keywords(*DIALECT.clauses)
     + expression_grammar(reserved=DIALECT.clauses, equivalence=True, atoms="| _SAME WORD _ADDRESS? -> same_in_words")
@@ -189,13 +191,13 @@ def recognises(text: str) -> bool:
 def parse(text: str) -> Query:
     clauses: _Clauses = _PARSER.parse(text)
     pattern = _with_lost_superscripts(clauses)
-    negated = negatives(pattern)
+    variables = roles(pattern)
     return Query(
         pattern=pattern,
         dialect=DIALECT,
-        where=where_clause(clauses.where, negated),
+        where=where_clause(clauses.where, variables),
         window=clauses.window,
-        output=None if clauses.columns is None else output_columns(clauses.columns, roles(pattern), negated),
+        output=None if clauses.columns is None else output_columns(clauses.columns, variables),
         limit=clauses.limit,
     )
 
@@ -255,9 +257,9 @@ def _with_lost_superscripts(clauses: _Clauses) -> Pattern:
 
 
 def _referred(clauses: _Clauses) -> set[str]:
-    names = {name for condition in clauses.where for name in variables(condition)}
+    names = {name for condition in clauses.where for name in variables_of(condition)}
     for column in clauses.columns or ():
-        names |= variables(column.expr)
+        names |= variables_of(column.expr)
         if isinstance(column.expr, Param):
             names.add(column.expr.name)
     return names
@@ -291,11 +293,12 @@ def _print(pattern: Pattern) -> tuple[str, int]:
         case Kleene():
             return f"{_print(pattern.item)[0]}{quantifier(pattern, '^%d')}", _CLOSURE
         case EventClass(by_name=True):
-            return pattern.var, _CLOSURE
+            return type_name_text(pattern.var), _CLOSURE
         case EventClass(types=(name,)):
-            return f"{name} {pattern.var}", _CLOSURE
+            return f"{type_name_text(name)} {name_text(pattern.var)}", _CLOSURE
         case EventClass():
-            return f"ANY({', '.join(pattern.types) or '*'}) {pattern.var}", _CLOSURE
+            types = ", ".join(map(type_name_text, pattern.types)) or "*"
+            return f"ANY({types}) {name_text(pattern.var)}", _CLOSURE
         case _:
             raise PatternProblem(
                 f"{type(pattern).__name__} has no text in ZStream's language",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from cepheid import expr as ex
 from cepheid.expr import Attr, Expr
-from cepheid.functions import FUNCTIONS
+from cepheid.functions import kernels_compute
 from cepheid.physical import attributes_in
 from cepheid.types import BINARY, BOOLEAN, FLOAT, LONG_DIGITS, SHORT_DIGITS, UNKNOWN, Family, Type, decimal
 
@@ -58,7 +58,7 @@ class _Derivation:
     def _is_beyond(self, node: Expr) -> bool:
         match node:
             case ex.Call():
-                return FUNCTIONS[node.fn].kernel is None or any(map(self._is_long, node.args))
+                return not kernels_compute(node) or any(map(self._is_long, (node, *node.args)))
             case ex.Arithmetic():
                 return self._is_long(node.left) or self._is_long(node.right) or node.type.scale > SHORT_DIGITS
             case ex.Negative():

@@ -123,6 +123,28 @@ def divided(left: float, right: float) -> float:
 
 
 @njit
+def rounded_float(value: float, digits: int) -> float:
+    """The value rounded to so many digits after the point, halves away from zero (see `values.rounded`)."""
+    factor = 10.0 ** abs(digits)
+    scaled = value * factor if digits >= 0 else value / factor
+    size = abs(scaled)
+    if not size < 4503599627370496.0:
+        return value
+    nearest = math.floor(size) + (1.0 if size - math.floor(size) >= 0.5 else 0.0)
+    if scaled < 0.0:
+        nearest = -nearest
+    return (nearest / factor if digits >= 0 else nearest * factor) + 0.0
+
+
+@njit
+def rounded_units(value: int, unit: int) -> int:
+    """How many units a number is, halves away from zero."""
+    count = abs(value) // unit
+    count += 1 if abs(value) - count * unit >= unit - unit // 2 else 0
+    return -count if value < 0 else count
+
+
+@njit
 def summed(total: int, value: int) -> int:
     """The sum, or the first operand if it overflows."""
     return total if sum_overflows(total, value) else total + value

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import reduce
-from operator import add, and_, eq, ge, gt, le, lt, mul, ne, or_, sub, truediv
+from operator import and_, or_
 from typing import Any
 
 from pyspark.sql import Column
@@ -25,19 +25,28 @@ from pyspark.sql import types as T
 
 from cepheid import expr as ex
 from cepheid.expr import Expr
+from cepheid.functions import FUNCTIONS, digits_of
 from cepheid.physical import Bit, Plan
+from cepheid.spark.catalyst_numbers import (
+    ARITHMETIC,
+    COMPARE,
+    LARGEST,
+    LEAST,
+    OutsideCatalyst,
+    compare_with_float,
+    float_arithmetic,
+    integer_arithmetic,
+    not_nan,
+    remainder,
+    rescalable,
+)
 from cepheid.types import BINARY, BOOLEAN, LONG_DIGITS, STRING, Family, Type
 
-_LEAST, _LARGEST = -(2**63), 2**63 - 1
 _LONG_DIGITS = 19
 """The digits of a 64-bit integer."""
 _MICROSECONDS_A_DAY = 86_400_000_000
 _EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
 _CONDITIONS = (ex.Compare, ex.In, ex.Like, ex.Contains, ex.IsNull, ex.And, ex.Or, ex.Not, ex.Filter)
-
-
-class OutsideCatalyst(Exception):
-    """Spark has no expression that gives the value of this one."""
 
 
 def column(*path: str) -> Column:
@@ -189,7 +198,7 @@ class EventColumns:
             return self._compare(ex.FLIPPED[op], right, left)
         sides = {_comparison_family(left.type), _comparison_family(right.type)}
         if len(sides) == 1 and sides <= {Family.BOOLEAN, Family.STRING, Family.BINARY}:
-            return _COMPARE[op](self._value(left), self._value(right))
+            return COMPARE[op](self._value(left), self._value(right))
         if sides == {Family.INTEGER}:
             return self._compare_integers(op, left, right)
         if sides == {Family.FLOAT}:
@@ -197,22 +206,22 @@ class EventColumns:
         if sides == {Family.INTEGER, Family.FLOAT}:
             return self._compare_mixed(op, left, right)
         if sides == {Family.DECIMAL, Family.FLOAT}:
-            return _COMPARE[op](self._double(left), self._double(right))
+            return COMPARE[op](self._double(left), self._double(right))
         if sides in ({Family.DECIMAL}, {Family.DECIMAL, Family.INTEGER}):
             _require_common_type(left.type, right.type)
-            return _COMPARE[op](self._plain_number(left), self._plain_number(right))
+            return COMPARE[op](self._plain_number(left), self._plain_number(right))
         raise OutsideCatalyst
 
     def _compare_integers(self, op: str, left: Expr, right: Expr) -> Column:
         kinds = [self._spark_type(side) for side in (left, right)]
         if kinds[0] is not None and kinds[0] == kinds[1]:
-            return _COMPARE[op](self._raw(left), self._raw(right))
-        return _COMPARE[op](self._plain_number(left), self._plain_number(right))
+            return COMPARE[op](self._raw(left), self._raw(right))
+        return COMPARE[op](self._plain_number(left), self._plain_number(right))
 
     def _compare_floats(self, op: str, left: Expr, right: Expr) -> Column:
         """Spark takes NaN for the largest number, and equal to itself. A test beside the comparison, rather than
         around the column, lets the comparison itself be pushed down."""
-        test = _COMPARE[op](self._plain_number(left), self._plain_number(right))
+        test = COMPARE[op](self._plain_number(left), self._plain_number(right))
         guarded = self._guarded(op, left, right) if self.exact else []
         return reduce(and_, (~F.isnan(self._raw(side)) for side in guarded), test)
 
@@ -231,7 +240,7 @@ class EventColumns:
                 return self._compare_with_integer(op, left, right.value)
             return self._compare_mixed(ex.FLIPPED[op], right, left)
         if isinstance(right, ex.Const):
-            return _compare_with_float(op, self._plain_number(left), right.value)
+            return compare_with_float(op, self._plain_number(left), right.value)
         whole, real = self._value(left), self._value(right)
         both = whole.isNotNull() & real.isNotNull()
         fits = (real >= -(2.0**63)) & (real < 2.0**63)
@@ -312,7 +321,7 @@ class EventColumns:
         of, kind = found
         match expr.type.family:
             case Family.FLOAT if isinstance(kind, T.FloatType | T.DoubleType):
-                return _not_nan(of.cast("double"))
+                return not_nan(of.cast("double"))
             case Family.INTEGER if isinstance(kind, T.IntegralType):
                 return of.cast("long")
             case Family.DECIMAL if isinstance(kind, T.DecimalType):
@@ -342,11 +351,11 @@ class EventColumns:
             return F.lit(None).cast(_spark_name(result))
         match result.family:
             case Family.FLOAT:
-                return _not_nan(_float_arithmetic(op, self._double(left), self._double(right)))
+                return not_nan(float_arithmetic(op, self._double(left), self._double(right)))
             case Family.INTEGER | Family.TIMESTAMP | Family.DURATION:
                 if Family.DECIMAL in (left.type.family, right.type.family):
                     raise OutsideCatalyst
-                return _integer_arithmetic(op, self._integer(left), self._integer(right))
+                return integer_arithmetic(op, self._integer(left), self._integer(right))
             case Family.DECIMAL:
                 return self._decimal_arithmetic(op, left, right, result)
             case _:
@@ -360,18 +369,28 @@ class EventColumns:
                 raise OutsideCatalyst
             of = self._value(side)
             of = of if side.type.family is Family.DECIMAL else of.cast(T.DecimalType(_LONG_DIGITS, 0))
-            sides.append(_rescalable(of, result.scale - side.type.scale) if op == "%" else of)
-        found = _remainder(*sides) if op == "%" else _ARITHMETIC[op](*sides)
+            sides.append(rescalable(of, result.scale - side.type.scale) if op == "%" else of)
+        found = remainder(*sides) if op == "%" else ARITHMETIC[op](*sides)
         return found.try_cast(T.DecimalType(result.precision, result.scale))
 
     def _call(self, expr: ex.Call) -> Column:
+        function = FUNCTIONS[expr.fn]
+        if function.expands is not None:
+            return self._value(function.expands(expr))
+        if function.spark is not None:
+            if any(arg.type.is_unknown for arg in expr.args):
+                raise OutsideCatalyst
+            result: Column = function.spark(F, *map(self._value, expr.args))
+            return result
+        if expr.fn.startswith(ex.CAST):
+            return self._cast(expr.args[0], expr.type)
         of = expr.args[0]
         family = of.type.family
         is_whole = family is Family.INTEGER or of.type.is_time
         match expr.fn:
             case "abs" if is_whole:
                 value = self._value(of)
-                return F.when(value > _LEAST, F.abs(value))
+                return F.when(value > LEAST, F.abs(value))
             case "abs" if family in (Family.FLOAT, Family.DECIMAL):
                 return F.abs(self._value(of))
             case "floor" | "ceil" if is_whole:
@@ -384,6 +403,10 @@ class EventColumns:
             case "floor" | "ceil" if family is Family.DECIMAL:
                 rounded: Column = getattr(F, expr.fn)(self._value(of))
                 return rounded.try_cast(T.DecimalType(expr.type.precision, expr.type.scale))
+            case ex.CASE:
+                return self._case(expr)
+            case "round":
+                return self._rounded(of, digits_of(expr.args), expr.type)
             case "sqrt" if of.type.is_number:
                 value = self._double(of)
                 return F.when(value >= 0, F.sqrt(value))
@@ -393,9 +416,75 @@ class EventColumns:
                 # Spark's upper and lower differ from Python's beyond ASCII.
                 raise OutsideCatalyst
 
+    def _case(self, expr: ex.Call) -> Column:
+        pairs = zip(expr.args[::2], expr.args[1::2], strict=False)
+        # A condition that is null is not true.
+        branches = [(self._value(test), self._converted(of, expr.type)) for test, of in pairs]
+        found = F.when(*branches[0])
+        for test, of in branches[1:]:
+            found = found.when(test, of)
+        return found.otherwise(self._converted(expr.args[-1], expr.type)) if len(expr.args) % 2 else found
 
-_COMPARE: dict[str, Callable[[Any, Any], Column]] = {"=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
-_ARITHMETIC: dict[str, Callable[[Any, Any], Column]] = {"+": add, "-": sub, "*": mul, "/": truediv}
+    def _converted(self, expr: Expr, kind: Type) -> Column:
+        """A value in a type that holds it."""
+        if kind.is_unknown or kind.family in (Family.LIST, Family.RECORD, Family.UNSIGNED):
+            raise OutsideCatalyst
+        if _is_null_literal(expr):
+            return F.lit(None).cast(_spark_name(kind))
+        match kind.family:
+            case Family.FLOAT:
+                return self._double(expr)
+            case Family.DECIMAL if expr.type.family is not Family.UNSIGNED:
+                return self._value(expr).cast(T.DecimalType(kind.precision, kind.scale))
+            case Family.DECIMAL:
+                raise OutsideCatalyst
+            case _:
+                return self._value(expr)
+
+    def _rounded(self, of: Expr, digits: int, kind: Type) -> Column:
+        """By the definition: Spark rounds the decimal text of a float."""
+        value = self._value(of)
+        match of.type.family:
+            case Family.INTEGER if digits >= 0:
+                return value
+            case Family.DECIMAL if digits >= 0:
+                return F.round(value, min(digits, of.type.scale)).try_cast(T.DecimalType(kind.precision, kind.scale))
+            case Family.FLOAT:
+                factor = F.lit(10.0 ** abs(digits))
+                scaled = value * factor if digits >= 0 else value / factor
+                size = F.abs(scaled)
+                # These give 64-bit integers; beyond those every double is whole.
+                lower = F.when(size < 2.0**52, F.floor(size)).cast("double")
+                nearest = (lower + F.when(size - lower >= 0.5, 1.0).otherwise(0.0)) * F.signum(scaled)
+                result = nearest / factor if digits >= 0 else nearest * factor
+                return F.when(size < 2.0**52, result).otherwise(value)
+            case _:
+                raise OutsideCatalyst
+
+    def _cast(self, of: Expr, kind: Type) -> Column:
+        family = of.type.family
+        match kind.family:
+            case same if same is family:
+                return self._value(of)
+            case Family.INTEGER if family is Family.FLOAT:
+                value = self._value(of)
+                return F.when((value >= -(2.0**63)) & (value < 2.0**63), value).cast("long")
+            case Family.INTEGER if family is Family.BOOLEAN:
+                return self._value(of).cast("long")
+            case Family.FLOAT if family in (Family.INTEGER, Family.DECIMAL):
+                return self._double(of)
+            case Family.STRING if family in (Family.INTEGER, Family.BOOLEAN):
+                return self._value(of).cast("string")
+            case Family.BOOLEAN if family in (Family.INTEGER, Family.FLOAT):
+                return self._value(of) != 0
+            case Family.TIMESTAMP if family is Family.DATE:
+                return self._value(of)
+            case Family.DATE if family is Family.TIMESTAMP:
+                return self._value(of) - F.pmod(self._value(of), F.lit(_MICROSECONDS_A_DAY))
+            case _:
+                raise OutsideCatalyst
+
+
 _TIMES = (T.TimestampType, T.TimestampNTZType, T.DateType, T.DayTimeIntervalType)
 _HELD: dict[Family, Callable[[T.DataType], bool]] = {
     Family.BOOLEAN: lambda kind: isinstance(kind, T.BooleanType),
@@ -434,59 +523,11 @@ def _require_common_type(left: Type, right: Type) -> None:
         raise OutsideCatalyst
 
 
-def _compare_with_float(op: str, whole: Column, bound: Any) -> Column:
-    """An integer column and a float, as a comparison of integers, which files understand."""
-    lower = -math.inf if bound < _LEAST else math.inf if bound > _LARGEST else math.floor(bound)
-    if lower == bound and math.isfinite(lower):
-        return _COMPARE[op](whole, F.lit(lower))
-    if op in ("=", "!="):
-        return F.lit(False) if op == "=" else whole.isNotNull()
-    if math.isfinite(lower):
-        return whole <= F.lit(lower) if op in ("<", "<=") else whole > F.lit(lower)
-    return whole.isNotNull() if (op in ("<", "<=")) == (bound > 0) else F.lit(False)
-
-
-def _integer_arithmetic(op: str, a: Column, b: Column) -> Column:
-    match op:
-        case "+":
-            return F.try_add(a, b)
-        case "-":
-            return F.try_subtract(a, b)
-        case "*":
-            return F.try_multiply(a, b)
-        case "%":
-            return _remainder(a, b)
-        case _:
-            raise OutsideCatalyst
-
-
-def _float_arithmetic(op: str, a: Column, b: Column) -> Column:
-    if op == "%":
-        return _remainder(a, b)
-    return a / F.nullif(b, F.lit(0.0)) if op == "/" else _ARITHMETIC[op](a, b)
-
-
-def _remainder(a: Column, b: Column) -> Column:
-    """A remainder has the sign of its divisor, as Python's; by zero it is undefined."""
-    rest = a % F.nullif(b, F.lit(0))
-    return F.when((rest != 0) & ((rest < 0) != (b < 0)), rest + b).otherwise(rest)
-
-
-def _rescalable(of: Column, digits: int) -> Column:
-    """A decimal; null if it needs more than 64 bits with so many more digits."""
-    most = Decimal(_LARGEST // 10**digits)
-    return F.when(F.abs(of) <= F.lit(most), of) if digits else of
-
-
-def _not_nan(of: Column) -> Column:
-    return F.nanvl(of, F.lit(None).cast("double"))
-
-
 def _literal(expr: ex.Const) -> Column:
     match expr.value:
         case bool() | str() | bytes() as value:
             return F.lit(value)
-        case int() as value if _LEAST <= value <= _LARGEST:
+        case int() as value if LEAST <= value <= LARGEST:
             return F.lit(value).cast("long")
         case int() | Decimal() as value:
             kind = expr.type

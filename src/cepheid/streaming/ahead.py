@@ -12,10 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from cepheid.errors import shown
-from cepheid.events import MICROSECONDS, Clock
+from cepheid.events import MICROSECONDS, Clock, timestamp_text
 from cepheid.io.rows import ROW, as_json
 from cepheid.io.stream_rows import FILE, NUMBER, Read
-from cepheid.io.times import timestamp_text
 
 _MANY_WINDOWS = 100
 _EPOCHS = (946_684_800_000_000, 4_102_444_800_000_000)

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from cepheid.codegen.columns import attribute
 from cepheid.errors import InputProblem, shown
+from cepheid.events import timestamp_text
 from cepheid.io.rows import TIME, plain
-from cepheid.io.times import timestamp_text
 from cepheid.streaming import state as stream_state
 from cepheid.streaming.checkpoint import Checkpoint
 from cepheid.streaming.compact import read_rows

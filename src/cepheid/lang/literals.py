@@ -1,0 +1,100 @@
+"""Literals of time in query text: `90 seconds`, `INTERVAL '10' MINUTE`, `TIMESTAMP '2024-03-01 08:00'`, and the types
+that CAST names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from lark import Token
+
+from cepheid.errors import NameProblem, Span, SyntaxProblem, did_you_mean, shown
+from cepheid.events import LONGEST, MICROSECONDS, UNIT_WORDS, timestamp
+from cepheid.expr import CAST, Const
+from cepheid.lang.text import unquote
+from cepheid.types import DATE, DURATION, TIMESTAMP
+
+CALENDAR_WORDS = ("month", "months", "quarter", "quarters", "year", "years")
+_CASTS: Mapping[str, str] = {
+    **dict.fromkeys(("int", "integer", "bigint", "long", "smallint", "tinyint", "short"), "integer"),
+    **dict.fromkeys(("double", "float", "real", "number", "numeric"), "double"),
+    **dict.fromkeys(("string", "varchar", "char", "text"), "string"),
+    **dict.fromkeys(("boolean", "bool"), "boolean"),
+    **dict.fromkeys(("timestamp", "datetime"), "timestamp"),
+    "date": "date",
+}
+
+
+def span_of(token: Token) -> Span:
+    return Span(token.start_pos or 0, token.end_pos or 0)
+
+
+def unit_of(word: Token) -> str:
+    """The unit that a word of the query names."""
+    if word.lower() in CALENDAR_WORDS:
+        raise SyntaxProblem(
+            f"a {word.lower().removesuffix('s')} has no fixed length",
+            span=span_of(word),
+            expected="weeks, days, hours, minutes, seconds, ms or us",
+            hint="write 30 days" if word.lower().startswith("month") else "write it in days",
+        )
+    return UNIT_WORDS[word.lower()]
+
+
+def amount_of(token: Token) -> int | float:
+    """The amount of an interval, a number in quotes or not: `'10'`, `1.5`."""
+    text = unquote(token).strip() if token.type == "STRING" else str(token)
+    try:
+        value = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise SyntaxProblem(
+            f"`{shown(text)}` is not an amount of time",
+            span=span_of(token),
+            expected="a number and one unit",
+            hint="INTERVAL '10' MINUTE",
+        ) from None
+    return int(value) if value.denominator == 1 else float(value)
+
+
+def duration_literal(amount: int | float, word: Token, span: Span) -> Const:
+    """A length of time as a value, in microseconds."""
+    length = MICROSECONDS.get(unit_of(word))
+    if length is None:
+        raise SyntaxProblem(
+            f"`{amount} {word}` is not a duration",
+            span=span,
+            expected="a number and a unit of time, such as 90 seconds",
+            hint=f"write the number alone: {amount}",
+        )
+    count = Fraction(str(amount)) * length
+    if abs(count) >= LONGEST:
+        raise SyntaxProblem(f"`{amount} {word}` is too long", span=span, expected="less than 2^61 microseconds")
+    return Const(int(count), type=DURATION, span=span)
+
+
+def moment_literal(kind: Token, text: Token, span: Span) -> Const:
+    """`TIMESTAMP '...'` or `DATE '...'`, in microseconds since 1970."""
+    count = timestamp(unquote(text))
+    if count is None:
+        raise SyntaxProblem(
+            f"`{shown(unquote(text))}` is not a {kind.lower()}",
+            span=span_of(text),
+            expected="year-month-day, and a time if there is one",
+            hint="TIMESTAMP '2024-03-01 08:00:00' or DATE '2024-03-01'",
+        )
+    if kind.lower() == "date":
+        return Const(count - count % MICROSECONDS["d"], type=DATE, span=span)
+    return Const(count, type=TIMESTAMP, span=span)
+
+
+def cast_function(word: Token) -> str:
+    """The function of CAST to the type of this name."""
+    if word.lower() not in _CASTS:
+        raise NameProblem(
+            f"CAST to the unknown type `{word}`",
+            span=span_of(word),
+            expected="integer, double, string, boolean, timestamp or date",
+            hint=did_you_mean(word, _CASTS),
+        )
+    return CAST + _CASTS[word.lower()]
