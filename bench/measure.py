@@ -144,7 +144,7 @@ class Prepared:
                 state, positions = kernel.step(state, encoded.cut(start, start + (piece or len(encoded))))
                 matches += len(positions)
                 length += len(positions.values)
-        state, positions = kernel.advance(state, END_OF_TIME)
+        state, positions = kernel.advance(state, END_OF_TIME, encoder.codes())
         counted = counters(state) | (own_counters(state) if kernel.plan.evaluator == "runs" else {})
         counted |= {"state_bytes": sum(array.nbytes for array in state)}  # arrays grow and never shrink
         return Outcome(matches + len(positions), length + len(positions.values), counted)

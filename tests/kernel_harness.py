@@ -108,7 +108,7 @@ def by_kernel(kernel: Kernel, stream: Stream, cuts: Sequence[int] = ()) -> tuple
         state = restore(save(state))
         memory, encoder = encoder.save(), encoder_of(kernel)
         encoder.restore(memory)
-    state, positions = kernel.advance(state, END_OF_TIME)
+    state, positions = kernel.advance(state, END_OF_TIME, encoder.codes())
     found.extend(listed(positions))
     return sorted(found), counters(state)
 

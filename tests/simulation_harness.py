@@ -41,6 +41,10 @@ QUERIES = (
     "PATTERN A a;B b+;C c WHERE a.id = c.id WITHIN 8 RETURN a, count(b), c",
     "PATTERN A a & B b WITHIN 4",
     "PATTERN A a;B b;!C c WHERE a.name = b.name WITHIN 4",
+    "PATTERN A a;!C c WHERE c.name < a.name WITHIN 4",
+    "PATTERN A a;B b;!C c WHERE c.name < a.name OR (b.name = 'q' AND c.v > a.v) WITHIN 4",
+    "EVENT SEQ(A x, B y, !(C z)) WHERE z.name < x.name OR (x.name = 'q' AND z.v > x.v) WITHIN 5",
+    "PATTERN SEQ(A a, B+ b[], ~C c) WHERE skip_till_any_match(a, b[]) {[id] AND c.name < a.name} WITHIN 5",
 )
 
 

@@ -20,7 +20,7 @@ from cepheid.errors import InputProblem
 from cepheid.physical import Kind, Plan, kind_of
 from cepheid.runtime.arrays import NULL_CODE
 from cepheid.runtime.jit import entry, machine_code
-from cepheid.runtime.kernel import Array, Batch
+from cepheid.runtime.kernel import Array, Batch, Codes
 from cepheid.runtime.texts import string_table
 from cepheid.types import Family
 
@@ -99,8 +99,8 @@ class Encoder:
     def encode(self, table: pa.RecordBatch) -> Batch:
         time = time_of(table.column(self.time_column))
         self._require_order(time)
-        text_codes = np.array([self.dictionary.code(text) for text in self.texts] or [0], np.int64)
         columns = tuple(self._column(table, name) for name in self.plan.columns)
+        codes = self.codes()
         mask = table.column(MASK).to_numpy().view(np.uint64) if MASK in table.schema.names else None
         batch = Batch(
             first=self.rows,
@@ -108,11 +108,16 @@ class Encoder:
             measure=self._measure(table, time),
             mask=masks(self.plan, table, self.type_column) if mask is None else mask,
             columns=columns,
-            texts=text_codes,
-            ranks=self._ranks() if self.needs_ranks else np.empty(0, np.int64),
+            texts=codes.texts,
+            ranks=codes.ranks,
         )
         self.rows += len(time)
         return batch
+
+    def codes(self) -> Codes:
+        """The codes of the string constants, and the ranks of all codes so far."""
+        texts = np.array([self.dictionary.code(text) for text in self.texts] or [0], np.int64)
+        return Codes(texts, self._ranks() if self.needs_ranks else np.empty(0, np.int64))
 
     def _ranks(self) -> Array:
         ranks = self.dictionary.ranks()

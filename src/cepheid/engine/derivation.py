@@ -219,8 +219,7 @@ class Deriving:
         if reached >= END_OF_TIME:
             yield from self.stepper.finish_lazily()
         elif reached > -END_OF_TIME and not self.prepared.plan.counts_events:
-            self.stepper.state, parts = self.stepper.kernel.advance_lazily(self.stepper.state, reached - 1)
-            yield from parts
+            yield from self.stepper.advance_lazily(reached - 1)
 
     def _frontier(self, reached: int) -> int:
         """No later match ends before this time. A match with a trailing negation waits for a window after its

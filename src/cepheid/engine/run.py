@@ -101,7 +101,7 @@ def _compressed(prepared: Prepared, source: Source, kernel: LazyKernel) -> Itera
     for batch in source.batches(names):
         state, compressed = kernel.step_compressed(state, encoder.encode(for_kernel(batch, names)))
         yield _with_input_rows(compressed, rows)
-    _, compressed = kernel.advance_compressed(state, END_OF_TIME)
+    _, compressed = kernel.advance_compressed(state, END_OF_TIME, encoder.codes())
     yield _with_input_rows(compressed, rows)
 
 

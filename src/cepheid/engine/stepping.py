@@ -89,10 +89,14 @@ class Stepper:
             if last is not None:
                 yield last
 
+    def advance_lazily(self, time: int) -> Iterator[Positions]:
+        """The matches that become certain because no event comes before or at `time` any more."""
+        self.state, parts = self.kernel.advance_lazily(self.state, time, self.encoder.codes())
+        yield from parts
+
     def finish_lazily(self) -> Iterator[Positions]:
         """The matches that become certain at the end of the stream."""
-        self.state, parts = self.kernel.advance_lazily(self.state, END_OF_TIME)
-        yield from parts
+        yield from self.advance_lazily(END_OF_TIME)
 
     @property
     def oldest(self) -> int:

@@ -67,6 +67,19 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class Codes:
+    """What a kernel reads about strings apart from the events: `texts` and `ranks` of a batch."""
+
+    texts: Array
+    ranks: Array
+
+
+_NONE = np.empty(0, np.int64)
+NO_CODES = Codes(_NONE, _NONE)
+"""Of a kernel that reads no strings."""
+
+
+@dataclass(frozen=True, slots=True)
 class Positions:
     """Matches as positions in the stream. The events of step s in match m are
     `values[bounds[m * len(steps) + s] : bounds[m * len(steps) + s + 1]]`; without bounds every step has one event.
@@ -138,10 +151,11 @@ class Kernel:
         now = int(batch.time[0]) if len(batch) else -END_OF_TIME
         return self._call(state, batch, now)
 
-    def advance(self, state: State, time: int) -> tuple[State, Positions]:
-        """Decide what no event before or at `time` can change any more: none is still to come."""
+    def advance(self, state: State, time: int, codes: Codes = NO_CODES) -> tuple[State, Positions]:
+        """Decide what no event before or at `time` can change any more: none is still to come. Matches that waited are
+        tested now, so a kernel that reads strings needs their codes."""
         # No event comes, so none that comes is the oldest that a match may contain.
-        return self._call(state, self.no_events(END_OF_TIME), min(time + 1, END_OF_TIME))
+        return self._call(state, self.no_events(END_OF_TIME, codes), min(time + 1, END_OF_TIME))
 
     def step_lazily(self, state: State, batch: Batch) -> tuple[State, Iterator[Positions]]:
         """As `step`, with the matches in parts. A kernel that can enumerate matches one by one does so lazily, as the
@@ -149,8 +163,8 @@ class Kernel:
         state, positions = self.step(state, batch)
         return state, iter([positions])
 
-    def advance_lazily(self, state: State, time: int) -> tuple[State, Iterator[Positions]]:
-        state, positions = self.advance(state, time)
+    def advance_lazily(self, state: State, time: int, codes: Codes = NO_CODES) -> tuple[State, Iterator[Positions]]:
+        state, positions = self.advance(state, time, codes)
         return state, iter([positions])
 
     def _call(self, state: State, batch: Batch, now: int) -> tuple[State, Positions]:
@@ -173,10 +187,12 @@ class Kernel:
         of_batch = (batch.first, batch.time, batch.measure, batch.mask, batch.texts, batch.ranks)
         return self.function(now, *of_batch, self.integers, self.floats, *batch.columns, *state, values, bounds)
 
-    def no_events(self, first: int) -> Batch:
-        none = np.empty(0, np.int64)
+    def no_events(self, first: int, codes: Codes) -> Batch:
+        assert codes is not NO_CODES or not (self.texts or self.needs_ranks), (
+            "compiled code would read beyond the codes"
+        )
         columns = tuple(np.empty(0, dtype) for dtype in self.column_types)
-        return Batch(first, none, none, np.empty(0, np.uint64), columns, none, none)
+        return Batch(first, _NONE, _NONE, np.empty(0, np.uint64), columns, codes.texts, codes.ranks)
 
     def oldest(self, state: State) -> int:
         """The position of the oldest event that a later match may still contain."""

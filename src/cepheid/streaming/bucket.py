@@ -256,8 +256,7 @@ class Bucket:
         if watermark == END_OF_TIME:
             yield from stepper.finish_lazily()
         elif watermark > self.watermark and not query.prepared.plan.counts_events:
-            stepper.state, parts = stepper.kernel.advance_lazily(stepper.state, watermark - 1)
-            yield from parts
+            yield from stepper.advance_lazily(watermark - 1)
 
     def _for_kernel(self, number: int, query: StreamQuery, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Rows as the kernel of the plan in use reads them."""
@@ -309,7 +308,8 @@ class Bucket:
         retained = self._for_kernel(number, query, self.rows.table.slice(0, self.rows.table.num_rows - came))
         stepper.state, stepper.encoder = caught_up(stepper.kernel, self.rows.first, [retained])
         if self.watermark > -END_OF_TIME and not query.prepared.plan.counts_events:
-            stepper.state, _ = stepper.kernel.advance(stepper.state, self.watermark - 1)
+            for _ in stepper.advance_lazily(self.watermark - 1):
+                """The plan before has output these matches."""
 
     def _replayed_from(self, query: StreamQuery, count: int) -> int:
         """The position from which on another plan needs the events, after the first `count` retained rows."""

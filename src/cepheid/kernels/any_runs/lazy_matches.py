@@ -19,7 +19,18 @@ from cepheid.kernels.any_runs import compact_store as store
 from cepheid.kernels.any_runs.match_order import matches_in_order
 from cepheid.kernels.any_runs.match_summary import NO_SUMMARY, Summary, SummaryRow
 from cepheid.runtime.jit import machine_code
-from cepheid.runtime.kernel import COUNTERS, END_OF_TIME, VALUES, Array, Batch, Kernel, Positions, State
+from cepheid.runtime.kernel import (
+    COUNTERS,
+    END_OF_TIME,
+    NO_CODES,
+    VALUES,
+    Array,
+    Batch,
+    Codes,
+    Kernel,
+    Positions,
+    State,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -78,8 +89,8 @@ class LazyKernel(Kernel):
         state, chunks = self.step_lazily(state, batch)
         return state, self._joined(chunks)
 
-    def advance(self, state: State, time: int) -> tuple[State, Positions]:
-        state, chunks = self.advance_lazily(state, time)
+    def advance(self, state: State, time: int, codes: Codes = NO_CODES) -> tuple[State, Positions]:
+        state, chunks = self.advance_lazily(state, time, codes)
         return state, self._joined(chunks)
 
     def step_lazily(self, state: State, batch: Batch, chunk: int = CHUNK) -> tuple[State, Iterator[Positions]]:
@@ -91,16 +102,18 @@ class LazyKernel(Kernel):
             parts.append(found)
         return state, self._chunks(parts, state[0], chunk)
 
-    def advance_lazily(self, state: State, time: int, chunk: int = CHUNK) -> tuple[State, Iterator[Positions]]:
-        state, found = self._stepped(state, self.no_events(0), min(time + 1, END_OF_TIME))
+    def advance_lazily(
+        self, state: State, time: int, codes: Codes = NO_CODES, chunk: int = CHUNK
+    ) -> tuple[State, Iterator[Positions]]:
+        state, found = self._stepped(state, self.no_events(0, codes), min(time + 1, END_OF_TIME))
         return state, self._chunks([found], state[0], chunk)
 
     def step_compressed(self, state: State, batch: Batch) -> tuple[State, Compressed]:
         """The state after a batch, and its matches in the form of the store."""
         return self._compressed(*self._stepped(state, batch, int(batch.time[0]) if len(batch) else -END_OF_TIME))
 
-    def advance_compressed(self, state: State, time: int) -> tuple[State, Compressed]:
-        return self._compressed(*self._stepped(state, self.no_events(0), min(time + 1, END_OF_TIME)))
+    def advance_compressed(self, state: State, time: int, codes: Codes = NO_CODES) -> tuple[State, Compressed]:
+        return self._compressed(*self._stepped(state, self.no_events(0, codes), min(time + 1, END_OF_TIME)))
 
     def _compressed(self, state: State, matches: tuple[Array, Array]) -> tuple[State, Compressed]:
         nodes, roots = matches
