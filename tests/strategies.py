@@ -7,6 +7,7 @@ often, ties are common, values may be null, and a type may lack an attribute alt
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -367,9 +368,9 @@ def _zstream_pattern(draw: Draw, names: _Names, depth: int) -> str:
     for i in range(draw(st.integers(2, 3))):
         what = draw(st.integers(0, 5))
         if what == 0 and i != must_occur:
-            several = draw(st.integers(0, 4)) == 0
-            alternatives = [draw(_class_text(names, names.negative)) for _ in range(2 if several else 1)]
-            items.append(f"!({'|'.join(alternatives)})")
+            several = draw(st.integers(0, 3)) == 0
+            negated = [draw(_class_text(names, names.negative)) for _ in range(2 if several else 1)]
+            items.append(f"!({draw(st.sampled_from('|;&')).join(negated)})")
         elif what <= 2 and not after_closure:
             quantifier = draw(st.sampled_from(("+", "*", "^2", "^1", "{2,}")))
             items.append(f"{draw(_class_text(names, names.closures))}{quantifier}")
@@ -488,7 +489,11 @@ def _ced_event(draw: Draw, names: _Names, listed: dict[str, str], types: Sequenc
     operator = "or" if form == 2 else draw(st.sampled_from(("and", "seq", "seq")))
     operands = [draw(_ced_event(names, listed, types, depth - 1)) for _ in range(draw(st.integers(1, 2)))]
     if operator != "or" and draw(st.integers(0, 1)):
-        operands.insert(draw(st.integers(0, len(operands))), f"!{one(names.negative)}")
+        negated = one(names.negative)
+        if draw(st.integers(0, 2)) == 0:
+            inner, length = draw(st.sampled_from(("and", "seq"))), draw(_window(events=False))
+            negated = f"{inner}({negated}, {one(names.negative)}{'; ' if length else ''}{length})"
+        operands.insert(draw(st.integers(0, len(operands))), f"!{negated}")
     if len(operands) == 1:
         operands.append(draw(_ced_event(names, listed, types, depth - 1)))
     has_negation = any(operand.startswith("!") for operand in operands)
@@ -506,6 +511,9 @@ def _complex(draw: Draw, name: str, types: Sequence[str]) -> str:
     negative = [var for var in names.negative if var in numeric]
     if negative and positive and draw(st.booleans()):
         conditions.append(draw(condition([draw(st.sampled_from(negative))], positive)))
+    for one, other in itertools.pairwise(negative):
+        if f"({one}, {other}" in event and draw(st.booleans()):  # two operands of one negated operator
+            conditions.append(draw(condition([one], [other])))
     on = ", ".join(f"{of} as {var}" for var, of in listed.items())
     return "\n".join([f"complex {name} on {on}", f"event {event}", *_where("where", conditions)])
 

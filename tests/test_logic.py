@@ -25,7 +25,7 @@ from cepheid.core_language import core_form
 from cepheid.events import NO_CLOCK, Duration, primitive
 from cepheid.expr import Expr, Filter, conjuncts, to_text, variables
 from cepheid.lang import parse
-from cepheid.logic import accepts, always_bound, expanded, last_instantiated, normal_form
+from cepheid.logic import accepts, expanded, last_instantiated, normal_form
 from cepheid.pattern import (
     Conj,
     Disj,
@@ -38,6 +38,7 @@ from cepheid.pattern import (
     Seq,
     Strategy,
     Unless,
+    always_bound,
     partition_attributes,
     positives,
     roles,

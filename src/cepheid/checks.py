@@ -17,7 +17,7 @@ from cepheid.events import EVENTS, NO_CLOCK, OWN_UNIT, Duration
 from cepheid.expr import Aggregate, At, Attr, Expr, Over, Whole
 from cepheid.functions import FUNCTIONS
 from cepheid.inference import unknown_function
-from cepheid.pattern import EventClass, Pattern, Query, Role, subpatterns, walk
+from cepheid.pattern import EventClass, Pattern, Query, Role, always_bound, negated_parts, subpatterns, walk
 
 NODE = "node"
 """CED's pseudo-source: the context of an event, its node's id and clock (§2.1)."""
@@ -161,11 +161,9 @@ def _check_negation(pattern: Pattern, query: Query, parent: Pattern | None) -> N
                 span=pattern.span,
                 expected="a negated component beside one that does occur, in a sequence (or a conjunction)",
             )
-        if isinstance(pattern.item, pt.Kleene) or not all(
-            isinstance(n, EventClass | pt.Disj) for n in walk(pattern.item)
-        ):
+        if not all(isinstance(n, EventClass | pt.Disj | pt.Seq | pt.Conj) for n in walk(pattern.item)):
             raise PatternProblem(
-                "only event types (or alternatives of them) can be negated",
+                "only event types, and operators over event types that occur, can be negated",
                 span=pattern.span,
                 hint="make the inner pattern a query of its own and negate its name",
             )
@@ -313,11 +311,12 @@ def _check_predicate(predicate: Expr, found: Mapping[str, Role], query: Query) -
             )
     if query.dialect.conditions_belong_to_operators:
         return
-    if len(absent) > 1:
+    if len(absent) > 1 and not _are_negated_together(query.pattern, absent):
         raise PatternProblem(
             f"`{ex.to_text(predicate)}` names several negated variables: {listing(absent)}",
             span=predicate.span,
-            expected="at most one negated variable in a predicate, since none of their events is in the match",
+            expected="at most one negated variable in a predicate, since none of their events is in the match, or "
+            "variables of one negated operator",
         )
     if absent:
         _check_split(predicate, absent)
@@ -360,6 +359,11 @@ def _check_predicate(predicate: Expr, found: Mapping[str, Role], query: Query) -
                 span=predicate.span,
                 hint=f"write `{var}[{var}.LEN]` for the last of `{var}`",
             )
+
+
+def _are_negated_together(pattern: Pattern, names: set[str]) -> bool:
+    """Whether one negated operator binds all these variables: it is a combination of them that must not occur."""
+    return any(names <= set(always_bound(part)) for parts in negated_parts(pattern) for part in parts)
 
 
 def _is_member(node: Attr, query: Query) -> bool:

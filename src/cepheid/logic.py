@@ -15,7 +15,7 @@ from cepheid import expr as ex
 from cepheid.dialect import Closure
 from cepheid.events import Event
 from cepheid.expr import Aggregate, At, Attr, Compare, Expr, Over, Same
-from cepheid.pattern import Conj, Disj, EventClass, Kleene, Neg, Pattern, Query, Seq, operator_window
+from cepheid.pattern import Conj, Disj, EventClass, Neg, Pattern, Query, Seq, always_bound, operator_window
 
 
 def accepts(event_class: EventClass, event: Event) -> bool:
@@ -51,19 +51,6 @@ def expanded(query: Query) -> tuple[Expr, ...]:
     for predicate in query.where:
         result.extend(_expand_same(predicate, query) if isinstance(predicate, Same) else [predicate])
     return tuple(result)
-
-
-def always_bound(pattern: Pattern) -> list[str]:
-    """The positive variables that every match binds to an event."""
-    match pattern:
-        case EventClass():
-            return [pattern.var]
-        case Kleene():
-            return [pattern.item.var] if pattern.low > 0 else []
-        case Seq() | Conj():
-            return [var for item in pattern.items for var in always_bound(item)]
-        case _:
-            return []
 
 
 def _expand_same(test: Same, query: Query) -> list[Expr]:

@@ -292,6 +292,25 @@ def roles(pattern: Pattern) -> dict[str, Role]:
     return found
 
 
+def negated_parts(pattern: Pattern) -> list[tuple[Pattern, ...]]:
+    """For each negation, the patterns none of which may occur."""
+    items = [node.item for node in walk(pattern) if isinstance(node, Neg)]
+    return [item.items if isinstance(item, Disj) else (item,) for item in items]
+
+
+def always_bound(pattern: Pattern) -> list[str]:
+    """The positive variables that every match binds to an event."""
+    match pattern:
+        case EventClass():
+            return [pattern.var]
+        case Kleene():
+            return [pattern.item.var] if pattern.low > 0 else []
+        case Seq() | Conj():
+            return [var for item in pattern.items for var in always_bound(item)]
+        case _:
+            return []
+
+
 def positives(pattern: Pattern) -> list[str]:
     return [var for var, role in roles(pattern).items() if not role.negated]
 
@@ -385,6 +404,10 @@ def with_params(query: Query, params: Mapping[str, Any]) -> Query:
         match node:
             case Seq() | Conj():
                 return replace(node, items=tuple(windows(item) for item in node.items), window=duration(node.window))
+            case Disj():
+                return replace(node, items=tuple(windows(item) for item in node.items))
+            case Neg():
+                return replace(node, item=windows(node.item))
             case _:
                 return node
 

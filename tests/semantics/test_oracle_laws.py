@@ -483,11 +483,11 @@ _BREAKS = [
         "return bool(after) or self.context.in_window(last, event)",
         "sase/negation-trailing-after-two",
     ),
-    (intervals, "max(ends) - window <= event.end <=", "max(ends) - window < event.end <=", "ced/negation-in-and"),
+    (intervals, "max(ends) - window <= end <=", "max(ends) - window < end <=", "ced/negation-in-and"),
     (
         intervals,
-        "return lambda event: before[-1].end <= event.end <= after[0].start",
-        "return lambda event: before[-1].end < event.end < after[0].start",
+        "return lambda end: before[-1].end <= end <= after[0].start",
+        "return lambda end: before[-1].end < end < after[0].start",
         "ced/negation-inside-seq",
     ),
     (

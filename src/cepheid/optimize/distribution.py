@@ -4,15 +4,16 @@ overlap by the window, or not at all.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cepheid import expr as ex
 from cepheid.dialect import Closure
 from cepheid.expr import At, Attr, Compare
-from cepheid.logic import always_bound, expanded, normal_form
+from cepheid.logic import expanded, normal_form
 from cepheid.optimize.windows import looking_back
-from cepheid.pattern import EventClass, Kleene, Query, Seq, Strategy, connects
+from cepheid.pattern import EventClass, Kleene, Query, Seq, Strategy, always_bound, connects, negated_parts
 from cepheid.physical import REFERENCE, Plan
 
 
@@ -102,6 +103,11 @@ def _joins_all(query: Query, name: str) -> bool:
     links = [pair for p in expanded(query) for pair in _links(p, name, closures)]
     is_linked = len(core) > 1 or any(a == b for a, b in links)
     joined = core.union(*(pair for pair in links if core.intersection(pair)))
+    for part in itertools.chain(*negated_parts(query.pattern)):
+        # The events of a negated operator count together, so one of them may join the others.
+        together = {(var, False) for var in always_bound(part)}
+        if together & joined and connects(links, core | together):
+            joined |= together
     return bool(core) and is_linked and connects(links, core) and joined == everything
 
 

@@ -215,7 +215,7 @@ class Narrowing:
 
     def absence(self, absence: Absence) -> Gap | None:
         """Where a negation can be an NSEQ: between two operands, its predicates all on the one after it (§4.4.2)."""
-        if not absence.in_sequence or self.alternative.waits(absence) or not self.may_narrow:
+        if not absence.in_sequence or absence.is_composite or self.alternative.waits(absence) or not self.may_narrow:
             return None
         gap = self._gap(absence.sides)
         return (

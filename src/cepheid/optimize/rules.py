@@ -22,9 +22,8 @@ from cepheid.checks import check
 from cepheid.errors import CepheidError, PatternProblem
 from cepheid.events import EMPTY_SCHEMA, Schema
 from cepheid.expr import At, Attr, Compare, Const, Expr
-from cepheid.logic import always_bound
 from cepheid.optimize.bounds import contradict
-from cepheid.pattern import EventClass, Pattern, Query, partition_attributes, positives, subpatterns, walk
+from cepheid.pattern import Pattern, Query, always_bound, partition_attributes, positives, subpatterns, walk
 from cepheid.types import FLOAT
 from cepheid.values import arithmetic, compare
 
@@ -409,6 +408,9 @@ def remove_contradictions(query: Query, schema: Schema) -> Query:
                 return _with_where(query, [*query.where, FALSE])
             if found[attr.var].negated:
                 impossible.append(attr.var)
+    parts = [always_bound(part) for part in itertools.chain(*pt.negated_parts(query.pattern))]
+    # What a negated operator needs is impossible with it; one of several alternatives inside it stays.
+    impossible = [var for bound in parts if set(bound).intersection(impossible) for var in bound]
     if not impossible:
         return query
     kept = [p for p in query.where if not ex.variables(p).intersection(impossible)]
@@ -416,15 +418,14 @@ def remove_contradictions(query: Query, schema: Schema) -> Query:
 
 
 def _without(pattern: Pattern, names: Sequence[str]) -> Pattern:
-    """The pattern without these negated classes."""
+    """The pattern without these negated classes, and without the negated operators that need them."""
 
     def remaining(item: Pattern) -> Pattern | None:
         match item:
-            case pt.Neg(item=EventClass() as only):
-                return None if only.var in names else item
-            case pt.Neg(item=pt.Disj() as several):
-                left = [c for c in several.items if not (isinstance(c, EventClass) and c.var in names)]
-                if len(left) == len(several.items):
+            case pt.Neg():
+                several = item.item.items if isinstance(item.item, pt.Disj) else (item.item,)
+                left = [c for c in several if not set(always_bound(c)).intersection(names)]
+                if len(left) == len(several):
                     return item
                 return None if not left else replace(item, item=left[0] if len(left) == 1 else pt.Disj(tuple(left)))
             case pt.Seq() | pt.Conj() | pt.Disj():

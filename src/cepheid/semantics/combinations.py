@@ -7,6 +7,7 @@ their neighbours and on the window of the whole match.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -188,7 +189,26 @@ class _Search:
                 return False
             return bool(after) or self.context.in_window(first, event)
 
-        return self.context.absent(item.item, bound, occurs)
+        if not any(isinstance(node, Seq | Conj) for node in walk(item.item)):
+            return self.context.absent(item.item, bound, occurs)
+        found = (events for part in alternatives(item.item) for events in self._occurrences(part))
+        return not any(all(map(occurs, events.values())) and self.context.is_witness(events, bound) for events in found)
+
+    def _occurrences(self, pattern: Pattern) -> Iterator[Mapping[str, Event]]:
+        """The combinations of events, in the order of the operators and within the window, that a negated operator
+        excludes where all of them lie in its interval."""
+        if isinstance(pattern, EventClass):
+            yield from ({pattern.var: event} for event in self.context.of_class[pattern])
+            return
+        for parts in itertools.product(*(list(self._occurrences(item)) for item in subpatterns(pattern))):
+            events = [event for part in parts for event in part.values()]
+            in_order = all(
+                max(event.end for event in one.values()) < min(event.start for event in other.values())
+                for one, other in itertools.pairwise(parts)
+            )
+            is_one_each = len({id(event) for event in events}) == len(events)
+            if (in_order or not isinstance(pattern, Seq)) and is_one_each and self.context.within(events):
+                yield {var: event for part in parts for var, event in part.items()}
 
 
 def _neighbours(

@@ -145,19 +145,23 @@ class Context:
     # -- absence --
 
     def absent(self, item: Pattern, bound: Bindings, occurs: Callable[[Event], bool]) -> bool:
-        """No event of the negated classes for which `occurs` holds satisfies its predicates. An event that is itself
-        part of the match is no witness against it."""
+        """No event of the negated classes for which `occurs` holds satisfies its predicates."""
+        return not any(
+            occurs(event) and self.is_witness({event_class.var: event}, bound)
+            for event_class in walk(item)
+            if isinstance(event_class, EventClass)
+            for event in self.of_class[event_class]
+        )
+
+    def is_witness(self, found: Mapping[str, Event], bound: Bindings) -> bool:
+        """Whether the predicates on negated variables hold for these events. An event that is itself part of the match
+        is no witness against it."""
         taken = {id(event) for event in events_of(bound)}
-        for event_class in walk(item):
-            if not isinstance(event_class, EventClass):
-                continue
-            against = [p for p in self.predicates if event_class.var in ex.variables(p)]
-            for event in self.of_class[event_class]:
-                if id(event) in taken or not occurs(event):
-                    continue
-                if self.holds(against, bound, {event_class.var: event}) and self.agrees(event, first_events(bound)):
-                    return False
-        return True
+        if any(id(event) in taken for event in found.values()):
+            return False
+        against = [p for p in self.predicates if ex.variables(p) & found.keys()]
+        beside = first_events(bound)
+        return self.holds(against, bound, found) and all(self.agrees(event, beside) for event in found.values())
 
 
 def accepts(event_class: EventClass, event: Event) -> bool:

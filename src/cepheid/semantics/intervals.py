@@ -16,7 +16,8 @@ class Absence:
     """A negated subevent, and when it would spoil the complex event."""
 
     item: Pattern
-    occurs: Callable[[Event], bool]
+    occurs: Callable[[int], bool]
+    """Whether an event that ends then would spoil it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,20 @@ def matches(context: Context) -> Iterator[Found]:
         bound = {**every_variable, **event.bindings}
         if not context.holds(positive, bound) or not context.all_agree(bound):
             continue
-        if all(context.absent(absence.item, bound, absence.occurs) for absence in event.absences):
+        if not any(_is_spoiled(bound, absence, context) for absence in event.absences):
             yield found(bound)
+
+
+def _is_spoiled(bound: Bindings, absence: Absence, context: Context) -> bool:
+    """Whether a negated subevent, be it an event or an operator over events, ends where it must not."""
+    for subevent in occurrences(absence.item, context):
+        if absence.occurs(subevent.end) and context.is_witness(_events(subevent), bound):
+            return True
+    return False
+
+
+def _events(subevent: Subevent) -> dict[str, Event]:
+    return {var: event for var, event in subevent.bindings.items() if isinstance(event, Event)}
 
 
 def occurrences(pattern: Pattern, context: Context) -> Iterator[Subevent]:
@@ -94,17 +107,17 @@ def _choices(
 
 def _spoils(
     pattern: Seq | Conj, before: list[Subevent], after: list[Subevent], context: Context
-) -> Callable[[Event], bool]:
+) -> Callable[[int], bool]:
     """The interval in which a negated subevent's end must not lie, ends included."""
     window = None if pattern.window is None else context.clock.ticks(pattern.window)
     if isinstance(pattern, Conj):
         ends = [subevent.end for subevent in before + after]
         assert window is not None
-        return lambda event: max(ends) - window <= event.end <= min(ends) + window
+        return lambda end: max(ends) - window <= end <= min(ends) + window
     if not before:
         assert window is not None
-        return lambda event: after[-1].end - window <= event.end <= after[0].start
+        return lambda end: after[-1].end - window <= end <= after[0].start
     if not after:
         assert window is not None
-        return lambda event: before[-1].end <= event.end <= before[0].end + window
-    return lambda event: before[-1].end <= event.end <= after[0].start
+        return lambda end: before[-1].end <= end <= before[0].end + window
+    return lambda end: before[-1].end <= end <= after[0].start

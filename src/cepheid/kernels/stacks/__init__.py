@@ -24,7 +24,7 @@ from cepheid.kernels.stacks.basic import RuntimeStack
 from cepheid.kernels.stacks.scan import StackScan
 from cepheid.optimize.search import plan_cost as cost
 from cepheid.optimize.stats import Stats
-from cepheid.pattern import EventClass, Neg, Strategy
+from cepheid.pattern import Conj, EventClass, Neg, Seq, Strategy, walk
 from cepheid.physical import Lowered, Options, Plan, not_made_for
 from cepheid.runtime.kernel import Kernel
 
@@ -46,7 +46,10 @@ def able(lowered: Lowered) -> str | None:
     query = lowered.query
     has_one_window = lowered.combines and lowered.operator_windows is None
     selects_all = has_one_window or (lowered.has_strategy and query.strategy is Strategy.ANY_MATCH)
-    is_sequence = all(isinstance(item, EventClass | Neg) for item in lowered.items)
+    nodes = [node for item in lowered.items for node in walk(item)]
+    is_sequence = all(isinstance(item, EventClass | Neg) for item in lowered.items) and not any(
+        isinstance(node, Seq | Conj) for node in nodes
+    )
     if not (selects_all and is_sequence):
         return not_made_for(query)
     by_position = query.dialect.ordered_by_position  # then an event that comes later may have started first

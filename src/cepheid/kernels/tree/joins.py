@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,7 +18,7 @@ from cepheid.kernels.tree.top import Negation, Top
 from cepheid.optimize.alternatives import Absence, Alternative, Group
 from cepheid.optimize.placement import first_nodes, join_tests, lean, names_of, placed
 from cepheid.optimize.shapes import SHAPES, shaped
-from cepheid.pattern import Disj, EventClass, walk
+from cepheid.pattern import EventClass, Neg, negated_parts, walk
 from cepheid.physical import TreeNode, tree_text
 
 
@@ -64,6 +65,7 @@ class Branch:
         # A disjunction has no output of its own: it only comes first where closures beside it are empty.
         needs_top = bool(alternative.groups or on_top or about_nothing or isinstance(core, ph.DisNode))
         negated = [step.var for step in buffers.plan.steps if step.negated]
+        self.bindable = frozenset({*alternative.joined, *negated})
         joinable, self.at_root = join_tests(alternative, buffers.plan.predicates, negated)
         negations = [Negation(a, self._negated(a)) for a in on_top]
         self.always = len(self.operators)
@@ -78,7 +80,7 @@ class Branch:
     def _negated(self, absence: Absence) -> tuple[Buffer, ...]:
         """The buffers of what must not occur: events, or the records of an operator over them."""
         found: list[Buffer] = []
-        for item in absence.item.items if isinstance(absence.item, Disj) else (absence.item,):
+        for item in itertools.chain(*negated_parts(Neg(absence.item))):
             own = frozenset(node.var for node in walk(item) if isinstance(node, EventClass))
             tests = [p for p in self.buffers.plan.predicates if names_of(p) <= own]
             tree = shaped(item, SHAPES[0], self.buffers.plan.operator_windows)
@@ -109,7 +111,7 @@ class Branch:
                 pass
             case _:
                 raise NotAvailable(f"a tree plan has no {type(node).__name__} inside")
-        parts = placed(node, tests, lambda test: names_of(test).intersection(self.alternative.joined))
+        parts = placed(node, tests, lambda test: names_of(test) & self.bindable)
         left = self._build(node.left, parts.left, operator=operator)
         right = self._build(node.right, parts.right, operator=operator)
         limit = self.buffers.limit(operator)
