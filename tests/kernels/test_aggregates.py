@@ -125,7 +125,7 @@ def test_all_matches_are_summed_up(fn: str, attribute: str) -> None:
     assert isinstance(kernel, LazyKernel)
     encoder, state = encoder_of(kernel), kernel.initial()
     state, _ = kernel.step(state, encoder.encode(events.table))
-    state, _ = kernel.advance(state, END_OF_TIME)
+    state, _ = kernel.advance(state, END_OF_TIME, encoder.codes())
     row, (match,) = kernel.summary_row(state), evaluate(query, events.events)
     x = row.values["x"]
     if attribute == "text" and ex.AGGREGATES[fn].result is ResultType.VALUE:

@@ -207,7 +207,7 @@ def summary(kernel: LazyKernel, stream: Stream, cuts: Sequence[int] = ()) -> Sum
         state, positions = kernel.step(state, encoder.encode(stream.table.slice(start, end - start)))
         assert len(positions) == 0
         state = restore(save(state))
-    state, _ = kernel.advance(state, END_OF_TIME)
+    state, _ = kernel.advance(state, END_OF_TIME, encoder.codes())
     return kernel.summary_row(state)
 
 
