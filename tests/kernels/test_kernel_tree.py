@@ -9,7 +9,7 @@ import pytest
 from golden_cases import Case, all_cases
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
-from kernel_harness import Stream, bound, by_kernel, by_oracle, kernel_of, stream_of
+from kernel_harness import Stream, bound, by_kernel, by_oracle, encoder_of, kernel_of, stream_of
 from strategies import Stream as DrawnStream
 from strategies import ced_queries, sase_queries, zstream_queries
 from strategies import streams as drawn_streams
@@ -19,7 +19,7 @@ from cepheid.codegen.compile import interpreted
 from cepheid.errors import CepheidError
 from cepheid.kernels.tree import evaluator as tree
 from cepheid.physical import TreePlan
-from cepheid.runtime.kernel import Kernel
+from cepheid.runtime.kernel import Kernel, operator_counts
 
 _EXAMPLES = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 _MANY = settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))
@@ -178,6 +178,63 @@ def test_compiled_as_interpreted(text: str) -> None:
     query = bound(text, stream)
     compiled = kernel_of(query, stream, evaluator="tree", jit=True)
     assert by_kernel(compiled, stream, [17, 90])[0] == by_oracle(query, stream)
+
+
+# --- disjunctions of classes ------------------------------------------------------------------------------------------
+
+
+def alternatives_of(count: int, condition: str = "") -> str:
+    classes = " | ".join(f"T{i} a{i}" for i in range(count))
+    where = " AND ".join(f"a{i}.v {condition} b.v" for i in range(count)) if condition else ""
+    return f"PATTERN ({classes}); B b {f'WHERE {where} ' if where else ''}WITHIN 20"
+
+
+def stream_of_types(count: int) -> Stream:
+    types = [f"T{i % count}" if i % 4 else "B" for i in range(120)]
+    return stream_of([{"type": kind, "ts": 2 * i, "v": i * 7 % 5} for i, kind in enumerate(types)])
+
+
+def test_the_source_of_a_disjunction_does_not_grow_with_its_classes() -> None:
+    """The compiler takes longer than in proportion to the source."""
+    lines = {
+        count: kernel_of(bound(alternatives_of(count), stream), stream, evaluator="tree").source.count("\n")
+        for count in (3, 50)
+        if (stream := stream_of_types(count))
+    }
+    assert lines[50] == lines[3]
+
+
+@pytest.mark.parametrize("condition", ["", "<", "="])
+def test_fifty_alternatives_agree_with_the_oracle(condition: str) -> None:
+    stream = stream_of_types(50)
+    query = bound(alternatives_of(50, condition), stream)
+    kernel = kernel_of(query, stream, evaluator="tree")
+    found, _ = by_kernel(kernel, stream, [17, 90])
+    assert found == by_oracle(query, stream) and found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PATTERN (A a | A b | B c); (A d | B e) WHERE a.v < d.v AND b.v > e.v WITHIN 9",
+        "PATTERN (A a | A b) & (B c | A d) WITHIN 5",
+        "PATTERN (A a | B b | C c); B+; (A d | C e) WHERE a.v = d.v WITHIN 7 events",
+        "PATTERN ((A a | B b); C c) | (A d; B e) WITHIN 6",
+    ],
+)
+def test_one_event_may_be_several_classes_of_a_disjunction(text: str) -> None:
+    stream = stream_of([{"type": "ABC"[i * i % 7 % 3], "ts": i, "v": i % 4} for i in range(30)])
+    query = bound(text, stream)
+    found, _ = by_kernel(kernel_of(query, stream, evaluator="tree"), stream, [3, 17])
+    assert found == by_oracle(query, stream) and found
+
+
+def test_the_events_of_each_class_of_a_disjunction_are_counted() -> None:
+    stream = stream_of([{"type": "ABBC"[i % 4], "ts": i} for i in range(40)])
+    kernel = kernel_of(bound("PATTERN (A a | B b); C c WITHIN 5", stream), stream, evaluator="tree")
+    state, _ = kernel.step(kernel.initial(), encoder_of(kernel).encode(stream.table))
+    counts = operator_counts(kernel, state)
+    assert (counts["a"].made, counts["b"].made, counts["c"].made) == (10, 20, 10)
 
 
 # --- how much work is done --------------------------------------------------------------------------------------------

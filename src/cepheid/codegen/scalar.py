@@ -124,6 +124,11 @@ class Constants:
             self.integers.append(value)
         return f"integers[{self.integers.index(value)}]"
 
+    def table(self, values: Sequence[int]) -> int:
+        """The offset in `integers` from which the values follow one another."""
+        self.integers += values
+        return len(self.integers) - len(values)
+
     def float(self, value: int | float) -> str:
         """`floats[0]`"""
         number = float(value)

@@ -83,6 +83,18 @@ def first_slot(hashed: int, slots: int) -> int:
 
 
 @njit
+def count_bits(mask: np.ndarray, start: int, stop: int, bits: np.uint64) -> int:
+    """How many of some bits the events from `start` to `stop` have set, together."""
+    count = 0
+    for e in range(start, stop):
+        left = mask[e] & bits
+        while left:
+            left &= left - np.uint64(1)
+            count += 1
+    return count
+
+
+@njit
 def slot_of(keys: np.ndarray, heads: np.ndarray, key: int) -> int:
     """The slot of a key, or the empty slot where it belongs."""
     last = keys.shape[0] - 1

@@ -12,6 +12,7 @@ where no earlier record can still be in the window.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -19,7 +20,7 @@ from cepheid import expr as ex
 from cepheid.codegen.builder import KernelBuilder, Register, Writer, known_by
 from cepheid.codegen.scalar import NULL, KeyFit, Reader, Term, key_fit, key_of
 from cepheid.expr import At, Attr, Compare, Expr
-from cepheid.physical import Kind, Step, Within
+from cepheid.physical import DisNode, Kind, LeafBuffer, Plan, Step, TreeNode, Within, tree_nodes, tree_operands
 from cepheid.runtime.kernel import StateArray
 
 NEVER = "NULL_INT"
@@ -32,6 +33,8 @@ class Binding:
 
     index: str
     unbound: str | None = None
+    branch: str | None = None
+    """In a buffer that several variables share: which of them is bound, -1 if none is."""
 
     @property
     def bound(self) -> list[str]:
@@ -58,6 +61,11 @@ class Buffer:
     """Whether records have a start of their own; that of an event without duration is its time."""
     kept: str | None = "limit"
     """How long a record may be joined with later ones; None: without limit."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several variables have their events here, those of a disjunction."""
+        return self.is_leaf and len(self.variables) > 1
 
     @property
     def size(self) -> str:
@@ -124,6 +132,28 @@ def either(conditions: Sequence[str]) -> str | None:
     return f"({' or '.join(conditions)})" if len(conditions) > 1 else conditions[0] if conditions else None
 
 
+def shared_leaves(plan: Plan) -> list[tuple[str, ...]]:
+    """The variables of each disjunction of classes, if they are nowhere else in the trees."""
+    if plan.tree is None or plan.operator_windows is not None:
+        return []
+    groups = dict.fromkeys(group for tree in plan.tree.trees for group in _groups(tree))
+    number = {step.var: i for i, step in enumerate(plan.steps)}
+    times = Counter(var for group in groups for var in group)
+    return [
+        tuple(sorted(group, key=number.__getitem__))
+        for group in groups
+        if len(group) > 1 and all(times[var] == 1 for var in group)
+    ]
+
+
+def _groups(node: TreeNode) -> list[tuple[str, ...]]:
+    """The variables of each largest disjunction of classes in a tree, and of each other class alone."""
+    parts = tree_nodes(node)
+    if all(isinstance(part, LeafBuffer | DisNode) for part in parts):
+        return [tuple(part.var for part in parts if isinstance(part, LeafBuffer))]
+    return [group for operand in tree_operands(node) for group in _groups(operand)]
+
+
 class Buffers:
     """All buffers of a kernel, and their state arrays."""
 
@@ -136,10 +166,14 @@ class Buffers:
         self.waiting: list[StateArray] = []
         """The arrays of the records that wait for their window to pass (`top`)."""
         self.chains: list[Chain] = []
-        self.leaves = {
-            step.var: self._buffer(f"l{i}", (step.var,), [step.var], self._columns(step.var))
-            for i, step in enumerate(plan.steps)
-        }
+        self.leaves: dict[str, Buffer] = {}
+        shared = shared_leaves(plan)
+        for i, step in enumerate(plan.steps):
+            variables = next((group for group in shared if step.var in group), (step.var,))
+            if step.var == variables[0]:
+                sure = variables if len(variables) == 1 else ()
+                leaf = self._buffer(f"l{i}", variables, sure, self._columns(variables))
+                self.leaves |= dict.fromkeys(variables, leaf)
         self.nodes: list[Buffer] = []
 
     # --- the window ---------------------------------------------------------------------------------------------------
@@ -206,13 +240,13 @@ class Buffers:
 
     # --- stored fields ------------------------------------------------------------------------------------------------
 
-    def _columns(self, var: str) -> tuple[str, ...]:
-        """The attributes of a variable that something between events reads."""
+    def _columns(self, variables: Collection[str]) -> tuple[str, ...]:
+        """The attributes of some variables that something between events reads."""
         names = [
             node.name
             for predicate in self.plan.predicates
             for node in ex.walk(predicate)
-            if isinstance(node, Attr | ex.Aggregate) and node.var == var and node.name is not None
+            if isinstance(node, Attr | ex.Aggregate) and node.var in variables and node.name is not None
         ]
         kept = [f"c{self.builder.column_number[name]}" for name in dict.fromkeys(names)]
         if any(name in self.plan.lacking or name in self.plan.nulls for name in names):
@@ -234,16 +268,21 @@ class Buffers:
 
     @property
     def all(self) -> list[Buffer]:
-        return [*self.leaves.values(), *self.nodes]
+        return [*self.leaf_buffers, *self.nodes]
+
+    @property
+    def leaf_buffers(self) -> list[Buffer]:
+        return list(dict.fromkeys(self.leaves.values()))
 
     def array_names(self, buffer: Buffer) -> list[str]:
         counts = self.plan.counts_events
         tops = ["top"] if self._has_top(buffer) else []
         if buffer.is_leaf:
             starts = ["start"] if buffer.has_starts else []
-            own = ["row", "time", *starts, *(["measure"] if counts else []), *tops, *buffer.columns]
+            branch = ["branch"] if buffer.is_shared else []
+            own = ["row", "time", *starts, *(["measure"] if counts else []), *tops, *branch, *buffer.columns]
         else:
-            numbers = [f"v{self.variable_number[var]}" for var in buffer.variables]
+            numbers = [self._number_field(leaf) for leaf in self.leaves_of(buffer)]
             lows = ["low", "high"] if counts else ["low"] if self.by_operator else []
             own = ["start", "end", *lows, *tops, *numbers]
         return [*own, *buffer.chains]
@@ -384,19 +423,42 @@ class Buffers:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
+    def leaves_of(self, buffer: Buffer) -> list[Buffer]:
+        """The leaf buffers of a record's variables."""
+        return list(dict.fromkeys(self.leaves[var] for var in buffer.variables))
+
+    def _number_field(self, leaf: Buffer) -> str:
+        return f"v{self.variable_number[leaf.variables[0]]}"
+
+    def number_in(self, leaf: Buffer, buffer: Buffer, number: str, index: str) -> str:
+        """The number of a record's event in a leaf buffer."""
+        return number if buffer.is_leaf else buffer.field(self._number_field(leaf), index)
+
     def number(self, buffer: Buffer, var: str, number: str, index: str) -> str:
-        """The number of a variable's event in its leaf buffer."""
-        return number if buffer.is_leaf else buffer.field(f"v{self.variable_number[var]}", index)
+        """The number of a variable's event in its leaf buffer, -1 if it is not bound."""
+        leaf = self.leaves[var]
+        found = self.number_in(leaf, buffer, number, index)
+        if not leaf.is_shared:
+            return found
+        return f"({found} if {self._branch(leaf, found)} == {leaf.variables.index(var)} else -1)"
+
+    def _branch(self, leaf: Buffer, number: str) -> str:
+        return leaf.field("branch", leaf.index(number))
 
     def bindings(self, buffer: Buffer, number: str, index: str) -> dict[str, Binding]:
         """The variables of a record."""
-        if buffer.is_leaf:
-            return {buffer.variables[0]: Binding(index)}
         found = {}
-        for var in buffer.variables:
-            source = self.number(buffer, var, number, index)
-            unbound = None if var in buffer.sure else f"{source} < 0"
-            found[var] = Binding(self.leaves[var].index(source), unbound)
+        for leaf in self.leaves_of(buffer):
+            source = self.number_in(leaf, buffer, number, index)
+            event = index if buffer.is_leaf else leaf.index(source)
+            if not leaf.is_shared:
+                (var,) = leaf.variables
+                found[var] = Binding(event, None if var in buffer.sure else f"{source} < 0")
+                continue
+            which = leaf.field("branch", event)
+            # In a join, another disjunction may have left the whole buffer out.
+            branch = which if buffer.is_leaf else f"({which} if {source} >= 0 else -1)"
+            found |= {var: Binding(event, f"{branch} != {i}", branch) for i, var in enumerate(leaf.variables)}
         return found
 
     def row(self, var: str, binding: Binding) -> str:

@@ -21,14 +21,14 @@ from collections.abc import Iterator
 from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.errors import NotAvailable
 from cepheid.events import START
-from cepheid.kernels.tree.buffers import NEVER, Buffers
+from cepheid.kernels.tree.buffers import NEVER, Buffer, Buffers, shared_leaves
 from cepheid.kernels.tree.joins import Branch
 from cepheid.kernels.tree.output import Output
 from cepheid.optimize.alternatives import alternatives
 from cepheid.optimize.search import TREE_OPTIONS
 from cepheid.pattern import Conj, Disj, EventClass, Kleene, Pattern, Seq, walk
 from cepheid.physical import Options, Plan
-from cepheid.runtime.kernel import END_OF_TIME, Kernel, OperatorRegisters
+from cepheid.runtime.kernel import END_OF_TIME, FREE, Kernel, OperatorRegisters
 
 OPTIONS: Options = TREE_OPTIONS
 _CHUNK = 1024
@@ -44,7 +44,10 @@ class _Generator:
         if plan.tree is None:
             raise NotAvailable("the plan does not say how to join")
         self.plan = plan
-        self.builder = KernelBuilder(plan)
+        shared = [var for variables in shared_leaves(plan) for var in variables]
+        self.taken = {var: FREE + i for i, var in enumerate(shared)}
+        """The registers that count the events of variables that share a leaf buffer."""
+        self.builder = KernelBuilder(plan, reserved=len(shared))
         self.buffers = Buffers(self.builder)
         found = alternatives(plan.query.pattern)
         bounded = len(found) > 1 or any(isinstance(node, Kleene | Disj) for node in walk(plan.query.pattern))
@@ -87,7 +90,7 @@ class _Generator:
 
     def operators(self) -> Iterator[OperatorRegisters]:
         for var, leaf in self.buffers.leaves.items():
-            yield OperatorRegisters(var, leaf.following.number)
+            yield OperatorRegisters(var, self.taken[var] if leaf.is_shared else leaf.following.number)
         for branch in self.branches:
             for operator in branch.operators:
                 tried = None if operator.kind == "DIS" else operator.tried.number
@@ -129,9 +132,8 @@ class _Generator:
             l0_row[l0_next & (l0_time.shape[0] - 1)] = first + e
         """
         buffers = self.buffers
-        for var, leaf in buffers.leaves.items():
-            bit = 1 << buffers.steps[var].begin
-            w(f"room = count_bit(mask, start, stop, np.uint64({bit}))")
+        for leaf in buffers.leaf_buffers:
+            w(f"room = {self._count(leaf)}")
             buffers.make_room(w, leaf, "room")
         finals = {var for branch in self.branches for var in _finals(branch.alternative.operands)}
         final_bits = sum({1 << buffers.steps[var].begin for var in finals})
@@ -143,30 +145,60 @@ class _Generator:
                 w("dropped_by_mask += 1", "continue")
             with w.block(f"if final < 0 and bits & np.uint64({final_bits}):"):
                 w("final = e")
-            for var, leaf in buffers.leaves.items():
-                step = buffers.steps[var]
-                role = f"can be the component on bit {step.begin}{', negated' if step.negated else ''}"
-                with w.block(f"if bits & np.uint64({1 << step.begin}):  # {role}"):
-                    w(f"i = {leaf.index(leaf.following)}")
-                    w(f"{leaf.field('row', 'i')} = first + e", f"{leaf.field('time', 'i')} = time[e]")
-                    if leaf.has_starts:
-                        w(f"{leaf.field('start', 'i')} = {self.builder.column(START)}")
-                    if self.plan.counts_events:
-                        w(f"{leaf.field('measure', 'i')} = measure[e]")
-                    for column in leaf.columns:
-                        value = "bits" if column == "cmask" else f"column{column[1:]}[e]"
-                        w(f"{leaf.field(column, 'i')} = {value}")
-                    buffers.note_top(w, leaf, "i")
-                    w(f"{leaf.following} += 1")
+            for leaf in buffers.leaf_buffers:
+                steps = [buffers.steps[var] for var in leaf.variables]
+                if leaf.is_shared:
+                    self._take_in_shared(w, leaf, [step.begin for step in steps])
+                    continue
+                role = f"can be the component on bit {steps[0].begin}{', negated' if steps[0].negated else ''}"
+                with w.block(f"if bits & np.uint64({1 << steps[0].begin}):  # {role}"):
+                    self._store(w, leaf)
         with w.block("if stop > start:"):
             w(f"now_measure = {NEVER if buffers.in_partition else 'measure[stop - 1]'}")
         with w.block("else:"):
             counted = f"now if now >= {END_OF_TIME} else {NEVER}"
             w(f"now_measure = {counted if self.plan.counts_events else 'now'}")
 
+    def _count(self, leaf: Buffer) -> str:
+        """How many events of a chunk go into a leaf buffer."""
+        bits = [1 << self.buffers.steps[var].begin for var in leaf.variables]
+        if len(bits) == 1:
+            return f"count_bit(mask, start, stop, np.uint64({bits[0]}))"
+        if len(set(bits)) == len(bits):
+            return f"count_bits(mask, start, stop, np.uint64({sum(bits)}))"
+        return f"{len(bits)} * count_bit(mask, start, stop, np.uint64({sum(set(bits))}))"
+
+    def _take_in_shared(self, w: Writer, leaf: Buffer, bits: list[int]) -> None:
+        """The event as each class of a disjunction that it can be; the constants hold the bit of each:
+
+        if bits & np.uint64(7):
+            for q in range(3):
+                if bits & (np.uint64(1) << np.uint64(integers[5 + q])):
+                    l0_branch[i] = q
+        """
+        offset = self.builder.constants.table(bits)
+        one, each = f"if bits & np.uint64({sum({1 << bit for bit in bits})}):", f"for q in range({len(bits)}):"
+        with w.block(one), w.block(each), w.block(f"if bits & (np.uint64(1) << np.uint64(integers[{offset} + q])):"):
+            self._store(w, leaf)
+            w(f"{leaf.field('branch', 'i')} = q", f"reg[{self.taken[leaf.variables[0]]} + q] += 1")
+
+    def _store(self, w: Writer, leaf: Buffer) -> None:
+        """`l0_row[i] = first + e`, and the other fields of the event."""
+        w(f"i = {leaf.index(leaf.following)}")
+        w(f"{leaf.field('row', 'i')} = first + e", f"{leaf.field('time', 'i')} = time[e]")
+        if leaf.has_starts:
+            w(f"{leaf.field('start', 'i')} = {self.builder.column(START)}")
+        if self.plan.counts_events:
+            w(f"{leaf.field('measure', 'i')} = measure[e]")
+        for column in leaf.columns:
+            value = "bits" if column == "cmask" else f"column{column[1:]}[e]"
+            w(f"{leaf.field(column, 'i')} = {value}")
+        self.buffers.note_top(w, leaf, "i")
+        w(f"{leaf.following} += 1")
+
     def _write_oldest(self, w: Writer) -> None:
         w("oldest = first + time.shape[0]")
-        for leaf in (self.buffers.leaves[var] for var in self.output.variables):
+        for leaf in dict.fromkeys(self.buffers.leaves[var] for var in self.output.variables):
             with w.block(f"if {leaf.base} < {leaf.following}:"):
                 w(f"oldest = min(oldest, {leaf.field('row', leaf.index(leaf.base))})")
         self.builder.keep_from(w, "oldest")

@@ -105,6 +105,8 @@ class Branch:
         match node:
             case ph.LeafBuffer():
                 return self.buffers.leaves[node.var]
+            case ph.DisNode() if (shared := self._shared_leaf(node)) is not None:
+                return shared
             case ph.NseqNode():
                 return self._build(node.right, tests, is_root=is_root, emits=emits, operator=operator)
             case ph.SeqNode() | ph.KseqNode() | ph.ConNode() | ph.DisNode():
@@ -127,6 +129,12 @@ class Branch:
         join = self._operator(node, left, right, out, own)
         self.operators.append(replace(join, limit=limit, completes=completes))
         return left if out is None else out
+
+    def _shared_leaf(self, node: TreeNode) -> Buffer | None:
+        """The leaf buffer of a disjunction of classes, if they share one."""
+        leaves = [self.buffers.leaves.get(p.var) for p in ph.tree_nodes(node) if isinstance(p, ph.LeafBuffer)]
+        shared = leaves[0] is not None and leaves[0].is_shared and all(leaf is leaves[0] for leaf in leaves)
+        return leaves[0] if shared else None
 
     def _operator(self, node: TreeNode, left: Buffer, right: Buffer, out: Buffer | None, tests: list[Expr]) -> Join:
         b = self.buffers
@@ -340,8 +348,8 @@ class Branch:
                 first = firsts[0] if in_order else f"min({firsts[0]}, {firsts[1]})"
                 w(f"{out.field('low', 'k')} = {out.end('k') if operator.completes else first}")
             for side, at in ((left, left_at), (right, right_at)):
-                for var in side.variables:
-                    w(f"{b.number(out, var, '', 'k')} = {b.number(side, var, *at)}")
+                for leaf in b.leaves_of(side):
+                    w(f"{b.number_in(leaf, out, '', 'k')} = {b.number_in(leaf, side, *at)}")
             b.note_top(w, out, "k")
             w(f"{out.following} += 1")
 
@@ -462,9 +470,9 @@ class Branch:
                 )
             if b.by_operator:
                 w(f"{out.field('low', 'k')} = {b.first_measure(side, 'i')}")
-            for var in out.variables:
-                number = b.number(side, var, cursor, "i") if var in side.variables else "-1"
-                w(f"{b.number(out, var, '', 'k')} = {number}")
+            for leaf in b.leaves_of(out):
+                number = b.number_in(leaf, side, cursor, "i") if leaf in b.leaves_of(side) else "-1"
+                w(f"{b.number_in(leaf, out, '', 'k')} = {number}")
             b.note_top(w, out, "k")
             w(f"{out.following} += 1", f"{cursor} += 1")
 

@@ -39,7 +39,14 @@ class Output:
         ends += 1
         bounds[ends] = written
         """
+        done: set[str] = set()
         for offset, var in enumerate(self.variables):
+            if var in done:
+                continue
+            if var in bindings and (shared := self._shared(var, bindings)):
+                self._emit_shared(w, shared, bindings[var])
+                done |= set(shared)
+                continue
             if not self.bounded:
                 w(f"values[written + {offset}] = {self.buffers.row(var, bindings[var])}")
                 continue
@@ -54,3 +61,24 @@ class Output:
         if not self.bounded:
             w(f"written += {len(self.variables)}")
         w("matches += 1")
+
+    def _shared(self, var: str, bindings: Mapping[str, Binding]) -> tuple[str, ...]:
+        """The variables that share a buffer and are written one after the other, the first of which is `var`."""
+        variables, start = self.buffers.leaves[var].variables, self.variables.index(var)
+        follow = self.variables[start : start + len(variables)] == variables
+        return variables if follow and bindings[var].branch is not None else ()
+
+    def _emit_shared(self, w: Writer, variables: tuple[str, ...], binding: Binding) -> None:
+        """One of several variables is bound:
+
+        for q in range(3):
+            if l0_branch[i] == q:
+                values[written] = l0_row[i]
+                written += 1
+            ends += 1
+            bounds[ends] = written
+        """
+        with w.block(f"for q in range({len(variables)}):"):
+            with w.block(f"if {binding.branch} == q:"):
+                w(f"values[written] = {self.buffers.row(variables[0], binding)}", "written += 1")
+            w("ends += 1", "bounds[ends] = written")
