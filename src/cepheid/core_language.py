@@ -3,8 +3,8 @@
 A predicate belongs to the smallest sub-pattern that binds all its variables; a conjunction inside one FILTER is split
 first. On a single event it is a filter, unless a next or an iteration waits for that event: then it is the operator's
 θ, which discards the instance (the paper's query of three consecutive transactions), or, written FILTER(...), its φ,
-which skips the event. A condition on an aggregate belongs to the iteration that makes the group, or to an operator
-above it.
+which skips the event. A condition on an aggregate is a filter on the chains of the iteration that makes the group, or
+belongs to an operator above it; in FILTER it is the iteration's φ.
 """
 
 from __future__ import annotations
@@ -65,8 +65,10 @@ def _place(pattern: Pattern, where: list[Expr]) -> tuple[Pattern, list[Expr]]:
         case pt.Iteration():
             groups = [p for p in where if _aggregates_over(p, pattern.item)]
             item, here = _place(pattern.item, [p for p in where if p not in groups])
-            skip, keep = _skip_and_keep([*here, *groups])
-            return replace(pattern, item=item, skip=skip, keep=keep), []
+            skip, keep = _skip_and_keep([*here, *(p for p in groups if isinstance(p, Filter))])
+            chains = replace(pattern, item=item, skip=skip, keep=keep)
+            whole = tuple(p for p in groups if not isinstance(p, Filter))
+            return pt.Filtered(chains, whole) if whole else chains, []
         case pt.Unless():
             (inside, cancelling), here = _split(where, pattern.item, pattern.cancel)
             item, above = _place(pattern.item, inside)

@@ -74,7 +74,7 @@ def _tested_by(predicate: Expr, path: Sequence[Pattern]) -> tuple[Pattern, str]:
         case Unless():
             return home, "when"
         case Iteration():
-            return home, part
+            return home, "skip" if part == "skip" else "filter"
     # It is about one operand: a condition for the operator that waits for it, a filter where none does.
     for operator in reversed(around):
         match operator:
@@ -179,7 +179,7 @@ class Operators:
         ]
 
     def _holds_for_chain(self, operator: Iteration, part: str, before: Bindings, occurring: Bindings) -> bool:
-        """As `_holds`, with aggregates over the chain that the item would make (ruling 18)."""
+        """As `_holds`; an aggregate in FILTER is over the chain that the item would make (ruling 18)."""
         whole = {var: (*_as_tuple(before, var), *_as_tuple(occurring, var)) for var in before}
         return self._holds(operator, part, before, occurring, whole)
 
