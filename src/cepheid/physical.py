@@ -291,6 +291,8 @@ class Plan:
     """The windows of operators in ticks, where each has its own (CED); then `window` is how long an event matters."""
     core: Pattern | None = None
     """EQL's core operators, each with its predicates; durations are in ticks."""
+    grows: tuple[str, ...] = ()
+    """What an evaluator retains for ever, where nothing in the query bounds it."""
 
     def forced(self, options: Options) -> dict[str, str]:
         """The value of each option: as forced, or the default."""

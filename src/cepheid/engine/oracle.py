@@ -115,24 +115,27 @@ def matches_at(prepared: Prepared, parts: Sequence[MatchPositions], rows: Rows) 
 def complete(prepared: Prepared, parts: Sequence[MatchPositions], events: Mapping[int, Event]) -> list[Match]:
     """The matches of a kernel in detection order, with the events at their positions."""
     output = None if prepared.query.summarizes else prepared.query.output
-    ordered = [_match(bound, output, prepared.clock) for part in parts for bound in _bindings(part, events)]
+    ordered = [
+        _match(bound, (start, end), output, prepared.clock)
+        for part in parts
+        for bound, start, end in zip(_bindings(part, events), part.start.tolist(), part.end.tolist(), strict=True)
+    ]
     ordered.sort(key=itemgetter(0))
     matches = [match for _, match in ordered]
     matches = [summary(prepared.query, matches)] if prepared.query.summarizes else matches
     return matches[: prepared.query.limit]
 
 
-_START, _END, _POSITION = attrgetter("start"), attrgetter("end"), attrgetter("position")
+_POSITION = attrgetter("position")
 
 
 def _match(
-    bound: dict[str, Binding], output: Sequence[Any] | None, clock: Clock
+    bound: dict[str, Binding], interval: tuple[int, int], output: Sequence[Any] | None, clock: Clock
 ) -> tuple[tuple[int, int, list[int], list[int]], Match]:
     """The match, and its sort key in detection order."""
     env = Env(bound, {}, clock)
-    events = [e for b in bound.values() if b is not None for e in (b if isinstance(b, tuple) else (b,))]
     columns = None if output is None else {c.name: value_or_null(c.expr, env) for c in output}
-    match = Match(bound, min(map(_START, events)), max(map(_END, events)), columns)
+    match = Match(bound, *interval, columns)
     groups = [[] if b is None else list(map(_POSITION, b if isinstance(b, tuple) else (b,))) for b in bound.values()]
     return (match.end, match.start, *match_order(groups)), match
 

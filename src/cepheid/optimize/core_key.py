@@ -26,6 +26,19 @@ def core_key(core: Pattern, lacks: Collection[str], types: Mapping[str, Type]) -
     return tuple(name for name in names if name in types and name not in lacks and _is_shared(core, name))
 
 
+def requires_key(core: Pattern) -> bool:
+    """Whether every match compares the key of all its events, so that none of them is null."""
+    match core:
+        case pt.Next():
+            return True
+        case pt.Disj():
+            return all(map(requires_key, core.items))
+        case pt.Filtered() | pt.Timer() | pt.Unless():
+            return requires_key(core.item)
+        case _:
+            return False
+
+
 def _plain(predicate: Expr) -> Expr:
     return predicate.item if isinstance(predicate, Filter) else predicate
 

@@ -12,17 +12,19 @@ from cepheid import expr as ex
 from cepheid.dialect import Closure
 from cepheid.expr import At, Attr, Compare
 from cepheid.logic import expanded, normal_form
+from cepheid.optimize.core_key import requires_key
 from cepheid.optimize.windows import looking_back
-from cepheid.pattern import EventClass, Kleene, Query, Seq, Strategy, always_bound, connects, negated_parts
+from cepheid.pattern import EventClass, Kleene, Pattern, Query, Seq, Strategy, always_bound, connects, negated_parts
 from cepheid.physical import REFERENCE, Plan
 
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
     """All events of a match, and all events that a negation excludes, have the same values of these attributes. Events
-    without a value match nothing."""
+    without a value match nothing, unless `nulls_match`: then each of them can be a match by itself."""
 
     attributes: tuple[str, ...]
+    nulls_match: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ def distribution(plan: Plan) -> Distribution:
         return Undivided("; ".join(plan.reasons) or "the reference evaluator sees all events")
     if query.summarizes:
         return Undivided("the output is one row about all matches")
+    if plan.core is not None:
+        return _of_core_operators(plan, plan.core)
     key = shuffle_key(plan)
     if key:
         return Keyed(key)
@@ -62,6 +66,17 @@ def distribution(plan: Plan) -> Distribution:
     if plan.operator_windows is not None:
         return Sliced(looking_back(query.pattern, plan.operator_windows), window)
     return Sliced(window if _looks_back(query) else 0, window)
+
+
+def _of_core_operators(plan: Plan, core: Pattern) -> Distribution:
+    """EQL: from the start of a match on, only later events decide it, so its length bounds what it depends on."""
+    if plan.key:
+        return Keyed(plan.key, nulls_match=not requires_key(core))
+    if plan.window is None:
+        return Undivided(
+            "no FILTER makes the operands share a key, and no OCCURS WITHIN bounds a match from start to end"
+        )
+    return Sliced(0, int(plan.window))
 
 
 def may_drop(plan: Plan) -> bool:

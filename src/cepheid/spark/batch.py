@@ -137,7 +137,7 @@ class SparkBatch:
         if files is not None and not self.is_whole and self._is_small(files):
             return [f"one task reads the files and evaluates them: {files.rows:,} rows are too few to divide"]
         match self.distribution:
-            case Keyed(attributes):
+            case Keyed(attributes=attributes):
                 divided = f"shuffled by {', '.join(attributes)}; every task evaluates all keys of its partition at once"
             case Sliced(before, after):
                 back = f" and {before} before" if before else ""
@@ -157,7 +157,7 @@ class SparkBatch:
         if isinstance(task, WholeTask) or any(isinstance(node, Disj) for node in walk(self.prepared.query.pattern)):
             return declared
         never = {*self.source.columns.times, *([task.types.column] if task.types is not None else [])}
-        if isinstance(self.distribution, Keyed):
+        if isinstance(self.distribution, Keyed) and not self.distribution.nulls_match:
             never.update(self.distribution.attributes)
         columns, variables = task.gatherer.columns, self.prepared.variables
         events = {c.name for c in columns if isinstance(c.shows, Whole) and c.shows.var in variables}
@@ -266,7 +266,7 @@ class SparkBatch:
         matters = self._event_columns.matters(plan) if may_drop(plan) else None
         if matters is not None:
             conditions.append(matters)
-        if isinstance(self.distribution, Keyed):
+        if isinstance(self.distribution, Keyed) and not self.distribution.nulls_match:
             conditions.extend(self._event_columns.is_there(name) for name in self.distribution.attributes)
         return self.source.frame.filter(reduce(and_, conditions))
 
@@ -277,7 +277,7 @@ class SparkBatch:
     def _shuffled(self, frame: DataFrame) -> tuple[DataFrame, Slices | None]:
         count = self._task_count()
         match self.distribution:
-            case Keyed(attributes) if count > 1:
+            case Keyed(attributes=attributes) if count > 1:
                 return frame.repartition(count, *(self._event_columns.value(name) for name in attributes)), None
             case Sliced() as wanted if count > 1:
                 slices = self._slices(wanted, count)

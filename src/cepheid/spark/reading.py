@@ -126,7 +126,7 @@ class ReadTask:
             wanted &= np.asarray(pc.not_equal(kinds.cast(pa.string()), UNTYPED).fill_null(False))
         if may_drop(self.plan):
             wanted &= mask & _variable_bits(self.plan) != 0
-        if isinstance(self.distribution, Keyed):
+        if isinstance(self.distribution, Keyed) and not self.distribution.nulls_match:
             for name in self.distribution.attributes:
                 value = attribute(known, name)
                 wanted &= ~np.asarray(value.is_null(nan_is_null=True)) if value is not None else False

@@ -199,8 +199,15 @@ class StreamPlan:
                 lines.append(f"{query.name}: in one bucket, one task: {reason}")
             if query.sums_up:
                 lines.append(f"{query.name}: the summary is output at the end of time only")
-            if query.window is None and (not query.by_oracle or query.horizon is None):
+            if (
+                query.window is None
+                and not query.prepared.plan.grows
+                and (not query.by_oracle or query.horizon is None)
+            ):
                 lines.append(f"{query.name}: without a time window, the state grows without bound")
+            if query.prepared.plan.grows:
+                held = "; ".join(query.prepared.plan.grows)
+                lines.append(f"{query.name}: the state holds {held}: bound it by (first, last) OCCURS WITHIN time")
         return lines
 
 

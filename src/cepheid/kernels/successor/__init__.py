@@ -19,8 +19,18 @@ from cepheid.events import Clock, Duration
 from cepheid.expr import At, Attr, Expr
 from cepheid.kernels.requirements import why_not
 from cepheid.kernels.successor.composites import keep_name
+from cepheid.kernels.successor.conditions import waits_for
 from cepheid.kernels.successor.evaluator import failed_detections, kernel
-from cepheid.kernels.successor.operators import Iteration, Operator, leaves_of, operators_of, tests_of
+from cepheid.kernels.successor.operators import (
+    Iteration,
+    Operator,
+    Waiting,
+    leaves_of,
+    lifetime,
+    longest,
+    operators_of,
+    tests_of,
+)
 from cepheid.optimize.core_key import core_key
 from cepheid.optimize.derived import derived
 from cepheid.optimize.stats import Stats
@@ -84,12 +94,24 @@ def _is_nested(root: Operator, op: Operator, var: str) -> bool:
 def plan(lowered: Lowered, stats: Stats) -> Plan:
     placed, root, core = _operators(lowered)
     made = placed.plan(NAME, by_variable=True)
-    keeps = [
-        Bit(keep_name(leaf.var), leaf.var, leaf.event_class.types, tuple(leaf.keeps))
-        for leaf in leaves_of(root)
-        if leaf.keeps
-    ]
-    return replace(made, core=core, bits=(*made.bits, *keeps), key=core_key(core, lowered.lacks, lowered.types))
+    leaves = [leaf for leaf in leaves_of(root) if leaf.keeps]
+    keeps = [Bit(keep_name(leaf.var), leaf.var, leaf.event_class.types, tuple(leaf.keeps)) for leaf in leaves]
+    return replace(
+        made,
+        core=core,
+        bits=(*made.bits, *keeps),
+        key=core_key(core, lowered.lacks, lowered.types),
+        window=longest(root, lowered.has_durations),
+        grows=tuple(_growing(root, lowered.has_durations)),
+    )
+
+
+def _growing(root: Operator, has_durations: bool) -> Iterator[str]:
+    """What is retained without a bound."""
+    for op in root.walk():
+        if isinstance(op, Waiting) and lifetime(op, has_durations) is None:
+            held = waits_for(op).text
+            yield f"every {held} that waits for {op.awaited.text} in {op.text}"
 
 
 def cost(plan: Plan, stats: Stats) -> float:

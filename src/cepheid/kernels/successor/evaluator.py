@@ -380,7 +380,7 @@ class _Evaluator(Network):
         w1_index, w1_used = reindexed(w1_index, w1, 7, w1_top, 16)
         """
         for op, table in self.tables.items():
-            until = table.offset("until") if self.deadlines[op] else "-1"
+            until = table.offset("until") if self.expires(op) else "-1"
             done = "moment" if op.is_prompt else "stamp + 1"
             self._compact(w, table, done, until, "moment")
             w(f"live{op.number} = {table.top} // {table.size}")

@@ -128,7 +128,7 @@ class Network(Tables):
                     if op.is_prompt
                     else f"{name}[i{k} + DONE] <= decided{k}"
                 ]
-                if self.deadlines[op]:
+                if self.expires(op):
                     dead.append(f"{table.at('until', f'i{k}')} < {event.read(ENDS)}")
                 with w.block(f"if {' or '.join(dead)}:"):
                     self._drop(w, op)

@@ -326,3 +326,82 @@ def tests_of(operator: Operator) -> Iterator[Expr]:
             yield from operator.keep
         case Exception_():
             yield from operator.when
+
+
+# --- the length of time -----------------------------------------------------------------------------------------------
+
+
+def bounds_of(predicate: Expr) -> list[tuple[str, str, int]]:
+    """The pairs of variables that a predicate requires to occur within some ticks."""
+    if not isinstance(predicate, OccursWithin):
+        return []
+    ticks = int(predicate.duration.amount)
+    return [(predicate.first, predicate.second, ticks), (predicate.second, predicate.first, ticks)]
+
+
+def longest(op: Operator, has_durations: bool) -> int | None:
+    """The most ticks from the start to the end of a composite event; None: any number."""
+
+    def inner(part: Operator) -> int | None:
+        return longest(part, has_durations)
+
+    match op:
+        case Leaf():
+            return None if has_durations else 0
+        case Next():
+            lengths = [
+                _sum(0 if one in first_variables(op.left) else inner(op.left), ticks, after)
+                for predicate in (*op.skip, *op.keep)
+                for one, other, ticks in bounds_of(predicate)
+                if binds(op.left, one) and binds(op.right, other)
+                for after in [0 if other in last_variables(op.right) else inner(op.right)]
+            ]
+        case Iteration():
+            lengths = [
+                ticks
+                for predicate in (*op.skip, *op.keep)
+                for one, other, ticks in bounds_of(predicate)
+                if one in first_variables(op.item) and other in last_variables(op.item)
+            ]
+        case Union():
+            every = [inner(item) for item in op.items]
+            return None if None in every else max(length or 0 for length in every)
+        case Timer():
+            return _sum(inner(op.item), op.delay)
+        case Selection() | Exception_():
+            return inner(op.item)
+        case _:
+            return None
+    return min((length for length in lengths if length is not None), default=None)
+
+
+def _sum(*lengths: int | None) -> int | None:
+    known = [length for length in lengths if length is not None]
+    return sum(known) if len(known) == len(lengths) else None
+
+
+def binds(op: Operator, var: str) -> bool:
+    """Whether all composite events of an operator bind a variable to an event."""
+    return var in op.variables and var not in op.optional | op.empty
+
+
+def first_variables(op: Operator) -> frozenset[str]:
+    """The variables whose first event is surely the one with which a composite event starts, if they are bound."""
+    match op:
+        case Leaf():
+            return frozenset({op.var})
+        case Next():
+            return first_variables(op.left)
+        case Selection() | Exception_() | Iteration() | Timer():
+            return first_variables(op.item)
+        case _:
+            return frozenset()
+
+
+def lifetime(op: Operator, has_durations: bool) -> int | None:
+    """The ticks after its start during which a composite event of an operator may become part of a match, or cancel
+    one; None: for ever. A match with it would take longer otherwise."""
+    top, above = op, op.parent
+    while above is not None and not (isinstance(above, Next | Exception_) and top is above.cancel):
+        top, above = above, above.parent
+    return longest(top, has_durations)

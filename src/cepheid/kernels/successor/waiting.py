@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.codegen.scalar import key_of
-from cepheid.expr import At, Expr, OccursWithin
+from cepheid.expr import At, Expr
 from cepheid.kernels.state_vector import Value
 from cepheid.kernels.successor.composites import ENDS, HISTORY, LATE, STARTS, Composite, Field, Values
 from cepheid.kernels.successor.conditions import Conditions, Link, links_of, waits_for
@@ -19,7 +19,10 @@ from cepheid.kernels.successor.operators import (
     Operator,
     Timer,
     Waiting,
+    binds,
+    bounds_of,
     last_variables,
+    lifetime,
 )
 from cepheid.kernels.successor.tables import Table
 from cepheid.physical import Plan
@@ -43,6 +46,8 @@ class Tables:
         self.waiting = [op for op in self.operators if isinstance(op, Waiting)]
         self.links = {op: self._links(op) for op in self.waiting}
         self.deadlines = {op: list(self._deadlines(op)) for op in self.waiting}
+        self.lifetimes = {op: None if self.deadlines[op] else lifetime(op, plan.has_durations) for op in self.waiting}
+        """The ticks after its start after which an instance can be dropped, where no variable has a deadline."""
         self.cancel_links = {
             op: links_of(op.when, op if isinstance(op, Next) else op.item, op.cancel, self.values)
             for op in self.operators
@@ -97,7 +102,7 @@ class Tables:
         last = last_variables(op.awaited)
         found: list[tuple[str, int]] = []
         for predicate in (*op.skip, *op.keep):
-            for one, other, ticks in _bounds(predicate):
+            for one, other, ticks in bounds_of(predicate):
                 if one in waiting.variables and other in last:
                     found.append((one, ticks))
         if isinstance(op, Iteration):
@@ -111,8 +116,8 @@ class Tables:
         ):
             if isinstance(above, Next):
                 for predicate in (*above.skip, *above.keep):
-                    for one, other, ticks in _bounds(predicate):
-                        if one in waiting.variables and other in above.right.variables:
+                    for one, other, ticks in bounds_of(predicate):
+                        if one in waiting.variables and binds(above.right, other):
                             found.append((one, ticks))
             below, above = above, above.parent
         return found
@@ -181,10 +186,17 @@ class Tables:
         with w.block(f"if 4 * ({name}_used + {more}) > {name}_index.shape[0]:"):
             w(f"{name}_index, {name}_used = widened({name}_index, {name}_used + {more})")
 
+    def expires(self, op: Waiting) -> bool:
+        """Whether instances can be dropped after some time."""
+        return bool(self.deadlines[op]) or self.lifetimes[op] is not None
+
     def _with_deadline(self, op: Waiting, event: Composite) -> Composite:
-        if not self.deadlines[op]:
+        if not self.expires(op):
             return event
         self.tables[op].offset("until")
+        ticks = self.lifetimes[op]
+        if ticks is not None:
+            return event.reading({"until": f"{event.read(STARTS)} + {self.builder.constants.integer(ticks)}"})
         component = self.values.component
         times = [f"{event.read(Value('first_time', component[var]))} + {self.builder.constants.integer(ticks)}"
                  for var, ticks in self.deadlines[op] if var not in event.unbound]  # fmt: skip
@@ -251,14 +263,6 @@ class Tables:
     def _room(self, w: Writer, points: str) -> None:
         if self.checked:
             w(f"history = grown(history, history_top + {points})")
-
-
-def _bounds(predicate: Expr) -> list[tuple[str, str, int]]:
-    """The pairs of variables that a predicate requires to occur within some ticks."""
-    if not isinstance(predicate, OccursWithin):
-        return []
-    ticks = int(predicate.duration.amount)
-    return [(predicate.first, predicate.second, ticks), (predicate.second, predicate.first, ticks)]
 
 
 def decided_by(links: Sequence[Link]) -> list[Expr]:
