@@ -365,7 +365,7 @@ def readable_type(kind: pa.DataType) -> pa.DataType:
 def for_kernel(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
     """The input of a kernel's masks and columns: these columns, the types, the times, and the starts if events have
     a duration."""
-    own = [name for name in (TYPE, TIME, START) if name in batch.schema.names]
+    own = [name for name in (TYPE, TIME, START) if name in batch.schema.names and name not in names]
     arrays = [*(readable(batch.column(name)) for name in names), *map(batch.column, own)]
     return pa.RecordBatch.from_arrays(arrays, names=[*names, *own])
 
