@@ -112,7 +112,9 @@ def test_a_stream_gives_the_matches_of_the_batch(spark: SparkSession, tmp_path: 
     source = tmp_path / "in"
     source.mkdir()
     frame = spark.readStream.schema(spark.createDataFrame(table).schema).parquet(str(source))
-    places = {name: str(tmp_path / name) for name in ("checkpoint", "output", "reject_output", "late_output")}
+    places: dict[str, Any] = {
+        name: str(tmp_path / name) for name in ("checkpoint", "output", "reject_output", "late_output")
+    }
     for part in range(3):
         rows = arriving.slice(40 * part, 40)
         pq.write_table(pa.concat_tables([rows, bad_rows()]) if part == 1 else rows, source / f"{part}.parquet")
