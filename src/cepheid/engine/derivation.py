@@ -23,7 +23,7 @@ from cepheid.engine.prepare import Prepared, PreparedGraph, PreparedNode
 from cepheid.engine.stepping import Stepper
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import Reject
-from cepheid.io.rows import START, TIME, TYPE, RecentRows, Rows, one_batch
+from cepheid.io.rows import ROW, START, TIME, TYPE, RecentRows, Rows, one_batch
 from cepheid.io.source import Attributes, Source, columns_read, for_kernel, one_type
 from cepheid.kernels.registry import kernel_for
 from cepheid.optimize.distribution import may_drop
@@ -442,7 +442,16 @@ class ComposedSource:
             yield merged
 
     def rows(self, names: Sequence[str]) -> Rows:
-        return RecentRows(names)
+        return AllRows(names) if ROW in names else RecentRows(names)
+
+
+class AllRows(RecentRows):
+    """All rows of a source that was read row by row, which is small."""
+
+    __slots__ = ()
+
+    def forget(self, before: int) -> None:
+        """Keeps all rows: the matches are shown at the end."""
 
 
 def composed(prepared: Prepared, source: Source) -> Source:

@@ -6,8 +6,9 @@ ROW, if the source was read row by row). Matches are returned as positions or as
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from operator import attrgetter, itemgetter
@@ -18,6 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid.codegen.columns import types_of
+from cepheid.codegen.typed_columns import from_arrow as column_from_arrow
+from cepheid.codegen.typed_columns import to_python
+from cepheid.engine.input_shape import InputShape
 from cepheid.engine.layout import END, INTERVAL, START, Layout, column_names, match_schema
 from cepheid.engine.positions import MatchPositions, match_order
 from cepheid.engine.prepare import Prepared, position_type
@@ -61,6 +65,45 @@ def sums_up(prepared: Prepared) -> bool:
 
 def decode(prepared: Prepared, batch: pa.RecordBatch, positions: Sequence[int]) -> list[Event]:
     """The events of a batch with TYPE and TIME; each has the attributes of its type."""
+    if prepared.input.derived:
+        return _decode_with_derived(prepared, batch, positions)
+    return _decode_input(prepared, batch, positions)
+
+
+def derived_columns(prepared: Prepared) -> list[str]:
+    """The columns of derived events that the query binds."""
+    derived = prepared.input.derived
+    types = [kind for role in prepared.variables.values() for kind in role.event_class.types]
+    return list(dict.fromkeys(shown.column for kind in types for shown in derived.get(kind, ())))
+
+
+def _decode_with_derived(prepared: Prepared, batch: pa.RecordBatch, positions: Sequence[int]) -> list[Event]:
+    types, codes = types_of(batch, TYPE)
+    is_derived = np.array([name in prepared.input.derived for name in types])[codes]
+    own, other = np.flatnonzero(~is_derived), np.flatnonzero(is_derived)
+    events: dict[int, Event] = {}
+    for at, decoder in ((own, _decode_input), (other, _decode_derived)):
+        chosen = [positions[index] for index in at.tolist()]
+        events.update(zip(chosen, decoder(prepared, batch.take(pa.array(at)), chosen), strict=True))
+    return [events[position] for position in positions]
+
+
+def _decode_derived(prepared: Prepared, batch: pa.RecordBatch, positions: Sequence[int]) -> list[Event]:
+    """The events that other queries derived, from the columns of their attributes."""
+    types, codes = types_of(batch, TYPE)
+    columns = {
+        name: to_python(column_from_arrow(batch.column(name)), batch.num_rows) for name in derived_columns(prepared)
+    }
+    starts, ends = batch.column(START_TICKS).to_pylist(), batch.column(TIME).to_pylist()
+    events = []
+    for row, (code, start, end, position) in enumerate(zip(codes.tolist(), starts, ends, positions, strict=True)):
+        shown = {of.name: columns[of.column][row] for of in prepared.input.derived[types[code]]}
+        read = {of.column: columns[of.column][row] for of in prepared.input.derived[types[code]]}
+        events.append(Event(types[code], start, end, position, {**read, **shown}, shown, (start, end)))
+    return events
+
+
+def _decode_input(prepared: Prepared, batch: pa.RecordBatch, positions: Sequence[int]) -> list[Event]:
     source = prepared.input
     names = [ROW] if ROW in batch.schema.names else [n for n in source.schema.names if n in batch.schema.names]
     types, codes = types_of(batch, TYPE)
@@ -105,7 +148,8 @@ def matches_at(prepared: Prepared, parts: Sequence[MatchPositions], rows: Rows) 
     """The matches of a kernel, with their events decoded from `rows`, which has ROW."""
     positions_read = _all_positions(parts)
     at = np.asarray(positions_read)
-    batch = rows.take([ROW, TYPE], positions_read).append_column(TIME, pa.array(rows.ticks(at)))
+    names = [ROW, TYPE, *derived_columns(prepared)]
+    batch = rows.take(names, positions_read).append_column(TIME, pa.array(rows.ticks(at)))
     if (starts := rows.starts(at)) is not None:
         batch = batch.append_column(START_TICKS, pa.array(starts))
     positions = positions_read.to_pylist()
@@ -198,11 +242,27 @@ def _position(binding: Binding) -> int | list[int] | None:
     return None if binding is None else binding.position
 
 
-def match_batch(prepared: Prepared, matches: Sequence[Match], as_text: bool = False) -> pa.RecordBatch:
+NO_TEXTS: Mapping[int, Any] = {}
+
+
+def time_texts(prepared: Prepared, batches: Iterable[pa.RecordBatch]) -> dict[int, Any]:
+    """The times of all events as they are written in the rows of the input."""
+    time = prepared.input.columns.time
+    return {
+        ticks: row[time]
+        for batch in batches
+        for ticks, text in zip(batch.column(TIME).to_pylist(), batch.column(ROW).to_pylist(), strict=True)
+        if (row := json.loads(text)).get(time) is not None
+    }
+
+
+def match_batch(
+    prepared: Prepared, matches: Sequence[Match], as_text: bool = False, texts: Mapping[int, Any] = NO_TEXTS
+) -> pa.RecordBatch:
     """One row per match, in a schema that does not depend on the matches. With `as_text` only the column TEXT has
-    values: the match as JSON text, with the events unchanged."""
-    query, clock = prepared.query, prepared.clock
-    show = Presenter.of(query, prepared.input.columns, clock)
+    values: the match as JSON text, with the events unchanged. `texts` are times as they are written in the input."""
+    query, clock = prepared.written, prepared.clock
+    show = Presenter.of(prepared.query, prepared.input, clock, texts)
     columns: list[pa.Array] = []
     if as_text:
         names = column_names(query)
@@ -333,10 +393,15 @@ class Presenter:
     clock: Clock
     types: Mapping[str, Type] = field(default_factory=dict)
     """The types of the RETURN columns."""
+    derived: Collection[str] = ()
+    """The event types that other queries derive."""
+    texts: Mapping[int, Any] = field(default_factory=dict)
+    """Times as they are written in the input, beside those in the rows of a match."""
 
     @classmethod
-    def of(cls, query: Query, input: Columns, clock: Clock) -> Presenter:
-        return cls(input, clock, {column.name: column.expr.type for column in query.output or ()})
+    def of(cls, query: Query, input: InputShape, clock: Clock, texts: Mapping[int, Any]) -> Presenter:
+        types = {column.name: column.expr.type for column in query.output or ()}
+        return cls(input.columns, clock, types, input.derived, texts)
 
     def object(self, match: Match) -> dict[str, Any]:
         """The match as a JSON object: its variables or RETURN columns, and its interval."""
@@ -362,13 +427,13 @@ class Presenter:
 
     def value(self, value: Any, texts: Mapping[int, Any]) -> Any:
         match value:
-            case Event(parts=()) if value.row and value.row is not value.attributes:
+            case Event(parts=()) if value.row and value.row is not value.attributes and value.type not in self.derived:
                 return dict(value.row)
             case Event():  # derived by a query: it has attributes but no row
                 times = (*self.input.times, *INTERVAL)
                 return {
                     name: self.time(item, texts) if name in times else self.value(item, texts)
-                    for name, item in value.attributes.items()
+                    for name, item in (value.row if value.type in self.derived else value.attributes).items()
                 }
             case Decimal():
                 return int(value) if value == value.to_integral_value() else to_float(value)
@@ -384,7 +449,7 @@ class Presenter:
     def time(self, ticks: Any, texts: Mapping[int, Any]) -> Any:
         if not self.clock.is_timestamp or not isinstance(ticks, int | float) or isinstance(ticks, bool):
             return ticks if isinstance(ticks, int) else self.value(ticks, texts)
-        return texts.get(ticks) or timestamp_text(ticks)  # type: ignore[arg-type]
+        return texts.get(ticks) or self.texts.get(ticks) or timestamp_text(ticks)  # type: ignore[arg-type]
 
     def _times_of(self, match: Match) -> dict[int, Any]:
         """The times of the match's events as they are written in the input."""
@@ -392,7 +457,7 @@ class Presenter:
             return {}
         texts: dict[int, Any] = {}
         for event in events_in(match.bindings):
-            for part in event.primitives():
+            for part in () if event.type in self.derived else event.primitives():
                 for ticks, name in zip((part.end, part.start), self.input.times, strict=False):
                     if part.row.get(name) is not None:
                         texts.setdefault(ticks, part.row[name])

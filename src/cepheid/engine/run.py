@@ -15,7 +15,7 @@ from cepheid.analysis import Analysis, VariableCounts
 from cepheid.engine import oracle
 from cepheid.engine.adaptation import OnSwitch, ignore, stepper_for
 from cepheid.engine.aggregation import Total
-from cepheid.engine.derivation import composed
+from cepheid.engine.derivation import ComposedSource, composed
 from cepheid.engine.first_matches import FirstMatches, first_matches
 from cepheid.engine.gather import Gatherer, MatchValues
 from cepheid.engine.observation import Observer
@@ -294,10 +294,21 @@ class _Run:
         elif prepared.query.summarizes:
             matches = [self._summary(kernel)][: prepared.query.limit]
         else:
-            rows = self.source.rows([ROW])
-            parts = list(self._matches(rows, [ROW]))
+            names = [ROW, *oracle.derived_columns(prepared)]
+            rows = self.source.rows(names)
+            parts = list(self._matches(rows, names))
             matches = oracle.matches_at(prepared, parts, rows)
-        yield oracle.match_batch(prepared, matches, as_text)
+        yield oracle.match_batch(prepared, matches, as_text, self._texts())
+
+    def _texts(self) -> Mapping[int, object]:
+        """The times of derived events as the rows of the input write them."""
+        if (
+            not self.prepared.input.derived
+            or not self.prepared.clock.is_timestamp
+            or not isinstance(self.source, ComposedSource)
+        ):
+            return oracle.NO_TEXTS
+        return oracle.time_texts(self.prepared, self.source.source.batches([ROW]))
 
     def _summary(self, kernel: Kernel) -> oracle.Match:
         """Aggregates over all matches, from their positions."""
