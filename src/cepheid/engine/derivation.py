@@ -8,7 +8,7 @@ by end, then by arrival, which is the position in the input of the completing ev
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +18,14 @@ from cepheid.codegen.columns import attribute, types_of
 from cepheid.engine.composition import OTHER, DerivedType, Reading
 from cepheid.engine.gather import Gatherer, OutputColumn
 from cepheid.engine.layout import INTERVAL
-from cepheid.engine.positions import MatchPositions, first_and_last, intervals, position_columns
+from cepheid.engine.positions import (
+    MatchPositions,
+    first_and_last,
+    intervals,
+    joined_positions,
+    match_order,
+    position_columns,
+)
 from cepheid.engine.prepare import Prepared, PreparedGraph, PreparedNode
 from cepheid.engine.stepping import Stepper
 from cepheid.io.inputs import Columns
@@ -27,7 +34,7 @@ from cepheid.io.rows import ROW, START, TIME, TYPE, RecentRows, Rows, one_batch
 from cepheid.io.source import Attributes, Source, columns_read, for_kernel, one_type
 from cepheid.kernels.registry import kernel_for
 from cepheid.optimize.distribution import may_drop
-from cepheid.runtime.kernel import END_OF_TIME, Array, Positions
+from cepheid.runtime.kernel import END_OF_TIME, Array, Kernel, Positions
 
 ARRIVAL = "\0arrival"
 """The position in the input of an event, or of the event that completed a derived one."""
@@ -64,6 +71,10 @@ class Merge:
         none = schema.empty_table().to_batches() or [pa.RecordBatch.from_pylist([], schema)]
         return cls(reading, schema, drops, [], [none[0]] * len(reading.derived))
 
+    def new(self) -> Merge:
+        """The same, without events."""
+        return Merge(self.reading, self.schema, self.drops, [], [events.slice(0, 0) for events in self.derived])
+
     def add_input(self, batch: pa.RecordBatch) -> None:
         """Adds events of the input, which have TYPE, TIME, ARRIVAL, and START if they have a duration."""
         types, wanted = batch.column(TYPE), self.reading.types
@@ -72,7 +83,7 @@ class Merge:
             relevant = np.array([name in wanted for name in names])[codes]
             if not relevant.all():
                 batch = batch.filter(pa.array(relevant))
-        elif wanted is None:
+        elif OTHER in self.reading.schema.types:
             types = _with_other(types, self.reading)
             batch = batch.set_column(batch.schema.get_field_index(TYPE), TYPE, types)
         arrays = [self._input_column(batch, column) for column in self.schema]
@@ -93,7 +104,7 @@ class Merge:
         """Adds events of a node, under each label by which the query uses it."""
         for number, derived in enumerate(self.reading.derived):
             if derived.node == node:
-                self.derived[number] = _joined([self.derived[number], self._labelled(derived, events)])
+                self.derived[number] = joined_batches([self.derived[number], self._labelled(derived, events)])
 
     def _labelled(self, derived: DerivedType, events: pa.RecordBatch) -> pa.RecordBatch:
         label, count = derived.label, events.num_rows
@@ -114,10 +125,10 @@ class Merge:
     def release(self, reached: int) -> pa.RecordBatch | None:
         """The events that end before a time before which no event comes any more."""
         if not self.derived:
-            released, self.waiting = _joined(self.waiting) if self.waiting else None, []
+            released, self.waiting = joined_batches(self.waiting) if self.waiting else None, []
             return released
         self.reached = max(self.reached, reached)
-        base = _joined(self.waiting) if self.waiting else None
+        base = joined_batches(self.waiting) if self.waiting else None
         ready = 0 if base is None else int(np.searchsorted(_numbers(base, TIME), self.reached))
         self.waiting = [] if base is None or ready == base.num_rows else [base.slice(ready)]
         parts, ranks = [], []
@@ -131,7 +142,7 @@ class Merge:
         released = None if base is None or not ready else base.slice(0, ready)
         if not parts:
             return released
-        derived = _joined(parts)
+        derived = joined_batches(parts)
         ends, arrivals = _numbers(derived, TIME), _numbers(derived, ARRIVAL)
         order = np.lexsort((np.concatenate(ranks), arrivals, ends))
         if released is None:
@@ -147,7 +158,7 @@ class Merge:
         is_derived[places] = True
         chosen[is_derived] = released.num_rows + order
         chosen[~is_derived] = np.arange(released.num_rows)
-        return _joined([released, derived]).take(pa.array(chosen))
+        return joined_batches([released, derived]).take(pa.array(chosen))
 
 
 def _as_types(types: pa.Array) -> pa.Array:
@@ -168,7 +179,8 @@ def _numbers(batch: pa.RecordBatch, name: str) -> Array:
     return np.asarray(batch.column(name))
 
 
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def joined_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """All rows, of which there may be none."""
     filled = [batch for batch in batches if batch.num_rows] or list(batches[:1])
     if len(filled) == 1:
         return filled[0]
@@ -179,68 +191,83 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 @dataclass(slots=True)
+class Evaluating:
+    """A query while it runs over merged events."""
+
+    prepared: Prepared
+    merge: Merge
+    stepper: Stepper
+    rows: RecentRows
+
+    @classmethod
+    def start(cls, prepared: Prepared, merge: Merge, kernel: Kernel, expected: int | None) -> Evaluating:
+        names = [name for name in merge.schema.names if name not in (TYPE, TIME, START)]
+        return cls(prepared, merge, Stepper.start(kernel, expected), RecentRows(names))
+
+    def step(self, reached: int) -> Iterator[Positions]:
+        """The matches that are certain when no event comes that ends before `reached`."""
+        ready = self.merge.release(reached)
+        if ready is not None:
+            self.rows.add(ready)
+            read = columns_read(self.prepared.plan.attributes, self.merge.schema)
+            yield from self.stepper.step(for_kernel(ready, read))
+        if reached >= END_OF_TIME:
+            yield from self.stepper.finish_lazily()
+        elif reached > -END_OF_TIME and not self.prepared.plan.counts_events:
+            yield from self.stepper.advance_lazily(reached - 1)
+        self.rows.forget(self.oldest)
+
+    @property
+    def oldest(self) -> int:
+        """The position of the oldest event that a later match may contain."""
+        return min(self.stepper.oldest, self.stepper.encoder.rows)
+
+
+@dataclass(slots=True)
 class Deriving:
     """A query of the graph while it runs: its matches become events for others."""
 
     node: PreparedNode
     gatherer: Gatherer
-    merge: Merge
-    stepper: Stepper
-    rows: RecentRows
+    run: Evaluating
     wanted: tuple[str, ...]
     """The attributes that others read."""
     frontier: int = -END_OF_TIME
+    """No later match ends before this time."""
     held: list[pa.RecordBatch] = field(default_factory=list)
     """Of a query with LIMIT, the matches that an earlier one may still precede."""
     left: int | None = None
     """How many matches LIMIT still allows."""
 
     @property
-    def prepared(self) -> Prepared:
-        return self.node.prepared
+    def merge(self) -> Merge:
+        return self.run.merge
 
     def step(self, reached: int) -> list[pa.RecordBatch]:
-        """The derived events of the events that end before a time before which no event comes any more."""
-        ready = self.merge.release(reached)
-        found: list[pa.RecordBatch] = []
-        if ready is not None:
-            self.rows.add(ready)
-            read = columns_read(self.prepared.plan.attributes, self.merge.schema)
-            for positions in self.stepper.step(for_kernel(ready, read)):
-                found.extend(self._derived(positions))
-        for positions in self._passing(reached):
-            found.extend(self._derived(positions))
-        self.rows.forget(self.stepper.oldest)
-        self.frontier = self._frontier(reached)
+        """The events derived from those that end before a time before which no event comes any more."""
+        # One event may complete matches in several parts, and their order is that of all of them.
+        parts = [positions for positions in self.run.step(reached) if len(positions)]
+        found = [self._derived(joined_positions(parts))] if parts else []
+        self.frontier = max(self.frontier, self._frontier(reached))
         return self._limited(found)
 
-    def _passing(self, reached: int) -> Iterator[Positions]:
-        """The matches that become certain as time passes."""
-        if reached >= END_OF_TIME:
-            yield from self.stepper.finish_lazily()
-        elif reached > -END_OF_TIME and not self.prepared.plan.counts_events:
-            yield from self.stepper.advance_lazily(reached - 1)
-
     def _frontier(self, reached: int) -> int:
-        """No later match ends before this time. A match with a trailing negation waits for a window after its
-        start."""
-        plan = self.prepared.plan
+        """A match with a trailing negation waits for a window after its start."""
+        plan = self.node.prepared.plan
         if reached >= END_OF_TIME or not plan.ends_with_negation:
             return reached
         if plan.counts_events or plan.window is None:
             return -END_OF_TIME
         return reached - int(plan.window) - 1
 
-    def _derived(self, positions: Positions) -> Iterator[pa.RecordBatch]:
-        if not len(positions):
-            return
-        _, last = first_and_last(positions)
-        columns = position_columns(positions, self.prepared.binding)
-        start, end = intervals(positions, self.rows)
+    def _derived(self, positions: Positions) -> pa.RecordBatch:
+        rows, (_, last) = self.run.rows, first_and_last(positions)
+        columns = position_columns(positions, self.node.prepared.binding)
+        start, end = intervals(positions, rows)
         matches = MatchPositions(columns, start, end)
-        arrival = _numbers(self.rows.take([ARRIVAL], pa.array(last)), ARRIVAL)
-        order = self._order(columns, start, end, arrival)
-        events = self.gatherer.table(matches, self.rows) if self.gatherer.columns else None
+        arrival = _numbers(rows.take([ARRIVAL], pa.array(last)), ARRIVAL)
+        order = _order(columns, start, end, arrival)
+        events = self.gatherer.table(matches, rows) if self.gatherer.columns else None
         arrays = [] if events is None else events.columns
         names = [] if events is None else events.schema.names
         for name, values in ((TIME, end), (START, start), (ARRIVAL, arrival)):
@@ -251,33 +278,38 @@ class Deriving:
                 found = pa.array(values) if name in INTERVAL else pa.nulls(len(end))
                 arrays, names = [*arrays, found], [*names, name]
         if self.left is not None:
-            positions_in_order = np.stack(_match_keys(columns), axis=1).tolist()
-            arrays, names = [*arrays, pa.array(positions_in_order, pa.list_(pa.int64()))], [*names, _ORDER]
-        yield pa.RecordBatch.from_arrays(arrays, names=names).take(pa.array(order))
-
-    def _order(self, columns: Mapping[str, pa.Array], start: Array, end: Array, arrival: Array) -> Array:
-        """By end and arrival, then by start, then by the positions of the events (see `match_order`)."""
-        order = np.lexsort((start, arrival, end))
-        tied = np.flatnonzero(
-            (end[order][1:] == end[order][:-1])
-            & (arrival[order][1:] == arrival[order][:-1])
-            & (start[order][1:] == start[order][:-1])
-        )
-        if not len(tied):
-            return order
-        keys = [*reversed(_match_keys(columns)), start, arrival, end]
-        return np.lexsort(keys)
+            arrays, names = [*arrays, _match_orders(columns)], [*names, _ORDER]
+        return pa.RecordBatch.from_arrays(arrays, names=names).take(pa.array(order))
 
     def _limited(self, found: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         if self.left is None or not (found or self.held):
             return found
-        waiting = _joined([*self.held, *found])
+        waiting = joined_batches([*self.held, *found])
         is_ready = _numbers(waiting, TIME) < self.frontier
         keys = list(zip(*(waiting.column(name).to_pylist() for name in (TIME, START, _ORDER)), strict=True))
         ready = sorted(np.flatnonzero(is_ready).tolist(), key=keys.__getitem__)[: self.left]
         self.left -= len(ready)
         self.held = [waiting.filter(pa.array(~is_ready))] if self.left and not is_ready.all() else []
         return [waiting.take(pa.array(sorted(ready)))] if ready else []
+
+
+def _order(columns: Mapping[str, pa.Array], start: Array, end: Array, arrival: Array) -> Array:
+    """By end and arrival, then by start, then by the positions of the events (see `match_order`)."""
+    order = np.lexsort((start, arrival, end))
+    is_tied = [values[order][1:] == values[order][:-1] for values in (end, arrival, start)]
+    if not np.logical_and.reduce(is_tied).any():
+        return order
+    return np.lexsort((*reversed(_match_keys(columns)), start, arrival, end))
+
+
+def _match_orders(columns: Mapping[str, pa.Array]) -> pa.Array:
+    """The order of each match among those with its end and start, as a list: see `match_order`."""
+    orders = []
+    for bound in zip(*(column.to_pylist() for column in columns.values()), strict=True):
+        groups = [at if isinstance(at, list) else [] if at is None else [at] for at in bound]
+        events, counts = match_order(groups)
+        orders.append([*events, -1, *counts])
+    return pa.array(orders, pa.list_(pa.int64()))
 
 
 def _match_keys(columns: Mapping[str, pa.Array]) -> list[Array]:
@@ -304,55 +336,31 @@ def _match_keys(columns: Mapping[str, pa.Array]) -> list[Array]:
 # --- the graph --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class GraphRun:
-    """The queries that feed another one, while they run, each after those that it uses."""
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """The columns that each query of a graph reads and derives, for an output that reads some columns."""
 
-    nodes: list[Deriving]
     merge: Merge
-    """The events of the query that they feed."""
-    input_columns: list[str]
-    arrived: int = 0
-    """The number of events of the input so far."""
+    """The events of the query that the graph feeds, before the first."""
+    nodes: tuple[tuple[PreparedNode, Gatherer, Merge, tuple[str, ...]], ...]
+    """Each node with the derived columns, its events, and the attributes that others read."""
+    input_columns: tuple[str, ...]
 
     @classmethod
-    def of(
-        cls, graph: PreparedGraph, prepared: Prepared, names: Sequence[str], input: pa.Schema, expected: int | None
-    ) -> GraphRun:
+    def of(cls, prepared: Prepared, names: Sequence[str], input: pa.Schema) -> Wiring:
         """`names` are the columns of the merged events that the query reads, `input` the columns of the input."""
-        merge = Merge.of(graph.reading, names, may_drop(prepared.plan))
-        consumers: list[Merge] = [merge]
-        nodes: list[Deriving] = []
-        for node in reversed(graph.nodes):
-            wanted = [name for consumer in consumers for name in _attributes_read(node.name, consumer)]
-            nodes.append(_deriving(node, tuple(dict.fromkeys(wanted)), expected))
-            consumers.append(nodes[-1].merge)
-        read = [column.name for consumer in consumers for column in consumer.schema if column.name not in _OWN]
-        return cls(nodes[::-1], merge, columns_read(read, input))
-
-    def step(self, batch: pa.RecordBatch, reached: int) -> pa.RecordBatch | None:
-        """Adds events of the input, after which none comes that ends before `reached`; returns the merged events that
-        are certain."""
-        arrivals = np.arange(self.arrived, self.arrived + batch.num_rows)
-        self.arrived += batch.num_rows
-        numbered = batch.append_column(ARRIVAL, pa.array(arrivals, pa.int64()))
-        for consumer in (*(node.merge for node in self.nodes), self.merge):
-            consumer.add_input(numbered)
-        return self.advance(reached)
-
-    def advance(self, reached: int) -> pa.RecordBatch | None:
-        """The merged events that are certain when no event comes that ends before `reached`."""
-        for node in self.nodes:
-            events = node.step(self._reached(node.merge, reached))
-            if events:
-                derived = _joined(events)
-                for consumer in (*(other.merge for other in self.nodes), self.merge):
-                    consumer.add_derived(node.node.name, derived)
-        return self.merge.release(self._reached(self.merge, reached))
-
-    def _reached(self, merge: Merge, reached: int) -> int:
-        used = {derived.node for derived in merge.reading.derived}
-        return min([reached, *(node.frontier for node in self.nodes if node.node.name in used)])
+        assert prepared.graph is not None
+        merge = Merge.of(prepared.graph.reading, names, may_drop(prepared.plan))
+        consumers, nodes = [merge], []
+        for node in reversed(prepared.graph.nodes):
+            wanted = tuple(dict.fromkeys(n for consumer in consumers for n in _attributes_read(node.name, consumer)))
+            gatherer = _gatherer(node, wanted)
+            plan = node.prepared.plan
+            read = columns_read([*plan.attributes, *gatherer.needed()], node.reading.shape.schema)
+            consumers.append(Merge.of(node.reading, read, may_drop(plan)))
+            nodes.append((node, gatherer, consumers[-1], wanted))
+        columns = [column.name for consumer in consumers for column in consumer.schema if column.name not in _OWN]
+        return cls(merge, tuple(reversed(nodes)), tuple(columns_read(columns, input)))
 
 
 def _attributes_read(node: str, consumer: Merge) -> Iterator[str]:
@@ -363,25 +371,62 @@ def _attributes_read(node: str, consumer: Merge) -> Iterator[str]:
             yield from (name for name in derived.columns if derived.column(name) in names)
 
 
-def _deriving(node: PreparedNode, wanted: tuple[str, ...], expected: int | None) -> Deriving:
-    prepared, shape = node.prepared, node.reading.shape
-    chosen = [a for a in node.attributes if a.name in wanted and a.expr is not None]
-    schema = shape.schema
+def _gatherer(node: PreparedNode, wanted: Sequence[str]) -> Gatherer:
+    shape, schema = node.reading.shape, node.reading.shape.schema
     for name, kind in ((TYPE, pa.dictionary(pa.int32(), pa.string())), (TIME, pa.int64())):
         schema = schema.append(pa.field(name, kind))
-    gatherer = Gatherer(
-        prepared,
-        schema,
-        shape.columns.time,
-        {var: () for var in prepared.variables},
-        tuple(OutputColumn(a.name, a.arrow, a.expr) for a in chosen),
-        {},
-    ).with_lacks()
-    read = columns_read([*prepared.plan.attributes, *gatherer.needed()], shape.schema)
-    merge = Merge.of(node.reading, read, may_drop(prepared.plan))
-    kernel = prepared.kernel or kernel_for(prepared.plan)
-    rows = RecentRows([*read, ARRIVAL])
-    return Deriving(node, gatherer, merge, Stepper.start(kernel, expected), rows, wanted, left=prepared.query.limit)
+    chosen = [a for a in node.attributes if a.name in wanted and a.expr is not None]
+    columns = tuple(OutputColumn(a.name, a.arrow, a.expr) for a in chosen)
+    variables = dict.fromkeys(node.prepared.variables, ())
+    return Gatherer(node.prepared, schema, shape.columns.time, variables, columns, {}).with_lacks()
+
+
+def compiled(prepared: Prepared) -> Kernel:
+    return prepared.kernel or kernel_for(prepared.plan)
+
+
+@dataclass(slots=True)
+class GraphRun:
+    """The queries that feed another one, while they run, each after those that it uses."""
+
+    nodes: list[Deriving]
+    merge: Merge
+    """The events of the query that they feed."""
+    arrived: int = 0
+    """The number of events of the input so far."""
+
+    @classmethod
+    def start(
+        cls, wiring: Wiring, expected: int | None, kernel: Callable[[Prepared], Kernel] = compiled
+    ) -> GraphRun:
+        nodes = []
+        for node, gatherer, merge, wanted in wiring.nodes:
+            run = Evaluating.start(node.prepared, merge.new(), kernel(node.prepared), expected)
+            nodes.append(Deriving(node, gatherer, run, wanted, left=node.prepared.query.limit))
+        return cls(nodes, wiring.merge.new())
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Adds events of the input."""
+        arrivals = np.arange(self.arrived, self.arrived + batch.num_rows)
+        self.arrived += batch.num_rows
+        numbered = batch.append_column(ARRIVAL, pa.array(arrivals, pa.int64()))
+        for consumer in (*(node.merge for node in self.nodes), self.merge):
+            consumer.add_input(numbered)
+
+    def derive(self, reached: int) -> int:
+        """Derives the events that are certain when no event of the input comes that ends before `reached`. Returns the
+        time before which no merged event comes any more."""
+        for node in self.nodes:
+            events = node.step(self._reached(node.merge, reached))
+            if events:
+                derived = joined_batches(events)
+                for consumer in (*(other.merge for other in self.nodes), self.merge):
+                    consumer.add_derived(node.node.name, derived)
+        return self._reached(self.merge, reached)
+
+    def _reached(self, merge: Merge, reached: int) -> int:
+        used = {derived.node for derived in merge.reading.derived}
+        return min([reached, *(node.frontier for node in self.nodes if node.node.name in used)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,13 +476,15 @@ class ComposedSource:
         return None
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        running = GraphRun.of(self.graph, self.prepared, names, self.source.schema, self.count)
-        for batch in self.source.batches(running.input_columns):
+        wiring = Wiring.of(self.prepared, names, self.source.schema)
+        running = GraphRun.start(wiring, self.count)
+        for batch in self.source.batches(wiring.input_columns):
             if batch.num_rows:
-                merged = running.step(batch, int(batch.column(TIME)[-1].as_py()))
+                running.add(batch)
+                merged = running.merge.release(running.derive(int(batch.column(TIME)[-1].as_py())))
                 if merged is not None:
                     yield merged
-        merged = running.advance(END_OF_TIME)
+        merged = running.merge.release(running.derive(END_OF_TIME))
         if merged is not None:
             yield merged
 

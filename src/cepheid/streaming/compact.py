@@ -66,11 +66,11 @@ def write_arrays(state: State, layout: Sequence[StateArray]) -> bytes:
             parts.extend(write_numbers(field) for field in _fields(array, described.width))
         else:
             parts.append(array.tobytes())
-    return _joined(parts)
+    return write_parts(parts)
 
 
 def read_arrays(data: bytes, layout: Sequence[StateArray]) -> State:
-    parts, state = iter(_split(data)), []
+    parts, state = iter(read_parts(data)), []
     for described in layout:
         (length,) = _LENGTH.unpack(next(parts))
         if np.dtype(described.dtype) == np.int64:
@@ -100,11 +100,11 @@ def write_rows(rows: pa.RecordBatch) -> bytes:
         parts.extend(written or [])
         if written is None:
             plain.append(column)
-    return _joined([_LENGTH.pack(rows.num_rows), bytes(kinds), *parts, _plain_bytes(plain)])
+    return write_parts([_LENGTH.pack(rows.num_rows), bytes(kinds), *parts, _plain_bytes(plain)])
 
 
 def read_rows(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
-    count, kinds, *parts = _split(data)
+    count, kinds, *parts = read_parts(data)
     rows, coded = _LENGTH.unpack(count)[0], iter(parts[:-1])
     fields = [field for field, kind in zip(schema, kinds, strict=True) if kind == _PLAIN]
     plain = iter(_plain_columns(parts[-1], fields))
@@ -157,12 +157,12 @@ def _names(columns: Sequence[object]) -> list[str]:
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-def _joined(parts: Sequence[bytes]) -> bytes:
+def write_parts(parts: Sequence[bytes]) -> bytes:
     lengths = np.array([len(parts), *map(len, parts)], "<i8")
     return lengths.tobytes() + b"".join(parts)
 
 
-def _split(data: bytes) -> list[memoryview]:
+def read_parts(data: bytes) -> list[memoryview]:
     (count,) = _LENGTH.unpack_from(data)
     edges = np.cumsum([_LENGTH.size * (count + 1), *np.frombuffer(data, "<i8", count, _LENGTH.size)]).tolist()
     whole = memoryview(data)
