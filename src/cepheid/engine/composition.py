@@ -7,7 +7,7 @@ column of its own, and the query is rewritten to read that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -78,7 +78,7 @@ class Reading:
 
 
 def attributes_of_matches(
-    query: Query, schema: Schema, clock: Clock, input: pa.Schema, key: Sequence[str], has_nodes: bool
+    query: Query, schema: Schema, clock: Clock, input: pa.Schema, key: Collection[str], has_nodes: bool
 ) -> tuple[Attribute, ...]:
     """The attributes of a bound query's matches, as `semantics.composite` defines them. `key` are the attributes by
     which its plan is partitioned. With `has_nodes` they have CED's base schema."""
@@ -123,7 +123,7 @@ _NODE_COLUMNS = {"id": "node_id", "time": TIME, "loc": "node_loc"}
 """The attributes of CED's pseudo-source `node`, and the columns that hold them."""
 
 
-def _attribute(name: str, expr: Expr, arrow_type: Callable[[Expr], pa.DataType], key: Sequence[str]) -> Attribute:
+def _attribute(name: str, expr: Expr, arrow_type: Callable[[Expr], pa.DataType], key: Collection[str]) -> Attribute:
     # Floats that are equal can differ in their sign, so the key of another event does not stand for them.
     is_key = isinstance(expr, Attr) and expr.at is At.EVENT and expr.type.family is not Family.FLOAT
     shared = expr.name if is_key and isinstance(expr, Attr) and expr.name in key else None

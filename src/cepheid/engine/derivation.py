@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from cepheid.codegen.columns import attribute, types_of
 from cepheid.engine.composition import OTHER, DerivedType, Reading
-from cepheid.engine.gather import Gatherer, OutputColumn
+from cepheid.engine.gather import Gatherer, OutputColumn, with_types
 from cepheid.engine.layout import INTERVAL
 from cepheid.engine.positions import (
     MatchPositions,
@@ -209,13 +209,22 @@ class Evaluating:
         ready = self.merge.release(reached)
         if ready is not None:
             self.rows.add(ready)
-            read = columns_read(self.prepared.plan.attributes, self.merge.schema)
+            read = [n for n in columns_read(self.prepared.plan.attributes, self.merge.schema) if n not in _OWN]
             yield from self.stepper.step(for_kernel(ready, read))
         if reached >= END_OF_TIME:
             yield from self.stepper.finish_lazily()
         elif reached > -END_OF_TIME and not self.prepared.plan.counts_events:
             yield from self.stepper.advance_lazily(reached - 1)
+
+    def forget(self) -> None:
+        """Drops the rows that no later match contains."""
         self.rows.forget(self.oldest)
+
+    def forget_strings(self, now: int) -> None:
+        """Forgets strings that no window reaches."""
+        plan = self.prepared.plan
+        if plan.window is not None and not plan.counts_events and not self.stepper.compiled.needs_ranks:
+            self.stepper.encoder.forget_strings(now, int(plan.window))
 
     @property
     def oldest(self) -> int:
@@ -248,6 +257,7 @@ class Deriving:
         # One event may complete matches in several parts, and their order is that of all of them.
         parts = [positions for positions in self.run.step(reached) if len(positions)]
         found = [self._derived(joined_positions(parts))] if parts else []
+        self.run.forget()
         self.frontier = max(self.frontier, self._frontier(reached))
         return self._limited(found)
 
@@ -372,9 +382,8 @@ def _attributes_read(node: str, consumer: Merge) -> Iterator[str]:
 
 
 def _gatherer(node: PreparedNode, wanted: Sequence[str]) -> Gatherer:
-    shape, schema = node.reading.shape, node.reading.shape.schema
-    for name, kind in ((TYPE, pa.dictionary(pa.int32(), pa.string())), (TIME, pa.int64())):
-        schema = schema.append(pa.field(name, kind))
+    shape = node.reading.shape
+    schema = with_types(shape.schema).append(pa.field(TIME, pa.int64()))
     chosen = [a for a in node.attributes if a.name in wanted and a.expr is not None]
     columns = tuple(OutputColumn(a.name, a.arrow, a.expr) for a in chosen)
     variables = dict.fromkeys(node.prepared.variables, ())
@@ -396,9 +405,7 @@ class GraphRun:
     """The number of events of the input so far."""
 
     @classmethod
-    def start(
-        cls, wiring: Wiring, expected: int | None, kernel: Callable[[Prepared], Kernel] = compiled
-    ) -> GraphRun:
+    def start(cls, wiring: Wiring, expected: int | None, kernel: Callable[[Prepared], Kernel] = compiled) -> GraphRun:
         nodes = []
         for node, gatherer, merge, wanted in wiring.nodes:
             run = Evaluating.start(node.prepared, merge.new(), kernel(node.prepared), expected)

@@ -180,6 +180,11 @@ def _relisted(positions: pa.ListArray, values: pa.Array) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, mask=mask)
 
 
+def with_types(schema: pa.Schema) -> pa.Schema:
+    """The columns of rows, with the event type."""
+    return schema.append(pa.field(TYPE, pa.dictionary(pa.int32(), pa.string())))
+
+
 def shown_attributes(prepared: Prepared, input: pa.Schema, var: str, names: Sequence[str]) -> Sequence[ShownAttribute]:
     """The attributes that the events of a variable show: those of derived events under their own names, and the input
     columns `names`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from cepheid.optimize.adapt import Policy, policy_of, why_fixed
 from cepheid.optimize.lower import OPTIONS as COMMON_OPTIONS
 from cepheid.optimize.lower import lower
 from cepheid.optimize.stats import NO_STATS, Stats
-from cepheid.pattern import Query, Role, types_named
+from cepheid.pattern import EventClass, Query, Role, types_named
 from cepheid.physical import REFERENCE, Plan
 from cepheid.runtime.kernel import Kernel
 
@@ -195,11 +195,21 @@ def _composed(
             reading.schema,
             clock,
             reading.shape.schema,
-            prepared.plan.key,
+            _keys_of_matches(prepared),
             isinstance(node, ProjectionNode),
         )
         made[name] = PreparedNode(name, labels[name], reading, attributes, prepared)
     raise AssertionError("a graph has an output")
+
+
+def _keys_of_matches(prepared: Prepared) -> Collection[str]:
+    """The attributes whose values all events of a match share; of a match of one event, all attributes."""
+    return prepared.schema.attributes(prepared.schema.types) if is_alone(prepared.query) else prepared.plan.key
+
+
+def is_alone(query: Query) -> bool:
+    """Whether a match is one event."""
+    return isinstance(query.pattern, EventClass)
 
 
 def _shared_options(options: Mapping[str, str | bool]) -> Mapping[str, str | bool]:

@@ -17,7 +17,7 @@ from cepheid.engine.adaptation import OnSwitch, ignore, stepper_for
 from cepheid.engine.aggregation import Total
 from cepheid.engine.derivation import ComposedSource, composed
 from cepheid.engine.first_matches import FirstMatches, first_matches
-from cepheid.engine.gather import Gatherer, MatchValues
+from cepheid.engine.gather import Gatherer, MatchValues, with_types
 from cepheid.engine.observation import Observer
 from cepheid.engine.positions import MatchPositions, intervals, position_columns
 from cepheid.engine.prepare import Prepared, position_type
@@ -173,8 +173,7 @@ def shown_columns(prepared: Prepared, as_text: bool) -> dict[str, tuple[str, ...
 
 def gatherer_for(prepared: Prepared, as_text: bool = False) -> Gatherer:
     source = prepared.input
-    schema = source.schema.append(pa.field(TYPE, pa.dictionary(pa.int32(), pa.string())))
-    return Gatherer.of(prepared, schema, source.columns.time, shown_columns(prepared, as_text))
+    return Gatherer.of(prepared, with_types(source.schema), source.columns.time, shown_columns(prepared, as_text))
 
 
 def objects_of(prepared: Prepared) -> Objects:

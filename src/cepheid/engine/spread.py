@@ -2,37 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from cepheid.engine.prepare import Prepared, PreparedNode
-from cepheid.optimize.distribution import Distribution, Keyed, Sliced, Undivided, distribution, may_drop, shuffle_key
+from cepheid.engine.composition import OTHER, DerivedType
+from cepheid.engine.prepare import Prepared, PreparedNode, is_alone
+from cepheid.optimize.distribution import (
+    Distribution,
+    Keyed,
+    Sliced,
+    Undivided,
+    distribution,
+    may_drop,
+    shuffle_key,
+    slices,
+)
 
 
 def spread(prepared: Prepared) -> Distribution:
     """By a key that a query and all that feed it share, or by slices that overlap by the sum of their windows."""
-    own = distribution(prepared.plan)
-    if prepared.graph is None or isinstance(own, Undivided) and prepared.query.summarizes:
-        return own
-    for node in prepared.graph.nodes:
+    graph = prepared.graph
+    if graph is None:
+        return distribution(prepared.plan)
+    if prepared.query.summarizes:
+        return Undivided("the output is one row about all matches")
+    for node in graph.nodes:
         if node.prepared.query.limit is not None:
             return Undivided(f"LIMIT of `{node.label}` counts all its matches")
-    nodes = {node.name: node for node in prepared.graph.nodes}
-    keys = _keys(prepared, nodes)
+    keys = _keys(prepared, graph.reading.derived, {node.name: node for node in graph.nodes})
+    shape = graph.reading.shape
     if keys:
-        return Keyed(keys)
-    if prepared.graph.reading.shape.columns.start in prepared.graph.reading.shape.schema.names:
+        return Keyed(tuple(name for name in keys if name in shape.schema.names))
+    if shape.columns.start in shape.schema.names:
         return Undivided("the queries share no key, and the events of the input have a duration")
     before = after = 0
-    for label, one in (("the query", prepared), *((f"`{n.label}`", n.prepared) for n in nodes.values())):
-        divided = _without_key(one)
+    for label, one in (("the query", prepared), *((f"`{node.label}`", node.prepared) for node in graph.nodes)):
+        divided = slices(one.plan)
         if isinstance(divided, Undivided):
             return Undivided(f"the queries share no key, and in {label} {divided.reason}")
         before, after = before + divided.before, after + divided.after
     return Sliced(before, after)
 
 
-def _keys(prepared: Prepared, nodes: Mapping[str, PreparedNode]) -> tuple[str, ...]:
-    """The columns of the input whose values all events of a match share, those of derived events included."""
+def _keys(prepared: Prepared, derived: Sequence[DerivedType], nodes: Mapping[str, PreparedNode]) -> Sequence[str]:
+    """The columns of the input whose values all events of a match share. A match of one event shares all columns."""
+    inner = {one.node: _keys(nodes[one.node].prepared, nodes[one.node].reading.derived, nodes) for one in derived}
+    names = list(prepared.input.schema.names) if is_alone(prepared.query) else shuffle_key(prepared.plan)
+    return [name for name in names if all(_carries(one, name) and name in inner[one.node] for one in derived)]
+
+
+def _carries(derived: DerivedType, key: str) -> bool:
+    """Whether the events of a derived type have in a column the key of the events that they are made of."""
+    there = [attribute for name, attribute in derived.columns.items() if derived.column(name) == key]
+    return bool(there) and all(attribute.key == key for attribute in there)
+
+
+def input_types(prepared: Prepared) -> frozenset[str] | None:
+    """The event types of the input that can matter to a query or to one that feeds it; None: all."""
     graph = prepared.graph
-    reading = graph.reading if graph is not None else None
-    return _keys_of(prepared, () if reading is None else reading.derived, nodes)
+    evaluated = [prepared, *(node.prepared for node in graph.nodes)] if graph is not None else [prepared]
+    types: set[str] = set()
+    for one in evaluated:
+        bound = [role.event_class.types for role in one.query.roles.values()]
+        if not may_drop(one.plan) or not all(bound):
+            return None
+        types.update(name for names in bound for name in names)
+    return None if OTHER in types else frozenset(types)

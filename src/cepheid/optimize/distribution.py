@@ -54,8 +54,14 @@ def distribution(plan: Plan) -> Distribution:
     if plan.core is not None:
         return _of_core_operators(plan, plan.core)
     key = shuffle_key(plan)
-    if key:
-        return Keyed(key)
+    return Keyed(key) if key else slices(plan)
+
+
+def slices(plan: Plan) -> Sliced | Undivided:
+    """How the work of a compiled plan is divided without a key."""
+    query = plan.query
+    if isinstance(query.pattern, EventClass) and not plan.counts_events and not query.non_overlapping:
+        return Sliced(0, 0)
     if query.non_overlapping:
         return Undivided("which matches overlap is decided over all events, since there is no key")
     if plan.counts_events:

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from cepheid.codegen.columns import MASK, attribute
 from cepheid.engine import oracle
 from cepheid.engine.adaptation import Kernels, caught_up
+from cepheid.engine.derivation import Evaluating, GraphRun, Wiring
 from cepheid.engine.positions import MatchPositions, intervals, match_order, position_columns
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.stepping import Stepper
@@ -34,6 +35,7 @@ from cepheid.optimize.distribution import may_drop
 from cepheid.pattern import negatives
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import END_OF_TIME, Array, Kernel, Positions
+from cepheid.streaming import graph_state
 from cepheid.streaming import state as stream_state
 from cepheid.streaming.adaptation import Adapted, rearranged
 from cepheid.streaming.compact import read_arrays, read_rows, write_arrays, write_rows
@@ -98,6 +100,18 @@ class BucketContext:
         self.retained_schema = plan.retained_schema()
         self.packed_schema = plan.packed_schema()
         self.kernels: defaultdict[int, Kernels] = defaultdict(Kernels)
+        self.graph_kernels = Kernels()
+        self.wirings: dict[int, Wiring] = {}
+
+    def wiring(self, number: int) -> Wiring:
+        """The columns of a query that others feed."""
+        if number not in self.wirings:
+            self.wirings[number] = self.plan.queries[number].wiring(self.plan.reader.schema)
+        return self.wirings[number]
+
+    def kernel_of(self, prepared: Prepared) -> Kernel:
+        """The kernel of a query in a graph."""
+        return self.graph_kernels.of(prepared.plan)
 
     def kernel(self, number: int, plan: Plan) -> Kernel:
         """The kernel of a query, by the plan that is in use."""
@@ -185,7 +199,7 @@ class Bucket:
 
     def _relevant(self, events: pa.RecordBatch) -> Array | None:
         """The events that can bind a variable of some query; None where all may."""
-        if not all(may_drop(query.prepared.plan) for _, query in self.queries):
+        if not all(query.prepared.graph is not None or may_drop(query.prepared.plan) for _, query in self.queries):
             return None
         columns = [np.asarray(events.column(mask_column(number))) for number, _ in self.queries]
         relevant: Array = np.logical_or.reduce([column != 0 for column in columns])
@@ -206,6 +220,8 @@ class Bucket:
         """The output of a query, and the position of the first row that it still needs."""
         if query.by_oracle:
             return self._by_oracle(number, query, watermark)
+        if query.prepared.graph is not None:
+            return self._by_graph(number, query, released, watermark), self.rows.end
         switched = self._adapt(number, query, released.num_rows)
         while True:
             try:
@@ -232,7 +248,7 @@ class Bucket:
             if len(positions):
                 columns = position_columns(positions, query.prepared.binding)
                 bound = MatchPositions(columns, *intervals(positions, self.rows))
-                outputs.extend(self._shown(number, query, bound))
+                outputs.extend(self._shown(number, query, bound, self.rows))
         if query.sums_up and watermark == END_OF_TIME:
             row = oracle.summary_match(replace(query.prepared, kernel=stepper.compiled), stepper)
             outputs.append(oracle.made_batch(query.prepared, [row]))
@@ -247,6 +263,47 @@ class Bucket:
                 stepper.encoder.forget_strings(self.last, query.window)
             self.memory[number] = write_arrays(stepper.state, stepper.compiled.arrays), stepper.encoder.save()
         return outputs, oldest
+
+    def _by_graph(
+        self, number: int, query: StreamQuery, released: pa.RecordBatch, watermark: int
+    ) -> list[pa.RecordBatch]:
+        """The output of a query that others feed. The graph retains the rows that it needs."""
+        wiring = self.context.wiring(number)
+        running = GraphRun.start(wiring, released.num_rows, self.context.kernel_of)
+        output = Evaluating.start(
+            query.prepared, running.merge, self.context.kernel_of(query.prepared), released.num_rows
+        )
+        if number in self.memory:
+            graph_state.restore(running, output, self.memory[number][0])
+        if released.num_rows:
+            running.add(self.plan.reader.typed_batch(released, wiring.input_columns))
+        outputs: list[pa.RecordBatch] = []
+        for positions in output.step(running.derive(watermark)):
+            if len(positions):
+                columns = position_columns(positions, query.prepared.binding)
+                bound = MatchPositions(columns, *intervals(positions, output.rows))
+                outputs.extend(self._shown(number, query, bound, output.rows))
+        if query.sums_up and watermark == END_OF_TIME:
+            row = oracle.summary_match(replace(query.prepared, kernel=output.stepper.compiled), output.stepper)
+            outputs.append(oracle.made_batch(query.prepared, [row]))
+        if self._graph_is_over(query, watermark):
+            self.memory.pop(number, None)
+        else:
+            output.forget()
+            for one in (*(node.run for node in running.nodes), output):
+                one.forget_strings(self.last)
+            self.memory[number] = graph_state.save(running, output), b""
+        return outputs
+
+    def _graph_is_over(self, query: StreamQuery, watermark: int) -> bool:
+        """Whether no event so far can affect a later match. Each query may wait for its window after the queries that
+        feed it have waited for theirs."""
+        if watermark == END_OF_TIME:
+            return True
+        window, limits = query.window, any(one.query.limit is not None for one in query.evaluated)
+        if window is None or limits or query.sums_up:
+            return False
+        return watermark - 1 - self.last > window + 2 * len(query.evaluated)
 
     def _answers(
         self, number: int, query: StreamQuery, stepper: Stepper, released: pa.RecordBatch, watermark: int
@@ -347,22 +404,24 @@ class Bucket:
             outputs.extend(self._limited(number, query, oracle.made_batch(query.prepared, matches)))
         elif matches:
             bound = oracle.match_positions(query.prepared, matches)
-            outputs.extend(self._shown(number, query, bound))
+            outputs.extend(self._shown(number, query, bound, self.rows))
         if query.horizon is None:
             return outputs, self.rows.first
         gone = int(np.searchsorted(ticks, watermark - query.horizon)) if watermark != END_OF_TIME else len(ticks)
         return outputs, self.rows.first + gone
 
-    def _shown(self, number: int, query: StreamQuery, positions: MatchPositions) -> Iterator[pa.RecordBatch]:
+    def _shown(
+        self, number: int, query: StreamQuery, positions: MatchPositions, rows: Rows
+    ) -> Iterator[pa.RecordBatch]:
         limit = query.prepared.query.limit
         if limit is not None:
             positions = _first(positions, limit - self.output_counts.get(number, 0))
         if not len(positions.start):
             return
         if query.gatherer is not None:
-            yield from self._limited(number, query, query.gatherer.table(positions, self.rows))
+            yield from self._limited(number, query, query.gatherer.table(positions, rows))
         else:
-            matches = oracle.matches_at(_unlimited(query.prepared), [positions], self.rows)
+            matches = oracle.matches_at(_unlimited(query.prepared), [positions], rows)
             yield from self._limited(number, query, oracle.made_batch(query.prepared, matches))
 
     def _limited(self, number: int, query: StreamQuery, output: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

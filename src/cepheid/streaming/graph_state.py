@@ -5,13 +5,11 @@ match may contain, and those that wait to be merged.
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
 
 from cepheid.engine.derivation import Evaluating, GraphRun, joined_batches
-from cepheid.io.rows import TYPE
 from cepheid.streaming.compact import read_arrays, read_parts, read_rows, write_arrays, write_parts, write_rows
 
 
@@ -50,7 +48,9 @@ def restore(running: GraphRun, output: Evaluating, data: bytes) -> None:
         one.stepper.encoder.restore(bytes(next(parts)))
         schema = one.merge.schema
         retained, waiting = _read(parts, schema), _read(parts, schema)
-        one.rows.batches, one.rows.first = deque([retained] if retained.num_rows else []), first
+        one.rows.first = first
+        if retained.num_rows:
+            one.rows.add(retained)
         one.merge.waiting = [waiting] if waiting.num_rows else []
         one.merge.derived = [_read(parts, schema) for _ in one.merge.derived]
         one.merge.reached = reached

@@ -10,8 +10,10 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from cepheid.codegen.columns import attribute
+from cepheid.codegen.columns import attribute, types_of
 from cepheid.codegen.masks import masks
+from cepheid.engine.prepare import Prepared
+from cepheid.engine.spread import input_types
 from cepheid.io.rows import TIME, TYPE, in_ticks, one_batch
 from cepheid.io.source import readable_rows, starts_of, types_column, with_type_and_time
 from cepheid.io.stream_rows import Read
@@ -86,8 +88,19 @@ def _with_masks(plan: StreamPlan, events: pa.RecordBatch, ticks: Array) -> pa.Re
     arrays = [*events.columns, typed.column(TIME), *([] if starts is None else [pa.array(starts)])]
     for query in plan.queries:
         if not query.by_oracle:
-            arrays.append(pa.array(masks(query.prepared.plan, typed, TYPE)))
+            arrays.append(pa.array(_masks(query.prepared, typed)))
     return pa.RecordBatch.from_arrays(arrays, schema=plan.packed_schema())
+
+
+def _masks(prepared: Prepared, typed: pa.RecordBatch) -> Array:
+    """The masks of events; those for a query that others feed only tell whether an event can matter."""
+    if prepared.graph is None:
+        return masks(prepared.plan, typed, TYPE)
+    wanted = input_types(prepared)
+    if wanted is None:
+        return np.ones(typed.num_rows, np.uint64)
+    names, codes = types_of(typed, TYPE)
+    return np.asarray(np.array([name in wanted for name in names], np.uint64)[codes])
 
 
 # --- buckets ----------------------------------------------------------------------------------------------------------

@@ -19,19 +19,20 @@ import pyarrow as pa
 from cepheid.binding import require_types
 from cepheid.codegen.columns import MASK
 from cepheid.dialect import Windows
-from cepheid.engine.gather import Gatherer
-from cepheid.engine.oracle import made_batch, makes_output
-from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, prepare
+from cepheid.engine.derivation import Wiring
+from cepheid.engine.gather import Gatherer, with_types
+from cepheid.engine.oracle import derived_columns, made_batch, makes_output
+from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, is_alone, prepare
+from cepheid.engine.spread import spread
 from cepheid.errors import InputProblem, NotAvailable, did_you_mean, listing, shown
 from cepheid.events import Duration, Schema
-from cepheid.graph import is_composed
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import ROW, START, TIME
 from cepheid.io.source import Attributes, columns_read
 from cepheid.io.stream_files import StreamFiles
 from cepheid.lang import to_text
 from cepheid.logic import normal_form
-from cepheid.optimize.distribution import Keyed, distribution
+from cepheid.optimize.distribution import Keyed
 from cepheid.pattern import Conj, Kleene, Neg, Pattern, Query, Seq, walk
 from cepheid.physical import REFERENCE, Plan
 from cepheid.streaming.ahead import AheadLimit
@@ -69,13 +70,28 @@ class StreamQuery:
 
     @property
     def window(self) -> int | None:
-        """The window in ticks, if it is one of time."""
-        plan = self.prepared.plan
-        return None if plan.window is None or plan.counts_events else int(plan.window)
+        """The window in ticks, if it is one of time: with those of the queries that feed it."""
+        windows = [_window_of(one) for one in self.evaluated]
+        return None if None in windows else sum(window for window in windows if window is not None)
+
+    @property
+    def evaluated(self) -> list[Prepared]:
+        """The query and those that feed it."""
+        graph = self.prepared.graph
+        return [self.prepared, *(() if graph is None else (node.prepared for node in graph.nodes))]
+
+    def wiring(self, schema: pa.Schema) -> Wiring:
+        """The columns that the queries of a graph read, of an input with this schema."""
+        shown = [ROW, *derived_columns(self.prepared)] if self.gatherer is None else self.gatherer.needed()
+        merged = self.prepared.input.schema
+        names = columns_read([*self.prepared.plan.attributes, *shown], merged)
+        return Wiring.of(self.prepared, names, schema)
 
     @property
     def ties_matter(self) -> bool:
         """Whether the order of events of the same time can change the matches."""
+        if self.prepared.graph is not None:
+            return True
         query = self.prepared.query
         by_position = query.dialect.ordered_by_position or self.prepared.plan.counts_events
         closes = any(isinstance(node, Kleene) for node in walk(query.pattern))
@@ -86,6 +102,8 @@ class StreamQuery:
         return made_batch(self.prepared, []).schema if self.gatherer is None else self.gatherer.schema
 
     def read_by_kernel(self, schema: pa.Schema) -> list[str]:
+        if self.prepared.graph is not None:
+            return list(self.wiring(schema).input_columns)
         plan = self.prepared.plan
         return columns_read([*plan.read, *(plan.key if plan.counts_events else ())], schema)
 
@@ -139,6 +157,8 @@ class StreamPlan:
         for query in self.queries:
             names.update(dict.fromkeys(columns_read(query.key, self.reader.schema)))
             names.update(dict.fromkeys(query.read_by_kernel(self.reader.schema)))
+            if query.prepared.graph is not None and self.reader.columns.type in self.reader.schema.names:
+                names[self.reader.columns.type] = None
             if query.gatherer is None or query.by_oracle:
                 names.update(dict.fromkeys(self.reader.shown_from()))
             else:
@@ -164,8 +184,8 @@ class StreamPlan:
         """The properties of a stream that must not change between two runs on one checkpoint."""
         return {
             "state format": STATE_FORMAT,
-            "queries": {query.name: to_text(query.prepared.query) for query in self.queries},
-            "evaluators": {query.name: query.prepared.plan.evaluator for query in self.queries},
+            "queries": {query.name: to_text(query.prepared.written) for query in self.queries},
+            "evaluators": {query.name: ", ".join(p.plan.evaluator for p in query.evaluated) for query in self.queries},
             "kernel state": {query.name: list(query.arrays) for query in self.queries},
             "keys": {query.name: list(query.key) for query in self.queries},
             "buckets": self.buckets,
@@ -193,9 +213,7 @@ class StreamPlan:
             if query.key:
                 lines.append(f"{query.name}: by {', '.join(query.key)} over {self.buckets} buckets")
             else:
-                reason = getattr(
-                    distribution(query.prepared.plan), "reason", "there is no key that all components share"
-                )
+                reason = getattr(spread(query.prepared), "reason", "there is no key that all components share")
                 lines.append(f"{query.name}: in one bucket, one task: {reason}")
             if query.sums_up:
                 lines.append(f"{query.name}: the summary is output at the end of time only")
@@ -288,8 +306,6 @@ def plan_stream(
 
 def _prepared(query: Query, source: StreamSource, options: RunOptions) -> Prepared:
     """Only `any_runs` has the summary of all matches in its state; otherwise the oracle computes it at the end."""
-    if is_composed(query) and options.evaluator is None:
-        return prepare(query, source, replace(options, evaluator=REFERENCE))
     if not query.summarizes or options.evaluator is not None:
         return prepare(query, source, options)
     try:
@@ -302,7 +318,8 @@ def _gatherer(prepared: Prepared, source: StreamSource) -> Gatherer | None:
     if source.as_lines or makes_output(prepared.query):
         return None
     attributes = {var: source.shown_by(role.event_class.types) for var, role in prepared.variables.items()}
-    return Gatherer.of(prepared, source.schema, source.columns.time, attributes)
+    schema = source.schema if prepared.graph is None else with_types(prepared.input.schema)
+    return Gatherer.of(prepared, schema, source.columns.time, attributes)
 
 
 def stream_query(name: str, prepared: Prepared, gatherer: Gatherer | None) -> StreamQuery:
@@ -316,15 +333,24 @@ def stream_query(name: str, prepared: Prepared, gatherer: Gatherer | None) -> St
             "LIMIT takes the matches that end first, which is not known in a stream while others wait for a negation",
             hint="leave LIMIT out, or run the query in batch",
         )
-    spread = distribution(prepared.plan)
-    key = spread.attributes if isinstance(spread, Keyed) and query.limit is None else ONE_BUCKET
-    kernel = prepared.kernel
-    arrays = () if kernel is None else tuple(f"{array.name} {array.dtype}" for array in kernel.arrays)
+    divided = spread(prepared)
+    key = divided.attributes if isinstance(divided, Keyed) and query.limit is None else ONE_BUCKET
+    feeding = () if prepared.graph is None else tuple(node.prepared for node in prepared.graph.nodes)
+    kernels = [one.kernel for one in (prepared, *feeding) if one.kernel is not None]
+    arrays = tuple(f"{array.name} {array.dtype}" for kernel in kernels for array in kernel.arrays)
     horizon = _horizon(query, prepared, lag) if by_oracle and not query.summarizes else None
     others = tuple(other for other in prepared.others if _reads_the_same(other, prepared.plan))
-    shipped = replace(prepared, kernel=None, others=others)
+    shipped = replace(prepared.without_kernels(), others=others)
     own_gatherer = None if gatherer is None else replace(gatherer, prepared=shipped)
     return StreamQuery(name, shipped, own_gatherer, key, lag, horizon, arrays)
+
+
+def _window_of(prepared: Prepared) -> int | None:
+    """The window of a query in ticks. One that feeds another needs none if a match is one event."""
+    plan = prepared.plan
+    if is_alone(prepared.query) and prepared.plan.evaluator != REFERENCE:
+        return 0
+    return None if plan.window is None or plan.counts_events else int(plan.window)
 
 
 def _reads_the_same(other: Plan, plan: Plan) -> bool:

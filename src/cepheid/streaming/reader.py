@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from cepheid.io.inputs import Columns
-from cepheid.io.rows import ROW, START
+from cepheid.io.rows import ROW, START, TIME
 from cepheid.io.source import types_column, with_type_and_time
 from cepheid.io.stream_files import StreamFiles
 from cepheid.io.stream_rows import FILE, NUMBER, Read, accepted
@@ -42,6 +42,12 @@ class Reader(ABC):
     def shown_from(self) -> Sequence[str]:
         """The columns that the oracle's events are made from."""
         return [self.columns.type, *self.columns.times, ROW] if ROW in self.schema.names else list(self.schema.names)
+
+    def typed_batch(self, rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+        """These columns of rows that have TIME, with the event type."""
+        starts = np.asarray(rows.column(START)) if START in rows.schema.names else None
+        types = types_column(rows, self.columns)
+        return with_type_and_time(rows, names, types, np.asarray(rows.column(TIME)), starts)
 
     def oracle_batch(self, rows: pa.RecordBatch, ticks: Array) -> pa.RecordBatch:
         """The rows as the oracle reads them."""
