@@ -369,7 +369,8 @@ def output_attributes(query: Query, schema: Schema) -> dict[str, Type]:
     base = BASE_SCHEMA if query.dialect.has_nodes else INTERVAL_TYPES
     result: dict[str, Type] = dict(base)
     for column in query.output or ():
-        result[column.name] = column.expr.type
+        if not isinstance(column.expr, Whole):
+            result[column.name] = column.expr.type
     for name, var, attribute in composite_names(query, attributes_of):
         result[name] = attributes_of(var)[attribute]
     return result

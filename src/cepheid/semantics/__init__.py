@@ -16,7 +16,7 @@ from cepheid.binding import composite_names
 from cepheid.checks import NODE
 from cepheid.evaluation import Env, aggregate, value_or_null
 from cepheid.events import NO_CLOCK, Clock, Event
-from cepheid.expr import Aggregate, Over
+from cepheid.expr import Aggregate, Over, Whole
 from cepheid.pattern import DerivedStream, Query, SourceStream
 from cepheid.semantics.common import Bindings, Context, Found, events_of
 
@@ -112,9 +112,9 @@ def composite(query: Query, found: Found, clock: Clock) -> Event:
     attributes: dict[str, Any] = {"start_time": found.start, "end_time": found.end}
     if query.dialect.has_nodes:
         attributes = _base_schema(None, found.start, found.end)
-    columns = _columns(query, found, clock)
-    if columns is not None:
-        attributes.update(columns)
+    # A returned event is not an attribute: its attributes are.
+    events = {column.name for column in query.output or () if isinstance(column.expr, Whole)}
+    attributes.update({n: v for n, v in (_columns(query, found, clock) or {}).items() if n not in events})
     for name, var, attribute in composite_names(query, lambda v: _attributes(found.bindings.get(v))):
         event = found.bindings.get(var)
         if isinstance(event, Event):

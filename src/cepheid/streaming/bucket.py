@@ -30,6 +30,7 @@ from cepheid.errors import TooManyMatches
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import START, TIME, TYPE, Rows, as_json
 from cepheid.io.source import readable, types_column
+from cepheid.kernels.registry import kernel_for
 from cepheid.optimize.adapt import Switch, horizon, same_work
 from cepheid.optimize.distribution import may_drop
 from cepheid.pattern import negatives
@@ -100,7 +101,8 @@ class BucketContext:
         self.retained_schema = plan.retained_schema()
         self.packed_schema = plan.packed_schema()
         self.kernels: defaultdict[int, Kernels] = defaultdict(Kernels)
-        self.graph_kernels = Kernels()
+        self.graph_kernels: dict[int, Kernel] = {}
+        """By the identity of their plans, which live as long as this."""
         self.wirings: dict[int, Wiring] = {}
 
     def wiring(self, number: int) -> Wiring:
@@ -111,7 +113,10 @@ class BucketContext:
 
     def kernel_of(self, prepared: Prepared) -> Kernel:
         """The kernel of a query in a graph."""
-        return self.graph_kernels.of(prepared.plan)
+        made = self.graph_kernels.get(id(prepared.plan))
+        if made is None:
+            made = self.graph_kernels[id(prepared.plan)] = kernel_for(prepared.plan)
+        return made
 
     def kernel(self, number: int, plan: Plan) -> Kernel:
         """The kernel of a query, by the plan that is in use."""
