@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from text_harness import Case, cepheid, is_by_columns, read_by_rows
@@ -18,8 +18,9 @@ from cepheid.events import Schema
 from cepheid.io import files
 from cepheid.io.files import column_source
 from cepheid.io.formats.csv import csv_columns
+from cepheid.io.formats.text import TextTable
 from cepheid.io.inputs import Columns, Input
-from cepheid.io.row_reader import Loaded
+from cepheid.io.refusals import rejects_of
 from cepheid.types import STRING
 
 BOM = "\N{ZERO WIDTH NO-BREAK SPACE}"
@@ -36,9 +37,15 @@ def rows_in_order(table: pa.Table) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["ts"])
 
 
-def require_same(table: pa.Table, loaded: Loaded | None, given_type: str | None) -> None:
-    """The table's rows are the events, with every value as it is; whole numbers may have become floats."""
-    assert loaded is not None and loaded.rejects == [] and loaded.rows == len(loaded.events) == table.num_rows
+def require_same(file: Path, found: TextTable, given_type: str | None) -> bool:
+    """The table's rows are the events, with every value as it is; whole numbers may have become floats. The other rows
+    are the rejects, with the same reasons; False if they are left to the row reader."""
+    table, loaded = found.rows, read_by_rows(file, given_type)
+    rejects = rejects_of(found, str(file), Columns(), given_type, is_tabular=True)
+    if rejects is None:
+        return False
+    assert loaded is not None and loaded.rejects == rejects
+    assert loaded.rows == len(loaded.events) + len(rejects) == table.num_rows + len(rejects)
     has_types = given_type is None and "type" in table.column_names and not pa.types.is_null(table["type"].type)
     is_timestamp = pa.types.is_timestamp(table["ts"].type)
     assert loaded.is_timestamp == is_timestamp
@@ -56,6 +63,7 @@ def require_same(table: pa.Table, loaded: Loaded | None, given_type: str | None)
         for name, value in event.row.items():
             assert type(shown[name]) is type(value) or (type(shown[name]), type(value)) == (float, int)
             assert str(shown[name]) == str(value) or type(value) is int
+    return True
 
 
 PLAIN = ["1", "2", "-3", "40"]
@@ -141,7 +149,88 @@ def test_what_is_read_as_columns_is_what_the_row_reader_reads(
     file.write_bytes(text.encode())
     found = csv_columns(file, Columns(), given_type)
     if found is not None:
-        require_same(found.rows, read_by_rows(file, given_type), given_type)
+        require_same(file, found, given_type)
+
+
+BAD_CELLS = {
+    "type": ["", " "],
+    "ts": ["", "soon", "1.5", "1e3", "007", str(2**61 + 1), "9" * 30, "2024-01-01", "2024-02-30", " 5"],
+    "n": ["x", "true", "007", "1e999", "-0", "0.5", ""],
+    "b": ["x", "1", "", "TRUE"],
+    "s": ["7", "", "true"],
+}
+BAD_LINES = [
+    "",
+    "  ",
+    "A,1",
+    "A,1,2,true,x,y",
+    'A,1,2,true,"x',
+    'A,1,2,true,x"y',
+    "A,1,2,true,a\0b",
+    "\r",
+    '"A\nB",1,2,true,x',
+]
+
+
+@st.composite
+def mostly_fine(draw: st.DrawFn) -> bytes:
+    """Forty rows and more, of which a few are broken or have a value that does not fit."""
+    moments = draw(st.booleans())
+    types = draw(st.sampled_from([["A"], ["A", "B"], ["A", "A", "A", "A", "A", "A", "B"]]))
+    rows = []
+    for number in range(draw(st.integers(40, 60))):
+        at = f"2024-01-01T00:00:{number:02d}Z" if moments else str(number)
+        rows.append({"type": draw(st.sampled_from(types)), "ts": at, "n": str(number), "b": "true", "s": "x"})
+        if rows[-1]["type"] == "B":
+            rows[-1]["n"] = ""
+    for _ in range(draw(st.integers(0, 3))):
+        name = draw(st.sampled_from(list(BAD_CELLS)))
+        draw(st.sampled_from(rows))[name] = draw(st.sampled_from(BAD_CELLS[name]))
+    lines = [",".join(row.values()).encode() for row in rows]
+    for _ in range(draw(st.integers(0, 2))):
+        lines.insert(
+            draw(st.integers(0, len(lines))), draw(st.sampled_from([*map(str.encode, BAD_LINES), b"A,1,2,true,\xff"]))
+        )
+    return b"\n".join([b"type,ts,n,b,s", *lines]) + draw(st.sampled_from([b"\n", b""]))
+
+
+@pytest.mark.reach(0.3)
+@settings(max_examples=600)
+@given(mostly_fine(), st.sampled_from([None, None, "T"]))
+def test_a_few_bad_lines_are_rejected_as_by_the_row_reader(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, given_type: str | None
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "some.csv"
+    file.write_bytes(content)
+    found = csv_columns(file, Columns(), given_type)
+    assume(found is not None and (found.broken or found.refused))
+    assert found is not None
+    assume(require_same(file, found, given_type))
+
+
+ROW = "A,{},5,true,x\n"
+LONG = "type,ts,n,b,s\n" + "".join(ROW.format(at) for at in range(30))
+ONE_BAD: dict[str, tuple[str | bytes, str]] = {
+    "a cell too few": ("A,30,5,true\n", "4 cells where the header has 5"),
+    "a quote that is not closed": ('A,30,5,true,"x\n', "broken CSV: unexpected end of data"),
+    "no UTF-8": (b"A,30,5,true,\xff\n", "not UTF-8 text"),
+    "no time": ("A,,5,true,x\n", "no time: `ts` is null"),
+    "a time that is none": ("A,soon,5,true,x\n", "the time `soon` is neither an integer nor an ISO 8601 timestamp"),
+    "no type": (",30,5,true,x\n", "no event type: the column `type` is missing or null"),
+    "a number that is none": ("A,30,five,true,x\n", 'the attribute `n` of `A` is a number, not the string "five"'),
+    "a boolean that is none": ("A,30,5,maybe,x\n", 'the attribute `b` of `A` is a boolean, not the string "maybe"'),
+}
+
+
+@pytest.mark.parametrize("sort", ONE_BAD)
+def test_one_bad_line_costs_one_row(tmp_path: Path, sort: str) -> None:
+    line, reason = ONE_BAD[sort]
+    file = tmp_path / "e.csv"
+    file.write_bytes(LONG.encode() + (line if isinstance(line, bytes) else line.encode()) + ROW.format(40).encode())
+    found = csv_columns(file, Columns(), None)
+    assert found is not None and found.rows.num_rows == 31 and require_same(file, found, None)
+    (reject,) = rejects_of(found, str(file), Columns(), None, is_tabular=True) or []
+    assert reject.line == 32 and reject.reason == reason
 
 
 # --- what is accepted, and what is not --------------------------------------------------------------------------------
@@ -153,7 +242,7 @@ def column_types(file: Path, content: str | bytes, given_type: str | None = None
     found = csv_columns(file, Columns(), given_type)
     if found is None:
         return None
-    require_same(found.rows, read_by_rows(file, given_type), given_type)
+    require_same(file, found, given_type)
     return {field.name: str(field.type) for field in found.rows.schema}
 
 

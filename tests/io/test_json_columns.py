@@ -9,15 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from text_harness import Case, is_by_columns, read_by_rows
 
+from cepheid.io.formats import jsonl
 from cepheid.io.formats.jsonl import json_columns
 from cepheid.io.formats.text import TextTable
 from cepheid.io.inputs import Columns
-from cepheid.io.row_reader import Loaded
+from cepheid.io.refusals import rejects_of
 
 # --- the same as the row reader ---------------------------------------------------------------------------------------
 
@@ -25,10 +26,15 @@ from cepheid.io.row_reader import Loaded
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def require_same(found: TextTable, loaded: Loaded | None, given_type: str | None) -> None:
-    """The table's rows are the events, with every value as it is; whole numbers may have become floats."""
-    table = found.rows
-    assert loaded is not None and loaded.rejects == [] and loaded.rows == len(loaded.events) == table.num_rows
+def require_same(file: Path, found: TextTable, given_type: str | None) -> bool:
+    """The table's rows are the events, with every value as it is; whole numbers may have become floats. The other rows
+    are the rejects, with the same reasons; False if they are left to the row reader."""
+    table, loaded = found.rows, read_by_rows(file, given_type)
+    rejects = rejects_of(found, str(file), Columns(), given_type, is_tabular=False)
+    if rejects is None:
+        return False
+    assert loaded is not None and loaded.rejects == rejects
+    assert loaded.rows == len(loaded.events) + len(rejects) == table.num_rows + len(rejects)
     has_types = given_type is None and "type" in table.column_names and not pa.types.is_null(table["type"].type)
     is_timestamp = pa.types.is_timestamp(table["ts"].type)
     assert loaded.is_timestamp == is_timestamp
@@ -49,6 +55,7 @@ def require_same(found: TextTable, loaded: Loaded | None, given_type: str | None
             mine = [event for event in loaded.events if event.type == kind]
             full = [n for n in attributes if any(event.attributes[n] is not None for event in mine)]
             assert full == list(attributes) or not has_types
+    return True
 
 
 WHOLE = ["1", "2", "-3", "0", "40"]
@@ -119,7 +126,60 @@ def test_what_is_read_as_columns_is_what_the_row_reader_reads(
     file.write_bytes(text.encode())
     found = json_columns(file, Columns(), given_type)
     if found is not None:
-        require_same(found, read_by_rows(file, given_type), given_type)
+        require_same(file, found, given_type)
+
+
+ODD_LINES = [
+    b"",
+    b"{broken",
+    b"7",
+    b'{"type": "A", "ts": 5, "ts": 6}',
+    b'{"type": "A", "ts": 5, "s": "\xff"}',
+    b'{"type": "A", "n": 5}',
+    b'{"type": "A", "ts": null}',
+    b'{"ts": 5, "n": 5}',
+    b'{"type": "", "ts": 5}',
+    b'{"type": "A", "ts": 1.5}',
+    b'{"type": "A", "ts": "soon"}',
+    b'{"type": "A", "ts": 9223372036854775807}',
+    b'{"type": "A", "ts": "2024-02-30T00:00:00Z"}',
+    b'{"type": "A", "ts": 5, "n": "five"}',
+    b'{"type": "A", "ts": 5, "n": {"m": 1}}',
+    b'{"type": "A", "ts": 5, "n": [1]}',
+    b'{"type": "A", "ts": 5, "n": 0.5}',
+    b'{"type": "A", "ts": 5, "s": true, "n": "x"}',
+    b'{"type": "C", "ts": 5, "n": "x"}',
+    b'{"type": "A", "ts": 5, "more": 1}',
+]
+
+
+@st.composite
+def mostly_fine(draw: st.DrawFn) -> bytes:
+    moments, written = draw(st.booleans()), []
+    for number in range(draw(st.integers(60, 90))):
+        at = f'"2024-01-01T00:{number // 60:02d}:{number % 60:02d}Z"' if moments else number
+        kind, more = draw(st.sampled_from([("A", ', "n": 5, "s": "x"')] * 4 + [("B", ', "s": "y"')]))
+        written.append(f'{{"type": "{kind}", "ts": {at}{more}}}'.encode())
+    for _ in range(draw(st.integers(1, 3))):
+        written.insert(draw(st.integers(0, len(written))), draw(st.sampled_from(ODD_LINES)))
+    return b"\n".join(written) + draw(st.sampled_from([b"\n", b""]))
+
+
+@pytest.mark.reach(0.3)
+@settings(max_examples=600, deadline=None)
+@given(mostly_fine(), st.sampled_from([None, None, "T"]))
+def test_a_few_bad_lines_are_rejected_as_by_the_row_reader(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, given_type: str | None
+) -> None:
+    """The blocks are short, so that most of them have no bad line."""
+    file = tmp_path_factory.getbasetemp() / "some.jsonl"
+    file.write_bytes(content)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(jsonl, "_SIFTED", 400)
+        found = json_columns(file, Columns(), given_type)
+    assume(found is not None and (found.broken or found.refused))
+    assert found is not None
+    assume(require_same(file, found, given_type))
 
 
 # --- what is accepted, and what is not --------------------------------------------------------------------------------
@@ -171,7 +231,7 @@ def test_accepted(tmp_path: Path, sort: str) -> None:
     file.write_bytes(ACCEPTED[sort].encode())
     found = json_columns(file, Columns(), None)
     assert found is not None
-    require_same(found, read_by_rows(file, None), None)
+    assert require_same(file, found, None)
     assert found.omits_nulls == (sort == "attributes that some events lack")
     lines_read = ACCEPTED[sort].removeprefix("\ufeff").splitlines()
     assert found.rows.column_names == list(dict.fromkeys(name for line in lines_read for name in json.loads(line)))

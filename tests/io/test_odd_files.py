@@ -19,7 +19,7 @@ from text_harness import cepheid
 
 import cepheid as public
 from cepheid.errors import InputProblem
-from cepheid.io.files import open_files
+from cepheid.io.files import LEAST_TEXT, FileSource, open_files
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.rows import TIME, TYPE
 
@@ -276,6 +276,29 @@ def test_the_rows_of_the_summary_add_up(tmp_path: Path) -> None:
     (tmp_path / "e.csv").write_text("type,ts\nA,1\nB,2\nB,soon\nB\n")
     found = cepheid("run", "--query", SECONDS, "--input", tmp_path / "e.csv", "--time-unit", "ms")
     assert "4 rows read = 2 events + 2 rejects, 1 match" in found.stderr
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_one_bad_line_leaves_a_large_file_to_the_columns(tmp_path: Path, suffix: str) -> None:
+    """Read = used + rejected, and all events but the bad ones are read as columns."""
+    rows = [{"type": "AB"[at % 2], "ts": at, "x": at % 7, "more": "m" * 20} for at in range(30_000)]
+    if suffix == "csv":
+        lines = ["type,ts,x,more", *(",".join(map(str, row.values())) for row in rows)]
+        bad = {20_000: "A,5", 25_000: "A,soon,1,m"}
+    else:
+        lines, bad = [json.dumps(row) for row in rows], {20_000: '{"type": "A",', 25_000: '{"type": "A", "x": 1}'}
+    for at, line in bad.items():
+        lines.insert(at, line)
+    file = tmp_path / f"e.{suffix}"
+    file.write_text("\n".join(lines) + "\n")
+    source = open_files([Input(str(file))], Columns())
+    assert isinstance(source, FileSource) and file.stat().st_size > LEAST_TEXT
+    assert (source.count, source.rejected) == (30_000, 2)
+    assert [(reject.line, reject.raw) for reject in source.rejects()] == [(at + 1, line) for at, line in bad.items()]
+    found = cepheid(
+        "run", "--query", "EVENT SEQ(A a, B b) WHERE [x] WITHIN 8 units", "--input", file, "-o", tmp_path / "m.csv"
+    )
+    assert "30,002 rows read = 30,000 events + 2 rejects" in found.stderr
 
 
 # --- Spark ------------------------------------------------------------------------------------------------------------

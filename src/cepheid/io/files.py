@@ -22,6 +22,7 @@ from cepheid.io.formats import expand, format_named
 from cepheid.io.formats.columnar import ColumnFormat, column_format
 from cepheid.io.formats.text import TextFormat, all_true
 from cepheid.io.inputs import Columns, Input
+from cepheid.io.refusals import rejects_of
 from cepheid.io.rejects import Reject, no_time, no_type
 from cepheid.io.row_reader import read_events, row_source
 from cepheid.io.rows import START, TIME, RecentRows, as_json, is_moment, python_values, row_dicts
@@ -98,9 +99,12 @@ def _text_file(path: Path, name: str, item: Input, columns: Columns) -> TextFile
         return None
     if columns.start is not None and not _starts_in_time(text.rows, columns):
         return None
+    rejects = rejects_of(text, str(path), columns, item.type, format.is_tabular)
+    if rejects is None:
+        return None
     has_types = columns.type in text.rows.column_names and text.rows.column(columns.type).type != pa.null()
     kind = UNTYPED if item.type is None and not has_types else item.type
-    return TextFile(str(path), kind, text.rows, text.omits_nulls)
+    return TextFile(str(path), kind, text.rows, text.omits_nulls, tuple(rejects))
 
 
 def _starts_in_time(rows: pa.Table, columns: Columns) -> bool:
@@ -187,13 +191,14 @@ class ColumnFile:
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """A text file in memory. Every row is an event: files with rejects are read row by row."""
+    """A text file in memory. Every row of the table is an event."""
 
     path: str
     type: str | None
     table: pa.Table
     omits_nulls: bool = False
     """Whether a null means that the row lacks the attribute."""
+    rejects: tuple[Reject, ...] = ()
 
     @property
     def schema(self) -> pa.Schema:
@@ -259,6 +264,9 @@ class FileSource:
         if not self.rejected:
             return
         for file in self.files:
+            if isinstance(file, TextFile):
+                yield from file.rejects
+                continue
             line = 0
             for batch in file.read(file.schema.names):
                 rejected = np.flatnonzero(~_is_event(batch, file, self.columns))
@@ -359,7 +367,7 @@ class _Scan:
                 types.add(names[code])
             rows += batch.num_rows
         self.count += rows
-        self.rejected += file.count - rows
+        self.rejected += file.count - rows + (len(file.rejects) if isinstance(file, TextFile) else 0)
         return types
 
     def _add_times(self, ticks: Array, starts: Array | None) -> None:

@@ -4,10 +4,9 @@ of bytes."""
 from __future__ import annotations
 
 import csv
-import io
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,18 @@ import pyarrow.csv as pcsv
 from cepheid.errors import InputProblem, listing, shown
 from cepheid.events import UNTYPED
 from cepheid.io.formats import BrokenRow, RawRow, require_times
-from cepheid.io.formats.text import BLOCK, EXACT, TextFormat, TextTable, all_true, content_of, fits, timestamps
+from cepheid.io.formats.csv_cells import located_cells, parse, read_cells, sifted_cells
+from cepheid.io.formats.text import (
+    EXACT,
+    MOST_REFUSED,
+    TextFormat,
+    TextTable,
+    all_true,
+    content_of,
+    fits,
+    timestamps,
+    unfit_timestamps,
+)
 from cepheid.io.formats.text_stream import read_rows
 from cepheid.io.inputs import Columns
 from cepheid.io.shares import MOST_FILES, OpenedPart, Part, StoredFile, StoredFiles
@@ -152,90 +162,136 @@ def _boolean(cell: str) -> bool | None:
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 _BOOLEAN = "[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee]"
-_TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 
 
 def csv_columns(file: Path, columns: Columns, type: str | None) -> TextTable | None:
     """The rows of a file as typed columns. None if the row reader must read the file."""
-    cells = _cells(file)
-    type_column = columns.type if type is None else None
-    if cells is None or not cells.num_rows or columns.time not in cells.column_names or type_column in columns.times:
-        return None
-    types = _types(cells, type_column)
-    if types is None:
-        return None
-    typed: dict[str, pa.ChunkedArray] = {}
-    for name in cells.column_names:
-        column = cells.column(name)
-        if name in columns.times:
-            read = _times(column)
-        elif column.null_count == len(column):
-            read = pa.chunked_array([pa.nulls(len(column))])
-        else:
-            read = column if name == type_column else _recognised(column, types)
-        if read is None:
-            return None
-        typed[name] = read
-    return TextTable(pa.table(typed))
-
-
-def _cells(file: Path) -> pa.Table | None:
-    """All cells as strings. An empty cell is null."""
     try:
         content = content_of(file)
-        if not _is_plain(content):
-            return None
-        header = next(csv.reader(io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline=""), strict=True), [])
-        if len(set(header)) < len(header):
-            return None
-        schema = pa.schema([(name, pa.string()) for name in header])
-        cells = _parse(content, pcsv.ReadOptions(block_size=BLOCK), schema, multiline=True)
-    except (InputProblem, UnicodeDecodeError, csv.Error, pa.ArrowException):
+    except InputProblem:
         return None
-    if cells.column_names != header:
+    cells = read_cells(content) or sifted_cells(content)
+    type_column = columns.type if type is None else None
+    if cells is None or not cells.table.num_rows or type_column in columns.times:
         return None
-    longest = max(pc.max(pc.binary_length(column)).as_py() or 0 for column in cells.columns)
-    return cells if longest <= csv.field_size_limit() else None
+    if columns.time not in cells.table.column_names:
+        return None
+    typed = _typed(cells.table, columns, type_column)
+    if typed is None or np.count_nonzero(typed.unfit) > MOST_REFUSED * cells.table.num_rows:
+        return None
+    if not typed.unfit.any():
+        return TextTable(pa.table(typed.columns), broken=cells.broken)
+    located, table = located_cells(content, cells), _fitting(cells.table, typed, columns, type_column)
+    if located is None or table is None:
+        return None
+    rows = np.flatnonzero(typed.unfit)
+    refused = [
+        RawRow(*located.text(row), _parsed_row(values, table.schema, columns.times))
+        for row, values in zip(rows.tolist(), located.table.take(pa.array(rows)).to_pylist(), strict=True)
+    ]
+    return TextTable(table, broken=located.broken, refused=tuple(refused))
 
 
-def _parse(
-    content: bytes, options: pcsv.ReadOptions, schema: pa.Schema, names: Sequence[str] = (), multiline: bool = False
-) -> pa.Table:
-    """These columns, or all. `multiline` allows line breaks in quoted cells."""
-    return pcsv.read_csv(
-        pa.BufferReader(content),
-        options,
-        pcsv.ParseOptions(newlines_in_values=multiline),
-        pcsv.ConvertOptions(
-            column_types=schema,
-            include_columns=list(names),
-            null_values=[""],
-            true_values=_TRUE,
-            false_values=_FALSE,
-            strings_can_be_null=True,
-        ),
-    )
+@dataclass(frozen=True, slots=True)
+class _Typed:
+    """Typed columns, except for those that do not hold every row, and the rows that do not fit."""
+
+    columns: dict[str, pa.ChunkedArray]
+    unfit: Array
 
 
-def _is_plain(content: bytes) -> bool:
-    """Whether quotes enclose whole cells and lines end in LF or CRLF. Parsers disagree about anything else."""
-    if b"\0" in content or content.count(b"\r") != content.count(b"\r\n"):
-        return False
-    characters = np.frombuffer(b"\n" + content.removeprefix(b"\xef\xbb\xbf") + b"\n", np.uint8)
-    quotes = np.flatnonzero(characters == ord('"'))
-    if len(quotes) % 2:
-        return False
-    # A quote inside a cell is doubled: the first closes the cell and the second opens it again.
-    before, after = characters[quotes[::2] - 1], characters[quotes[1::2] + 1]
-    return bool(np.isin(before, list(b',\n"')).all() and np.isin(after, list(b',\r\n"')).all())
+def _fitting(cells: pa.Table, typed: _Typed, columns: Columns, type_column: str | None) -> pa.Table | None:
+    """The rows that fit, with the types that all rows decide. None if the row reader must decide."""
+    fits = pa.array(~typed.unfit)
+    rest = {n: c.filter(fits) for n, c in typed.columns.items() if not pa.types.is_floating(c.type)}
+    others = _typed(cells.drop_columns([n for n in rest if n != type_column]).filter(fits), columns, type_column)
+    if others is None or others.unfit.any():
+        return None
+    read = {**others.columns, **rest}
+    # A column that does not hold every row is numeric or boolean.
+    if any(read[name].type == pa.string() for name in cells.column_names if name not in typed.columns):
+        return None
+    return pa.table({name: read[name] for name in cells.column_names})
 
 
-def _types(cells: pa.Table, type_column: str | None) -> Array | None:
-    """The code of each row's event type. None if only some rows have a type."""
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _typed(cells: pa.Table, columns: Columns, type_column: str | None) -> _Typed | None:
+    """None if the row reader must decide about the types."""
+    types = _types(cells, type_column)
+    typed: dict[str, pa.ChunkedArray] = {}
+    unfit = types < 0
+    for name in cells.column_names:
+        column = cells.column(name)
+        misfits = None
+        if name in columns.times:
+            read = _times(column)
+            misfits = _unfit_times(column) if read is None else None
+        elif column.null_count == len(column):
+            read = pa.chunked_array([pa.nulls(len(column))])
+        elif name == type_column:
+            read = column
+        else:
+            read = _recognised(column, types)
+            misfits = _unfit_cells(column, types) if read is None else None
+        if misfits is not None:
+            unfit = unfit | misfits
+        elif read is not None:
+            typed[name] = read
+        else:
+            return None
+    return _Typed(typed, unfit)
+
+
+def _unfit_times(cells: pa.ChunkedArray) -> Array | None:
+    """The cells that are not times of the most common kind. None if they are not known."""
+    text = pc.utf8_trim_whitespace(cells)
+    is_number = np.asarray(fits(text, NUMBER.pattern).fill_null(False))
+    is_integer = np.asarray(fits(text, _INTEGER.pattern).fill_null(False))
+    if (is_number & ~is_integer).any():
+        return None  # numbers with fractions may be epochs
+    if 2 * np.count_nonzero(is_integer) > len(cells):
+        is_short = np.asarray(pc.less_equal(pc.binary_length(text), len(str(LAST_TIME)) - 1).fill_null(False))
+        return np.asarray(~(is_integer & is_short))
+    return unfit_timestamps(cells)
+
+
+def _unfit_cells(cells: pa.ChunkedArray, types: Array) -> Array | None:
+    """The cells that are not numbers (or booleans) in event types in which the column is numeric (or boolean)."""
+    text = pc.utf8_trim_whitespace(cells)
+    filled = np.asarray(cells.is_valid())
+    kinds = [np.asarray(fits(text, pattern).fill_null(False)) for pattern in (NUMBER.pattern, _BOOLEAN)]
+    groups = types + 1
+    totals = np.bincount(groups[filled], minlength=groups.max() + 1)
+    names = np.bincount(groups[np.asarray(fits(cells, LEADING_ZERO.pattern).fill_null(False))], minlength=len(totals))
+    unfit = np.zeros(len(filled), bool)
+    is_decided = (totals == 0) | (names > 0)
+    for is_kind in kinds:
+        most = ~is_decided & (np.bincount(groups[is_kind], minlength=len(totals)) >= MOST * totals)
+        unfit |= most[groups] & filled & ~is_kind
+        is_decided |= most
+    return unfit if unfit.any() else None
+
+
+def _parsed_row(cells: Mapping[str, str | None], schema: pa.Schema, times: Sequence[str]) -> dict[str, Any]:
+    """The values of a row that does not fit the columns of the others, parsed as far as it does."""
+    values: dict[str, Any] = {}
+    for name, cell in cells.items():
+        kind = schema.field(name).type
+        read = _number if name in times or _is_number(kind) else _boolean if pa.types.is_boolean(kind) else None
+        value = None if cell is None or read is None else read(cell)
+        values[name] = cell if value is None else value
+    return values
+
+
+def _types(cells: pa.Table, type_column: str | None) -> Array:
+    """The code of each row's event type; -1 if it has none, and others have."""
     column = cells.column(type_column) if type_column in cells.column_names else None
     if column is None or column.null_count == len(column):
         return np.zeros(cells.num_rows, np.int32)
-    return None if column.null_count else pc.index_in(column, pc.unique(column)).to_numpy()
+    return np.asarray(pc.index_in(column, pc.unique(column.drop_null())).fill_null(-1))
 
 
 def _times(cells: pa.ChunkedArray) -> pa.ChunkedArray | None:
@@ -281,7 +337,7 @@ def _is_text(cells: pa.ChunkedArray, types: Array, numbers: pa.ChunkedArray, boo
     """Whether the column is neither numeric nor boolean in any event type."""
 
     def of_types(rows: pa.ChunkedArray) -> Array:
-        return np.bincount(types[rows.fill_null(False).to_numpy()], minlength=types.max() + 1)
+        return np.bincount(types[rows.fill_null(False).to_numpy()] + 1, minlength=types.max() + 2)
 
     filled, names = of_types(cells.is_valid()), of_types(fits(cells, LEADING_ZERO.pattern))
     most = (of_types(numbers) >= MOST * filled) | (of_types(booleans) >= MOST * filled)
@@ -446,7 +502,7 @@ class CsvReader:
 
     def _parse(self, lines: bytes, names: Sequence[str]) -> pa.Table:
         options = pcsv.ReadOptions(use_threads=False, block_size=len(lines) + 1, column_names=self.schema.names)
-        return _parse(lines, options, self.schema, names)
+        return parse(lines, options, self.schema, names)
 
     def _stand_alone(self, lines: bytes, rows: pa.Table, names: Sequence[str]) -> bool:
         """Whether each line is one row. The cell of an unclosed quote continues in the next line. The last line has no

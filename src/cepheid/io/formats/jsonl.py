@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,25 @@ from pyarrow.json import ParseOptions, ReadOptions, read_json
 
 from cepheid.errors import InputProblem, shown
 from cepheid.io.formats import BrokenRow, RawRow, suffix_of
-from cepheid.io.formats.text import BLOCK, EXACT, TextFormat, TextTable, content_of, timestamps
+from cepheid.io.formats.text import (
+    BLOCK,
+    EXACT,
+    MOST_REFUSED,
+    Lines,
+    TextFormat,
+    TextTable,
+    content_of,
+    is_utf8,
+    timestamps,
+    unfit_timestamps,
+)
 from cepheid.io.formats.text_stream import read_rows
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import Malformed
 from cepheid.io.stream_rows import Read, StreamLayout
 from cepheid.io.times import LAST_TIME
+from cepheid.runtime.kernel import Array
+from cepheid.types import RECORD, from_arrow, type_of
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
@@ -42,22 +56,19 @@ def json_rows(file: Path, columns: Columns, type: str | None) -> Iterable[RawRow
 
 
 def _lines(content: bytes) -> list[RawRow | BrokenRow]:
-    rows: list[RawRow | BrokenRow] = []
-    for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            text = line.decode().rstrip("\r")
-        except UnicodeDecodeError:
-            rows.append(BrokenRow(number, "not UTF-8 text", line.decode(errors="backslashreplace")))
-            continue
-        try:
-            value = decode_object(text)
-        except Malformed as problem:
-            rows.append(BrokenRow(number, str(problem), text))
-        else:
-            rows.append(RawRow(number, text, value))
-    return rows
+    lines = enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1)
+    return [_row(number, line) for number, line in lines if line.strip()]
+
+
+def _row(number: int, line: bytes) -> RawRow | BrokenRow:
+    try:
+        text = line.decode().rstrip("\r")
+    except UnicodeDecodeError:
+        return BrokenRow(number, "not UTF-8 text", line.decode(errors="backslashreplace"))
+    try:
+        return RawRow(number, text, decode_object(text))
+    except Malformed as problem:
+        return BrokenRow(number, str(problem), text)
 
 
 def _array(content: bytes) -> list[Any] | None:
@@ -102,23 +113,53 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_consta
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 _NULL = re.compile(rb":\s*null\b")
+_SIFTED, _MOST_SIFTED = 1 << 18, 4
+"""Bytes of a block of a file with broken lines, and the number of blocks in which they may be, in a small file."""
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class _Objects:
+    """The objects of some lines, as columns. `at` is the line of each, counted from 0."""
+
+    table: pa.Table
+    lines: Lines
+    at: Array
+    broken: tuple[BrokenRow, ...] = ()
+    refused: tuple[RawRow, ...] = ()
+
+    @property
+    def content(self) -> bytes:
+        if len(self.at) == len(self.lines):
+            return self.lines.content
+        keeps = np.zeros(len(self.lines), bool)
+        keeps[self.at] = True
+        return self.lines.joined(keeps)
+
+    def without(self, unfit: Array) -> _Objects:
+        rows = (_decoded(self.lines, line) for line in self.at[unfit].tolist())
+        refused = (*self.refused, *(row for row in rows if isinstance(row, RawRow)))
+        return replace(self, table=self.table.filter(pa.array(~unfit)), at=self.at[~unfit], refused=refused)
 
 
 def json_columns(file: Path, columns: Columns, type: str | None) -> TextTable | None:
     """The lines of a file as typed columns. None if the row reader must read the file."""
     try:
-        content = content_of(file).removeprefix(b"\xef\xbb\xbf")
+        content = content_of(file)
     except InputProblem:
         return None
-    if not _is_utf8(content) or not _has_an_object_in_each_line(content):
+    lines = Lines.of(content)
+    if suffix_of(file) == ".json" and lines.content.lstrip()[:1] == b"[":
         return None
-    table = _read(content)
-    if table is None or table.num_rows != content.rstrip(b"\r\n").count(b"\n") + 1:
-        return None
+    objects = _all_objects(lines) or _sifted(lines)
     type_column = columns.type if type is None else None
-    if not set(columns.times) <= set(table.column_names) or type_column in columns.times:
+    if objects is None or not set(columns.times) <= set(objects.table.column_names) or type_column in columns.times:
         return None
+    unfit = _unfit_rows(objects.table, columns, type_column)
+    if unfit is None or np.count_nonzero(unfit) > MOST_REFUSED * len(unfit):
+        return None
+    objects = objects.without(unfit) if unfit.any() else objects
+    table, content = objects.table, objects.content
     times = {name: _times(table.column(name)) for name in columns.times}
     if (
         None in times.values()
@@ -131,15 +172,92 @@ def json_columns(file: Path, columns: Columns, type: str | None) -> TextTable | 
         return None
     for name, read in times.items():
         table = table.set_column(table.column_names.index(name), name, read)
-    return TextTable(table, omits_nulls=is_sparse and not has_nulls)
+    return TextTable(table, is_sparse and not has_nulls, objects.broken, objects.refused)
 
 
-def _is_utf8(content: bytes) -> bool:
+def _all_objects(lines: Lines) -> _Objects | None:
+    """The objects of a file in which every line is one. None for any other file."""
+    table = _read(lines.content) if _has_objects(lines.content) else None
+    is_complete = table is not None and table.num_rows == len(lines)
+    return _Objects(table, lines, np.arange(len(lines))) if is_complete else None
+
+
+def _has_objects(content: bytes) -> bool:
+    return is_utf8(content) and _has_an_object_in_each_line(content)
+
+
+def _sifted(lines: Lines) -> _Objects | None:
+    """The objects of the lines that are not broken and whose values have the types that they have in most blocks. Arrow
+    parses a file in blocks; of those that it refuses, the lines are decoded one by one. None if there are many."""
+    is_filled = lines.lengths > 0
+    blocks = np.split(np.arange(len(lines)), np.flatnonzero(np.diff(lines.starts // _SIFTED)) + 1)
+    tables: dict[int, tuple[pa.Table, Array]] = {}
+    waiting: dict[int, list[RawRow]] = {}
+    broken: list[BrokenRow] = []
+    for number, block in enumerate(blocks):
+        content = lines.content[lines.starts[block[0]] : lines.ends[block[-1]]] if len(block) else b""
+        table = _read(content) if is_filled[block].all() and _has_objects(content) else None
+        if table is not None and table.num_rows == len(block):
+            tables[number] = table, block
+            continue
+        decoded = [_decoded(lines, line) for line in block[is_filled[block]].tolist()]
+        broken += (row for row in decoded if isinstance(row, BrokenRow))
+        waiting[number] = [row for row in decoded if isinstance(row, RawRow)]
+        if len(waiting) > max(_MOST_SIFTED, MOST_REFUSED * len(blocks)):
+            return None
+    if not tables:
+        return None
     try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+        schema = pa.unify_schemas([table.schema for table, _ in tables.values()], promote_options="permissive")
+        nouns = {field.name: from_arrow(field.type).noun for field in schema if field.type != pa.null()}
+        refused: list[RawRow] = []
+        for number, rows in waiting.items():
+            fitting = [row for row in rows if _has_nouns(row.values, nouns)]
+            refused += [row for row in rows if not _has_nouns(row.values, nouns)]
+            at = np.array([row.line - 1 for row in fitting], np.int64)
+            keeps = np.zeros(len(lines), bool)
+            keeps[at] = True
+            table = _read(lines.joined(keeps)) if fitting else schema.empty_table()
+            if table is None or table.num_rows != len(at):
+                return None
+            tables[number] = table, at
+        parts = [tables[number] for number in sorted(tables)]
+        table = pa.concat_tables([table for table, _ in parts], promote_options="permissive")
+    except pa.ArrowException:  # blocks with other types than the rest
+        return None
+    return _Objects(table, lines, np.concatenate([at for _, at in parts]), tuple(broken), tuple(refused))
+
+
+def _decoded(lines: Lines, line: int) -> RawRow | BrokenRow:
+    return _row(line + 1, lines.content[lines.starts[line] : lines.ends[line]].removesuffix(b"\n"))
+
+
+def _has_nouns(values: Mapping[str, Any], nouns: Mapping[str, str]) -> bool:
+    """Whether the values have the types of their columns."""
+    kinds = ((name, RECORD if isinstance(value, dict) else type_of(value)) for name, value in values.items())
+    return all(values[name] is None or kind.noun == nouns.get(name, kind.noun) for name, kind in kinds)
+
+
+def _unfit_rows(table: pa.Table, columns: Columns, type_column: str | None) -> Array | None:
+    """The rows without a time or a type. None if they are not known."""
+    unfit = np.zeros(table.num_rows, bool)
+    for name in columns.times:
+        column = table.column(name)
+        if _times(column) is not None:
+            continue
+        if pa.types.is_string(column.type):
+            unfit |= unfit_timestamps(column)
+        elif pa.types.is_int64(column.type):
+            fits = pc.and_(pc.greater_equal(column, -LAST_TIME), pc.less_equal(column, LAST_TIME))
+            unfit |= ~np.asarray(fits.fill_null(False))
+        else:
+            return None
+    if not _has_types(table, type_column):
+        column = table.column(type_column)
+        if not pa.types.is_string(column.type):
+            return None
+        unfit |= ~np.asarray(pc.not_equal(column, "").fill_null(False))
+    return unfit
 
 
 def _has_an_object_in_each_line(content: bytes) -> bool:

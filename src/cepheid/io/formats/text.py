@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,6 +16,7 @@ from cepheid.errors import InputProblem, shown
 from cepheid.io.formats import COMPRESSED, BrokenRow, RawRow
 from cepheid.io.inputs import Columns
 from cepheid.io.stream_rows import StreamReader
+from cepheid.runtime.kernel import Array
 
 BLOCK = 1 << 22
 """Bytes of a block of Arrow's parsers: several batches of events, and longer than any row."""
@@ -27,6 +29,10 @@ _TIMESTAMP = f"{_DATE}(?:[Tt ]{_CLOCK_TIME}(?:{_ZONE})?)?"
 """The forms of ISO 8601 that the row reader accepts (`io.times`), except a date with a zone."""
 
 
+MOST_REFUSED = 0.1
+"""If more rows than this fraction do not fit the columns, the row reader reads the file."""
+
+
 @dataclass(frozen=True, slots=True)
 class TextTable:
     """A parsed file, as typed columns."""
@@ -34,6 +40,74 @@ class TextTable:
     rows: pa.Table
     omits_nulls: bool = False
     """Whether a null means that the row lacks the attribute, rather than that its value is null."""
+    broken: tuple[BrokenRow, ...] = ()
+    refused: tuple[RawRow, ...] = ()
+    """Rows that do not fit the columns, as the row reader parses them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The lines of a file, by the offsets of their first bytes and of those after their ends."""
+
+    content: bytes
+    starts: Array
+    ends: Array
+
+    @classmethod
+    def of(cls, content: bytes) -> Lines:
+        plain = content.removeprefix(b"\xef\xbb\xbf")
+        ends = np.flatnonzero(np.frombuffer(plain, np.uint8) == ord("\n")) + 1
+        if plain and not plain.endswith(b"\n"):
+            ends = np.append(ends, len(plain))
+        return cls(plain, np.concatenate([[0], ends[:-1]])[: len(ends)], ends)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @property
+    def lengths(self) -> Array:
+        """The number of bytes of each line, without the line break."""
+        characters = np.frombuffer(self.content, np.uint8)
+        ends = self.ends - (characters[self.ends - 1] == ord("\n"))
+        is_return = (ends > self.starts) & (characters[np.maximum(ends - 1, 0)] == ord("\r"))
+        return np.asarray(ends - is_return - self.starts)
+
+    def at(self, offsets: Array) -> Array:
+        """The lines of some bytes."""
+        return np.searchsorted(self.ends, offsets, side="right")
+
+    def decoded(self, line: int) -> str:
+        """A line with its line break. Bytes that are not UTF-8 are lone surrogates."""
+        return self.content[self.starts[line] : self.ends[line]].decode(errors="surrogateescape")
+
+    def text(self, line: int, count: int = 1) -> str:
+        """Some lines as text, without the last line break."""
+        content = self.content[self.starts[line] : self.ends[line + count - 1]]
+        return content.decode(errors="backslashreplace").rstrip("\r\n")
+
+    def is_unicode(self, line: int, count: int = 1) -> bool:
+        return is_utf8(self.content[self.starts[line] : self.ends[line + count - 1]])
+
+    def not_unicode(self) -> Array:
+        """The lines that are not UTF-8 text."""
+        if is_utf8(self.content):
+            return np.empty(0, np.int64)
+        others = np.unique(self.at(np.flatnonzero(np.frombuffer(self.content, np.uint8) > 127)))
+        return np.array([line for line in others.tolist() if not self.is_unicode(line)], np.int64)
+
+    def joined(self, keeps: Array) -> bytes:
+        """The content of some lines."""
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], keeps, [False]]).astype(np.int8)))
+        runs = zip(edges[::2].tolist(), (edges[1::2] - 1).tolist(), strict=True)
+        return b"".join(self.content[self.starts[first] : self.ends[last]] for first, last in runs)
+
+
+def is_utf8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +148,32 @@ def timestamps(strings: pa.ChunkedArray) -> pa.ChunkedArray | None:
         return _zoned(plain).cast(pa.timestamp("us", "UTC"))
     except pa.ArrowInvalid:  # the 30th of February
         return None
+
+
+def unfit_timestamps(strings: pa.ChunkedArray) -> Array:
+    """The strings that `timestamps` does not parse."""
+    is_form = fits(strings, rf"\s*{_TIMESTAMP}\s*").fill_null(False)
+    unfit = ~np.asarray(is_form)
+    form = np.flatnonzero(~unfit)
+    chosen = strings.take(pa.array(form))
+    unfit[form[_unparsed(chosen)]] = True
+    return unfit
+
+
+def _unparsed(strings: pa.ChunkedArray) -> list[int]:
+    """Bisects strings in the form of timestamps until those that are none are isolated: the 30th of February."""
+    found: list[int] = []
+    waiting = [(0, len(strings))]
+    while waiting:
+        first, end = waiting.pop()
+        if first == end or timestamps(strings.slice(first, end - first)) is not None:
+            continue
+        middle = (first + end) // 2
+        if end - first == 1:
+            found.append(first)
+        else:
+            waiting += [(first, middle), (middle, end)]
+    return found
 
 
 def _zoned(strings: pa.ChunkedArray) -> pa.ChunkedArray:
