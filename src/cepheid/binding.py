@@ -79,11 +79,20 @@ def warnings_for(query: Query, schema: Schema) -> list[str]:
         for name in role.event_class.types
         if name not in schema.types and name not in declared
     ]
+    empty = _empty_window(query)
     if not schema.types:
-        return []
-    return [
+        return empty
+    return empty + [
         f"the input has no event of type `{name}` (it has {listing(schema.types)})" for name in dict.fromkeys(missing)
     ]
+
+
+def _empty_window(query: Query) -> list[str]:
+    if query.window is None or query.window.amount != 0:
+        return []
+    if query.dialect.window_includes_bound:
+        return [f"`WITHIN {query.window}` leaves only matches whose events have the same time"]
+    return [f"`WITHIN {query.window}` leaves no match: the events of a match must lie closer together than that"]
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -104,7 +113,8 @@ def _require_parameters(query: Query) -> None:
                 f"`{node.name}` is neither a variable's attribute nor a parameter with a value",
                 span=node.span,
                 expected=f"an attribute (`{next(iter(query.roles))}.{node.name}`), a value, or a parameter",
-                hint=f"set the parameter: --param {node.name}=...",
+                hint=f"a string is written in quotes: '{node.name}'; a parameter is set: --param {node.name}=..., or "
+                f"params={{'{node.name}': ...}}",
             )
     windows = [query.window, *(n.window for n in walk(query.pattern) if isinstance(n, Seq | Conj))]
     for window in windows:

@@ -226,6 +226,12 @@ def _check_duration(duration: Duration | None) -> None:
 # --- predicates and columns -------------------------------------------------------------------------------------------
 
 
+def _swapped(var: str, found: Mapping[str, Role]) -> str | None:
+    """The hint for a type and its variable in the wrong order, such as `SEQ(x Shelf)`."""
+    swapped = next((name for name, role in found.items() if var in role.event_class.types and name != var), None)
+    return None if swapped is None else f"the type comes first, then the variable: {swapped} {var}"
+
+
 def _check_names(expression: Expr, found: Mapping[str, Role], query: Query) -> None:
     for node in ex.walk(expression):
         for var in _named(node):
@@ -234,7 +240,7 @@ def _check_names(expression: Expr, found: Mapping[str, Role], query: Query) -> N
                     f"unknown variable `{var}`",
                     span=node.span,
                     expected=f"a variable of the pattern: {listing(found)}",
-                    hint=did_you_mean(var, found),
+                    hint=_swapped(var, found) or did_you_mean(var, found),
                 )
         if isinstance(node, ex.Same | ex.Filter | ex.OccursWithin) and not isinstance(node, query.dialect.conditions):
             raise PatternProblem(

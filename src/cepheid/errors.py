@@ -127,9 +127,13 @@ def shown(text: str, limit: int = 40) -> str:
 
 def _excerpt(text: str, span: Span, line: int, column: int) -> list[str]:
     content = text.split("\n")[line - 1]
-    cut = max(0, column - 1 - _EXCERPT_WIDTH // 2)
+    cut = max(0, min(column - 1 - _EXCERPT_WIDTH // 2, len(content) - _EXCERPT_WIDTH))
     visible = shown(content[cut : cut + _EXCERPT_WIDTH], _EXCERPT_WIDTH)
     caret_at = column - 1 - cut
+    if cut > 0:
+        visible = "…" + visible[1:]
+    if cut + _EXCERPT_WIDTH < len(content):
+        visible = visible[:-1] + "…"
     width = max(1, min(span.end - span.start, len(visible) - caret_at))
     label = f"  {line} | "
     return [label + visible, " " * (len(label) - 2) + "| " + " " * caret_at + "^" * width]

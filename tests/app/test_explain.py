@@ -91,7 +91,7 @@ def edges(text: str) -> dict[tuple[str, str], tuple[str, str]]:
 def test_query_3_compiles_as_figure_2_shows() -> None:
     automaton = compile_automaton(parse(QUERY_3))
     assert automaton.states == ("a[1]", "a[i]", "b", "F")
-    window = "time - time of a[1] <= 1 hours"
+    window = "time - time of a[1] <= 1 hour"
     assert edges(QUERY_3) == {
         ("a[1]", "begin"): ("a[i]", "type is Stock AND a[1].volume > 1000"),
         ("a[i]", "take"): (
@@ -112,9 +112,9 @@ def test_query_3_compiles_as_figure_2_shows() -> None:
     ("strategy", "formula"),
     [
         ("strict_contiguity", "FALSE"),
-        ("partition_contiguity", "NOT (same symbol) AND time - time of a[1] <= 1 hours"),
-        ("skip_till_next_match", "NOT (begin at b) AND time - time of a[1] <= 1 hours"),
-        ("skip_till_any_match", "time - time of a[1] <= 1 hours"),
+        ("partition_contiguity", "NOT (same symbol) AND time - time of a[1] <= 1 hour"),
+        ("skip_till_next_match", "NOT (begin at b) AND time - time of a[1] <= 1 hour"),
+        ("skip_till_any_match", "time - time of a[1] <= 1 hour"),
     ],
 )
 def test_the_ignore_edge_follows_the_strategy(strategy: str, formula: str) -> None:

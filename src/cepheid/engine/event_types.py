@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import UNTYPED
@@ -34,8 +34,16 @@ def require_event_types(query: Query, source: SourceDescription) -> None:
             f"no event has a type of the query ({listing(types)})",
             span=classes[0].span,
             expected=f"some of {listing(known)}",
-            hint=did_you_mean(types[0], list(known)),
+            hint=_swapped(classes, known) or did_you_mean(types[0], list(known)),
         )
+
+
+def _swapped(classes: Iterable[EventClass], known: Collection[str]) -> str | None:
+    """The hint for a type and its variable in the wrong order."""
+    swapped = next((item for item in classes if item.var in known), None)
+    if swapped is None:
+        return None
+    return f"the type comes first, then the variable: {swapped.var} {swapped.types[0]}"
 
 
 def _positive_classes(query: Query) -> Iterator[EventClass]:

@@ -6,13 +6,13 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
-from cepheid.errors import InputProblem, shown
+from cepheid.errors import InputProblem, listing, shown
 from cepheid.io.decoding import decoded, decoded_schema
 from cepheid.io.files import column_file, scan
 from cepheid.io.formats import expand, format_named
@@ -45,6 +45,12 @@ def opened(events: Any, columns: Columns) -> Opened | None:
         require_time_column(schema, columns)
         batches = (batch for item in events for batch in _batches(item))
         return Opened(BatchSource(batches, schema, columns), pa.RecordBatchReader.from_batches)
+    if isinstance(events, Mapping):
+        raise InputProblem(
+            f"the events are a dictionary ({listing(map(str, events))})",
+            expected="one table, in which a column names the type of each event",
+            hint="pandas.concat([df.assign(type=name) for name, df in tables.items()])",
+        )
     table, convert = _whole(events)
     if table is not None:
         return Opened(TableSource.of(table, columns), convert)

@@ -9,7 +9,17 @@ from types import ModuleType
 
 from cepheid.checks import check
 from cepheid.dialect import Dialect
-from cepheid.errors import CepheidError, InputProblem, PatternProblem, Span, SyntaxProblem, did_you_mean, listing, shown
+from cepheid.errors import (
+    CepheidError,
+    InputProblem,
+    NotAvailable,
+    PatternProblem,
+    Span,
+    SyntaxProblem,
+    did_you_mean,
+    listing,
+    shown,
+)
 from cepheid.lang import ced, eql, sase, sase_plus, zstream
 from cepheid.lang.text import check_text, skeleton
 from cepheid.pattern import EventClass, Query, walk
@@ -119,7 +129,13 @@ def _query(block: _Block, dialect: str, known: Collection[str]) -> Query:
     language = _language(block, dialect)
     # A text that declares its input streams needs the names that are declared elsewhere.
     elsewhere = (known,) if language.declares_streams else ()
-    query: Query = _MODULES[language].parse(block.text, *elsewhere)
+    try:
+        query: Query = _MODULES[language].parse(block.text, *elsewhere)
+    except SyntaxProblem as problem:
+        other = next((item for item, module in _MODULES.items() if module.recognises(block.text)), language)
+        if other is not language:
+            problem.hint = f"this is a query in {other.title}, not {language.title}: choose `{other.name}` or `auto`"
+        raise
     return query
 
 
@@ -171,7 +187,16 @@ def _language(block: _Block, name: str) -> Dialect:
     for language, module in _MODULES.items():
         if module.recognises(block.text):
             return language
-    word = re.search(r"\w+|\S", skeleton(block.text))
+    code = skeleton(block.text)
+    sql = re.search(r"\bMATCH_RECOGNIZE\b", code, re.IGNORECASE)
+    if sql is not None:
+        raise NotAvailable(
+            "MATCH_RECOGNIZE is not one of the languages",
+            span=Span(*sql.span()),
+            expected="; ".join(f"{dialect.name}: {dialect.beginning}" for dialect in DIALECTS),
+            hint="SASE+ is the closest: PATTERN SEQ(A a, B+ b[]) WHERE strict_contiguity(a, b[]) { [key] AND ... }",
+        )
+    word = re.search(r"\w+|\S", code)
     raise SyntaxProblem(
         f"no language begins with `{shown(word.group())}`" if word else "the text contains no query",
         span=Span(*word.span()) if word else None,

@@ -183,7 +183,7 @@ class _Builder(ExpressionBuilder):
 
 
 _PARSER = LanguageParser(_GRAMMAR, _Builder(), _WORDS)
-_START = re.compile(r"\s*(?:source\s+[\w-]+\s+schema|primitive|complex)\b", re.IGNORECASE)
+_START = re.compile(r"\s*(?:source\s+(?:[\w-]+|`[^`]*`)\s+schema|primitive|complex)\b", re.IGNORECASE)
 
 
 def recognises(text: str) -> bool:

@@ -112,7 +112,9 @@ class LanguageParser:
         span, found = _found(error, text)
         word = text[span.start : span.end]
         what = "the text ends too early" if not found else f"unexpected `{shown(found.replace(HYPHEN, '-'))}`"
-        hint = did_you_mean(word, keywords) if _AT_WORD.fullmatch(word) else None
+        hint = _foreign(text, span)
+        if hint is None and _AT_WORD.fullmatch(word):
+            hint = did_you_mean(word, keywords)
         return SyntaxProblem(
             what, span=span, expected=self._expected(terminals), hint=hint or self._misspelt(text[: span.start], word)
         )
@@ -140,6 +142,32 @@ class LanguageParser:
     @staticmethod
     def _keyword(terminal: str) -> str:
         return terminal.lstrip("_").replace("__", "-")
+
+
+_GROUPING = re.compile(r"(?:GROUP|PARTITION)\s+BY\s+(?:\w+\.)?(\w+|`[^`]+`)", re.IGNORECASE)
+_ALIAS = re.compile(r"([\w`-]+)\s+AS\s*\Z", re.IGNORECASE)
+_BEFORE_WHERE = re.compile(r".*\b(WITHIN|RETURN|LIMIT|OUTPUT)\b", re.IGNORECASE | re.DOTALL)
+
+
+def _foreign(text: str, span: Span) -> str | None:
+    """A hint for what other languages write at this position."""
+    word, before = text[span.start : span.end].upper(), text[: span.start]
+    if word == "BY":
+        words = before.split()
+        span = Span(len(before.rstrip()) - len(words[-1]), span.end) if words else span
+    grouping = _GROUPING.match(text, span.start)
+    if grouping is not None:
+        name = grouping[1]
+        return f"write [{name}] as a condition in WHERE: all events of a match then have the same {name}"
+    if word == "ORDER" or (word == "BY" and before.rstrip().upper().endswith("ORDER")):
+        return "events are ordered by their time; leave ORDER BY out"
+    earlier = _BEFORE_WHERE.match(skeleton(before)) if word == "WHERE" else None
+    if earlier is not None:
+        return f"WHERE stands before {earlier[1].upper()}"
+    alias = _ALIAS.search((before + word if word == "AS" else before)[-100:])
+    if alias is not None and _AT_WORD.match(text, span.start):
+        return f"write the variable after the type, without AS: {alias[1]} x"
+    return None
 
 
 def _without_end(text: str) -> str:

@@ -16,7 +16,8 @@ from lark.tree import Meta
 
 from cepheid.errors import SyntaxProblem
 from cepheid.expr import name_text, type_name_text
-from cepheid.lang.expressions import HYPHEN, MAX_HYPHENS, ExpressionBuilder, number, span_of
+from cepheid.lang.expressions import HYPHEN, MAX_HYPHENS, ExpressionBuilder, span_of
+from cepheid.lang.literals import number
 from cepheid.lang.text import skeleton
 from cepheid.pattern import EventClass, Kleene, Neg, Pattern, Seq, walk
 

@@ -175,7 +175,9 @@ class _Builder(ExpressionBuilder):
 
 
 _PARSER = LanguageParser(_GRAMMAR, _Builder(), _WORDS, prepare=mark_hyphens)
-_START = re.compile(r"\s*(?:SELECT\b|(?:(?:CREATE|REGISTER)\s+)?(?:SOURCE|SINK)\s+[\w-]+\s*\()", re.IGNORECASE)
+_START = re.compile(
+    r"\s*(?:SELECT\b|(?:(?:CREATE|REGISTER)\s+)?(?:SOURCE|SINK)\s+(?:[\w-]+|`[^`]*`)\s*\()", re.IGNORECASE
+)
 _SQL = re.compile(r"\bMATCH_RECOGNIZE\b", re.IGNORECASE)
 
 

@@ -8,7 +8,6 @@ The builder returns raw expressions: a language passes each through `resolve` on
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -51,7 +50,15 @@ from cepheid.expr import (
     variables,
 )
 from cepheid.functions import ALIASES
-from cepheid.lang.literals import CALENDAR_WORDS, amount_of, cast_function, duration_literal, moment_literal, unit_of
+from cepheid.lang.literals import (
+    CALENDAR_WORDS,
+    amount_of,
+    cast_function,
+    duration_literal,
+    moment_literal,
+    number,
+    unit_of,
+)
 from cepheid.lang.text import unquote
 from cepheid.pattern import Pattern
 
@@ -317,7 +324,6 @@ _INDEX: Mapping[str, At | Over] = {
     "i-1": At.PREVIOUS,
     "len": At.LAST,
 }
-_MAX_INTEGER = 10**38 - 1
 _MAX_ROWS = 2**63 - 1
 
 
@@ -543,20 +549,6 @@ def negative(item: Expr, span: Span | None = None) -> Expr:
     return Negative(item, span=span)
 
 
-def number(token: Token) -> int | float:
-    text = str(token)
-    if re.fullmatch(r"[0-9]+", text) and len(text) < 100 and int(text) <= _MAX_INTEGER:
-        return int(text)
-    value = float(text)
-    if math.isinf(value) or re.fullmatch(r"[0-9]+", text):
-        raise SyntaxProblem(
-            f"the number `{shown(text)}` is too large",
-            span=span_of(token),
-            expected="an integer of at most 38 digits, or a number up to 1.8e308 with a decimal point or an exponent",
-        )
-    return value
-
-
 def _index(var: str, token: Token) -> At | Over:
     inside = re.sub(r"[\s$\\]", "", str(token)[1:-1]).replace("−", "-")
     owner, dot, last = inside.partition(".")
@@ -568,9 +560,15 @@ def _index(var: str, token: Token) -> At | Over:
             f"`{shown(str(token))}` is not an index of `{var}`",
             span=span_of(token),
             expected=f"[1], [i], [i-1], [{var}.LEN], or [] and [..i-1] inside an aggregate",
-            hint="conditions are joined with AND" if re.fullmatch(r"\w+(,\w+)*", inside) else None,
+            hint=_index_hint(var, inside),
         )
     return found
+
+
+def _index_hint(var: str, inside: str) -> str | None:
+    if re.fullmatch(r"-?\d+", inside):
+        return f"the first event is {var}[1], the last {var}[{var}.LEN]; others are {var}[i] and {var}[i-1]"
+    return "conditions are joined with AND" if re.fullmatch(r"\w+(,\w+)*", inside) else None
 
 
 def _aggregate(fn: str, args: tuple[Expr, ...], span: Span) -> Expr:

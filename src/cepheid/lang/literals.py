@@ -4,6 +4,8 @@ that CAST names.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from fractions import Fraction
 
@@ -15,6 +17,7 @@ from cepheid.expr import CAST, Const
 from cepheid.lang.text import unquote
 from cepheid.types import DATE, DURATION, TIMESTAMP
 
+_MAX_INTEGER = 10**38 - 1
 CALENDAR_WORDS = ("month", "months", "quarter", "quarters", "year", "years")
 _CASTS: Mapping[str, str] = {
     **dict.fromkeys(("int", "integer", "bigint", "long", "smallint", "tinyint", "short"), "integer"),
@@ -40,6 +43,20 @@ def unit_of(word: Token) -> str:
             hint="write 30 days" if word.lower().startswith("month") else "write it in days",
         )
     return UNIT_WORDS[word.lower()]
+
+
+def number(token: Token) -> int | float:
+    text = str(token)
+    if re.fullmatch(r"[0-9]+", text) and len(text) < 100 and int(text) <= _MAX_INTEGER:
+        return int(text)
+    value = float(text)
+    if math.isinf(value) or re.fullmatch(r"[0-9]+", text):
+        raise SyntaxProblem(
+            f"the number `{shown(text)}` is too large",
+            span=span_of(token),
+            expected="an integer of at most 38 digits, or a number up to 1.8e308 with a decimal point or an exponent",
+        )
+    return value
 
 
 def amount_of(token: Token) -> int | float:

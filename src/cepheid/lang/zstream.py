@@ -29,9 +29,9 @@ from cepheid.lang.expressions import (
     Rule,
     expression_grammar,
     keywords,
-    number,
     span_of,
 )
+from cepheid.lang.literals import number
 from cepheid.lang.text import skeleton
 from cepheid.pattern import EventClass, Kleene, Pattern, Query, map_classes, roles
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -99,7 +100,15 @@ def read_params(values: list[str] | None) -> dict[str, Any]:
 def query_argument(argument: str, dialect: str) -> QueryText:
     if argument == STANDARD or (exists(argument) and Path(argument).is_file()):
         return read_query(argument, dialect)
+    if _PATH.fullmatch(argument):
+        raise InputProblem(
+            f"there is no query file `{shown(argument, 200)}`", expected="a file, or the text of a query in quotes"
+        )
     return QueryText(argument, "query", dialect)
+
+
+_PATH = re.compile(r"\S*(?:\.\w+|[/\\]\S*)")
+"""A word with an extension or a directory, which no query is."""
 
 
 def read_query(path: str, dialect: str) -> QueryText:

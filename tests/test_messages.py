@@ -1,0 +1,126 @@
+"""Typical mistakes, and the messages that say what to write instead."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import cepheid
+from cepheid.errors import CepheidError, CepheidWarning
+from cepheid.lang import parse
+
+EVENTS = pd.DataFrame(
+    {
+        "type": ["Shelf", "Exit"],
+        "ts": pd.to_datetime(["2024-03-01", "2024-03-02"]),
+        "tag_id": [1, 1],
+        "shelf": ["A", "B"],
+    }
+)
+SASE, PLUS = "EVENT SEQ(Shelf x, Exit e)", "PATTERN SEQ(Shelf+ a[], Exit e)"
+MISTAKES = {
+    f"{PLUS} WHERE a[0].tag_id = e.tag_id": ("`[0]` is not an index of `a`", "the first event is a[1]"),
+    f"{SASE} WHERE x.shelf = A": ("`A` is neither", "a string is written in quotes: 'A'"),
+    f"{SASE} WHERE x.shelf = e.shelf GROUP BY tag_id": ("unexpected `GROUP`", "write [tag_id] as a condition in WHERE"),
+    f"{SASE} PARTITION BY x.tag_id WITHIN 3 days": ("unexpected `PARTITION`", "write [tag_id] as a condition in WHERE"),
+    f"{PLUS} PARTITION BY `tag id`": ("unexpected `PARTITION`", "write [`tag id`] as a condition in WHERE"),
+    "PATTERN Shelf;Exit PARTITION BY tag_id WITHIN 3 days": ("unexpected `BY`", "write [tag_id] as a condition"),
+    f"{SASE} ORDER BY ts": ("unexpected `ORDER`", "events are ordered by their time"),
+    f"{SASE} WITHIN 3 days WHERE [tag_id]": ("unexpected `WHERE`", "WHERE stands before WITHIN"),
+    f"{PLUS} WITHIN 3 days WHERE [tag_id]": ("unexpected `WHERE`", "WHERE stands before WITHIN"),
+    "PATTERN Shelf;Exit RETURN Exit WHERE [tag_id]": ("unexpected `WHERE`", "WHERE stands before RETURN"),
+    "EVENT SEQ(Shelf AS x, Exit e)": ("unexpected `x`", "without AS: Shelf x"),
+    "PATTERN SEQ(Shelf AS x, Exit e)": ("unexpected `x`", "without AS: Shelf x"),
+    "PATTERN Shelf AS x; Exit e": ("unexpected `x`", "without AS: Shelf x"),
+    "EVENT SEQ(x Shelf, e Exit)": (
+        "no event has a type of the query",
+        "the type comes first, then the variable: Shelf x",
+    ),
+    "EVENT SEQ(x Shelf, e Exit) WHERE x.tag_id = 1": ("unknown variable `x`", "then the variable: Shelf x"),
+    "SELECT * FROM t MATCH_RECOGNIZE (PATTERN (A B+) DEFINE A AS A.x > 1)": (
+        "MATCH_RECOGNIZE is not",
+        "SASE+ is the closest",
+    ),
+    f"{SASE} WITHIN 1 month": ("a month has no fixed length", "write 30 days"),
+    f"{SASE} WHERE rnd(x.tag_id) = 1": ("unknown function `rnd`", "did you mean `round`?"),
+}
+
+
+@pytest.mark.parametrize("query", MISTAKES)
+def test_a_mistake_in_a_query(query: str) -> None:
+    what, hint = MISTAKES[query]
+    with pytest.raises(CepheidError) as raised:
+        cepheid.match(query, EVENTS)
+    assert what in raised.value.what and hint in (raised.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("query", "dialect", "hint"),
+    [
+        (
+            f"{PLUS} WHERE skip_till_any_match(a[], e) {{ [tag_id] }}",
+            "sase",
+            "a query in SASE+, not SASE: choose `sase+`",
+        ),
+        (SASE, "zstream", "a query in SASE, not ZStream: choose `sase`"),
+        ("PATTERN Shelf;Exit", "sase+", "a query in ZStream, not SASE+: choose `zstream`"),
+        ("SELECT * FROM A a; B b", "ced", "a query in EQL (NEXT), not CED"),
+    ],
+)
+def test_a_query_in_another_language_than_the_option_says(query: str, dialect: str, hint: str) -> None:
+    with pytest.raises(CepheidError) as raised:
+        parse(query, dialect)
+    assert hint in (raised.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        (f"{SASE} WITHIN 0 minutes", "`WITHIN 0 min` leaves no match"),
+        ("PATTERN Shelf;Exit WITHIN 0 hours", "leaves only matches whose events have the same time"),
+    ],
+)
+def test_an_empty_window_is_a_warning(query: str, text: str) -> None:
+    with pytest.warns(CepheidWarning, match=text):
+        assert len(cepheid.match(query, EVENTS)) == 0
+
+
+def test_long_lines_are_cut_with_an_ellipsis() -> None:
+    long = " AND ".join(["x.tag_id = 1"] * 30)
+    with pytest.raises(CepheidError) as raised:
+        cepheid.match(f"{SASE} WHERE {long} AND x.tagid = 3 AND {long}", EVENTS)
+    line, carets = str(raised.value).splitlines()[2:4]
+    assert line.startswith("  1 | …") and line.endswith("…")
+    assert line[carets.index("^") : carets.rindex("^") + 1] == "x.tagid"
+    with pytest.raises(CepheidError) as raised:
+        cepheid.match(f"{SASE} WHERE x.tagid = 3 AND {long}", EVENTS)
+    assert str(raised.value).splitlines()[2].startswith("  1 | EVENT") and "…" in str(raised.value)
+
+
+def test_a_dictionary_of_tables_is_not_a_table() -> None:
+    with pytest.raises(CepheidError) as raised:
+        cepheid.match(SASE, {"Shelf": EVENTS, "Exit": EVENTS})
+    assert "the events are a dictionary (`Exit`, `Shelf`)" in raised.value.what
+    assert "df.assign(type=name)" in (raised.value.hint or "")
+
+
+def test_one_is_singular() -> None:
+    assert str(parse(f"{SASE} WITHIN 1 hours").window) == "1 hour"
+    assert str(parse(f"{SASE} WITHIN 2 hour").window) == "2 hours"
+
+
+@pytest.mark.parametrize("unit", ("ns", "NS", "nanoseconds"))
+def test_nanoseconds_are_a_unit_of_integer_times(unit: str) -> None:
+    counted: Any = EVENTS.assign(ts=[1709280000 * 10**9, 1709280060 * 10**9])
+    assert len(cepheid.match(f"{SASE} WITHIN 2 minutes", counted, time_unit=unit)) == 1
+    assert len(cepheid.match(f"{SASE} WITHIN 1 minute", counted, time_unit=unit)) == 0
+
+
+@pytest.mark.parametrize("command", ("check", "explain"))
+def test_a_query_file_that_does_not_exist(command: str) -> None:
+    done = subprocess.run([sys.executable, "-m", "cepheid", command, "nofile.sase"], capture_output=True, text=True)
+    assert done.returncode != 0 and "there is no query file `nofile.sase`" in done.stderr
