@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from cepheid import expr as ex
-from cepheid.checks import NODE
+from cepheid.checks import NODE, NODE_COLUMNS
 from cepheid.errors import NameProblem, PatternProblem, TypeProblem, did_you_mean, listing
 from cepheid.events import MICROSECONDS, NO_CLOCK, Duration, Schema
 from cepheid.expr import Aggregate, Attr, Compare, Const, Expr, Over, Whole
@@ -216,7 +216,7 @@ class _Checker:
 
     def attribute_type(self, attr: Attr) -> Type:
         if attr.var == NODE and NODE not in self.found:
-            return UNKNOWN
+            return node_type(attr.name, self.schema.attributes(self.schema.types))
         types = self.types_of(attr.var)
         known = self.schema.attributes(types)
         if attr.name in known:
@@ -354,13 +354,18 @@ def _bind_input(
             source = schema.types.get(item.source, {})
 
             def read(attr: Attr) -> Type:
-                return source.get(attr.name, UNKNOWN) if attr.var == item.alias else UNKNOWN
+                return source.get(attr.name, UNKNOWN) if attr.var == item.alias else node_type(attr.name, source)
 
             columns = tuple(Column(c.name, typed(c.expr, read)) for c in item.columns)
             return replace(item, columns=columns), {**BASE_SCHEMA, **{c.name: c.expr.type for c in columns}}
         case _:
             bound = bind(item, schema)
             return bound, output_attributes(bound, schema)
+
+
+def node_type(name: str, attributes: Mapping[str, Type]) -> Type:
+    """The type of an attribute of CED's `node`: its clock counts ticks."""
+    return INTEGER if name == "time" else attributes.get(NODE_COLUMNS.get(name, name), UNKNOWN)
 
 
 def _observed(declared: Type, observed: Type) -> Type:

@@ -82,6 +82,8 @@ _SIMPLE = _NUMBERS | {Family.BOOLEAN, Family.STRING}
 _MOMENTS = frozenset({Family.DATE, Family.TIMESTAMP})
 _DATED = _MOMENTS | {Family.STRING}
 _MANY = 64
+DIMENSIONS = 4
+"""The most coordinates of a point."""
 
 
 def kernels_compute(call: Call) -> bool:
@@ -260,13 +262,23 @@ def _expand_sign(call: Call) -> Expr:
 
 
 def _distance(*args: Any) -> float | None:
-    """Euclidean distance of two points: two lists, or the two halves of the argument list."""
+    """Euclidean distance of two points: two lists, or the two halves of the argument list. The squares are added in
+    order, as kernels do."""
     if len(args) == 2 and not isinstance(args[0], list | tuple):
         args = ([args[0]], [args[1]])
     elif len(args) != 2:
         args = (args[: len(args) // 2], args[len(args) // 2 :])
-    points = [list(map(to_float, point)) for point in args]
-    return math.dist(*points) if len(points[0]) == len(points[1]) else None
+    one, other = (list(map(to_float, point)) for point in args)
+    if len(one) != len(other) or len(one) > DIMENSIONS:
+        return None
+    total = 0.0
+    for a, b in zip(one, other, strict=True):
+        total += (a - b) * (a - b)
+    return math.sqrt(total)
+
+
+def _coordinate(point: Any, number: int) -> float:
+    return to_float(point[number - 1]) if number <= len(point) else 0.0
 
 
 def _sqrt(x: Any) -> float | None:
@@ -358,7 +370,9 @@ FUNCTIONS: Mapping[str, Function] = {
     CAST + "boolean": _cast(BOOLEAN, values.as_boolean, _SIMPLE),
     CAST + "timestamp": _cast(TIMESTAMP, values.as_timestamp, _DATED),
     CAST + "date": _cast(DATE, values.as_date, _DATED),
-    "distance": Function(2, 8, _ANY, _FLOAT, _distance),
+    "distance": Function(2, 2 * DIMENSIONS, _ANY, _FLOAT, _distance),
+    "coordinate": Function(2, 2, (UNKNOWN, INTEGER), _FLOAT, _coordinate),
+    "dimensions": Function(1, 1, _ANY, _INTEGER, len, of=frozenset({Family.LIST, Family.UNKNOWN})),
     "hash_f": Function(1, _MANY, _ANY, _INTEGER, _hash_f, null_safe=True),
 }
 ALIASES: Mapping[str, str] = {

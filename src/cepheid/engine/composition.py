@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from cepheid import expr as ex
 from cepheid import types
-from cepheid.binding import BASE_SCHEMA, INTERVAL_TYPES, composite_names
-from cepheid.checks import NODE
+from cepheid.binding import BASE_SCHEMA, INTERVAL_TYPES, composite_names, node_type
+from cepheid.checks import NODE, NODE_COLUMNS
 from cepheid.engine.input_shape import InputShape, ShownAttribute
 from cepheid.engine.layout import INTERVAL, expression_type, time_type
 from cepheid.errors import NotAvailable
@@ -92,7 +92,9 @@ def attributes_of_matches(
     def read(attr: Attr) -> Type:
         if attr.name == TIME:
             return types.INTEGER
-        return attributes_of(attr.var).get(attr.name, types.UNKNOWN) if attr.var in roles else types.UNKNOWN
+        if attr.var not in roles:
+            return node_type(attr.name, schema.attributes(schema.types))
+        return attributes_of(attr.var).get(attr.name, types.UNKNOWN)
 
     found: dict[str, Attribute] = {}
     for name, type_ in (BASE_SCHEMA if has_nodes or query.dialect.has_nodes else INTERVAL_TYPES).items():
@@ -112,15 +114,11 @@ def projected(stream: DerivedStream) -> Query:
     def of_source(node: Expr) -> Expr:
         if not isinstance(node, Attr) or node.var != NODE or alias == NODE:
             return node
-        return replace(node, var=alias, name=_NODE_COLUMNS.get(node.name, node.name))
+        return replace(node, var=alias, name={**NODE_COLUMNS, "time": TIME}.get(node.name, node.name))
 
     computed = {c.name: Column(c.name, ex.transform(c.expr, of_source)) for c in stream.columns}
     base = {"node_id": Column("node_id", Attr(alias, "node_id"))}
     return Query(EventClass(alias, (stream.source,)), sase.DIALECT, output=tuple({**base, **computed}.values()))
-
-
-_NODE_COLUMNS = {"id": "node_id", "time": TIME, "loc": "node_loc"}
-"""The attributes of CED's pseudo-source `node`, and the columns that hold them."""
 
 
 def _attribute(name: str, expr: Expr, arrow_type: Callable[[Expr], pa.DataType], key: Collection[str]) -> Attribute:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from cepheid import expr as ex
 from cepheid import types
+from cepheid.checks import NODE, NODE_COLUMNS
 from cepheid.codegen.columns import attribute, types_of
 from cepheid.codegen.typed_columns import Column, either, from_arrow, to_arrow
 from cepheid.codegen.vector import Evaluation, is_vectorisable
@@ -99,6 +100,8 @@ class Gatherer:
         for node in (node for column in self.columns if column.shows is not None for node in ex.walk(column.shows)):
             if isinstance(node, Whole):
                 names.update(dict.fromkeys(shown.column for shown in self._shown(node.var)))
+            elif isinstance(node, Attr) and node.var == NODE and NODE not in self.attributes:
+                names.update(dict.fromkeys(owner(NODE_COLUMNS.get(node.name, node.name), self.input)))
             elif isinstance(node, Attr | ex.Aggregate) and node.name is not None:
                 names.update(dict.fromkeys(owner(node.name, self.input)))
         if self.lacks:
@@ -236,6 +239,8 @@ class MatchValues:
 
     def _read(self, attr: Attr) -> Column:
         key = attr.var, attr.at, attr.name
+        if attr.var == NODE and NODE not in self.matches.variables:
+            return self._read_node(attr)
         if key not in self.gathered:
             positions = one_event(self.matches, attr)
             column = from_arrow(self._values(attr.name, positions))
@@ -243,6 +248,13 @@ class MatchValues:
             lacking = self._lacking(attr.var, attr.name, positions)
             self.gathered[key] = replace(column, absent=either(unbound, lacking))
         return self.gathered[key]
+
+    def _read_node(self, attr: Attr) -> Column:
+        """CED's `node`: the context of the event that completes the match, which ends last."""
+        if attr.name == "time":
+            return Column(types.INTEGER, np.asarray(self.matches.end))
+        name = NODE_COLUMNS.get(attr.name, attr.name)
+        return from_arrow(self._values(name, pa.array(self.matches.last_positions())))
 
     def _lacking(self, var: str, name: str, positions: pa.Array) -> Array | None:
         """The events whose type lacks the attribute."""

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cepheid.checks import NODE
 from cepheid.codegen.columns import types_of
 from cepheid.codegen.typed_columns import from_arrow as column_from_arrow
 from cepheid.codegen.typed_columns import to_python
@@ -40,7 +41,7 @@ from cepheid.kernels.any_runs.lazy_matches import LazyKernel
 from cepheid.pattern import Query, SourceStream
 from cepheid.physical import Kind
 from cepheid.semantics import Match as Match
-from cepheid.semantics import evaluate, summary
+from cepheid.semantics import evaluate, node_of, summary
 from cepheid.semantics.common import events_of as events_in
 from cepheid.types import BOOLEAN, UNKNOWN, Family, Type, from_arrow
 from cepheid.values import fitted, is_number, to_float, unscaled
@@ -326,6 +327,9 @@ def computed_columns(
     show = Presenter(columns_of_input, prepared.clock)
     values: dict[str, list[Any]] = {name: [] for name in columns}
     for bound in _bindings(matches, events):
+        if prepared.query.dialect.has_nodes:
+            last = max(events_in(bound), key=lambda event: (event.end, event.position))
+            bound = {**bound, NODE: node_of(last)}
         env = Env(bound, {}, prepared.clock)
         for name, (expr, _) in columns.items():
             values[name].append(value_or_null(expr, env))

@@ -26,6 +26,17 @@ class MatchPositions:
     start: Array
     end: Array
 
+    def last_positions(self) -> Array:
+        """The position of the last event of each match, of single events and of lists."""
+        latest = np.full(len(self.end), -1, np.int64)
+        for column in self.variables.values():
+            if pa.types.is_list(column.type):
+                numbers = np.repeat(np.arange(len(column)), np.asarray(column.value_lengths().fill_null(0)))
+                np.maximum.at(latest, numbers, np.asarray(column.flatten(), np.int64))
+            else:
+                latest = np.maximum(latest, np.asarray(column.fill_null(-1), np.int64))
+        return latest
+
 
 @dataclass(frozen=True, slots=True)
 class Binding:

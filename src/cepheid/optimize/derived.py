@@ -11,11 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cepheid import expr as ex
+from cepheid.errors import Span
 from cepheid.expr import Attr, Expr
-from cepheid.functions import kernels_compute
+from cepheid.functions import DIMENSIONS, kernels_compute
 from cepheid.physical import attributes_in
-from cepheid.types import BINARY, BOOLEAN, FLOAT, LONG_DIGITS, SHORT_DIGITS, UNKNOWN, Family, Type, decimal
+from cepheid.types import BINARY, BOOLEAN, FLOAT, INTEGER, LONG_DIGITS, SHORT_DIGITS, UNKNOWN, Family, Type, decimal
+from cepheid.values import is_number, to_float
 
+Point = Attr | Sequence[Expr]
+"""An attribute that is a list of numbers, or the numbers."""
 _CONDITIONS = (ex.Like, ex.Contains, ex.Compare, ex.In, ex.IsNull)
 _CONNECTIVES = (ex.And, ex.Or, ex.Not, ex.Filter)
 
@@ -85,6 +89,8 @@ class _Derivation:
     def condition(self, expr: Expr) -> Expr:
         if not self.is_beyond_kernels(expr):
             return expr
+        if isinstance(expr, ex.Compare) and (spelt_out := self._by_coordinates(expr)) is not None:
+            return spelt_out
         if isinstance(expr, _CONDITIONS) and _event_of(expr) is not None:
             return ex.Compare("=", self._column(expr, BOOLEAN), ex.Const(True, type=BOOLEAN), type=BOOLEAN)
         if isinstance(expr, ex.Compare):
@@ -94,6 +100,62 @@ class _Derivation:
             tests = [ex.Compare("=", expr.item, value, type=BOOLEAN, span=expr.span) for value in expr.values]
             return self.condition(ex.Or(tuple(tests), type=BOOLEAN, span=expr.span))
         return ex.with_parts(expr, self.condition if isinstance(expr, _CONNECTIVES) else self._value)
+
+    # --- points -------------------------------------------------------------------------------------------------------
+
+    def _by_coordinates(self, test: ex.Compare) -> Expr | None:
+        """A comparison with distances between points of several events, as numbers: `distance(a.p, b.p) > 2` is
+        `sqrt((a.p1 - b.p1) * (a.p1 - b.p1) + ...) > 2`, where both points have as many coordinates. None if it has no
+        such distance."""
+        conditions: list[Expr] = []
+
+        def spelt_out(node: Expr) -> Expr:
+            if not isinstance(node, ex.Call) or node.fn != "distance" or _event_of(node) is not None:
+                return node
+            points = self._points(node.args)
+            if points is None:
+                return node
+            sizes = {len(point) for point in points if not isinstance(point, Attr)}
+            read = [self._coordinates(point, min(sizes, default=DIMENSIONS)) for point in points]
+            if len(sizes) > 1 or read[0] is None or read[1] is None:
+                return node
+            lengths = [ex.Call("dimensions", (point,), type=INTEGER) for point in points if isinstance(point, Attr)]
+            columns: list[Expr] = [self._column(length, INTEGER) for length in lengths]
+            columns += [ex.Const(size, type=INTEGER) for size in sizes]
+            conditions.extend(ex.Compare("=", one, columns[-1], type=BOOLEAN) for one in columns[:-1])
+            most = ex.Const(DIMENSIONS, type=INTEGER)
+            conditions.extend([] if sizes else [ex.Compare("<=", columns[-1], most, type=BOOLEAN)])
+            return _euclidean(read[0], read[1], node.span)
+
+        changed = ex.transform(test, spelt_out)
+        if changed == test:
+            return None
+        return ex.And((self.condition(changed), *conditions), type=BOOLEAN) if conditions else self.condition(changed)
+
+    def _points(self, args: Sequence[Expr]) -> tuple[Point, Point] | None:
+        """The two points of a distance: two lists, or the halves of the arguments."""
+        lists = [self._type(arg).family is Family.LIST for arg in args]
+        if not any(lists) and len(args) % 2 == 0:
+            return args[: len(args) // 2], args[len(args) // 2 :]
+        one, other = (arg.items if isinstance(arg, ex.Vector) else arg for arg in args[:2])
+        is_known = all(isinstance(point, Attr | tuple) for point in (one, other))
+        return (one, other) if all(lists) and is_known else None  # type: ignore[return-value]
+
+    def _coordinates(self, point: Point, size: int) -> list[Expr] | None:
+        """The coordinates of a point as floats; None if they are not numbers of one event."""
+        items: Sequence[Expr] = point if not isinstance(point, Attr) else ()
+        if isinstance(point, Attr):
+            numbers = [ex.Const(number, type=INTEGER) for number in range(1, size + 1)]
+            items = [ex.Call("coordinate", (point, number), type=FLOAT) for number in numbers]
+        found: list[Expr] = []
+        for item in items[:size]:
+            if isinstance(item, ex.Const) and is_number(item.value):
+                found.append(ex.Const(to_float(item.value), type=FLOAT))
+            elif _event_of(item) is not None and self._type(item).is_number:
+                found.append(self._column(item, FLOAT))
+            else:
+                return None
+        return found
 
     def _value(self, expr: Expr) -> Expr:
         if isinstance(expr, (*_CONDITIONS, *_CONNECTIVES)):
@@ -137,6 +199,15 @@ class _Derivation:
             name += "'"
         self.columns[name], self.column_types[name] = definition, kind
         return Attr(var, name, at, type=kind, span=expr.span)
+
+
+def _euclidean(one: Sequence[Expr], other: Sequence[Expr], span: Span | None) -> Expr:
+    total: Expr = ex.Const(0.0, type=FLOAT)
+    for a, b in zip(one, other, strict=True):
+        difference = ex.Arithmetic("-", a, b, type=FLOAT)
+        square = ex.Arithmetic("*", difference, difference, type=FLOAT)
+        total = ex.Arithmetic("+", total, square, type=FLOAT)
+    return ex.Call("sqrt", (total,), type=FLOAT, span=span)
 
 
 def _item_family(kind: Type) -> Family | None:

@@ -100,7 +100,7 @@ def _derived(
 
 def _primitive_of(item: DerivedStream, event: Event, clock: Clock) -> Event:
     """CED's primitive event for an event of its source, with the base schema (CED §2.1)."""
-    env = Env({item.alias: event, NODE: _node(event)}, {}, clock)
+    env = Env({item.alias: event, NODE: node_of(event)}, {}, clock)
     computed = {column.name: value_or_null(column.expr, env) for column in item.columns}
     attributes = {**_base_schema(event.attributes.get("node_id"), event.start, event.end), **computed}
     return replace(event, type=item.name, attributes=attributes, row=attributes, position=event.position)
@@ -130,7 +130,8 @@ def _base_schema(node_id: Any, start: int, end: int) -> dict[str, Any]:
     return {"node_id": node_id, "event_id": None, "start_time": start, "end_time": end}
 
 
-def _node(event: Event) -> Event:
+def node_of(event: Event) -> Event:
+    """CED's `node` for an event: the context of the node that generated it."""
     context = {"id": event.attributes.get("node_id"), "time": event.end, "loc": event.attributes.get("node_loc")}
     return replace(event, attributes=context)
 
@@ -144,7 +145,7 @@ def _columns(query: Query, found: Found, clock: Clock) -> dict[str, Any] | None:
     bound = found.bindings
     if query.dialect.has_nodes:
         last = max(events_of(bound), key=lambda event: (event.end, event.position))
-        bound = {**bound, NODE: _node(last)}
+        bound = {**bound, NODE: node_of(last)}
     env = Env(bound, {}, clock)
     return {column.name: value_or_null(column.expr, env) for column in query.output}
 
