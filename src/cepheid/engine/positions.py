@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from cepheid.io.rows import Rows
-from cepheid.pattern import Disj, Pattern, roles, walk
+from cepheid.pattern import Disj, Iteration, Pattern, roles, subpatterns
 from cepheid.runtime.kernel import Array, Positions
 
 _BLOCK = 1 << 12
@@ -53,7 +53,7 @@ class Binding:
     def of(cls, pattern: Pattern) -> Binding:
         variables = {var: role for var, role in roles(pattern).items() if not role.negated}
         rivals: dict[str, frozenset[str]] = {}
-        for node in walk(pattern):
+        for node in _outside_iterations(pattern):
             if isinstance(node, Disj):
                 branches = [frozenset(roles(item)) & variables.keys() for item in node.items]
                 for branch in branches:
@@ -66,6 +66,14 @@ class Binding:
             frozenset(var for var, role in variables.items() if role.kleene is not None and role.kleene.low > 0),
             rivals,
         )
+
+
+def _outside_iterations(pattern: Pattern) -> Iterator[Pattern]:
+    """The nodes of a pattern, but for those inside EQL's iterations: the list of a branch that no item took is empty."""
+    yield pattern
+    if not isinstance(pattern, Iteration):
+        for part in subpatterns(pattern):
+            yield from _outside_iterations(part)
 
 
 def position_columns(positions: Positions, binding: Binding) -> dict[str, pa.Array]:
