@@ -69,7 +69,7 @@ class Binding:
 
 
 def _outside_iterations(pattern: Pattern) -> Iterator[Pattern]:
-    """The nodes of a pattern, but for those inside EQL's iterations: the list of a branch that no item took is empty."""
+    """The nodes of a pattern, but for those inside EQL's iterations: there, the list of a branch not taken is empty."""
     yield pattern
     if not isinstance(pattern, Iteration):
         for part in subpatterns(pattern):

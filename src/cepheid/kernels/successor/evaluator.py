@@ -32,12 +32,13 @@ from cepheid.kernels.successor.operators import (
 )
 from cepheid.kernels.successor.tables import Table
 from cepheid.physical import Plan
+from cepheid.runtime import prefetch
 from cepheid.runtime.kernel import Batch, Kernel, OperatorRegisters, Positions, State, StateArray
 
 _ROUNDS = 64
 """The source is complete after as many rounds as the pattern is deep."""
-_FEW = 256
-"""Records are reclaimed only if there are more."""
+_FEW, _MANY = 256, 4096
+"""Records, and nodes of chains and histories, are reclaimed only if there are more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +198,7 @@ class _Evaluator(Network):
         late = "t > wake or " if self.has_late else ""
         with w.block(f"if {late}{work} > budget:"):
             w("stop = e", "break")
+        self._prefetch(w, prompt)
         w("bits = mask[e]")
         every = sum({1 << self.bits[leaf.var] for leaf in self.leaves})
         with w.block(f"if bits & np.uint64({every}) == np.uint64(0):"):
@@ -209,6 +211,27 @@ class _Evaluator(Network):
                 self.put_out(w, leaf, self.with_history(w, leaf, self.values.at_hand(leaf)))
         with w.block("if matches - matched > most:"):
             w("problem = first + e + 1", "stop = e + 1", "break")
+
+    def _prefetch(self, w: Writer, prompt: list[Waiting]) -> None:
+        """The lists that later events will visit:
+
+        if e + 16 < time.shape[0]:
+            prefetch(w1_index, 2 * first_slot(column0[e + 16], w1_index.shape[0] >> 1))
+        """
+        keyed = [op for op in prompt if isinstance(op.awaited, Leaf) and self.links[op]]
+        if not keyed:
+            return
+        with w.block(f"if e + {prefetch.AHEAD} < time.shape[0]:"):
+            for op in keyed:
+                assert isinstance(op.awaited, Leaf)
+                index, table = f"{self.tables[op].name}_index", self.tables[op].name
+                key, _ = self._key(op, self.values.at_hand(op.awaited), "awaited")
+                far, near = (str(key).replace("[e]", f"[e + {n}]") for n in (prefetch.AHEAD, prefetch.SOON))
+                with w.block(f"if {index}.shape[0] > {prefetch.FAR}:"):
+                    w(f"prefetch({index}, 2 * first_slot({far}, {index}.shape[0] >> 1))")
+                    w(f"a{op.number} = {index}[2 * first_slot({near}, {index}.shape[0] >> 1) + 1]")
+                    with w.block(f"if a{op.number} >= 0:"):
+                        w(f"prefetch({table}, a{op.number})")
 
     def match(self, w: Writer, event: Composite) -> None:
         """A match, as positions or, if its variables have lists, as a record:
@@ -248,28 +271,52 @@ class _Evaluator(Network):
     def _write_found(self, w: Writer) -> None:
         """Write the events of the matches, variable by variable:
 
+        values = grown(values, written + ... + events_in(found, 2, found_top, FOUND_CHAIN1, node1))
         for r in range(0, found_top, 2):
             m0 = found[r + FOUND_CHAIN1]
-            while m0 != EMPTY:
-                ...
+            ...
         """
-        with w.block(f"for r in range(0, {self.found.top}, {self.found.size}):"):
-            w(f"bounds = grown(bounds, ends + {self.width + 1})")
-            for var in self.steps:
-                if var in self.root.many:
-                    w("began = written")
-                    iteration = self._iteration_of(var)
-                    self._write_chain(w, iteration, var, self.found.at(Chain(iteration.number), "r"), 0)
-                    w("reverse(values, began, written)")
-                else:
-                    self._write_value(w, self.found.at(Row(var), "r"), var in self.root.optional)
-                w("ends += 1", "bounds[ends] = written")
-            if self.is_timed:
-                self._write_value(w, self.found.at(ENDS, "r"), False)
-                w("ends += 1", "bounds[ends] = written")
-        w(f"{self.found.top} = 0")
+        found, width = self.found, self.width
+        nested = any(var in self._iteration_of(var).item.many for var in self.steps if var in self.root.many)
+        with w.block(f"if {found.top} > 0:"):
+            w(f"bounds = grown(bounds, ends + {found.top} // {found.size} * {width} + 1)")
+            chains = [self._iteration_of(var) for var in self.steps if var in self.root.many]
+            ends = [(found.offset(Chain(op.number)), self.nodes[op].name) for op in chains]
+            sizes = [f"events_in({found.name}, {found.size}, {found.top}, {chain}, {node})" for chain, node in ends]
+            w(f"values = grown(values, {' + '.join(['written', f'{found.top} // {found.size} * {width}', *sizes])})")
+            with w.block(f"for r in range(0, {found.top}, {found.size}):"):
+                for var in self.steps:
+                    if var in self.root.many:
+                        iteration = self._iteration_of(var)
+                        self._write_chain(w, iteration, var, found.at(Chain(iteration.number), "r"), nested)
+                    else:
+                        self._write_value(w, found.at(Row(var), "r"), var in self.root.optional, nested)
+                    w("ends += 1", "bounds[ends] = written")
+                if self.is_timed:
+                    self._write_value(w, found.at(ENDS, "r"), False, nested)
+                    w("ends += 1", "bounds[ends] = written")
+            w(f"{found.top} = 0")
 
-    def _write_chain(self, w: Writer, op: Iteration, var: str, chain: str, depth: int) -> None:
+    def _write_chain(self, w: Writer, op: Iteration, var: str, chain: str, checked: bool) -> None:
+        """The events of a variable in a chain, written from the last one on:
+
+        m0 = found[r + FOUND_CHAIN1]
+        at = written + node1[m0 + LENGTH]
+        while m0 != EMPTY: ...
+        """
+        table = self.nodes[op]
+        is_plain = not (checked or var in op.item.many or var in op.item.optional or var in self.root.optional)
+        if not is_plain:
+            w("began = written")
+            self._write_backwards(w, op, var, chain, 0, checked)
+            w("reverse(values, began, written)")
+            return
+        self.chained.add(op.number)
+        w(f"m0 = {chain}", f"written += {table.name}[m0 + LENGTH]", "at = written")
+        with w.block("while m0 != EMPTY:"):
+            w("at -= 1", f"values[at] = {table.at(Row(var), 'm0')}", f"m0 = {table.name}[m0 + PREV]")
+
+    def _write_backwards(self, w: Writer, op: Iteration, var: str, chain: str, depth: int, checked: bool) -> None:
         """The events of a variable in a chain, the last one first."""
         table, at = self.nodes[op], f"m{depth}"
         self.chained.add(op.number)
@@ -277,15 +324,16 @@ class _Evaluator(Network):
         with w.block(f"while {at} != EMPTY:"):
             if var in op.item.many:
                 inner = self._iteration_of(var, op.item)
-                self._write_chain(w, inner, var, table.at(Chain(inner.number), at), depth + 1)
+                self._write_backwards(w, inner, var, table.at(Chain(inner.number), at), depth + 1, checked)
             else:
-                self._write_value(w, table.at(Row(var), at), var in op.item.optional)
+                self._write_value(w, table.at(Row(var), at), var in op.item.optional, checked)
             w(f"{at} = {table.name}[{at} + PREV]")
 
-    def _write_value(self, w: Writer, source: str, is_optional: bool) -> None:
+    def _write_value(self, w: Writer, source: str, is_optional: bool, checked: bool) -> None:
         with w.when([f"{source} != EMPTY"] if is_optional else []):
-            with w.block("if written == values.shape[0]:"):
-                w("values = grown(values, written + 1)")
+            if checked:
+                with w.block("if written == values.shape[0]:"):
+                    w("values = grown(values, written + 1)")
             w(f"values[written] = {source}", "written += 1")
 
     # --- time ---------------------------------------------------------------------------------------------------------
@@ -342,11 +390,23 @@ class _Evaluator(Network):
     def _make_room(self, w: Writer) -> None:
         stores = [*self.tables.values(), *self.cancels.values()]
         pools = [table for op, table in self.nodes.items() if op.number in self.chained]
-        crowded = [f"{table.top} > 2 * {self._kept(table)} + {_FEW * table.size}" for table in (*stores, *pools)]
+        crowded = [f"{table.top} > 2 * {self._kept(table)} + {_FEW * table.size}" for table in stores]
+        if crowded:
+            with w.block(f"if {' or '.join(['time.shape[0] == 0', *crowded])}:"):
+                self._reclaim(w)
+        full = [f"{table.top} > 3 * {self._kept(table)} + {_MANY * table.size}" for table in pools]
         if self.histories:
-            crowded.append(f"history_top > 2 * {self.builder.register('history_kept')} + {_FEW * 2}")
-        with w.block(f"if {' or '.join(['time.shape[0] == 0', *crowded])}:"):
-            self._reclaim(w)
+            full.append(f"history_top > 3 * {self.builder.register('history_kept')} + {_MANY * 2}")
+        if full:
+            with w.block(f"if {' or '.join(['time.shape[0] == 0', *full])}:"):
+                self._reclaim_pools(w)
+        with w.block("if time.shape[0] == 0:"):
+            for table in self.fifos.values():
+                self._shift(w, table)
+            for table in self._tables():
+                w(f"{table.name} = trimmed({table.name}, {table.size}, {table.top})")
+            if self.histories:
+                w("history = trimmed(history, 2, history_top)")
         prompt = [op for op in self.waiting if op.is_prompt]
         work = " + ".join([*(f"live{op.number}" for op in prompt), str(len(self.leaves) + 1)])
         with w.block("if start < time.shape[0]:"):
@@ -373,8 +433,7 @@ class _Evaluator(Network):
             w(f"{table.top} = shifted({table.name}, {first}, {table.top})", f"{first} = 0")
 
     def _reclaim(self, w: Writer) -> None:
-        """Drop the instances that were decided or came too late, what cancels nothing any more, and the chains and
-        histories of both:
+        """Drop the instances that were decided or came too late, and what cancels nothing any more:
 
         w1_top = compacted(w1, 7, w1_top, moment, W1_UNTIL, moment)
         w1_index, w1_used = reindexed(w1_index, w1, 7, w1_top, 16)
@@ -388,18 +447,13 @@ class _Evaluator(Network):
             w("least = moment")
             self._oldest_start(w, cancelled)
             self._compact(w, table, "-NEVER", "END", "least + 1")
-        for table in self.fifos.values():
-            self._shift(w, table)
+
+    def _reclaim_pools(self, w: Writer) -> None:
         pools = [(Chain(op.number), table) for op, table in self.nodes.items() if op.number in self.chained]
         for field, table in reversed(pools):
             self._reclaim_pool(w, field, table.name, table.size, table.top, self._kept(table))
         if self.histories:
             self._reclaim_pool(w, HISTORY, "history", 2, "history_top", self.builder.register("history_kept"))
-        with w.block("if time.shape[0] == 0:"):
-            for table in self._tables():
-                w(f"{table.name} = trimmed({table.name}, {table.size}, {table.top})")
-            if self.histories:
-                w("history = trimmed(history, 2, history_top)")
 
     def _compact(self, w: Writer, table: Table, done: str, until: str, now: str) -> None:
         name, free = table.name, self.builder.register(f"{table.name}_free")
@@ -438,24 +492,26 @@ class _Evaluator(Network):
         """Keep the nodes that records point to:
 
         marks = unmarked(node1_top, 4)
-        mark(w1, 7, 0, w1_top, W1_CHAIN1, node1, 4, marks)
+        mark(w1, 7, 0, w1_top, W1_CHAIN1, True, node1, 4, marks)
         node1_top = kept_nodes(node1, 4, node1_top, marks)
-        forward(w1, 7, 0, w1_top, W1_CHAIN1, 4, marks)
+        forward(w1, 7, 0, w1_top, W1_CHAIN1, True, 4, marks)
         """
         pointing = [pair for pair in self._records(self.root) if field in pair[0].fields]
         pointing += [(table, "0") for table in [*self.nodes.values(), *self.cancels.values()] if field in table.fields]
         w(f"marks = unmarked({top}, {size})")
         for table, start in pointing:
-            w(f"mark({table.name}, {table.size}, {start}, {table.top}, {table.offset(field)}, {name}, {size}, marks)")
+            records = f"{table.name}, {table.size}, {start}, {table.top}, {table.offset(field)}, {table.frees}"
+            w(f"mark({records}, {name}, {size}, marks)")
         w(f"{top} = kept_nodes({name}, {size}, {top}, marks)", f"{kept} = {top}")
         for table, start in pointing:
-            w(f"forward({table.name}, {table.size}, {start}, {table.top}, {table.offset(field)}, {size}, marks)")
+            records = f"{table.name}, {table.size}, {start}, {table.top}, {table.offset(field)}, {table.frees}"
+            w(f"forward({records}, {size}, marks)")
 
     def _finish(self, w: Writer) -> None:
         w("oldest = first + time.shape[0]")
         for table, start in self._records(self.root):
             if table.binds:
-                function = "lowest" if table.own and table.own[0] == "next" else "lowest_waiting"
+                function = "lowest" if table.frees else "lowest_waiting"
                 at = table.offset(OLDEST)
                 w(f"oldest = {function}({table.name}, {table.size}, {start}, {table.top}, {at}, oldest)")
         w("events += time.shape[0]")

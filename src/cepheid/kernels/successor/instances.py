@@ -23,8 +23,8 @@ FREED = -(1 << 62) - 1
 NEVER = 1 << 62
 """DONE of an instance that waits; a time later than any other."""
 DEAD = -2
-PREV = 0
-"""The first field of a node."""
+PREV, LENGTH = 0, 1
+"""The first fields of a node: the node before it, and how many there are up to it."""
 BEFORE, POINT, POINT_SIZE = 0, 1, 2
 """The time point before one of a history, and its time. A history is a chain: BEFORE is PREV."""
 
@@ -157,14 +157,25 @@ def unmarked(top: int, width: int) -> np.ndarray:
 
 
 @njit
-def mark(table: np.ndarray, size: int, start: int, top: int, field: int, node: np.ndarray, width: int,
-         marks: np.ndarray) -> None:  # fmt: skip
-    """Mark the nodes of the chains that a field of all records in a table points to."""
+def mark(
+    table: np.ndarray,
+    size: int,
+    start: int,
+    top: int,
+    field: int,
+    frees: bool,
+    node: np.ndarray,
+    width: int,
+    marks: np.ndarray,
+) -> None:
+    """Mark the nodes of the chains that a field of the records in a table points to; with `frees`, records may be
+    free."""
     for at in range(start, top, size):
-        n = table[at + field]
-        while n != EMPTY and marks[n // width] == EMPTY:
-            marks[n // width] = 0
-            n = node[n + PREV]
+        if not frees or table[at + DONE] != FREED:
+            n = table[at + field]
+            while n != EMPTY and marks[n // width] == EMPTY:
+                marks[n // width] = 0
+                n = node[n + PREV]
 
 
 @njit
@@ -184,11 +195,23 @@ def kept_nodes(node: np.ndarray, width: int, top: int, marks: np.ndarray) -> int
 
 
 @njit
-def forward(table: np.ndarray, size: int, start: int, top: int, field: int, width: int, marks: np.ndarray) -> None:
+def forward(
+    table: np.ndarray, size: int, start: int, top: int, field: int, frees: bool, width: int, marks: np.ndarray
+) -> None:
     """Replace the nodes that a field points to by their new offsets."""
     for at in range(start, top, size):
-        if table[at + field] != EMPTY:
+        if (not frees or table[at + DONE] != FREED) and table[at + field] != EMPTY:
             table[at + field] = marks[table[at + field] // width]
+
+
+@njit
+def events_in(table: np.ndarray, size: int, top: int, field: int, node: np.ndarray) -> int:
+    """The length of the chains that a field of all records points to."""
+    total = 0
+    for at in range(0, top, size):
+        if table[at + field] != EMPTY:
+            total += node[table[at + field] + LENGTH]
+    return total
 
 
 # --- histories --------------------------------------------------------------------------------------------------------
@@ -261,8 +284,8 @@ def in_order(queue: np.ndarray, size: int, top: int, times: int, length: int, hi
 
 
 IMPORTS = f"""from {__name__} import (
-    BEFORE, DEAD, DONE, END, FREED, KEY, NEVER, NEXT, POINT, PREV, compacted, compare_histories, compare_times,
-    concatenated, forward, history_length, in_order, kept_nodes, lowest, lowest_waiting, mark, reindexed, relinked,
-    reverse, shifted, slot_for, trimmed, unmarked, widened,
+    BEFORE, DEAD, DONE, END, FREED, KEY, LENGTH, NEVER, NEXT, POINT, PREV, compacted, compare_histories, compare_times,
+    concatenated, events_in, first_slot, forward, history_length, in_order, kept_nodes, lowest, lowest_waiting, mark,
+    reindexed, relinked, reverse, shifted, slot_for, trimmed, unmarked, widened,
 )"""
 """The import of generated modules."""

@@ -294,6 +294,8 @@ class Network(Tables):
                 table.ensure(w)
             before = "EMPTY" if chain is None else chain.read(Chain(k))
             w(f"n{k} = {table.top}", f"{table.top} += {table.size}", f"{table.name}[n{k} + PREV] = {before}")
+            length = "1" if chain is None else f"{table.name}[{table.name}[n{k} + PREV] + LENGTH] + 1"
+            w(f"{table.name}[n{k} + LENGTH] = {length}")
             table.fill(w, f"n{k}", item)
         w(f"{self.builder.register(f'made{k}')} += 1")
         event = self.with_history(w, op, made, chain, item)

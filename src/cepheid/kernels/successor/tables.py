@@ -64,6 +64,11 @@ class Table:
             w(f"{self.at(field, start)} = {self.values.as_held(field, composite.read(field))}")
 
     @property
+    def frees(self) -> bool:
+        """Whether some of its records may be free."""
+        return self.own[:1] == ("next",)
+
+    @property
     def binds(self) -> bool:
         """Whether its records are parts of matches."""
         return any(isinstance(field, Row | Chain) for field in self.fields)

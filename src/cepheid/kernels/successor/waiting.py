@@ -60,7 +60,7 @@ class Tables:
         self.queues = {op: self._table(f"q{op.number}", ()) for op in self.waiting if not op.is_prompt}
         self.fifos = {op: self._table(f"f{op.number}", ("due",)) for op in self.operators if isinstance(op, Timer)}
         self.nodes = {
-            op: self._table(f"node{op.number}", ("prev",)) for op in self.waiting if isinstance(op, Iteration)
+            op: self._table(f"node{op.number}", ("prev", "length")) for op in self.waiting if isinstance(op, Iteration)
         }
         self.cancels = {
             op: self._table(
