@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.csv as pacsv
 import pytest
 
+import cepheid
 from cepheid.lang import DIALECTS, parse, recognise, to_text
 
 if TYPE_CHECKING:
@@ -50,6 +52,42 @@ def test_every_language_has_examples() -> None:
 def test_links_resolve(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text())
     assert [target for target in targets if "://" not in target and not (page.parent / target).exists()] == []
+
+
+# --- the cookbook -----------------------------------------------------------------------------------------------------
+
+COOKBOOK = ROOT / "docs" / "cookbook"
+RECIPES = sorted(page for page in COOKBOOK.glob("*.md") if page.name not in ("README.md", "which-language.md"))
+
+
+def rows_of(query: str, path: Path, language: str = "auto") -> list[dict[str, Any]]:
+    """The matches of a query in a CSV file, without their interval, as `cepheid run` finds them."""
+    events = pacsv.read_csv(path, convert_options=pacsv.ConvertOptions(strings_can_be_null=True))
+    rows: list[dict[str, Any]] = cepheid.match(query, events, dialect=language).to_pylist()
+    return [{name: value for name, value in row.items() if name not in ("match_start", "match_end")} for row in rows]
+
+
+def markdown_table(rows: list[dict[str, Any]]) -> str:
+    header = list(rows[0])
+    cells = [[f"{row[name]}" for name in header] for row in rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [header, ["---"] * len(header), *cells])
+
+
+@pytest.mark.parametrize("page", RECIPES, ids=lambda page: page.stem)
+def test_recipes_find_the_matches_that_they_show(page: Path) -> None:
+    text, path = page.read_text(), COOKBOOK / "data" / f"{page.stem}.csv"
+    assert [body for kind, body in blocks(text) if kind == "csv"] == [path.read_text()]
+    shown = re.findall(r"^```(\S+)\n([^`]*(?:`[^`]+`[^`]*)*?)\n```\n\n((?:\|.*\n)+)", text, re.MULTILINE)
+    queries = [(language, query) for language, query, _ in shown]
+    assert [(kind, body) for kind, body in blocks(text) if kind in LANGUAGES] == [(k, f"{q}\n") for k, q in queries]
+    assert len(queries) >= 2
+    for language, query, table in shown:
+        assert markdown_table(rows_of(query, path, language)) == table.rstrip()
+
+
+def test_the_cookbook_lists_every_recipe() -> None:
+    text = (COOKBOOK / "README.md").read_text()
+    assert len(RECIPES) >= 10 and all(f"({page.name})" in text for page in RECIPES)
 
 
 def test_paths_of_the_architecture_exist() -> None:
