@@ -16,9 +16,10 @@ from cepheid.engine.input_shape import NO_INPUT, InputShape
 from cepheid.engine.positions import Binding
 from cepheid.engine.sampling import Sampler, is_large_enough
 from cepheid.errors import NotAvailable
-from cepheid.events import Clock, Schema
+from cepheid.events import START, Clock, Schema
 from cepheid.explanation import Feed
 from cepheid.graph import InputNode, ProjectionNode, QueryNode, graph_of, is_composed
+from cepheid.io.inputs import Columns
 from cepheid.io.source import SourceDescription, clock_of, readable_schema, schema_of
 from cepheid.io.times import unit_of
 from cepheid.kernels.registry import EVALUATORS, SWITCHING, kernel_for, require_known_options
@@ -103,6 +104,12 @@ class Prepared:
     def written(self) -> Query:
         """The bound query as its text says it, with its inputs."""
         return self.query if self.graph is None else self.graph.query
+
+    @property
+    def source_columns(self) -> Columns:
+        """The columns of the source; derived events have a duration, even if its events have none."""
+        columns = self.input.columns
+        return replace(columns, start=None) if columns.start == START else columns
 
     def without_kernels(self) -> Prepared:
         """For the workers, each of which makes the kernels itself."""

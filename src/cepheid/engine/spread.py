@@ -6,16 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from cepheid.engine.composition import OTHER, DerivedType
 from cepheid.engine.prepare import Prepared, PreparedNode, is_alone
-from cepheid.optimize.distribution import (
-    Distribution,
-    Keyed,
-    Sliced,
-    Undivided,
-    distribution,
-    may_drop,
-    shuffle_key,
-    slices,
-)
+from cepheid.optimize.distribution import Distribution, Keyed, Sliced, Undivided, distribution, keyed, may_drop, slices
 
 
 def spread(prepared: Prepared) -> Distribution:
@@ -31,7 +22,9 @@ def spread(prepared: Prepared) -> Distribution:
     keys = _keys(prepared, graph.reading.derived, {node.name: node for node in graph.nodes})
     shape = graph.reading.shape
     if keys:
-        return Keyed(tuple(name for name in keys if name in shape.schema.names))
+        evaluated = [prepared, *(node.prepared for node in graph.nodes)]
+        nulls_match = any(own.nulls_match for one in evaluated if (own := keyed(one.plan)) is not None)
+        return Keyed(tuple(keys), nulls_match)
     if shape.columns.start in shape.schema.names:
         return Undivided("the queries share no key, and the events of the input have a duration")
     before = after = 0
@@ -46,7 +39,8 @@ def spread(prepared: Prepared) -> Distribution:
 def _keys(prepared: Prepared, derived: Sequence[DerivedType], nodes: Mapping[str, PreparedNode]) -> Sequence[str]:
     """The columns of the input whose values all events of a match share. A match of one event shares all columns."""
     inner = {one.node: _keys(nodes[one.node].prepared, nodes[one.node].reading.derived, nodes) for one in derived}
-    names = list(prepared.input.schema.names) if is_alone(prepared.query) else shuffle_key(prepared.plan)
+    own = keyed(prepared.plan)
+    names = list(prepared.input.schema.names) if is_alone(prepared.query) else () if own is None else own.attributes
     return [name for name in names if all(_carries(one, name) and name in inner[one.node] for one in derived)]
 
 

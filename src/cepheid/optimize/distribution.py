@@ -14,7 +14,7 @@ from cepheid.expr import At, Attr, Compare
 from cepheid.logic import expanded, normal_form
 from cepheid.optimize.core_key import requires_key
 from cepheid.optimize.windows import looking_back
-from cepheid.pattern import EventClass, Kleene, Pattern, Query, Seq, Strategy, always_bound, connects, negated_parts
+from cepheid.pattern import EventClass, Kleene, Query, Seq, Strategy, always_bound, connects, negated_parts
 from cepheid.physical import REFERENCE, Plan
 
 
@@ -51,10 +51,15 @@ def distribution(plan: Plan) -> Distribution:
         return Undivided("; ".join(plan.reasons) or "the reference evaluator sees all events")
     if query.summarizes:
         return Undivided("the output is one row about all matches")
+    return keyed(plan) or slices(plan)
+
+
+def keyed(plan: Plan) -> Keyed | None:
+    """How the work of a compiled plan is divided by a key; None if all its events do not share one."""
     if plan.core is not None:
-        return _of_core_operators(plan, plan.core)
+        return Keyed(plan.key, nulls_match=not requires_key(plan.core)) if plan.key else None
     key = shuffle_key(plan)
-    return Keyed(key) if key else slices(plan)
+    return Keyed(key) if key else None
 
 
 def slices(plan: Plan) -> Sliced | Undivided:
@@ -66,23 +71,18 @@ def slices(plan: Plan) -> Sliced | Undivided:
         return Undivided("which matches overlap is decided over all events, since there is no key")
     if plan.counts_events:
         return Undivided("the window counts all events, since there is no key")
-    if plan.window is None:
-        return Undivided("there is neither a key that all components share nor a window")
-    window = int(plan.window)
-    if plan.operator_windows is not None:
-        return Sliced(looking_back(query.pattern, plan.operator_windows), window)
-    return Sliced(window if _looks_back(query) else 0, window)
-
-
-def _of_core_operators(plan: Plan, core: Pattern) -> Distribution:
-    """EQL: from the start of a match on, only later events decide it, so its length bounds what it depends on."""
-    if plan.key:
-        return Keyed(plan.key, nulls_match=not requires_key(core))
-    if plan.window is None:
+    if plan.window is None and plan.core is not None:
         return Undivided(
             "no FILTER makes the operands share a key, and no OCCURS WITHIN bounds a match from start to end"
         )
-    return Sliced(0, int(plan.window))
+    if plan.window is None:
+        return Undivided("there is neither a key that all components share nor a window")
+    window = int(plan.window)
+    if plan.core is not None:  # from the start of a match on, only later events decide it
+        return Sliced(0, window)
+    if plan.operator_windows is not None:
+        return Sliced(looking_back(query.pattern, plan.operator_windows), window)
+    return Sliced(window if _looks_back(query) else 0, window)
 
 
 def may_drop(plan: Plan) -> bool:

@@ -15,17 +15,19 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import NullType, StructType
 
 from cepheid.engine.adaptation import ignore
+from cepheid.engine.derivation import Wiring
 from cepheid.engine.gather import Gatherer
 from cepheid.engine.oracle import makes_output
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.run import Progress, Result, gatherer_for, objects_of, output_schema, shown_columns
+from cepheid.engine.spread import input_types, spread
 from cepheid.expr import Whole
 from cepheid.io.formats.csv import CsvReader
 from cepheid.io.rows import ROW, TYPE
 from cepheid.io.shares import StoredFiles
 from cepheid.io.source import Source, columns_read
 from cepheid.io.stream_rows import plain_schema
-from cepheid.optimize.distribution import Distribution, Keyed, Sliced, Undivided, distribution, may_drop
+from cepheid.optimize.distribution import Distribution, Keyed, Sliced, Undivided, may_drop
 from cepheid.pattern import Disj, Filtered, Iteration, Next, Unless, partition_attributes, walk
 from cepheid.physical import REFERENCE, attributes_in
 from cepheid.spark.catalyst import EventColumns, column, ticks
@@ -101,14 +103,14 @@ class SparkBatch:
 
     @property
     def distribution(self) -> Distribution:
-        return distribution(self.prepared.plan)
+        return spread(self.prepared)
 
     @property
     def session(self) -> SparkSession:
         return self.source.frame.sparkSession
 
     def matches(self) -> DataFrame:
-        events, task = self._whole() if self.is_whole else self._divided()
+        events, task = self._whole() if self.is_whole else self._composed() if self._is_fed else self._divided()
         declared = self._declared(task)
         if all(name and not _READ_OTHERWISE & set(name) for name in events.columns):
             matches = events.mapInArrow(task, declared)
@@ -126,7 +128,8 @@ class SparkBatch:
         files = self.source.files
         if files is None or not isinstance(files.reader, CsvReader):
             return self.source.frame.withColumn(REASON, self.source.reject_reason).filter(column(REASON).isNotNull())
-        names = self._names_of_whole() if self.is_whole else self._names(gatherer_for(self._shipped))
+        is_whole = self.is_whole or self._is_fed
+        names = self._names_of_whole() if is_whole else self._names(gatherer_for(self._shipped))
         read = self._reading(files, names)
         task = CsvRejects(files.reader, read.shares, tuple(read.needed), self.source.columns, REASON)
         return self._by_shares(read).mapInArrow(task, f"{PATH} string, {LINE} string, {REASON} string")
@@ -134,7 +137,7 @@ class SparkBatch:
     def notes(self) -> list[str]:
         """How the work is divided, and why not further."""
         files = self.source.files
-        if files is not None and not self.is_whole and self._is_small(files):
+        if files is not None and not self.is_whole and not self._is_fed and self._is_small(files):
             return [f"one task reads the files and evaluates them: {files.rows:,} rows are too few to divide"]
         match self.distribution:
             case Keyed(attributes=attributes):
@@ -174,7 +177,9 @@ class SparkBatch:
         """Whether one task runs the query over all events, as `engine.run` does: the oracle evaluates it, the output is
         not made of rows of the input, or the rows do not show which attributes their events have."""
         prepared = self.prepared
-        if makes_output(prepared.written) or prepared.plan.evaluator == REFERENCE or ROW in prepared.input.schema.names:
+        if makes_output(prepared.query) or prepared.plan.evaluator == REFERENCE or ROW in prepared.input.schema.names:
+            return True
+        if self._is_fed and (isinstance(self.distribution, Undivided) or prepared.query.limit is not None):
             return True
         if not self.as_text or self._types_are_in_column:
             return False
@@ -190,6 +195,18 @@ class SparkBatch:
             frame = frame.unionByName(_no_event(frame))
         return in_one_partition(frame, self._input_bytes()), task
 
+    @property
+    def _is_fed(self) -> bool:
+        """Whether other queries feed the query."""
+        return self.prepared.graph is not None
+
+    def _composed(self) -> tuple[DataFrame, WholeTask]:
+        """Each task evaluates the whole graph, over some keys or a slice of time."""
+        columns = [column(name) for name in self._names_of_whole()]
+        rows = self._filtered(self._rows()).select(*columns, F.monotonically_increasing_id().alias(POSITION))
+        frame, slices = self._shuffled(rows)
+        return frame, WholeTask(self._shipped, None, self.as_text, slices)
+
     def _rows(self) -> DataFrame:
         """The rows of the input. Workers parse CSV files, so that they reject lines as in other runs."""
         files = self.source.files
@@ -200,7 +217,14 @@ class SparkBatch:
         return self._by_shares(read).mapInArrow(task, self.source.frame.schema)
 
     def _names_of_whole(self) -> list[str]:
-        """The columns that the oracle and the output read."""
+        """The columns that the oracle, or the queries of a graph, and the output read."""
+        if self._is_fed and not self.is_whole:
+            gatherer, plan, merged = gatherer_for(self._shipped), self.prepared.plan, self.prepared.input.schema
+            read = columns_read([*plan.attributes, *gatherer.needed()], merged)
+            wiring = Wiring.of(self.prepared, read, self.source.schema)
+            keys = self.distribution.attributes if isinstance(self.distribution, Keyed) else ()
+            own = [self.source.columns.type, *self.source.columns.times, *keys]
+            return columns_read([*own, *wiring.input_columns], self.source.schema)
         query, schema, columns = self.prepared.written, self.source.schema, self.source.columns
         tests_inside = any(isinstance(node, Filtered | Next | Iteration | Unless) for node in walk(query.pattern))
         shows_events = query.output is None or any(isinstance(c.expr, Whole) for c in query.output)
@@ -261,14 +285,21 @@ class SparkBatch:
 
     def _relevant(self) -> DataFrame:
         """The events that can be part of a match, by tests of single events."""
+        return self._filtered(self.source.frame)
+
+    def _filtered(self, frame: DataFrame) -> DataFrame:
         plan = self.prepared.plan
         conditions = [self.source.reject_reason.isNull()]
-        matters = self._event_columns.matters(plan) if may_drop(plan) else None
+        if self._is_fed:
+            types, type_column = input_types(self.prepared), self.source.type_column
+            matters = None if types is None or type_column is None else column(type_column).isin(*types)
+        else:
+            matters = self._event_columns.matters(plan) if may_drop(plan) else None
         if matters is not None:
             conditions.append(matters)
         if isinstance(self.distribution, Keyed) and not self.distribution.nulls_match:
             conditions.extend(self._event_columns.is_there(name) for name in self.distribution.attributes)
-        return self.source.frame.filter(reduce(and_, conditions))
+        return frame.filter(reduce(and_, conditions))
 
     @property
     def _event_columns(self) -> EventColumns:

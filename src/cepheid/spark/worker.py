@@ -17,6 +17,7 @@ from cepheid.codegen.columns import MASK
 from cepheid.codegen.masks import masks
 from cepheid.engine.first_matches import FirstMatches, first_matches
 from cepheid.engine.gather import Gatherer
+from cepheid.engine.layout import START as MATCH_START
 from cepheid.engine.positions import MatchPositions, intervals, position_columns
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.run import output_schema, run
@@ -191,35 +192,42 @@ class KernelTask:
 
 @dataclass(frozen=True, slots=True)
 class WholeTask:
-    """Runs the query in one task over all events: those of a source that the task reads itself, or its rows."""
+    """Runs the query over all events of a partition, as `engine.run` does: its rows, or those of a source that the task
+    reads itself."""
 
     prepared: Prepared
     """Without its kernel."""
     source: Source | None
     as_text: bool
+    slices: Slices | None = None
 
     @property
     def schema(self) -> pa.Schema:
         return spark_types(output_schema(self.prepared, self.as_text))
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        source = self.source or self._source(batches)
+        source, number = (self.source, 0) if self.source is not None else self._source(batches)
         if source is not None:
             compiled = self.prepared.plan.evaluator != REFERENCE
             prepared = replace(self.prepared, kernel=kernel_for(self.prepared.plan)) if compiled else self.prepared
             for batch in run(prepared, source, as_text=self.as_text).batches:
+                if self.slices is not None:
+                    starts = ticks_of(batch.column(MATCH_START), MATCH_START)
+                    batch = batch.filter(pa.array(self.slices.owned(number, starts)))
                 yield from pa.Table.from_batches([batch]).cast(self.schema).to_batches(MOST_ROWS)
 
-    def _source(self, batches: Iterator[pa.RecordBatch]) -> TableSource | None:
-        """The rows of the task in order; None where Spark made an empty partition."""
-        table, columns = together(batches), self.prepared.input.columns
+    def _source(self, batches: Iterator[pa.RecordBatch]) -> tuple[TableSource | None, int]:
+        """The rows of the task in order, and the number of its slice; None where Spark made an empty partition."""
+        table, columns = together(batches), self.prepared.source_columns
         if table is None:
-            return None
+            return None, 0
+        number = table.column(SLICE)[0].as_py() if SLICE in table.schema.names else 0
         table = table.filter(pc.not_equal(table.column(POSITION), NO_EVENT))
         ticks = ticks_of(table.column(columns.time), columns.time)
         order = in_stream_order(ticks, starts_of(table, columns, ticks), _numbers(table, POSITION))
         ordered = table if order is None else table.take(pa.array(order))
-        return TableSource.of(pa.Table.from_batches([ordered]).drop_columns([POSITION]), columns)
+        own = [name for name in (POSITION, SLICE) if name in table.schema.names]
+        return TableSource.of(pa.Table.from_batches([ordered]).drop_columns(own), columns), number
 
 
 @dataclass(frozen=True, slots=True)
