@@ -405,5 +405,6 @@ def composite_names(query: Query, attributes_of: Callable[[str], Iterable[str]])
             yield f"{var}.{attribute}", var, attribute
     shared = partition_attributes(query)
     for attribute, variables in owners.items():
-        if query.output is None and (len(variables) == 1 or attribute in shared):
+        is_own = attribute in INTERVAL_TYPES  # those of the match itself
+        if query.output is None and not is_own and (len(variables) == 1 or attribute in shared):
             yield attribute, variables[0], attribute

@@ -78,32 +78,43 @@ class Reading:
 
 
 def attributes_of_matches(
-    query: Query, schema: Schema, clock: Clock, input: pa.Schema, key: Collection[str], has_nodes: bool
+    query: Query, reading: Reading, clock: Clock, key: Collection[str], has_nodes: bool
 ) -> tuple[Attribute, ...]:
-    """The attributes of a bound query's matches, as `semantics.composite` defines them. `key` are the attributes by
-    which its plan is partitioned. With `has_nodes` they have CED's base schema."""
-    layout = {name: {**dict(flat_fields(input)), TIME: pa.int64()} for name in schema.types}
-    arrow_type = expression_type(query, schema, clock, layout)
-    roles = query.roles
+    """The attributes of a bound query's matches, as `semantics.composite` defines them. `reading` is the same query
+    over the columns of its events, `key` the attributes by which its plan is partitioned. With `has_nodes` they have
+    CED's base schema."""
+    schema, fields = reading.schema, dict(flat_fields(reading.shape.schema))
+    layout = {name: {**fields, TIME: pa.int64()} for name in schema.types}
+    arrow_type = expression_type(reading.query, schema, clock, layout)
+    roles, derived = reading.query.roles, {one.label: one for one in reading.derived}
 
-    def attributes_of(var: str) -> Mapping[str, Type]:
-        return schema.attributes(roles[var].event_class.types or tuple(schema.types))
+    def columns_of(var: str) -> dict[str, str]:
+        """The attributes of a variable's events, and their columns."""
+        found: dict[str, str] = {}
+        for kind in roles[var].event_class.types or tuple(schema.types):
+            if kind in derived:
+                found.update({name: derived[kind].column(name) for name in derived[kind].columns})
+            else:
+                found.update({name: name for name in schema.types.get(kind, ())})
+        return found
 
     def read(attr: Attr) -> Type:
         if attr.name == TIME:
             return types.INTEGER
         if attr.var not in roles:
             return node_type(attr.name, schema.attributes(schema.types))
-        return attributes_of(attr.var).get(attr.name, types.UNKNOWN)
+        of = roles[attr.var].event_class.types or tuple(schema.types)
+        return schema.attributes(of).get(attr.name, types.UNKNOWN)
 
     found: dict[str, Attribute] = {}
     for name, type_ in (BASE_SCHEMA if has_nodes or query.dialect.has_nodes else INTERVAL_TYPES).items():
         found[name] = Attribute(name, None, type_, pa.int64() if name in INTERVAL else pa.null())
-    for column in query.output or ():
+    for column in reading.query.output or ():
         if not isinstance(column.expr, ex.Whole):
             found[column.name] = _attribute(column.name, typed(column.expr, read), arrow_type, key)
-    for name, var, attribute in composite_names(query, attributes_of):
-        found[name] = _attribute(name, typed(Attr(var, attribute), read), arrow_type, key)
+    for name, var, attribute in composite_names(query, columns_of):
+        expr = typed(Attr(var, columns_of(var)[attribute]), read)
+        found[name] = _attribute(name, expr, arrow_type, key)
     return tuple(found.values())
 
 

@@ -197,14 +197,8 @@ def _composed(
             raise NotAvailable(reasons if is_output else f"in `{labels[name]}`: {reasons}")
         if is_output:
             return replace(prepared, graph=PreparedGraph(bound, tuple(made.values()), reading))
-        attributes = attributes_of_matches(
-            reading.query,
-            reading.schema,
-            clock,
-            reading.shape.schema,
-            _keys_of_matches(prepared),
-            isinstance(node, ProjectionNode),
-        )
+        is_primitive = isinstance(node, ProjectionNode)
+        attributes = attributes_of_matches(query, reading, clock, _keys_of_matches(prepared), is_primitive)
         made[name] = PreparedNode(name, labels[name], reading, attributes, prepared)
     raise AssertionError("a graph has an output")
 
