@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ import pytest
 
 from cepheid.errors import InputProblem
 from cepheid.streaming import listing
+from cepheid.streaming.inotify import Overflow, Reports
 from cepheid.streaming.integrity import SparkFiles
 from cepheid.streaming.source_log import SourceLog
-from cepheid.streaming.spool import Spool, entry_line, path_on
+from cepheid.streaming.spool import PAUSE, Spool, Watch, entry_line, path_on
 from cepheid.streaming.storage import LocalDirectory
 
 
@@ -292,6 +293,69 @@ def test_a_damaged_or_incomplete_list_is_noticed(tmp_path: Path) -> None:
 # --- cost -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def without_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on another system than Linux, or a network file system."""
+    monkeypatch.setattr(Reports, "watch", lambda self, path: None)
+
+
+def test_a_look_that_finds_a_new_file_lists_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cost does not depend on the number of files that were read before."""
+    add(tmp_path, *(f"{number}.jsonl" for number in range(50)), "day/a.jsonl")
+    spool = opened(tmp_path)
+    assert spool.take_in() == 51
+    monkeypatch.setattr(listing, "_LEAST_INTERVAL", 100.0)
+    listed: list[str] = []
+    scandir = os.scandir
+
+    def scandir_noted(path: Path) -> Any:
+        listed.append(path.name)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scandir_noted)
+    add(tmp_path, "new.jsonl", "day/b.jsonl", ".hidden", "_hidden")
+    (tmp_path / "outside").write_text("")
+    (tmp_path / "outside").rename(tmp_path / "in/moved.jsonl")
+    (tmp_path / "in/0.jsonl").unlink()
+    assert (spool.take_in(), listed) == (3, [])
+    assert (spool.take_in(), listed) == (0, [])
+    add(tmp_path, "night/c.jsonl")
+    assert (spool.take_in(), listed) == (1, ["night"])
+    add(tmp_path, "night/d.jsonl", "night/deep/e.jsonl")
+    assert (spool.take_in(), listed) == (2, ["night", "deep"])
+    assert sorted(spool.slips.values())[-3:] == ["night/c.jsonl", "night/d.jsonl", "night/deep/e.jsonl"]
+
+
+def test_too_many_changes_to_report_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(tmp_path, "a.jsonl")
+    spool = opened(tmp_path)
+    assert spool.take_in() == 1
+
+    def overflowing(self: Reports) -> Iterator[tuple[int, str | None]]:
+        raise Overflow
+        yield
+
+    add(tmp_path, "b.jsonl")
+    monkeypatch.setattr(Reports, "read", overflowing)
+    assert spool.take_in() == 1
+
+
+def test_removing_slips_does_not_delay_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(tmp_path, "a.jsonl")
+    pauses: list[float] = []
+    watch = Watch(opened(tmp_path))
+
+    def is_third(pause: float) -> bool:
+        pauses.append(pause)
+        return len(pauses) > 2
+
+    monkeypatch.setattr(watch.ended, "wait", is_third)
+    monkeypatch.setattr(Spool, "compact", lambda self: time.sleep(0.1))
+    watch._poll()
+    assert pauses == [PAUSE] * 3
+
+
+@pytest.mark.usefixtures("without_reports")
 def test_a_look_at_an_unchanged_directory_lists_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add(tmp_path, "old/a.jsonl", "new/b.jsonl")
     spool = opened(tmp_path)
@@ -328,6 +392,7 @@ def test_a_look_at_an_unchanged_directory_lists_nothing(tmp_path: Path, monkeypa
     assert look(1) == (0, [])
 
 
+@pytest.mark.usefixtures("without_reports")
 def test_a_directory_without_times_is_listed_from_time_to_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add(tmp_path, "a.jsonl")
     spool = opened(tmp_path)

@@ -27,8 +27,8 @@ from cepheid.streaming.source_log import SourceLog
 
 PAUSE = 0.2
 """Seconds between two listings of the directory."""
-_PAUSE_OVER_COST = 20.0
-"""The pause is at least this many times as long as a listing takes."""
+_PAUSE_OVER_COST, _LONGEST_PAUSE = 20.0, 5.0
+"""The pause is at least this many times as long as the CPU time of a listing, but not longer than this."""
 SLIPS = "slips"
 _SLIP = ".slip"
 _LIST = "files"
@@ -65,6 +65,8 @@ class Spool:
     last_time: int = 0
     """The time of the last slip, in milliseconds."""
     listing: Listing | None = None
+    listing_cost: float = 0.0
+    """CPU seconds of the last listing."""
 
     @property
     def directory(self) -> Path:
@@ -187,7 +189,10 @@ class Spool:
     def take_in(self) -> int:
         """Writes a slip for every file that has none yet; returns the number of new slips."""
         assert self.listing is not None, "the spool is open"
-        new = sorted(self.listing.new(self.known), key=self._arrival)
+        started = time.thread_time()
+        found = self.listing.new(self.known)
+        self.listing_cost = time.thread_time() - started
+        new = sorted(found, key=self._arrival)
         for path in new:
             self._write(path)
         return len(new)
@@ -233,10 +238,10 @@ class Watch:
         pause = PAUSE
         try:
             while not self.ended.wait(pause):
-                started = time.monotonic()
                 self.spool.take_in()
                 self.spool.compact()
-                pause = max(PAUSE, _PAUSE_OVER_COST * (time.monotonic() - started))
+                # Writing and removing slips is not part of the cost: it would delay the files that come next.
+                pause = min(max(PAUSE, _PAUSE_OVER_COST * self.spool.listing_cost), _LONGEST_PAUSE)
         except Exception as problem:  # `require` raises it where the stream waits
             self.failure = problem
 
