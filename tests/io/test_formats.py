@@ -250,7 +250,7 @@ def test_files_of_a_stream_are_read_into_its_columns(tmp_path: Path, suffix: str
     again = StreamFiles.described(found.path, Columns(), "ms", found.description())
     assert again == found
     paths = [str(path) for path in stream_files(tmp_path / suffix, suffix)]
-    read = again.read(paths, -(2**62), 2**62)
+    read = again.read(paths)
     assert read.rejects.num_rows == 0 and read.events.num_rows == ROWS
     assert read.events.column("x").to_pylist() == EVENTS.column("x").to_pylist()
     assert read.events.column(FILE).to_pylist()[::300] == paths
@@ -261,7 +261,7 @@ def test_files_of_a_stream_are_read_into_its_columns(tmp_path: Path, suffix: str
 def test_rows_of_a_stream_without_a_time_are_rejected(tmp_path: Path, suffix: str) -> None:
     times = pa.array([None, *range(1, ROWS)], pa.int64())
     (file, *_) = stream_files(tmp_path / "s", suffix, EVENTS.set_column(1, "ts", times))
-    read = settled(str(file.parent), Columns(), "ms", Schema({}), False).read([str(file)], 0, 10**6)
+    read = settled(str(file.parent), Columns(), "ms", Schema({}), False).read([str(file)])
     assert read.events.num_rows == 299
     (reject,) = read.rejects.to_pylist()
     assert (reject["source"], reject["line"]) == (str(file), 1) and "no time" in reject["reason"]

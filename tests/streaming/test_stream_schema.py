@@ -397,7 +397,7 @@ def test_types_may_be_integers(tmp_path: Path) -> None:
     files = StreamFiles.first(str(tmp_path), Columns(), "ms", Schema({}), False)
     assert files is not None and set(files.layout.attributes) == {"1", "2"}
     later = write(tmp_path / "1.parquet", [{"type": "2", "ts": 3}])
-    read = files.read([str(tmp_path / "0.parquet"), str(later)], 0, 10)
+    read = files.read([str(tmp_path / "0.parquet"), str(later)])
     assert read.events.column("type").to_pylist() == ["1", "2", "2"] and not read.rejects.num_rows
 
 

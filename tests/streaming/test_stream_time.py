@@ -15,11 +15,13 @@ from simulation_harness import multiset
 import cepheid
 from cepheid.engine.prepare import RunOptions
 from cepheid.errors import InputProblem
+from cepheid.events import TIMESTAMP_CLOCK, Clock
 from cepheid.io.inputs import Columns
 from cepheid.lang import parse
 from cepheid.streaming.plan import StreamPlan, StreamSource, plan_stream
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulated, Simulation
+from cepheid.streaming.time import EventTime
 
 QUERY = "EVENT SEQ(A x, B y) WHERE [id] WITHIN 10 seconds"
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -126,21 +128,38 @@ def test_every_row_is_used_rejected_or_late() -> None:
         assert simulation.used + late + rejected == simulation.count
 
 
-def test_nanoseconds_are_times_of_a_stream() -> None:
-    """Integers of any size up to the bound of event times, in order and not, at every cut."""
+@pytest.mark.parametrize("unit", ["ns", "us", "s", None])
+def test_integers_of_any_size_are_times_of_a_stream(unit: str | None) -> None:
+    """Up to the bound of event times, as in batch; in order and not, at every cut."""
     rng = random.Random(8)
     schema = schema_of(pa.int64())
-    for start in (1_780_000_000_000_000_000, -(2**61), 2**61 - 9000):
+    edge = 4_497_000_000_000_000
+    for start in (1_780_000_000_000_000_000, -(2**61), 2**61 - 9000, edge - 1200, -edge - 1200, 5 * 10**15):
         rows: list[dict[str, Any]] = [
             {"type": rng.choice("AB"), "ts": start + 40 * n, "id": 1, "n": n} for n in range(60)
         ]
         query = "EVENT SEQ(A x, B y) WHERE [id] WITHIN 300 units"
-        expected = multiset(cepheid.match(query, pa.Table.from_pylist(rows, schema), time_unit="ns"))
+        expected = multiset(cepheid.match(query, pa.Table.from_pylist(rows, schema), time_unit=unit))
         rows.sort(key=lambda row: row["ts"] + rng.randint(0, 2000))
-        plan = planned(query, schema, 2000, unit="ns")
+        plan = planned(query, schema, 2000, unit=unit)
         simulated = Simulation(plan).run(pa.Table.from_pylist(rows, schema).to_batches(9))
         assert multiset(simulated.matches["q"]) == expected and expected
         assert not simulated.late and not simulated.rejects
+
+
+@pytest.mark.parametrize("clock", [Clock("ms"), Clock("ns"), TIMESTAMP_CLOCK], ids=str)
+def test_the_watermark_follows_the_times(clock: Clock) -> None:
+    """It is never before an earlier one, nor after the event that sets it, and its ticks are exact for common times."""
+    time = EventTime(clock)
+    edges = [-(2**61), -(2**61) + 1, -5 * 10**15, -4_497_000_000_000_001, -4_497_000_000_000_000, -1, 0, 1, 10**6]
+    ticks = sorted([*edges, *(-tick for tick in edges), 1_780_000_000_000, 1_780_000_000_000_000_000])
+    marks = [time.watermark_after(tick, 0) for tick in ticks]
+    assert marks == sorted(marks) and all(mark <= tick for mark, tick in zip(marks, ticks, strict=True))
+    assert all(0 < time.to_spark_micros(tick) < 2**63 for tick in ticks)
+    if clock.unit == "ms":
+        assert [mark for mark, tick in zip(marks, ticks, strict=True) if abs(tick) <= 4 * 10**15] == [
+            tick for tick in ticks if abs(tick) <= 4 * 10**15
+        ]
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------

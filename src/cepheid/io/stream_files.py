@@ -119,13 +119,12 @@ class StreamFiles:
         """Events with equal times are ordered by file name, then by row number, as in batch."""
         return FILE, NUMBER
 
-    def read(self, paths: Sequence[str], earliest: int, latest: int) -> Read:
-        """The events of some files. A time outside the bounds cannot be represented in a stream. A file of another
-        format is rejected as a whole."""
+    def read(self, paths: Sequence[str]) -> Read:
+        """The events of some files. A file of another format is rejected as a whole."""
         format = format_named(self.format)
         assert format.stream is not None
         own = [path for path in paths if known_format(Path(path)) == self.format]
-        read = format.stream(own, self.layout, earliest, latest)
+        read = format.stream(own, self.layout)
         if len(own) == len(paths):
             return read
         others = [

@@ -22,7 +22,7 @@ from cepheid.io.inputs import Columns
 from cepheid.io.rejects import no_time, no_type, shown_value
 from cepheid.io.rows import ROW, as_json, in_ticks
 from cepheid.io.source import JSON, Attributes, starts_in_time, why_no_start
-from cepheid.io.times import TimeKind
+from cepheid.io.times import LAST_TIME, TimeKind, not_whole, out_of_range
 from cepheid.runtime.kernel import Array
 from cepheid.types import from_arrow
 
@@ -123,17 +123,17 @@ def file_name(path: str) -> str:
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
-StreamReader = Callable[[Sequence[str], StreamLayout, int, int], Read]
+StreamReader = Callable[[Sequence[str], StreamLayout], Read]
 """Reads files of a stream, in the columns of the layout. It rejects times outside the two bounds."""
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 
-def accepted(rows: pa.RecordBatch, columns: Columns, requires_type: bool, earliest: int, latest: int) -> Read:
-    """Splits rows into events and rejects. A time outside the bounds cannot be represented in a stream."""
+def accepted(rows: pa.RecordBatch, columns: Columns, requires_type: bool) -> Read:
+    """Splits rows into events and rejects."""
     column = _ticks(rows.column(columns.time))
-    fits = pc.and_(pc.greater_equal(column, earliest), pc.less_equal(column, latest)).fill_null(False)
+    fits = pc.and_(pc.greater_equal(column, -LAST_TIME), pc.less_equal(column, LAST_TIME)).fill_null(False)
     started = None if columns.start is None else pa.array(starts_in_time(rows, columns))
     typed = pc.not_equal(rows.column(columns.type), UNTYPED).fill_null(False) if requires_type else None
     good = reduce(pc.and_, [test for test in (started, typed) if test is not None], fits)
@@ -155,7 +155,8 @@ def accepted(rows: pa.RecordBatch, columns: Columns, requires_type: bool, earlie
 
 
 def _time_reason(value: object, column: str) -> str:
-    return no_time(column) if value is None else f"the time `{shown(str(value))}` is not one that a stream can hold"
+    is_fraction = isinstance(value, float) and not value.is_integer()
+    return no_time(column) if value is None or value != value else (not_whole if is_fraction else out_of_range)(value)
 
 
 def _ticks(column: pa.Array) -> pa.Array:

@@ -45,7 +45,7 @@ class Packet:
 
 def pack(plan: StreamPlan, rows: pa.RecordBatch, now: int = 0) -> Packed:
     """The rows of a task by bucket. `now` is the time of the batch by the wall clock, in microseconds."""
-    read = plan.reader.read(rows, *plan.time.range)
+    read = plan.reader.read(rows)
     count = read.count
     if plan.ahead is not None:
         read = plan.ahead.applied(read, now)

@@ -34,7 +34,7 @@ class Reader(ABC):
         """The columns that it reads from Spark, as SQL expressions."""
 
     @abstractmethod
-    def read(self, rows: pa.RecordBatch, earliest: int, latest: int) -> Read:
+    def read(self, rows: pa.RecordBatch) -> Read:
         """The events of some rows. Rows whose time is outside the bounds are rejected."""
 
     # --- the oracle ---------------------------------------------------------------------------------------------------
@@ -67,9 +67,9 @@ class RowReader(Reader):
     def selected(self) -> Sequence[str]:
         return [quoted(name) for name in self.schema.names]
 
-    def read(self, rows: pa.RecordBatch, earliest: int, latest: int) -> Read:
+    def read(self, rows: pa.RecordBatch) -> Read:
         rows = rows if rows.schema.types == self.schema.types else rows.cast(self.schema)
-        return accepted(rows, self.columns, False, earliest, latest)
+        return accepted(rows, self.columns, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,9 @@ class FileReader(Reader):
     def selected(self) -> Sequence[str]:
         return [SLIP]
 
-    def read(self, rows: pa.RecordBatch, earliest: int, latest: int) -> Read:
+    def read(self, rows: pa.RecordBatch) -> Read:
         slips = rows.column(SLIP).to_pylist()
-        return self.files.read(sorted(path_on(slip) for slip in slips if slip.strip()), earliest, latest)
+        return self.files.read(sorted(path_on(slip) for slip in slips if slip.strip()))
 
 
 def quoted(name: str) -> str:

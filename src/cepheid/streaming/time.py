@@ -12,19 +12,21 @@ import re
 from dataclasses import dataclass
 
 from cepheid.errors import InputProblem, did_you_mean, shown
-from cepheid.events import EVENTS, LONGEST, MICROSECONDS, OWN_UNIT, UNIT_WORDS, Clock, Duration
+from cepheid.events import EVENTS, MICROSECONDS, OWN_UNIT, UNIT_WORDS, Clock, Duration
 from cepheid.runtime.kernel import END_OF_TIME
 
 SHIFT = 4_500_000_000_000_000
 """Milliseconds by which times are shifted inside Spark: half the range of its timestamps."""
 _MICROS_A_MILLI = 1_000
+_FINE, _COARSE = SHIFT - 3_000_000_000_000, 1_000_000
+"""Integers beyond the first, on either side of 0, are counted in multiples of the second: all times of a batch fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventTime:
     """Converts ticks of a time column to Spark's milliseconds and back. An integer tick is one millisecond, whatever
-    its unit, except that nanoseconds count in thousands: they would not fit. A timestamp is truncated to milliseconds,
-    so a watermark is never too early."""
+    its unit, except that nanoseconds count in thousands and very large integers in millions: they would not fit. A
+    timestamp is truncated to milliseconds, so a watermark is never too early."""
 
     clock: Clock
 
@@ -32,21 +34,21 @@ class EventTime:
     def ticks_a_milli(self) -> int:
         return _MICROS_A_MILLI if self.clock.is_timestamp or self.clock.unit == "ns" else 1
 
-    @property
-    def range(self) -> tuple[int, int]:
-        """The smallest and the largest tick."""
-        bound = (SHIFT - 1) * self.ticks_a_milli if not self.clock.is_timestamp else SHIFT * _MICROS_A_MILLI - 1
-        return -min(bound, LONGEST), min(bound, LONGEST)
-
     def to_spark_micros(self, ticks: int) -> int:
         """A tick as a Spark timestamp, in microseconds."""
         if self.clock.is_timestamp:
             return ticks + SHIFT * _MICROS_A_MILLI
-        return (ticks // self.ticks_a_milli + SHIFT) * _MICROS_A_MILLI
+        count = ticks // self.ticks_a_milli
+        beyond = count - max(-_FINE, min(count, _FINE))
+        return (count - beyond + beyond // _COARSE + SHIFT) * _MICROS_A_MILLI
 
     def watermark(self, milliseconds: int) -> int:
         """Spark's watermark in ticks; before the first event, the earliest tick."""
-        return (milliseconds - SHIFT) * self.ticks_a_milli if milliseconds > 0 else -END_OF_TIME
+        if milliseconds <= 0:
+            return -END_OF_TIME
+        count = milliseconds - SHIFT
+        beyond = 0 if self.clock.is_timestamp else count - max(-_FINE, min(count, _FINE))
+        return (count - beyond + beyond * _COARSE) * self.ticks_a_milli
 
     def watermark_after(self, latest: int | None, delay: int) -> int:
         """The watermark, in ticks, that Spark computes for the next batch from the time of the latest event."""

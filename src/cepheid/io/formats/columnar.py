@@ -143,10 +143,10 @@ class ColumnFormat(ABC):
                     values[columns.type] = str(values[columns.type])  # a column of integers may hold the types
                 yield RawRow(number, None, values)
 
-    def stream(self, paths: Sequence[str], layout: StreamLayout, earliest: int, latest: int) -> Read:
-        return Read.joined([self._stream_file(path, layout, earliest, latest) for path in paths], layout.schema)
+    def stream(self, paths: Sequence[str], layout: StreamLayout) -> Read:
+        return Read.joined([self._stream_file(path, layout) for path in paths], layout.schema)
 
-    def _stream_file(self, path: str, layout: StreamLayout, earliest: int, latest: int) -> Read:
+    def _stream_file(self, path: str, layout: StreamLayout) -> Read:
         """The rows of a file in the columns of the stream. A column that the file lacks is null."""
         schema, source = layout.schema, file_name(path)
         with self.reading(path, RESUME), self.opened(path) as file:
@@ -180,7 +180,7 @@ class ColumnFormat(ABC):
             good[list(reasons)] = False
             rows = rows.filter(pa.array(good))
         requires_type = layout.has_types and layout.columns.type in schema.names
-        read = accepted(rows, layout.columns, requires_type, earliest, latest)
+        read = accepted(rows, layout.columns, requires_type)
         return Read(read.events, read.ticks, joined([reject_rows(rejects), read.rejects]))
 
 

@@ -344,8 +344,8 @@ def _is_text(cells: pa.ChunkedArray, types: Array, numbers: pa.ChunkedArray, boo
     return not np.any(most & (names == 0) & (filled > 0))
 
 
-def csv_stream(paths: Sequence[str], layout: StreamLayout, earliest: int, latest: int) -> Read:
-    return read_rows(((path, _stream_rows(Path(path), layout)) for path in paths), layout, earliest, latest)
+def csv_stream(paths: Sequence[str], layout: StreamLayout) -> Read:
+    return read_rows(((path, _stream_rows(Path(path), layout)) for path in paths), layout)
 
 
 def _stream_rows(file: Path, layout: StreamLayout) -> Iterator[RawRow | BrokenRow]:

@@ -330,8 +330,8 @@ def _all_nulls_are_written(content: bytes, table: pa.Table, type_column: str | N
     return all(pc.min(counts.column(f"{name}_count")).as_py() > 0 for name in names)
 
 
-def json_stream(paths: Sequence[str], layout: StreamLayout, earliest: int, latest: int) -> Read:
-    return read_rows(((path, json_rows(Path(path), layout.columns, None)) for path in paths), layout, earliest, latest)
+def json_stream(paths: Sequence[str], layout: StreamLayout) -> Read:
+    return read_rows(((path, json_rows(Path(path), layout.columns, None)) for path in paths), layout)
 
 
 FORMAT = TextFormat("JSON Lines", json_rows, columns=json_columns, stream=json_stream)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cepheid.errors import shown
 from cepheid.events import UNTYPED
 from cepheid.io.formats import BrokenRow, RawRow
 from cepheid.io.rejects import Malformed, after_end
@@ -20,9 +19,7 @@ from cepheid.io.times import event_time
 from cepheid.io.values import event_type, flatten
 
 
-def read_rows(
-    files: Iterable[tuple[str, Iterable[RawRow | BrokenRow]]], layout: StreamLayout, earliest: int, latest: int
-) -> Read:
+def read_rows(files: Iterable[tuple[str, Iterable[RawRow | BrokenRow]]], layout: StreamLayout) -> Read:
     rows: list[dict[str, Any]] = []
     ticks: list[int] = []
     rejects: list[dict[str, Any]] = []
@@ -34,7 +31,7 @@ def read_rows(
                 continue
             text = row.raw if row.raw is not None else as_json(row.values)
             try:
-                at, event = _event(row.values, layout, earliest, latest)
+                at, event = _event(row.values, layout)
             except Malformed as problem:
                 rejects.append(reject(source, row.line, str(problem), text))
                 continue
@@ -61,14 +58,12 @@ def _start(values: dict[str, Any], end: int, column: str, layout: StreamLayout) 
     return start
 
 
-def _event(values: dict[str, Any], layout: StreamLayout, earliest: int, latest: int) -> tuple[int, dict[str, Any]]:
+def _event(values: dict[str, Any], layout: StreamLayout) -> tuple[int, dict[str, Any]]:
     """The time and the columns of an event. Malformed if the row is not an event of the stream."""
     columns = layout.columns
     kind, at = event_time(values, columns.time)
     if kind is not layout.time_kind:
         raise Malformed(layout.time_kind.rejects(values[columns.time]))
-    if not earliest <= at <= latest:
-        raise Malformed(f"the time `{shown(str(at))}` is not one that a stream can hold")
     starts = {} if columns.start is None else {columns.start: _start(values, at, columns.start, layout)}
     is_untyped = not layout.has_types and values.get(columns.type) is None
     type_name = UNTYPED if is_untyped else event_type(values, columns.type)
