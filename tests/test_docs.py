@@ -54,6 +54,31 @@ def test_links_resolve(page: Path) -> None:
     assert [target for target in targets if "://" not in target and not (page.parent / target).exists()] == []
 
 
+def test_the_example_of_the_readme_prints_its_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    kinds = [kind for kind, _ in blocks((ROOT / "README.md").read_text())]
+    bodies = [body for _, body in blocks((ROOT / "README.md").read_text())]
+    at = kinds.index("text")
+    assert kinds[at - 1] == "python" and bodies[at - 1].count("\n") <= 7
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(bodies[at - 1], "README.md", "exec"), {})
+    assert printed.getvalue() == bodies[at]
+
+
+@pytest.mark.parametrize("name", ("flink", "spark-joins", "spark-kernel"))
+def test_ratios_of_the_readme_are_those_of_the_benchmarks(name: str) -> None:
+    text = re.sub(r"\s+", " ", (ROOT / "README.md").read_text())
+    found = re.search(rf"\*\*(\d+)(?: %)? to (\d+)[^*]*\*\*[^*]*`make bench ARGS={name}`", text)
+    assert found is not None
+    rows = [line.strip("| ").split(" | ") for line in (ROOT / f"docs/benchmarks/{name}.md").read_text().splitlines()]
+    ratios = [
+        float(row[-1].rstrip("%"))
+        for row in rows
+        if len(row) > 5 and row[1].startswith("Cepheid") and not row[1].endswith(("shown", "kernel", "by Spark"))
+    ]
+    assert [round(min(ratios)), round(max(ratios))] == [int(found[1]), int(found[2])]
+
+
 # --- the cookbook -----------------------------------------------------------------------------------------------------
 
 COOKBOOK = ROOT / "docs" / "cookbook"
