@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from cepheid import pattern as pt
 from cepheid.errors import PatternProblem
-from cepheid.expr import Aggregate, Expr, Filter, conjuncts, variables, walk
+from cepheid.expr import Aggregate, Expr, Filter, OccursWithin, conjuncts, variables, walk
 from cepheid.pattern import Pattern, roles
 
 
@@ -100,3 +100,14 @@ def _place_next(pattern: pt.Next, where: list[Expr]) -> pt.Next:
         here = [p for p in here if not variables(p) & cancelling]
     skip, keep = _skip_and_keep([*of_right, *here])
     return replace(pattern, left=left, right=right, skip=skip, keep=keep)
+
+
+def endless_chains(pattern: Pattern) -> list[pt.Iteration]:
+    """The iterations of a core form whose chains nothing ends: neither θ nor OCCURS WITHIN. Every prefix of every chain
+    is a composite event, so there are as many as pairs of events."""
+    return [
+        node
+        for node in pt.walk(pattern)
+        if isinstance(node, pt.Iteration)
+        if not node.keep and not any(isinstance(part, OccursWithin) for p in node.skip for part in walk(p))
+    ]

@@ -88,21 +88,34 @@ class NotAvailable(CepheidError):
 
 
 class TooManyMatches(CepheidError):
-    """An event completes more matches than the option `max_matches` allows. `row` is its position in the stream."""
+    """An event completes more matches than the option `max_matches` allows. `row` is its position in the stream. An
+    `operator` makes chains, whose events count, not only their number."""
 
-    def __init__(self, most: int, row: int) -> None:
+    def __init__(self, most: int, row: int, operator: str | None = None, key: str | None = None) -> None:
+        of_key = f" with {key}" if key else ""
+        many = f"{most:,} matches" if operator is None else f"{most:,} events in the matches of `{operator}`"
+        limit = "matches for each event" if operator is None else "events in the matches that one event completes"
         super().__init__(
-            f"the event at position {row} completes more than {most:,} matches",
-            expected=f"at most {most:,} matches for each event, by the option `max_matches`",
+            f"the event at position {row}{of_key} completes more than {many}",
+            expected=f"at most {most:,} {limit}, by the option `max_matches`",
             hint="count the matches (`RETURN count(*)`), take the first (`LIMIT 1000`), narrow the predicates or the "
-            'window, or keep the matches compressed (`output="compressed"`)',
+            'window, or keep the matches compressed (`output="compressed"`)'
+            if operator is None
+            else "end the chains by a condition outside of FILTER or by (first, last) OCCURS WITHIN, or share fewer "
+            "events by an equality with PREV in FILTER",
         )
         self.most = most
         self.row = row
+        self.operator = operator
+        self.key = key
 
-    def __reduce__(self) -> tuple[type[TooManyMatches], tuple[int, int]]:
+    def with_key(self, key: str) -> TooManyMatches:
+        """The error with the key of its event."""
+        return TooManyMatches(self.most, self.row, self.operator, key or None)
+
+    def __reduce__(self) -> tuple[type[TooManyMatches], tuple[int, int, str | None, str | None]]:
         """Workers of Spark send it to the driver."""
-        return type(self), (self.most, self.row)
+        return type(self), (self.most, self.row, self.operator, self.key)
 
 
 def did_you_mean(found: str, known: Iterable[str]) -> str | None:

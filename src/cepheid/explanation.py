@@ -15,7 +15,7 @@ from itertools import count
 from cepheid import pattern as pt
 from cepheid import physical as ph
 from cepheid.analysis import Analysis
-from cepheid.core_language import core_form
+from cepheid.core_language import core_form, endless_chains
 from cepheid.dialect import RUNS, Closure, Windows
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import OWN_UNIT, START, Duration
@@ -78,6 +78,19 @@ EXPLOSION = (
     "warning: the number of matches can grow exponentially with the events in a window; ways out: RETURN count(*), "
     'LIMIT, output="compressed"'
 )
+CHAINS = (
+    "warning: nothing ends the chains of an iteration, so n events of a key are up to n * n / 2 chains, and each is "
+    "detected; end them by a condition outside of FILTER, or by (first, last) OCCURS WITHIN"
+)
+
+
+def explosions(query: Query) -> list[str]:
+    """The warnings about queries whose matches may be too many to enumerate."""
+    if query.may_explode:
+        return [EXPLOSION]
+    if not query.dialect.conditions_belong_to_operators or query.limit is not None:
+        return []
+    return [CHAINS] if endless_chains(core_form(query.pattern, query.where)) else []
 
 
 def describe(
@@ -116,8 +129,7 @@ def _query_node(query: Query) -> Node:
     if query.dialect.conditions_belong_to_operators and query.where:
         parts.append(Node("core operators", (_pattern_node(core_form(query.pattern, query.where)),)))
     parts.append(_output_node(query))
-    if query.may_explode:
-        parts.append(Node(EXPLOSION))
+    parts.extend(map(Node, explosions(query)))
     if query.inputs:
         parts.append(Node("inputs", tuple(_input_node(item) for item in query.inputs)))
     return Node(f"query {query.name}" if query.name else "query", tuple(parts))

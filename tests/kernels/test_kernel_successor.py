@@ -5,13 +5,19 @@ from __future__ import annotations
 
 from random import Random
 
+import pyarrow as pa
 import pytest
 import random_eql
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from kernel_harness import bound, by_kernel, by_oracle, encoder_of, kernel_of, require_machine_code_agrees, stream_of
 
-from cepheid.errors import NameProblem, NotAvailable
+import cepheid
+from cepheid.errors import NameProblem, NotAvailable, TooManyMatches
+from cepheid.explanation import CHAINS, explosions
+from cepheid.kernels import successor
+from cepheid.kernels.successor import evaluator
+from cepheid.lang import parse
 from cepheid.runtime.kernel import operator_counts
 
 
@@ -66,3 +72,70 @@ def _visits(keys: int) -> int:
 
 def test_instances_of_other_keys_are_not_visited() -> None:
     assert _visits(1_000) == _visits(100_000) == 500
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+def _burst(n: int, **attributes: object) -> pa.Table:
+    return pa.Table.from_pylist([{"type": "A", "ts": i, **attributes} for i in range(n)])
+
+
+def test_chains_that_explode_are_stopped_with_the_operator_and_the_key() -> None:
+    with pytest.raises(TooManyMatches) as problem:
+        cepheid.match(
+            "SELECT * FROM A+ WHERE FILTER(A.k = PREV(A.k))", _burst(200, k="x"), options={"max_matches": "1000"}
+        )
+    text = str(problem.value)
+    assert "with k = x completes more than 1,000 events in the matches of `A+`" in text
+    assert "OCCURS WITHIN" in text
+    assert problem.value.row == 44  # 44 * 45 / 2 + 45 > 1000
+
+
+def test_chains_that_nothing_ends_are_warned_of() -> None:
+    assert explosions(parse("SELECT * FROM A+ WHERE FILTER(A.k = PREV(A.k))")) == [CHAINS]
+    assert explosions(parse("SELECT * FROM A+ WHERE A.v > PREV(A.v)")) == []
+    assert explosions(parse("SELECT * FROM A+ WHERE FILTER((A, A) OCCURS WITHIN 5)")) == []
+    assert explosions(parse("SELECT * FROM A; B")) == []
+
+
+def test_a_burst_may_complete_as_many_matches_as_the_limit_allows() -> None:
+    rows = [*_burst(50).to_pylist(), {"type": "B", "ts": 50}]
+    table = pa.Table.from_pylist(rows)
+    assert cepheid.match("SELECT * FROM A; B", table, options={"max_matches": "50"}).num_rows == 50
+    with pytest.raises(TooManyMatches, match="more than 49 matches"):
+        cepheid.match("SELECT * FROM A; B", table, options={"max_matches": "49"})
+
+
+def test_large_output_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluator, "_LARGE", 20)
+    table = _burst(20)
+    found = cepheid.match("SELECT * FROM A+", table)
+    monkeypatch.undo()
+    assert found.num_rows == 210
+    assert found.equals(cepheid.match("SELECT * FROM A+", table))
+
+
+def test_counts_failed_detections() -> None:
+    rows = [{"type": kind, "ts": i, "v": i} for i, kind in enumerate("ABACB")]
+    stream = stream_of(rows)
+    kernel = kernel_of(bound(r"SELECT * FROM A; (B \ C) WHERE B.v > 1", stream), stream, evaluator="successor")
+    state, _ = kernel.step(kernel.initial(), encoder_of(kernel).encode(stream.table))
+    assert successor.failed_detections(kernel, state) == 2  # θ discards the first A, C cancels the second
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**9))
+def test_events_with_duration(seed: int) -> None:
+    rng = Random(seed)
+    text = random_eql.query(rng, 2)
+    rows = [{**row, "began": row["ts"] - rng.choice((0, 0, 1, 2, 3))} for row in random_eql.rows(rng)]
+    stream = stream_of(sorted(rows, key=lambda row: (row["ts"], row["began"])))
+    try:
+        query = bound(text, stream)
+        kernel = kernel_of(query, stream, evaluator="successor")
+    except (NameProblem, NotAvailable):
+        reject()
+    expected = by_oracle(query, stream)
+    for cuts in ((), range(1, len(rows))):
+        assert by_kernel(kernel, stream, cuts)[0] == expected

@@ -13,9 +13,12 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from cepheid.codegen.columns import attribute
 from cepheid.codegen.compile import interpreted, is_loaded, is_ready
 from cepheid.codegen.encoder import Encoder
+from cepheid.errors import TooManyMatches
 from cepheid.io.rows import TIME, TYPE
+from cepheid.physical import Plan
 from cepheid.runtime.kernel import END_OF_TIME, Batch, Kernel, Positions, State
 
 FEW_EVENTS = 20_000
@@ -63,27 +66,33 @@ class Stepper:
     def step(self, batch: pa.RecordBatch, piece: int | None = None) -> Iterator[Positions]:
         """The matches of a batch, for `piece` events at a time (None: for as many as is efficient). A lazy kernel
         yields them in parts, because all of them may not fit into memory."""
-        yield from self.step_encoded(self.encoder.encode(batch), piece)
+        encoded = self.encoder.encode(batch)
+        try:
+            yield from self.step_encoded(encoded, piece)
+        except TooManyMatches as problem:
+            raise problem.with_key(key_text(batch, self.kernel.plan, problem.row - encoded.first)) from None
 
     def step_encoded(self, encoded: Batch, piece: int | None = None) -> Iterator[Positions]:
         at = 0
         while at < len(encoded):
             size = PIECE if self.interpreting else piece or COMPILED_PIECE
             began = time.thread_time()
-            self.state, parts = self.kernel.step_lazily(self.state, encoded.cut(at, at + size))
+            events = encoded.cut(at, at + size)
+            self.state, parts = self.kernel.step_lazily(self.state, events)
             took = time.thread_time() - began
             self.worked += took
             if self.interpreting:
                 self.spent += took
                 _spent[self.kernel.source] = self.spent
-            at += size
+            at += self.kernel.consumed(self.state, events)
             # `now` advances with the last part: matches of the others may end before it.
             last = next(parts, None)
             for part in parts:
                 if last is not None:
                     yield last
                 last = part
-            self.now = int(encoded.time[min(at, len(encoded)) - 1])
+            if at:
+                self.now = int(encoded.time[at - 1])
             if self.interpreting and _took_long(self.compiled, self.spent):
                 self.kernel, self.interpreting = self.compiled, False
             if last is not None:
@@ -111,6 +120,14 @@ class Stepper:
         if not plan.ends_with_negation:
             return max(self.now, latest)
         return -END_OF_TIME if plan.counts_events or plan.window is None else self.now - int(plan.window)
+
+
+def key_text(batch: pa.RecordBatch, plan: Plan, row: int) -> str:
+    """The key of an event, `acc = 17`; empty without a key."""
+    columns = {name: column for name in plan.key if (column := attribute(batch, name)) is not None}
+    if not 0 <= row < batch.num_rows:
+        return ""
+    return ", ".join(f"{name} = {column[row].as_py()}" for name, column in columns.items())
 
 
 def encoder_for(kernel: Kernel) -> Encoder:

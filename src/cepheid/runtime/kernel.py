@@ -163,6 +163,10 @@ class Kernel:
         state, positions = self.step(state, batch)
         return state, iter([positions])
 
+    def consumed(self, state: State, batch: Batch) -> int:
+        """How many events of a batch `step_lazily` has taken: a kernel may stop where its output is large."""
+        return len(batch)
+
     def advance_lazily(self, state: State, time: int, codes: Codes = NO_CODES) -> tuple[State, Iterator[Positions]]:
         state, positions = self.advance(state, time, codes)
         return state, iter([positions])

@@ -6,7 +6,7 @@ import typer
 
 from cepheid.app import report
 from cepheid.app.cli import options as cli
-from cepheid.explanation import EXPLOSION
+from cepheid.explanation import explosions
 from cepheid.lang import to_text
 
 
@@ -34,8 +34,7 @@ def check_command(
         opened = FileRun.open(written, parsed, inputs, columns, options, "reference")
         report.warn(opened.warnings)
         report.warn(report.reject_lines(list(opened.source.rejects())))
-    if parsed.may_explode:
-        report.warn([EXPLOSION])
+    report.warn(explosions(parsed))
     typer.echo(f"language: {parsed.dialect.title}")
     typer.echo("variables:")
     for line in report.variable_lines(parsed):

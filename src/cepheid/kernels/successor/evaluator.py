@@ -10,6 +10,7 @@ Arrays are assigned outside the loop over events only: otherwise Numba counts re
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +38,8 @@ from cepheid.runtime.kernel import Batch, Kernel, OperatorRegisters, Positions, 
 
 _ROUNDS = 64
 """The source is complete after as many rounds as the pattern is deep."""
+_LARGE = 1 << 22
+"""A kernel stops after so many values of output, before the next event."""
 _FEW, _MANY = 256, 4096
 """Records, and nodes of chains and histories, are reclaimed only if there are more."""
 
@@ -52,11 +55,50 @@ class SuccessorKernel(Kernel):
     failures: int = 0
     """The register that counts failed detections."""
 
+    taken: int = 0
+    """The register that counts the events that the last step has taken."""
+    pattern: str = ""
+    """The operators, for error texts."""
+
     def _call(self, state: State, batch: Batch, now: int) -> tuple[State, Positions]:
         state, positions = Kernel._call(self, state, batch, now)
         if state[0][self.problem]:
-            raise TooManyMatches(self.plan.max_matches or 0, int(state[0][self.problem]) - 1)
+            pattern = self.pattern if self.has_bounds else None
+            raise TooManyMatches(self.plan.max_matches or 0, int(state[0][self.problem]) - 1, pattern)
         return state, _with_ends(positions) if self.is_timed else positions
+
+    def consumed(self, state: State, batch: Batch) -> int:
+        return int(state[0][self.taken])
+
+    def step_lazily(self, state: State, batch: Batch) -> tuple[State, Iterator[Positions]]:
+        """One part of the batch, up to the event after which the output is large."""
+        state, positions = Kernel.step(self, state, batch)
+        return state, iter([positions])
+
+    def step(self, state: State, batch: Batch) -> tuple[State, Positions]:
+        state, positions = Kernel.step(self, state, batch)
+        parts = [positions]
+        while (done := self.consumed(state, batch)) < len(batch):
+            batch = batch.cut(done, len(batch))
+            state, positions = Kernel.step(self, state, batch)
+            parts.append(positions)
+        return state, _concatenated(parts)
+
+
+def _concatenated(parts: Sequence[Positions]) -> Positions:
+    if len(parts) == 1:
+        return parts[0]
+    values = np.concatenate([part.values for part in parts])
+    bounds = None
+    if parts[0].bounds is not None:
+        edges, before = [np.zeros(1, np.int64)], 0
+        for part in parts:
+            assert part.bounds is not None
+            edges.append(part.bounds[1:] + before)
+            before += len(part.values)
+        bounds = np.concatenate(edges)
+    ends = [part.ends for part in parts if part.ends is not None]
+    return Positions(parts[0].steps, values, bounds, np.concatenate(ends) if ends else None)
 
 
 def _with_ends(positions: Positions) -> Positions:
@@ -98,7 +140,7 @@ class _Evaluator(Network):
         self.leaves = leaves_of(self.root)
         self.bits = {step.var: step.begin for step in plan.steps}
         self.has_late = bool(self.queues or self.fifos)
-        for name in ("begun", "wake", "tick", "stamp", "failed", "problem"):
+        for name in ("begun", "wake", "tick", "stamp", "failed", "problem", "taken"):
             builder.register(name)
         for op in self.waiting:
             for name in (f"live{op.number}", f"tried{op.number}", f"made{op.number}"):
@@ -143,6 +185,8 @@ class _Evaluator(Network):
             "is_timed": self.is_timed,
             "problem": builder.register("problem").number,
             "failures": builder.register("failed").number,
+            "taken": builder.register("taken").number,
+            "pattern": self.root.text,
         }
         return builder.kernel(
             source, self.steps, has_bounds=self.is_bounded, operators=counted, kind=SuccessorKernel, further=further
@@ -183,7 +227,7 @@ class _Evaluator(Network):
             if self.is_bounded:
                 self._write_found(w)
             self._make_room(w)
-            with w.block("if start == time.shape[0] or problem > 0:"):
+            with w.block(f"if start == time.shape[0] or problem > 0 or written > {_LARGE}:"):
                 w("break")
             self.checked = False
             w("stop = time.shape[0]")
@@ -203,13 +247,13 @@ class _Evaluator(Network):
         every = sum({1 << self.bits[leaf.var] for leaf in self.leaves})
         with w.block(f"if bits & np.uint64({every}) == np.uint64(0):"):
             w("dropped_by_mask += 1", "continue")
-        w("tick = t", "matched = matches")
+        w("tick = t", "output = 0")
         if prompt:
             w("lone = e + 1 < time.shape[0] and time[e + 1] > t")
         for leaf in reversed(self.leaves):
             with w.block(f"if bits & np.uint64({1 << self.bits[leaf.var]}) != np.uint64(0):"):
                 self.put_out(w, leaf, self.with_history(w, leaf, self.values.at_hand(leaf)))
-        with w.block("if matches - matched > most:"):
+        with w.block("if output > most:"):
             w("problem = first + e + 1", "stop = e + 1", "break")
 
     def _prefetch(self, w: Writer, prompt: list[Waiting]) -> None:
@@ -247,6 +291,13 @@ class _Evaluator(Network):
                 self.found.offset(field)
             self.found.fill(w, self.found.top, event)
             w(f"{self.found.top} += {self.found.size}", "matches += 1", "made += 1")
+            chains = dict.fromkeys(self._iteration_of(var) for var in self.steps if var in self.root.many)
+            if not chains or self.root.optional:
+                w("output += 1")
+            for op in chains:
+                chain = event.read(Chain(op.number))
+                with w.when([f"{chain} != EMPTY"] if self.root.optional else []):
+                    w(f"output += {self.nodes[op].name}[{chain} + LENGTH]")
             return
         if self.checked:
             with w.block(f"if written + {self.width} > values.shape[0]:"):
@@ -255,7 +306,7 @@ class _Evaluator(Network):
             w(f"values[written + {number}] = {event.read(Row(var))}")
         if self.is_timed:
             w(f"values[written + {self.width - 1}] = {event.read(ENDS)}")
-        w(f"written += {self.width}", "matches += 1", "made += 1")
+        w(f"written += {self.width}", "matches += 1", "made += 1", "output += 1")
 
     def _found_fields(self) -> list[Field]:
         fields: list[Field] = [ENDS] if self.is_timed else []
@@ -340,7 +391,7 @@ class _Evaluator(Network):
 
     def _pass_time(self, w: Writer) -> None:
         """Time goes to the next moment at which something is to be decided, and it is."""
-        w("tick = wake", "matched = matches")
+        w("tick = wake", "output = 0")
         for op in self.operators:
             if isinstance(op, Timer):
                 self.fire(w, op)
@@ -351,8 +402,8 @@ class _Evaluator(Network):
             first = self.builder.register(f"{table.name}_first")
             with w.block(f"if {first} < {table.top}:"):
                 w(f"wake = min(wake, {table.name}[{first}])")
-        with w.block("if matches - matched > most:"):
-            w("problem = first + start + 1", "wake = NEVER")
+        with w.block("if output > most:"):
+            w("problem = max(first + start, 1)", "wake = NEVER")
 
     def _choose(self, w: Writer, op: Waiting) -> None:
         """The candidates of one time, by their histories: the first that suits an instance decides it.
@@ -508,13 +559,13 @@ class _Evaluator(Network):
             w(f"forward({records}, {size}, marks)")
 
     def _finish(self, w: Writer) -> None:
-        w("oldest = first + time.shape[0]")
+        w("taken = start", "oldest = first + start")
         for table, start in self._records(self.root):
             if table.binds:
                 function = "lowest" if table.frees else "lowest_waiting"
                 at = table.offset(OLDEST)
                 w(f"oldest = {function}({table.name}, {table.size}, {start}, {table.top}, {at}, oldest)")
-        w("events += time.shape[0]")
+        w("events += start")
         live = " + ".join(f"live{op.number}" for op in self.waiting) or "0"
         w(f"peak_retained = max(peak_retained, {live})")
         self.builder.keep_from(w, "oldest")
