@@ -89,8 +89,13 @@ def test_starts_are_timestamps_as_times_are(tmp_path: Path, format: str) -> None
     assert _events(source) == [(start * 1_000_000, end * 1_000_000, v) for start, end, v in IN_ORDER]
 
 
+@pytest.mark.parametrize("small", [True, False])
 @pytest.mark.parametrize("format", WRITERS)
-def test_a_start_after_its_end_or_none_is_rejected_with_the_reason(tmp_path: Path, format: str) -> None:
+def test_a_start_after_its_end_or_none_is_rejected_with_the_reason(
+    tmp_path: Path, format: str, small: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not small:
+        monkeypatch.setattr(files, "LEAST_TEXT", 0)
     bad = [{"type": "A", "began": 8, "ts": 7, "v": 6}, {"type": "A", "began": None, "ts": 7, "v": 7}]
     source = _open(tmp_path, format, pa.Table.from_pylist([*ROWS[:2], *bad, *ROWS[2:]]))
     assert _events(source) == IN_ORDER
