@@ -176,8 +176,12 @@ def outcome(run: Callable[[], Any]) -> Any:
         )
 
 
+def match(drawn: Case, **options: Any) -> Any:
+    return cepheid.match(drawn.text, drawn.table, start_column=drawn.start_column, **options)
+
+
 def reference(drawn: Case) -> pa.Table:
-    result: pa.Table = cepheid.match(drawn.text, drawn.table, evaluator="reference")
+    result: pa.Table = match(drawn, evaluator="reference")
     return result
 
 
@@ -229,19 +233,19 @@ class Comparison:
         drawn, rng = self.case, random.Random(self.case.seed)
         suffix = " compiled" if jit else ""
         with compiled(jit):
-            self.check("local" + suffix, lambda: cepheid.match(drawn.text, drawn.table))
+            self.check("local" + suffix, lambda: match(drawn))
             for evaluator in EVALUATORS:
                 name = evaluator.NAME
-                self.check(name + suffix, lambda n=name: cepheid.match(drawn.text, drawn.table, evaluator=n))  # type: ignore[misc]
+                self.check(name + suffix, lambda n=name: match(drawn, evaluator=n))  # type: ignore[misc]
                 variants = [{}, {"rewrite": "off"}, *VARIANTS.get(name, [])]
                 options = rng.choice(variants)
                 if options and not jit:
                     self.check(
                         f"{name} {options}",
-                        lambda n=name, o=options: cepheid.match(drawn.text, drawn.table, evaluator=n, options=o),  # type: ignore[misc]
+                        lambda n=name, o=options: match(drawn, evaluator=n, options=o),  # type: ignore[misc]
                     )
             if not jit and rng.randrange(3) == 0:
-                self.check("adaptive", lambda: cepheid.match(drawn.text, drawn.table, adaptive=True))
+                self.check("adaptive", lambda: match(drawn, adaptive=True))
 
     def stream(self, streams: int = 2) -> None:
         """Simulated streams, cut anywhere, with a save and a restore of the state at every cut. A stream in which
@@ -251,7 +255,13 @@ class Comparison:
         with compiled(False):
             try:
                 found = outcome(
-                    lambda: cepheid.verify(self.case.text, self.case.table, streams=streams, seed=self.case.seed)
+                    lambda: cepheid.verify(
+                        self.case.text,
+                        self.case.table,
+                        streams=streams,
+                        seed=self.case.seed,
+                        start_column=self.case.start_column,
+                    )
                 )
             except Refused:
                 self.ran["stream refused"] += 1
@@ -265,7 +275,8 @@ class Comparison:
     def spark(self, session: Any) -> None:
         drawn = self.case
         if (held := for_spark(drawn.table)) is not None:
-            self.check("spark", lambda: cepheid.match(drawn.text, session.createDataFrame(held)).toArrow(), types=False)
+            frame, start = session.createDataFrame(held), drawn.start_column
+            self.check("spark", lambda: cepheid.match(drawn.text, frame, start_column=start).toArrow(), types=False)
 
 
 def for_spark(table: pa.Table) -> pa.Table | None:
@@ -340,8 +351,8 @@ def write_file(table: pa.Table, format: str, path: Path, rng: random.Random) -> 
 
 def of_file(drawn: Case, path: Path, backend: str) -> list[dict[str, Any]]:
     """The matches in a file, as the command line writes them."""
-    query, written = QueryText(drawn.text), io.BytesIO()
-    FileRun.open(query, query.parse(), [Input(str(path))], Columns(), backend=backend).write(written, "jsonl")
+    query, written, columns = QueryText(drawn.text), io.BytesIO(), Columns(start=drawn.start_column)
+    FileRun.open(query, query.parse(), [Input(str(path))], columns, backend=backend).write(written, "jsonl")
     return [json.loads(line) for line in written.getvalue().decode().splitlines()]
 
 

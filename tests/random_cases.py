@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 import pyarrow as pa
-from random_values import MIXED, TYPES, Profile, World, pool, table, world
+from random_values import BEGAN, MIXED, TYPES, Profile, World, pool, table, world
 
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 STRATEGIES = ("strict_contiguity", "partition_contiguity", "skip_till_next_match", "skip_till_any_match")
@@ -483,6 +483,10 @@ class Case:
     @property
     def text(self) -> str:
         return self.query.text
+
+    @property
+    def start_column(self) -> str | None:
+        return BEGAN if BEGAN in self.table.column_names else None
 
     def __repr__(self) -> str:
         rows = "\n".join(f"  {row}" for row in self.table.to_pylist())

@@ -94,6 +94,10 @@ _TIMES = (
 )
 
 
+BEGAN = "began"
+"""The start column of tables of events with duration."""
+
+
 @dataclass(frozen=True)
 class Profile:
     """The values that cases are drawn with. The defaults are what most data looks like."""
@@ -111,6 +115,8 @@ class Profile:
     far: bool = False
     """Whether windows are zero or huge and times lie at the ends of what is allowed."""
     odd_names: bool = False
+    durations: int = 0
+    """Of four tables, how many have events with duration."""
 
 
 PROFILES = {
@@ -127,6 +133,7 @@ PROFILES = {
     "lists": Profile(others=(*_LISTS, pa.binary()), keys=(pa.binary(), _INT), focus="other"),
     "windows": Profile(far=True, clocks=(_INT, _INT, _ZONED, pa.int32())),
     "names": Profile(odd_names=True),
+    "durations": Profile(clocks=(_INT, _INT, _ZONED, _MOMENT), durations=4),
 }
 MIXED = Profile(
     numbers=(_INT, _INT, _INT, _FLOAT, _FLOAT, pa.uint64(), *_NARROW, *_DECIMALS),
@@ -140,6 +147,7 @@ MIXED = Profile(
     focus="nested",
     far=True,
     odd_names=True,
+    durations=1,
 )
 PROFILES["mixed"] = MIXED
 
@@ -231,6 +239,9 @@ def table(rng: random.Random, drawn: World, most: int = 16) -> pa.Table:
     for at, kind in zip(rng.sample(range(count), min(count, len(TYPES))), TYPES, strict=False):
         kinds[at] = kind
     columns: dict[str, pa.Array] = {"type": pa.array(kinds, pa.string()), "ts": pa.array(times, drawn.time)}
+    if drawn.profile.durations and rng.randrange(4) < drawn.profile.durations:
+        starts = [max(at - rng.choice((0, 0, 1, 2, 4, 9)), -(2**61)) for at in times]
+        columns[BEGAN] = pa.array(starts, drawn.time)
     for name, kind in drawn.attributes.items():
         # Nulls are rare in keys, which then match nothing.
         some = rng.choice((1, 2, 2) if name == "k" else (2, 3, 5))
