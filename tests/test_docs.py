@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import re
 from collections.abc import Iterator
@@ -108,6 +109,18 @@ def test_recipes_find_the_matches_that_they_show(page: Path) -> None:
     assert len(queries) >= 2
     for language, query, table in shown:
         assert markdown_table(rows_of(query, path, language)) == table.rstrip()
+
+
+def test_pictures_of_recipes_are_those_that_the_command_draws() -> None:
+    spec = importlib.util.spec_from_file_location("timeline", ROOT / "tools" / "timeline.py")
+    assert spec is not None and spec.loader is not None
+    timeline = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(timeline)
+    pictures = timeline.cookbook_pictures()
+    assert len(pictures) == len(RECIPES)
+    assert [path.name for path, svg in pictures.items() if path.read_text() != svg] == []
+    for page in RECIPES:
+        assert f"(pictures/{page.stem}.svg)" in page.read_text()
 
 
 def test_the_cookbook_lists_every_recipe() -> None:
