@@ -433,7 +433,9 @@ class Lowered:
         """The plan of an evaluator: with a step for each component of the sequence, or `by_variable` one for each
         variable of any pattern, the negated ones last. `predicates` are those left between events, if fewer."""
         left = self.between if predicates is None else tuple(predicates)
-        types = {name: self.types.get(name, UNKNOWN) for name in attributes_in([*left, *self.summary])}
+        names = [*attributes_in([*left, *self.summary])]
+        names += partition_attributes(self.query) if self.query.non_overlapping else ()
+        types = {name: self.types.get(name, UNKNOWN) for name in names}
         if self.has_durations:
             types[START] = INTEGER
         masks = _Masks(self, {attr for attr in self._required(left) if _is_exact(types[attr.name])})

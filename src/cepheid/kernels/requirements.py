@@ -34,7 +34,14 @@ def why_not(
     if in_order and not summarises:
         reasons.append(f"`{in_order[0]}` over all matches depends on their order")
     if lowered.query.non_overlapping and not excludes:
-        reasons.append("non-overlapping matches, other than under contiguity or skip till next match")
+        reasons.append("non-overlapping matches without an event selection strategy")
+    elif lowered.query.non_overlapping:
+        keys = {name: lowered.types.get(name, UNKNOWN) for name in partition_attributes(lowered.query)}
+        reasons += [
+            f"non-overlapping matches in partitions by `{n}`, which holds lists"
+            for n in keys
+            if keys[n].family is Family.LIST
+        ]
     return "\n".join(dict.fromkeys(reasons)) or None
 
 

@@ -28,10 +28,12 @@ def able(lowered: Lowered) -> str | None:
     selects_all = lowered.has_strategy and lowered.query.strategy is Strategy.ANY_MATCH
     if not (selects_all and is_sequence):
         return not_made_for(lowered.query)
-    return why_not(lowered, *_cannot_summarise(lowered), summarises=True, durations=True)
+    return why_not(lowered, *_cannot_summarise(lowered), summarises=not lowered.query.non_overlapping, excludes=True, durations=True)
 
 
 def _cannot_summarise(lowered: Lowered) -> Iterator[str]:
+    if lowered.query.non_overlapping:
+        return
     for column in lowered.summary:
         if isinstance(column, Aggregate) and column.name is not None:
             kind = kind_of(lowered.types.get(column.name, UNKNOWN))

@@ -34,9 +34,10 @@ from cepheid.kernels.any_runs.automaton import Automaton, Edge, Entry, Negation,
 from cepheid.kernels.any_runs.compact_store import NODE_VALUES, REGISTERS, WORDS
 from cepheid.kernels.any_runs.lazy_matches import LazyKernel
 from cepheid.kernels.any_runs.match_summary import Summary
+from cepheid.kernels.exclusion import exclusive
 from cepheid.kernels.state_vector import NOWHERE, Source, Value
 from cepheid.physical import Kind, Options, Plan
-from cepheid.runtime.kernel import COUNTERS, END_OF_TIME, FREE
+from cepheid.runtime.kernel import COUNTERS, END_OF_TIME, FREE, Kernel
 
 IMPORTS = """from cepheid.kernels.any_runs.compact_store import (
     BEFORE, GROUPS, LATEST, LOWEST, MARK, NEGATIVES, NEVER, NODES, PENDING, ROW, SET, START, STEP, TIME,
@@ -51,7 +52,16 @@ _MOST_EDGES = 256
 """More edges would take too long to compile: components that may be empty have an edge to every later one."""
 
 
-def kernel(plan: Plan) -> LazyKernel:
+def kernel(plan: Plan) -> Kernel:
+    """The kernel; for non-overlapping output one that chooses among the matches of another without that output."""
+    if not plan.query.non_overlapping:
+        return _lazy_kernel(plan)
+    all_matches = replace(plan.query, non_overlapping=False, output=None, limit=None)
+    inner = replace(_lazy_kernel(replace(plan, query=all_matches)), earliest_only=True)
+    return exclusive(plan, inner)
+
+
+def _lazy_kernel(plan: Plan) -> LazyKernel:
     generator = _Generator(plan)
     edges = len(generator.automaton.routes)
     if len(plan.bits) > _BITS or edges > _MOST_EDGES:

@@ -16,7 +16,7 @@ import numpy as np
 
 from cepheid.errors import TooManyMatches
 from cepheid.kernels.any_runs import compact_store as store
-from cepheid.kernels.any_runs.match_order import matches_in_order
+from cepheid.kernels.any_runs.match_order import earliest_matches, matches_in_order
 from cepheid.kernels.any_runs.match_summary import NO_SUMMARY, Summary, SummaryRow
 from cepheid.runtime.jit import machine_code
 from cepheid.runtime.kernel import (
@@ -84,6 +84,8 @@ class LazyKernel(Kernel):
     expires: bool = False
     places: bool = False
     waits: bool = False
+    earliest_only: bool = False
+    """Whether, of the matches with the same first and last event, only the one whose events come earliest is output."""
 
     def step(self, state: State, batch: Batch) -> tuple[State, Positions]:
         state, chunks = self.step_lazily(state, batch)
@@ -182,6 +184,12 @@ class LazyKernel(Kernel):
     def _chunks(self, parts: list[tuple[Array, Array]], registers: Array, chunk: int) -> Iterator[Positions]:
         if self.summary.asked:
             return
+        if self.earliest_only:
+            for nodes, roots in parts:
+                positions = self._earliest(nodes, roots)
+                registers[_MATCHES] += len(positions)
+                yield positions
+            return
         if self.plan.query.limit is not None and not self.plan.has_durations:
             yield from self._first(parts, registers, self.plan.query.limit)
             return
@@ -192,6 +200,17 @@ class LazyKernel(Kernel):
             for positions in _enumerated(nodes, *layout, chunk, already, most):
                 registers[_MATCHES] += len(positions)
                 yield positions
+
+    def _earliest(self, nodes: Array, roots: Array) -> Positions:
+        items = dict.fromkeys(_items(nodes.reshape(-1, self.node_stride), roots))
+        found = [
+            group
+            for item, floor in items
+            for match in earliest_matches(nodes, self.node_stride, item, floor, len(self.steps))
+            for group in match
+        ]
+        bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.array([len(g) for g in found], np.int64))])
+        return Positions(self.steps, np.array([row for group in found for row in group], np.int64), bounds)
 
     def _first(self, parts: list[tuple[Array, Array]], registers: Array, limit: int) -> Iterator[Positions]:
         """The first matches in the order of LIMIT: of the matches that end at one time no more than LIMIT allows, and

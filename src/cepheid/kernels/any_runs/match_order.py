@@ -9,6 +9,7 @@ is lazy.
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -44,6 +45,24 @@ def matches_in_order(
             yield (*path, row), counts
         path.append(row)
         choices.append(forward.following({node: counts for node, counts in frontier.items() if node != root}))
+
+
+def earliest_matches(nodes: Array, stride: int, root: int, floor: int, steps: int) -> Iterator[list[list[int]]]:
+    """Of the matches that end with the root's own event, for each event that they start with the one whose events come
+    earliest: the positions of its events by step."""
+    forward = _Forward.of(nodes.reshape(-1, stride), root, floor)
+    beginnings = [(forward.row[node], node) for node in forward.first]
+    for _, same in itertools.groupby(beginnings, key=lambda item: item[0]):
+        found: list[list[int]] = [[] for _ in range(steps)]
+        frontier = forward.earliest(iter(list(same)))
+        while True:
+            node = frontier[0]
+            found[forward.step[node]].append(forward.row[node])
+            if root in frontier:
+                break
+            ahead = heapq.merge(*(forward.after_node(each, frozenset()) for each in frontier))
+            frontier = forward.earliest((row, node) for row, node, _ in ahead)
+        yield found
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +117,16 @@ class _Forward:
 
     def following(self, frontier: Frontier) -> Iterator[tuple[int, Frontier]]:
         """The events that may come next, in order, each with its frontier."""
-        return self._by_row(heapq.merge(*(self._after(node, counts) for node, counts in frontier.items())))
+        return self._by_row(heapq.merge(*(self.after_node(node, counts) for node, counts in frontier.items())))
 
-    def _after(self, node: int, counts: frozenset[Counts]) -> Iterator[tuple[int, int, frozenset[Counts]]]:
+    def earliest(self, found: Iterator[tuple[int, int]]) -> list[int]:
+        """Of nodes in the order of their events, those for the first event and the first step that it can have."""
+        (_, same) = next(itertools.groupby(found, key=lambda item: item[0]))
+        nodes = [node for _, node in same]
+        step = min(self.step[node] for node in nodes)
+        return list(dict.fromkeys(node for node in nodes if self.step[node] == step))
+
+    def after_node(self, node: int, counts: frozenset[Counts]) -> Iterator[tuple[int, int, frozenset[Counts]]]:
         """The events after the sets that a node is part of. One path leads to a set: a node is in it at most once."""
         waiting = [(self.next_row[node], node, 0, 0)] if node in self.next_row else []
         while waiting:

@@ -26,7 +26,7 @@ def able(lowered: Lowered) -> str | None:
     selects_one = lowered.has_strategy and lowered.query.strategy is not Strategy.ANY_MATCH
     if not (selects_one and is_sequence):
         return not_made_for(lowered.query)
-    return why_not(lowered, *_cannot_partition(lowered), *_cannot_exclude(lowered), excludes=True, durations=True)
+    return why_not(lowered, *_cannot_partition(lowered), excludes=True, durations=True)
 
 
 def _cannot_partition(lowered: Lowered) -> Iterator[str]:
@@ -34,23 +34,6 @@ def _cannot_partition(lowered: Lowered) -> Iterator[str]:
         for name in partition_attributes(lowered.query):
             if lowered.types.get(name, UNKNOWN).family is Family.LIST:
                 yield f"partitions by `{name}`, which holds lists"
-
-
-def _cannot_exclude(lowered: Lowered) -> Iterator[str]:
-    if not lowered.query.non_overlapping:
-        return
-    if not lowered.has_whole_key and lowered.query.strategy is not Strategy.STRICT:
-        yield "non-overlapping matches in partitions that not all events of a match are in"
-    if _may_wait(lowered):
-        yield "non-overlapping matches that wait for their window to pass"
-
-
-def _may_wait(lowered: Lowered) -> bool:
-    """Whether a match can end with what must not follow it: a negation after which there is nothing, or nothing but
-    closures that may be empty."""
-    optional = [isinstance(item, Neg) or (isinstance(item, Kleene) and item.low == 0) for item in lowered.items]
-    last = max((i for i, may_lack in enumerate(optional) if not may_lack), default=-1)
-    return any(isinstance(item, Neg) for item in lowered.items[last + 1 :])
 
 
 def plan(lowered: Lowered, stats: Stats) -> Plan:

@@ -17,10 +17,12 @@ Options: `merge` on | off, `algorithm` basic | backtrack (§5.2.3, see `backtrac
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from cepheid.codegen.builder import Writer
 from cepheid.codegen.scalar import is_known, key_part, mixed
 from cepheid.kernels import instance_stack
+from cepheid.kernels.exclusion import exclusive, may_wait
 from cepheid.kernels.runs import run_store
 from cepheid.kernels.runs.backtrack import Backtrack
 from cepheid.kernels.runs.edges import OWN_COUNTERS, RunEdges
@@ -45,6 +47,7 @@ from cepheid.kernels.runs.variables import (
     key_variable,
 )
 from cepheid.kernels.state_vector import NOWHERE, Source, Value
+from cepheid.pattern import Strategy, partition_attributes
 from cepheid.physical import Options, Plan
 from cepheid.runtime import prefetch
 from cepheid.runtime.kernel import FREE, Kernel, State, StateArray
@@ -53,6 +56,12 @@ OPTIONS: Options = {"algorithm": ("basic", "backtrack"), "merge": ("on", "off")}
 
 
 def kernel(plan: Plan) -> Kernel:
+    """The kernel; for non-overlapping output, where matches wait or partitions do not hold whole matches, one that
+    chooses among the matches of another without that output."""
+    is_whole = set(partition_attributes(plan.query)) == set(plan.key) or plan.query.strategy is Strategy.STRICT
+    if plan.query.non_overlapping and (may_wait(plan) or not is_whole):
+        all_matches = replace(plan.query, non_overlapping=False, output=None, limit=None)
+        return exclusive(plan, kernel(replace(plan, query=all_matches)))
     options = plan.forced(OPTIONS)
     algorithm: type[RunEdges] = Backtrack if options["algorithm"] == "backtrack" else _Basic
     return algorithm(plan, options).kernel()
