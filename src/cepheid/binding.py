@@ -64,10 +64,16 @@ def bind(query: Query, schema: Schema, params: Mapping[str, Any] = _NO_PARAMS) -
 
 
 def typed_predicates(query: Query, predicates: Iterable[Expr], schema: Schema) -> tuple[Expr, ...]:
-    """Predicates on the variables of a bound query, such as those that a rule has rewritten, with their types."""
+    """Predicates on the variables of a bound query, such as those that a rule has rewritten, with their types. An
+    equivalence test may name an attribute that only a type has that does not occur."""
     schema = with_declared(query, schema) if query.inputs else schema
     checker = _Checker(query, query.roles, schema, schema)
-    return tuple(typed(p, checker.attribute_type) for p in predicates)
+
+    def type_of(attr: Attr) -> Type:
+        known = schema.attributes(checker.types_of(attr.var)) if attr.var in query.roles else {}
+        return known.get(attr.name, UNKNOWN)
+
+    return tuple(typed(p, type_of) for p in predicates)
 
 
 def warnings_for(query: Query, schema: Schema) -> list[str]:

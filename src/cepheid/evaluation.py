@@ -54,7 +54,10 @@ class _ForAll(Exception):
 
 
 def holds(predicate: Expr, env: Env) -> bool:
-    """Whether a predicate is true, or does not apply."""
+    """Whether a predicate is true, or does not apply. One that names a variable that the match does not bind does not
+    apply as a whole, whatever its parts are."""
+    if any(env.group(var) is None for var in ex.variables(predicate)):
+        return True
     return truth(predicate, env) is not False
 
 

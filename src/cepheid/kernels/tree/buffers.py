@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 
 from cepheid import expr as ex
 from cepheid.codegen.builder import KernelBuilder, Register, Writer, known_by
-from cepheid.codegen.scalar import NULL, KeyFit, Reader, Term, key_fit, key_of
+from cepheid.codegen.scalar import NULL, KeyFit, Reader, Term, condition, key_fit, key_of
 from cepheid.expr import At, Attr, Compare, Expr
+from cepheid.optimize.alternatives import Alternative
 from cepheid.physical import DisNode, Kind, LeafBuffer, Plan, Step, TreeNode, Within, tree_nodes, tree_operands
 from cepheid.runtime.kernel import StateArray
 
@@ -484,6 +485,17 @@ class Buffers:
             return self.term(node, bindings[node.var])
 
         return read
+
+    def test(self, predicate: Expr, read: Reader, bindings: Mapping[str, Binding], alternative: Alternative) -> str:
+        """A predicate as source. It does not apply where a variable that it names belongs to a branch that the record
+        did not take: `(r0_v2[i] < 0 or l0_c0[j] > l2_c0[k])`."""
+        named = sorted(ex.variables(predicate))
+        own = {*alternative.joined, *alternative.empty, *(group.var for group in alternative.groups)}
+        if any(var not in own and not self.steps[var].negated for var in named):
+            return "True"
+        unbound = [bindings[var].unbound for var in named if var in bindings and bindings[var].unbound]
+        test = condition(predicate, read, self.builder.constants)
+        return f"({' or '.join([*map(str, unbound), test])})" if unbound else test
 
     def may_be_one(self, var: str, other: str) -> bool:
         """Whether one event could be bound to both variables."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from cepheid import expr as ex
 from cepheid import physical as ph
 from cepheid.codegen.builder import Register, Writer
-from cepheid.codegen.scalar import condition
 from cepheid.errors import NotAvailable
 from cepheid.expr import Expr
 from cepheid.kernels.tree.buffers import NEVER, Binding, Buffer, Buffers, Chain
@@ -198,7 +197,8 @@ class Branch:
         w(f"{done} = {leaf.following}")
 
     def _conditions(self, tests: Iterable[Expr], bindings: dict[str, Binding]) -> list[str]:
-        return [condition(t, self.buffers.reader(bindings), self.buffers.builder.constants) for t in tests]
+        read = self.buffers.reader(bindings)
+        return [self.buffers.test(t, read, bindings, self.alternative) for t in tests]
 
     def _rows(self, w: Writer, operator: Join, following: str, room: str, body: Callable[[], None]) -> None:
         """The body while `following` holds. The output grows between turns, outside of the inner loop:

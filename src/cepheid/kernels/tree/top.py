@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from cepheid import expr as ex
 from cepheid.codegen.builder import Writer
-from cepheid.codegen.scalar import NULL, Reader, Term, condition
+from cepheid.codegen.scalar import NULL, Reader, Term
 from cepheid.expr import Aggregate, At, Attr, Expr
 from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATE_CODE
 from cepheid.kernels.tree.buffers import NEVER, Binding, Buffer, Buffers, Chain
@@ -293,7 +293,7 @@ class Top:
             if chain is not None and not group.closing:
                 tests = chain.unsettled(tests)
             read = self._member_reader(group)
-            checks += [condition(t, read, b.builder.constants) for t in tests]
+            checks += [b.test(t, read, self.bindings, self.alternative) for t in tests]
             with w.block(f"if {' and '.join(checks)}:"):
                 w(f"g{n}[s{n}] = c", f"s{n} += 1")
                 if group.closure.high is not None:
@@ -333,7 +333,7 @@ class Top:
         for predicate in ready:
             untested.remove(predicate)
             read = self._reader(w, self.bindings)
-            test = condition(predicate, read, self.buffers.builder.constants)
+            test = self.buffers.test(predicate, read, self.bindings, self.alternative)
             with w.block(f"if not {test}:"):
                 w("continue")
 
@@ -531,7 +531,7 @@ class Top:
         tests = about if chain is None else chain.unsettled(about)
         bindings = b.bindings(part, "c", "m")
         read = self._reader(w, {**self.bindings, **bindings})
-        conditions = [condition(t, read, b.builder.constants) for t in tests]
+        conditions = [b.test(t, read, self.bindings, self.alternative) for t in tests]
         with w.block(f"while c >= {part.base}:"):
             w(f"m = {part.index('c')}")
             with w.block(f"if {' or '.join(stops)}:"):
