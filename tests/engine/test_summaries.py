@@ -34,7 +34,10 @@ QUERIES = {
 }
 
 
-@pytest.mark.parametrize("aggregate", ["sum({}.v)", "avg({}.v)", "min({}.s)", "max({}.b)", "sum({}.d)", "avg({}.w)"])
+@pytest.mark.parametrize(
+    "aggregate",
+    ["sum({}.v)", "avg({}.v)", "min({}.s)", "max({}.b)", "sum({}.d)", "avg({}.w)", "first({}.v)", "last({}.s)"],
+)
 @pytest.mark.parametrize("query", sorted(QUERIES))
 def test_every_evaluator_summarizes_as_the_oracle_does(query: str, aggregate: str) -> None:
     text, var = QUERIES[query]

@@ -268,6 +268,21 @@ def test_a_summary_comes_with_the_end_of_time_only() -> None:
     assert answer.to_pylist()[0]["count(*)"] == 2
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "EVENT SEQ(A x, B y) WHERE [id] WITHIN 50 RETURN count(*) AS n, sum(x.v) AS s",
+        "PATTERN A x;B y+ WITHIN 50 RETURN count(*) AS n, sum(x.v) AS s",
+        "PATTERN SEQ(A x, B y) WHERE skip_till_next_match(x, y) {[id]} WITHIN 9 RETURN count(*) AS n, sum(x.v) AS s",
+    ],
+)
+def test_a_stream_without_events_has_a_summary(text: str) -> None:
+    plan = planned(text)
+    assert not plan.queries[0].by_oracle
+    (answer,) = run(plan, []).matches["q"]
+    assert answer.to_pylist()[0]["n"] == 0 and answer.to_pylist()[0]["s"] is None
+
+
 def test_limit_beside_a_trailing_negation_is_refused() -> None:
     with pytest.raises(NotAvailable, match="LIMIT"):
         planned("EVENT SEQ(A x, B y, !(C z)) WHERE [id] WITHIN 5 LIMIT 2")

@@ -5,6 +5,9 @@ The definitions are in `expr.AGGREGATES`. Nulls do not count. Integers and decim
 
 from __future__ import annotations
 
+import base64
+import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -150,15 +153,24 @@ def _in_groups(ufunc: Any, values: Array, groups: Groups, empty: Any) -> Array:
     return result
 
 
+Order = list[Any]
+"""The place of a match in the order in which matches are detected."""
+
+
 @dataclass(slots=True)
 class Total:
-    """An aggregate over the events of all matches, which are added part by part."""
+    """An aggregate over the events of all matches, which are added part by part. `chosen` is the value of `min`, `max`,
+    `first` or `last`, and for sums any value, which shows their type; `order` is the match of `first` and `last`."""
 
     fn: str
     count: int = 0
     sum: Any = 0
-    type: Type = types.UNKNOWN
-    best: pa.Array | None = None
+    chosen: pa.Array | None = None
+    order: Order | None = None
+
+    @property
+    def type(self) -> Type:
+        return types.UNKNOWN if self.chosen is None else from_arrow(self.chosen).type
 
     def add(self, values: pa.Array) -> None:
         lengths = np.array([len(values)])
@@ -166,17 +178,50 @@ class Total:
         if not groups.filled.any():
             return
         self.count += int(groups.lengths[0])
-        self.type = groups.column.type
         if self.fn in ("min", "max"):
-            best = selected(self.fn, values, lengths)
-            both_parts = best if self.best is None else pa.concat_arrays([self.best, best])
-            self.best = selected(self.fn, both_parts, np.array([len(both_parts)]))
+            self._choose(selected(self.fn, values, lengths))
         elif self.fn != "count":
+            self.chosen = selected("first", values, lengths) if self.chosen is None else self.chosen
             numbers = groups.values
             if self.type.family is Family.FLOAT:
                 self.sum = float(np.cumsum(np.concatenate([[self.sum], numbers]))[-1])
             else:
                 self.sum += _exact_sum(numbers)
+
+    def add_in_order(self, value: pa.Array, order: Order) -> None:
+        """The value of `first` or `last` in one match, that is the first or last of some."""
+        self.count += 1
+        if self.order is None or (order < self.order if self.fn == "first" else order > self.order):
+            self.chosen, self.order = value, order
+
+    def _choose(self, value: pa.Array) -> None:
+        known = value if self.chosen is None else pa.concat_arrays([self.chosen, value])
+        self.chosen = selected(self.fn, known, np.array([len(known)]))
+
+    def merge(self, other: Total) -> None:
+        """Adds the values of another total. A sum of floats depends on the order of all values, so it is not merged."""
+        if other.chosen is not None and self.fn in ("first", "last"):
+            assert other.order is not None
+            self.add_in_order(other.chosen, other.order)
+        elif other.chosen is not None and self.fn in ("min", "max"):
+            self._choose(other.chosen)
+        elif self.chosen is None:
+            self.chosen = other.chosen
+        if self.fn not in ("first", "last"):
+            self.count += other.count
+        self.sum += other.sum
+
+    def to_data(self) -> dict[str, Any]:
+        """The total as JSON."""
+        chosen = None if self.chosen is None else base64.b64encode(_one_value(self.chosen)).decode()
+        return {"fn": self.fn, "count": self.count, "sum": repr(self.sum), "chosen": chosen, "order": self.order}
+
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any]) -> Total:
+        number = data["sum"]
+        total = int(number) if number.lstrip("-").isdigit() else float(number)
+        chosen = None if data["chosen"] is None else _read_value(base64.b64decode(data["chosen"]))
+        return cls(data["fn"], data["count"], total, chosen, data["order"])
 
     def value(self) -> Any:
         """The value as the oracle has it."""
@@ -184,13 +229,27 @@ class Total:
             return self.count
         if not self.count:
             return None
-        if self.best is not None:
-            return to_python(from_arrow(self.best), 1)[0]
+        if self.chosen is not None and self.fn in ("min", "max", "first", "last"):
+            return to_python(from_arrow(self.chosen), 1)[0]
         total = decimal_of(self.sum, self.type.scale) if self.type.family is Family.DECIMAL else self.sum
         if self.fn == "avg":
             return to_float(total) / self.count
         is_too_long = self.type.family is Family.DURATION and not LOWEST <= total <= HIGHEST
         return None if is_too_long or (isinstance(total, float) and np.isnan(total)) else total
+
+
+def _one_value(array: pa.Array) -> bytes:
+    """An array of one value, with its type."""
+    plain = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+    batch, buffer = pa.RecordBatch.from_arrays([plain], names=["value"]), io.BytesIO()
+    with pa.ipc.new_stream(buffer, batch.schema) as writer:
+        writer.write_batch(batch)
+    return buffer.getvalue()
+
+
+def _read_value(data: bytes) -> pa.Array:
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_next_batch().column(0)
 
 
 def _exact_sum(numbers: Array) -> int:

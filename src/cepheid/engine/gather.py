@@ -19,7 +19,7 @@ from cepheid.engine.aggregation import Total, averaged, counted, selected, summe
 from cepheid.engine.input_shape import ShownAttribute
 from cepheid.engine.layout import END, INTERVAL, START, column_names, match_schema
 from cepheid.engine.oracle import computed_columns
-from cepheid.engine.positions import MatchPositions
+from cepheid.engine.positions import MatchPositions, match_order
 from cepheid.engine.prepare import Prepared
 from cepheid.expr import AGGREGATES, Aggregate, At, Attr, Expr, Over, ResultType, Whole
 from cepheid.io.rows import TYPE, Rows
@@ -287,8 +287,29 @@ class MatchValues:
                 total.count += len(self.matches.start)
             elif node.name is None:
                 total.count += int(self._groups(node.var)[1].sum())
+            elif node.fn in ("first", "last"):
+                self._add_in_order(node, total)
             else:
                 total.add(self._values(node.name, self._groups(node.var)[0]))
+
+    def _add_in_order(self, node: Aggregate, total: Total) -> None:
+        """Of the matches that have a value, the first or last in the order in which matches are detected."""
+        positions, lengths, _ = self._groups(node.var)
+        values = selected(node.fn, self._values(str(node.name), positions), lengths)
+        known = np.flatnonzero(np.asarray(values.is_valid()))
+        if not len(known):
+            return
+        outermost = min if node.fn == "first" else max
+        for times in (self.matches.end, self.matches.start):
+            known = known[times[known] == outermost(times[known])]
+        orders = {int(match): self._order(int(match)) for match in known}
+        match = outermost(orders, key=orders.__getitem__)
+        total.add_in_order(values.slice(match, 1), orders[match])
+
+    def _order(self, match: int) -> list[Any]:
+        at = [column[match].as_py() for column in self.matches.variables.values()]
+        groups = [group if isinstance(group, list) else [] if group is None else [group] for group in at]
+        return [int(self.matches.end[match]), int(self.matches.start[match]), *match_order(groups)]
 
     def _aggregate(self, node: Aggregate) -> Column:
         positions, lengths, unbound = self._groups(node.var)

@@ -58,7 +58,7 @@ def makes_output(query: Query) -> bool:
 
 def sums_up(prepared: Prepared) -> bool:
     """Whether the kernel computes the summary of all matches."""
-    return isinstance(prepared.kernel, LazyKernel) and prepared.query.summarizes
+    return isinstance(prepared.kernel, LazyKernel) and bool(prepared.kernel.summary.asked)
 
 
 # --- record batches to events -----------------------------------------------------------------------------------------

@@ -14,16 +14,16 @@ import pyarrow as pa
 from cepheid.analysis import Analysis, VariableCounts
 from cepheid.engine import oracle
 from cepheid.engine.adaptation import OnSwitch, ignore, stepper_for
-from cepheid.engine.aggregation import Total
 from cepheid.engine.derivation import ComposedSource, composed
 from cepheid.engine.first_matches import FirstMatches, first_matches
-from cepheid.engine.gather import Gatherer, MatchValues, with_types
+from cepheid.engine.gather import Gatherer, with_types
 from cepheid.engine.observation import Observer
 from cepheid.engine.positions import MatchPositions, intervals, position_columns
 from cepheid.engine.prepare import Prepared, position_type
 from cepheid.engine.stepping import PIECE, Stepper, encoder_for
+from cepheid.engine.summary import Summary
 from cepheid.errors import NotAvailable
-from cepheid.expr import Aggregate, Whole
+from cepheid.expr import Whole
 from cepheid.io.rows import ROW, TIME, TYPE, Rows
 from cepheid.io.sinks import Objects
 from cepheid.io.source import Source, columns_read, for_kernel
@@ -311,20 +311,14 @@ class _Run:
 
     def _summary(self, kernel: Kernel) -> oracle.Match:
         """Aggregates over all matches, from their positions."""
-        output = {column.name: column.expr for column in self.prepared.query.output or ()}
-        totals = {node: Total(node.fn) for node in output.values() if isinstance(node, Aggregate)}
-        schema = self.source.schema
-        names = columns_read([node.name for node in totals if node.name is not None], schema)
-        rows, edges = self.source.rows(names), (END_OF_TIME, -END_OF_TIME)
+        summary, schema = Summary.of(self.prepared.query), self.source.schema
+        names = columns_read(summary.attributes, schema)
+        rows = self.source.rows(names)
         for positions in self._steps(self._stepper(kernel), rows, names):
             if len(positions):
-                start, end = intervals(positions, rows)
-                edges = min(edges[0], int(start.min())), max(edges[1], int(end.max()))
-                part = MatchPositions(position_columns(positions, self.prepared.binding), start, end)
-                MatchValues(schema, part, rows, {}, {}).add_to(totals)
-        start_of_all, end_of_all = edges if edges[0] <= edges[1] else (0, 0)
-        values = {name: totals[node].value() for name, node in output.items() if isinstance(node, Aggregate)}
-        return oracle.Match({}, start_of_all, end_of_all, values)
+                columns = position_columns(positions, self.prepared.binding)
+                summary.add(MatchPositions(columns, *intervals(positions, rows)), rows, schema)
+        return summary.row()
 
     def _all_batches(self, rows: Rows | None = None) -> Iterator[pa.RecordBatch]:
         """All columns of all events, or their rows if the source was read row by row."""

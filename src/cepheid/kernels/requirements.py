@@ -7,32 +7,22 @@ from collections.abc import Iterator
 from cepheid import expr as ex
 from cepheid.codegen.masks import is_maskable
 from cepheid.codegen.scalar import is_compilable
-from cepheid.expr import Aggregate
 from cepheid.pattern import partition_attributes
 from cepheid.physical import Lowered, attributes_in
 from cepheid.types import UNKNOWN, Family
 
 MASK_BITS = 64
-_IN_ORDER = ("first", "last")
 
 
 def why_not(
-    lowered: Lowered,
-    *further: str,
-    counts_absences: bool = False,
-    summarises: bool = False,
-    excludes: bool = False,
-    durations: bool = False,
+    lowered: Lowered, *further: str, counts_absences: bool = False, excludes: bool = False, durations: bool = False
 ) -> str | None:
     """Why no code can be generated for a query: a line for each reason, the evaluator's own (`further`) last; None if
     there is none. The flags say what the evaluator can do: count the positions of negated events in a partition,
-    summarise all matches, leave out matches that overlap, and order events with duration."""
+    leave out matches that overlap, and order events with duration."""
     reasons = [*_unmet(lowered, counts_absences), *further]
     if lowered.has_durations and not durations:
         reasons.append("events with duration")
-    in_order = [ex.to_text(node) for node in lowered.summary if isinstance(node, Aggregate) and node.fn in _IN_ORDER]
-    if in_order and not summarises:
-        reasons.append(f"`{in_order[0]}` over all matches depends on their order")
     if lowered.query.non_overlapping and not excludes:
         reasons.append("non-overlapping matches without an event selection strategy")
     elif lowered.query.non_overlapping:

@@ -26,6 +26,7 @@ from cepheid.engine.derivation import Evaluating, GraphRun, Wiring
 from cepheid.engine.positions import MatchPositions, intervals, match_order, position_columns
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.stepping import Stepper
+from cepheid.engine.summary import Summary
 from cepheid.errors import TooManyMatches
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import START, TIME, TYPE, Rows, as_json
@@ -146,6 +147,8 @@ class Bucket:
     """The keys whose events a query ignores, since one of them completed too many matches."""
     newly_dropped: list[tuple[int, str]] = field(default_factory=list)
     """Those of the batch at hand, with the reason."""
+    summaries: dict[int, Summary] = field(default_factory=dict)
+    """For each query that returns a summary which its kernel does not compute, that of the matches so far."""
 
     @classmethod
     def new(cls, context: BucketContext, number: int) -> Bucket:
@@ -249,14 +252,16 @@ class Bucket:
         else:
             stepper.encoder.rows = self.rows.end - released.num_rows
         outputs: list[pa.RecordBatch] = []
+        summary = self._summary(number, query)
         for positions in self._answers(number, query, stepper, released, watermark):
             if len(positions):
                 columns = position_columns(positions, query.prepared.binding)
                 bound = MatchPositions(columns, *intervals(positions, self.rows))
-                outputs.extend(self._shown(number, query, bound, self.rows))
-        if query.sums_up and watermark == END_OF_TIME:
-            row = oracle.summary_match(replace(query.prepared, kernel=stepper.compiled), stepper)
-            outputs.append(oracle.made_batch(query.prepared, [row]))
+                if query.sums_up:
+                    summary.add(bound, self.rows, self.plan.reader.schema)
+                else:
+                    outputs.extend(self._shown(number, query, bound, self.rows))
+        outputs.extend(self._summarised(number, query, stepper, summary, watermark))
         oldest = min(stepper.oldest, self.rows.end)
         if query.prepared.adaptive is not None:
             oldest = min(oldest, self._replayed_from(query, self.rows.table.num_rows))
@@ -268,6 +273,23 @@ class Bucket:
                 stepper.encoder.forget_strings(self.last, query.window)
             self.memory[number] = write_arrays(stepper.state, stepper.compiled.arrays), stepper.encoder.save()
         return outputs, oldest
+
+    def _summary(self, number: int, query: StreamQuery) -> Summary:
+        """A copy of the summary so far: if an event completes too many matches, the batch is evaluated again."""
+        known = self.summaries.get(number) or Summary.of(query.prepared.query)
+        return Summary.of_data(query.prepared.query, known.to_data())
+
+    def _summarised(
+        self, number: int, query: StreamQuery, stepper: Stepper, summary: Summary, watermark: int
+    ) -> Iterator[pa.RecordBatch]:
+        """The one row of a summary, at the end of time."""
+        if not query.sums_up:
+            return
+        self.summaries[number] = summary
+        if watermark == END_OF_TIME:
+            prepared = replace(query.prepared, kernel=stepper.compiled)
+            row = oracle.summary_match(prepared, stepper) if oracle.sums_up(prepared) else summary.row()
+            yield oracle.made_batch(query.prepared, [row])
 
     def _by_graph(
         self, number: int, query: StreamQuery, released: pa.RecordBatch, watermark: int
@@ -283,14 +305,16 @@ class Bucket:
         if released.num_rows:
             running.add(self.plan.reader.typed_batch(released, wiring.input_columns))
         outputs: list[pa.RecordBatch] = []
+        summary = self._summary(number, query)
         for positions in output.step(running.derive(watermark)):
             if len(positions):
                 columns = position_columns(positions, query.prepared.binding)
                 bound = MatchPositions(columns, *intervals(positions, output.rows))
-                outputs.extend(self._shown(number, query, bound, output.rows))
-        if query.sums_up and watermark == END_OF_TIME:
-            row = oracle.summary_match(replace(query.prepared, kernel=output.stepper.compiled), output.stepper)
-            outputs.append(oracle.made_batch(query.prepared, [row]))
+                if query.sums_up:
+                    summary.add(bound, output.rows, query.prepared.input.schema)
+                else:
+                    outputs.extend(self._shown(number, query, bound, output.rows))
+        outputs.extend(self._summarised(number, query, output.stepper, summary, watermark))
         if self._graph_is_over(query, watermark):
             self.memory.pop(number, None)
         else:
@@ -462,6 +486,7 @@ class Bucket:
             "queries": numbers,
             "plans": {str(number): adapted.to_data() for number, adapted in self.adapted.items()},
             "dropped": {str(number): sorted(keys) for number, keys in self.dropped.items()},
+            "summaries": {str(number): summary.to_data() for number, summary in self.summaries.items()},
             "waiting": waiting.num_rows,
             "retained": rows.num_rows,
             "oldest": min(oldest, default=None),
@@ -487,6 +512,10 @@ class Bucket:
                 for number, data in header["plans"].items()
             },
             dropped={int(number): set(keys) for number, keys in header.get("dropped", {}).items()},
+            summaries={
+                int(number): Summary.of_data(context.plan.queries[int(number)].prepared.query, data)
+                for number, data in header.get("summaries", {}).items()
+            },
         )
 
 

@@ -296,22 +296,12 @@ def plan_stream(
     for query in queries.values() if source.seen is not None else ():
         known = [*(source.seen or ()), *(item.name or "" for item in query.inputs)]
         require_types(query, Schema({kind: {} for kind in known}))
-    prepared = {name: _prepared(query, source, options) for name, query in queries.items()}
+    prepared = {name: prepare(query, source, options) for name, query in queries.items()}
     planned = tuple(stream_query(name, one, _gatherer(one, source)) for name, one in prepared.items())
     time = EventTime(next(iter(prepared.values())).clock)
     ahead = None if max_ahead is None else AheadLimit(time.ticks(max_ahead, "max_ahead"), time.clock)
     delay, shown_names = time.delay(watermark), source.shown_by()
     return StreamPlan(planned, source.reader, time, delay, tuple(order), buckets, shown_names, ahead, drops_keys)
-
-
-def _prepared(query: Query, source: StreamSource, options: RunOptions) -> Prepared:
-    """Only `any_runs` has the summary of all matches in its state; otherwise the oracle computes it at the end."""
-    if not query.summarizes or options.evaluator is not None:
-        return prepare(query, source, options)
-    try:
-        return prepare(query, source, replace(options, evaluator="any_runs"))
-    except NotAvailable:
-        return prepare(query, source, replace(options, evaluator=REFERENCE))
 
 
 def _gatherer(prepared: Prepared, source: StreamSource) -> Gatherer | None:

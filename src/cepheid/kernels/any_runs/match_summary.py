@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cepheid.events import START
-from cepheid.expr import Aggregate
+from cepheid.expr import AGGREGATES, Aggregate, Expr, ResultType
 from cepheid.kernels.aggregates import AGGREGATE_CODE, Merge
 from cepheid.kernels.any_runs.compact_store import BEFORE, LEFT, LOWEST, NODE_VALUES, RIGHT, STEP, TIME, is_alive
 from cepheid.pattern import Column
@@ -85,6 +85,14 @@ class Totals:
                 return _from_word(word, kind)
 
 
+def _merges(column: Expr, plan: Plan) -> bool:
+    """Whether the aggregate of some matches and that of others give the aggregate of both."""
+    if not isinstance(column, Aggregate) or column.name is None:
+        return True
+    adds_codes = plan.columns[column.name] is Kind.CODE and AGGREGATES[column.fn].result is ResultType.NUMBER
+    return not adds_codes and AGGREGATE_CODE[column.fn].merges
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """The columns of the output, each with the quantity that it aggregates (None: the matches themselves)."""
@@ -99,7 +107,8 @@ class Summary:
 
     @classmethod
     def of(cls, plan: Plan, components: Mapping[str, int]) -> Summary:
-        if not plan.query.summarizes:
+        """What the store can add up without enumerating matches; nothing if one column needs them enumerated."""
+        if not plan.query.summarizes or not all(_merges(column.expr, plan) for column in plan.query.output or ()):
             return cls()
         asked: list[tuple[Column, Quantity | None]] = []
         columns = [(column, column.expr) for column in plan.query.output or () if isinstance(column.expr, Aggregate)]
