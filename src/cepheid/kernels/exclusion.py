@@ -16,7 +16,18 @@ import numpy as np
 from cepheid.pattern import Strategy, partition_attributes
 from cepheid.physical import Kind, Plan
 from cepheid.runtime.arrays import NULL_CODE, NULL_INT
-from cepheid.runtime.kernel import COUNTERS, END_OF_TIME, Array, Batch, Kernel, Positions, State, StateArray
+from cepheid.runtime.kernel import (
+    COUNTERS,
+    END_OF_TIME,
+    NO_CODES,
+    Array,
+    Batch,
+    Codes,
+    Kernel,
+    Positions,
+    State,
+    StateArray,
+)
 
 _MATCHES = COUNTERS.index("matches")
 _OWN = ("exclusion_first", "exclusion_events", "exclusion_ends", "exclusion_waiting", "exclusion_bounds")
@@ -83,9 +94,9 @@ class ExclusiveKernel(Kernel):
         passed = int(batch.measure[-1]) if len(batch) else -END_OF_TIME
         return self._decided(inside, memory, parts, passed)
 
-    def advance(self, state: State, time: int) -> tuple[State, Positions]:
+    def advance(self, state: State, time: int, codes: Codes = NO_CODES) -> tuple[State, Positions]:
         memory = _Memory.of(state[-len(_OWN) :], len(self.keys))
-        inside, parts = self._inside.advance_lazily(state[: -len(_OWN)], time)
+        inside, parts = self._inside.advance_lazily(state[: -len(_OWN)], time, codes)
         is_over = time >= END_OF_TIME
         passed = END_OF_TIME if is_over else -END_OF_TIME if self.plan.counts_events else time + 1
         return self._decided(inside, memory, parts, passed)

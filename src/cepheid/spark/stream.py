@@ -205,9 +205,11 @@ class SparkStream:
         """Writes the output that would follow if no event came any more, under a name of its own; returns the number of
         matches of each query. The state does not change, and when the stream resumes this output is removed."""
         with self.failures(), state_frame(self.checkpoint, self.session) as states:
-            if states is None:
+            if states is None and not self.plan.summing:
                 return {query.name: 0 for query in self.plan.queries}
-            rows = _collected(states.mapInArrow(Drain(self.plan, self.plan.fingerprint()), OUTPUT))
+            drain = Drain(self.plan, self.plan.fingerprint())
+            rows = [] if states is None else _collected(states.mapInArrow(drain, OUTPUT))
+            rows += drain.without_events({row.query for row in rows if row.kind == MATCHES})
         return self.sinks.deliver(self.plan, END_OF_TIME_NAME, rows)
 
     @contextmanager

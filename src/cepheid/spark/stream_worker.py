@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from operator import attrgetter
 from typing import Any
@@ -158,6 +158,12 @@ class Drain:
 
     plan: StreamPlan
     fingerprint: str
+
+    def without_events(self, answered: Collection[int]) -> list[OutputRow]:
+        """The summaries of the queries that no bucket answered, since none has seen an event."""
+        context = _context(self.plan, self.fingerprint)
+        found = [Bucket.new(context, number).step([], END_OF_TIME) for number in sorted(self.plan.summing)]
+        return [row for output in found for row in output_rows(output) if row.query not in answered]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = _context(self.plan, self.fingerprint)

@@ -144,6 +144,11 @@ class StreamPlan:
             return None
         return max(int(self.time.clock.ticks(window)) for window in windows if window is not None)
 
+    @property
+    def summing(self) -> frozenset[int]:
+        """The buckets whose output at the end of time has a summary, also without any event."""
+        return frozenset(self.keys.index(query.key) * self.buckets for query in self.queries if query.sums_up)
+
     def sharing(self, bucket: int) -> tuple[int, ...]:
         """The numbers of the queries that read a bucket."""
         key = self.keys[bucket // self.buckets]

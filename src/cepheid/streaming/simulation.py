@@ -72,7 +72,8 @@ class Simulation:
         context = BucketContext(self.plan)
         out.rejects.extend(packet.rows for packet in arrived if packet.rejected)
         called = {packet.bucket for packet in arrived if not packet.rejected}
-        for number in sorted(called | (self.states.keys() if watermark == END_OF_TIME else set())):
+        last = self.states.keys() | self.plan.summing if watermark == END_OF_TIME else set()
+        for number in sorted(called | last):
             data = self.states.pop(number, None)
             bucket = Bucket.new(context, number) if data is None else Bucket.load(context, data)
             came = [packet for packet in arrived if packet.bucket == number]

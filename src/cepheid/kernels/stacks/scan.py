@@ -84,8 +84,6 @@ class StackScan(ABC):
             self.make_room(body)
             body.append(events)
         self.builder.declare(*self.tables())
-        if self.decides_late and self.builder.uses_strings:
-            self.builder.remember_strings()
         finish = Writer()
         finish(f"matches += written // {len(self.layout.positive)}", "oldest = first + time.shape[0]")
         self.older(finish)
