@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv, feather, orc
-from random_cases import Case, case
+from random_cases import LANGUAGES, SHARES, Case, case
 from random_values import PROFILES, TYPES
 
 import cepheid
@@ -422,6 +422,7 @@ def explore(
     profile: str,
     only: str | None,
     format: str | None,
+    language: str | None = None,
 ) -> int:
     session = cepheid.session("local[2]") if spark_every else None
     found: dict[tuple[str, str], list[Finding]] = {}
@@ -429,7 +430,7 @@ def explore(
     began = time.monotonic()
     for number in range(cases):
         rng = random.Random(f"{seed} {number}")
-        drawn = case(rng, PROFILES[profile])
+        drawn = case(rng, PROFILES[profile], [language] if language else SHARES)
         with_jit = bool(jit_every) and number % jit_every == 0
         with_spark = session if spark_every and number % spark_every == 0 else None
         if format is None:
@@ -478,6 +479,7 @@ if __name__ == "__main__":
     arguments.add_argument("--each", type=int, default=1, help="how many of one kind are shown")
     arguments.add_argument("--profile", default="mixed", choices=PROFILES)
     arguments.add_argument("--only", help="one backend")
+    arguments.add_argument("--language", choices=LANGUAGES, help="queries of one language")
     arguments.add_argument("--format", choices=FORMATS, help="files instead of tables in memory")
     chosen = arguments.parse_args()
     sys.exit(
@@ -490,5 +492,6 @@ if __name__ == "__main__":
             chosen.profile,
             chosen.only,
             chosen.format,
+            chosen.language,
         )
     )

@@ -443,17 +443,42 @@ def eql(rng: random.Random, draw: Expressions) -> DrawnQuery:
 
 
 def ced(rng: random.Random, draw: Expressions) -> DrawnQuery:
-    operator = rng.choice(("seq", "seq", "and"))
-    count = rng.choice((2, 2, 3))
-    negated = [i > 0 and rng.randrange(5) == 0 for i in range(count)]
-    positive = [f"x{i}" for i in range(count) if not negated[i]]
-    operands = [f"!x{i}" if negated[i] else f"x{i}" for i in range(count)]
-    window = _window(rng, draw.world, any(negated), events=False)
+    """Operators in one another, each with its window, and negated events and operators."""
+    positive: list[str] = []
+    negative: list[list[str]] = []
+
+    def one(names: list[str]) -> str:
+        names.append(f"x{len(positive) + sum(map(len, negative))}")
+        return names[-1]
+
+    def operator(name: str, operands: Sequence[str]) -> str:
+        is_open = any(operand.startswith("!") for operand in operands)
+        window = "" if name == "or" else _window(rng, draw.world, is_open, events=False)
+        return f"{name}({', '.join(operands)}{'; ' + window if window else ''})"
+
+    def event(depth: int) -> str:
+        name = rng.choice(("seq", "seq", "and", "and", "or") if depth < 2 else ("seq", "seq", "and"))
+        operands = [
+            event(depth - 1) if depth and rng.randrange(4) == 0 else one(positive) for _ in range(rng.choice((2, 2, 3)))
+        ]
+        if name != "or" and rng.randrange(4) == 0:
+            names: list[str] = []
+            negative.append(names)
+            is_operator = rng.randrange(3) == 0
+            absent = operator(rng.choice(("seq", "and")), [one(names), one(names)]) if is_operator else one(names)
+            operands[rng.randrange(len(operands) + 1) : 0] = [f"!{absent}"]
+        return operator(name, operands)
+
+    pattern = event(2)
     conditions = [_between(rng, draw, positive) for _ in range(_few(rng))]
-    conditions += [draw.condition([f"x{i}"], positive) for i in range(count) if negated[i] and rng.randrange(2)]
-    on = ", ".join(f"{rng.choice(TYPES)} as x{i}" for i in range(count))
-    event = f"event {operator}({', '.join(operands)}{'; ' + window if window else ''})"
-    return DrawnQuery(f"complex Q on {on}\n{event}", "where {}", " and ", _bracketed(conditions))
+    for names in negative:
+        if rng.randrange(2):
+            conditions.append(draw.condition([rng.choice(names)], positive))
+        if len(names) > 1 and rng.randrange(2):
+            conditions.append(draw.condition([names[0]], names[1:]))
+    listed = [*positive, *(name for names in negative for name in names)]
+    on = ", ".join(f"{rng.choice(TYPES)} as {name}" for name in listed)
+    return DrawnQuery(f"complex Q on {on}\nevent {pattern}", "where {}", " and ", _bracketed(conditions))
 
 
 LANGUAGES: dict[str, Callable[[random.Random, Expressions], DrawnQuery]] = {
@@ -463,7 +488,7 @@ LANGUAGES: dict[str, Callable[[random.Random, Expressions], DrawnQuery]] = {
     "eql": eql,
     "ced": ced,
 }
-_SHARES = ("sase", "sase", "sase+", "sase+", "sase+", "zstream", "zstream", "eql", "ced")
+SHARES = ("sase", "sase", "sase+", "sase+", "sase+", "zstream", "zstream", "eql", "ced")
 
 
 def _without_one(parts: tuple[str, ...]) -> list[tuple[str, ...]]:
@@ -506,7 +531,7 @@ class Case:
         return cases
 
 
-def case(rng: random.Random, profile: Profile = MIXED, languages: Sequence[str] = _SHARES) -> Case:
+def case(rng: random.Random, profile: Profile = MIXED, languages: Sequence[str] = SHARES) -> Case:
     language = rng.choice(languages)
     drawn = world(rng, profile)
     query = LANGUAGES[language](rng, Expressions(rng, drawn))

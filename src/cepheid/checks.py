@@ -21,6 +21,8 @@ from cepheid.pattern import EventClass, Pattern, Query, Role, always_bound, nega
 
 NODE = "node"
 """CED's pseudo-source: the context of an event, its node's id and clock (§2.1)."""
+EVENT_ID = "event_id"
+"""The attribute of CED's base schema that identifies an event: events of one type with the same one are one event."""
 NODE_COLUMNS = {"id": "node_id", "loc": "node_loc"}
 """The attributes of `node`, and the columns of its events that hold them. `time` is the time of the event."""
 

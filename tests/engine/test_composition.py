@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from itertools import pairwise
 
 import pyarrow as pa
 import pytest
-from simulation_harness import SCHEMA, TYPES, cut, multiset, random_rows
+from script_harness import in_batches, streamed
+from simulation_harness import SCHEMA, multiset, random_rows
 
 import cepheid
 from cepheid.engine.prepare import Prepared, RunOptions, prepare
@@ -20,9 +20,6 @@ from cepheid.io.inputs import Columns
 from cepheid.io.source import TableSource
 from cepheid.lang import parse
 from cepheid.physical import REFERENCE
-from cepheid.streaming.plan import StreamSource, plan_stream
-from cepheid.streaming.reader import RowReader
-from cepheid.streaming.simulation import Simulation
 
 RETURNED = "RETURN x.v AS v, y.v AS w, x.id AS id"
 INNER = (
@@ -74,20 +71,6 @@ def composition(rng: random.Random) -> str:
 
 def prepared(text: str, table: pa.Table, evaluator: str | None = None) -> Prepared:
     return prepare(parse(text), TableSource.of(table, Columns()), RunOptions(time_unit="ms", evaluator=evaluator))
-
-
-def in_batches(text: str, table: pa.Table, rng: random.Random) -> list[pa.RecordBatch]:
-    """The matches in an iterator of batches, cut at random."""
-    edges = sorted({0, table.num_rows, *(rng.randint(0, table.num_rows) for _ in range(4))})
-    parts = [table.slice(a, b - a).combine_chunks().to_batches() for a, b in pairwise(edges)]
-    return list(cepheid.match(text, iter([batch for part in parts for batch in part]), time_unit="ms"))
-
-
-def streamed(text: str, rows: list[dict[str, object]], rng: random.Random, delay: int) -> list[pa.RecordBatch]:
-    """The matches of a stream whose state is saved and restored at every batch."""
-    source = StreamSource(RowReader(SCHEMA, Columns()), {kind: {f.name: f.type for f in SCHEMA} for kind in TYPES})
-    plan = plan_stream({"q": parse(text)}, source, delay, RunOptions(time_unit="ms"), order=("n",), buckets=4)
-    return Simulation(plan).run(cut(rng, rows, delay)).matches["q"]
 
 
 def compiled(rng: random.Random, count: int) -> Iterator[tuple[str, list[dict[str, object]]]]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from cepheid.checks import EVENT_ID
 from cepheid.codegen.columns import attribute, types_of
 from cepheid.engine.composition import OTHER, DerivedType, Reading
 from cepheid.engine.gather import Gatherer, OutputColumn, with_types
@@ -26,7 +28,7 @@ from cepheid.engine.positions import (
     match_order,
     position_columns,
 )
-from cepheid.engine.prepare import Prepared, PreparedGraph, PreparedNode
+from cepheid.engine.prepare import Prepared, PreparedGraph, PreparedNode, is_alone
 from cepheid.engine.stepping import Stepper
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import Reject
@@ -247,6 +249,8 @@ class Deriving:
     """Of a query with LIMIT, the matches that an earlier one may still precede."""
     left: int | None = None
     """How many matches LIMIT still allows."""
+    seen: set[Any] = field(default_factory=set)
+    """The identities of the events so far, where they have some."""
 
     @property
     def merge(self) -> Merge:
@@ -259,7 +263,12 @@ class Deriving:
         found = [self._derived(joined_positions(parts))] if parts else []
         self.run.forget()
         self.frontier = max(self.frontier, self._frontier(reached))
-        return self._limited(found)
+        return self._distinct(self._limited(found))
+
+    @property
+    def _is_ordered(self) -> bool:
+        """Whether the first of its matches count, so that they must be in order. Those of one event are."""
+        return self.left is not None or (self.node.identity is not None and not is_alone(self.node.prepared.query))
 
     def _frontier(self, reached: int) -> int:
         """A match with a trailing negation waits for a window after its start."""
@@ -287,20 +296,36 @@ class Deriving:
                 values = start if name == INTERVAL[0] else end
                 found = pa.array(values) if name in INTERVAL else pa.nulls(len(end))
                 arrays, names = [*arrays, found], [*names, name]
-        if self.left is not None:
+        if self._is_ordered:
             arrays, names = [*arrays, _match_orders(columns)], [*names, _ORDER]
         return pa.RecordBatch.from_arrays(arrays, names=names).take(pa.array(order))
 
     def _limited(self, found: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        if self.left is None or not (found or self.held):
+        if not self._is_ordered or not (found or self.held):
             return found
         waiting = joined_batches([*self.held, *found])
         is_ready = _numbers(waiting, TIME) < self.frontier
         keys = list(zip(*(waiting.column(name).to_pylist() for name in (TIME, START, _ORDER)), strict=True))
         ready = sorted(np.flatnonzero(is_ready).tolist(), key=keys.__getitem__)[: self.left]
+        if self.left is None:
+            self.held = [] if is_ready.all() else [waiting.filter(pa.array(~is_ready))]
+            return [waiting.take(pa.array(ready, pa.int64()))] if ready else []
         self.left -= len(ready)
         self.held = [waiting.filter(pa.array(~is_ready))] if self.left and not is_ready.all() else []
         return [waiting.take(pa.array(sorted(ready)))] if ready else []
+
+    def _distinct(self, found: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """The first event of each identity."""
+        if self.node.identity is None or not found:
+            return found
+        events = joined_batches(found)
+        chosen = []
+        for row, value in enumerate(events.column(EVENT_ID).to_pylist()):
+            identity = tuple(value) if isinstance(value, list) else value
+            if identity is None or identity not in self.seen:
+                chosen.append(row)
+                self.seen |= set() if identity is None else {identity}
+        return [events if len(chosen) == events.num_rows else events.take(pa.array(chosen, pa.int64()))]
 
 
 def _order(columns: Mapping[str, pa.Array], start: Array, end: Array, arrival: Array) -> Array:
@@ -363,7 +388,8 @@ class Wiring:
         merge = Merge.of(prepared.graph.reading, names, may_drop(prepared.plan))
         consumers, nodes = [merge], []
         for node in reversed(prepared.graph.nodes):
-            wanted = tuple(dict.fromkeys(n for consumer in consumers for n in _attributes_read(node.name, consumer)))
+            read_by_others = [n for consumer in consumers for n in _attributes_read(node.name, consumer)]
+            wanted = tuple(dict.fromkeys([*read_by_others, *([] if node.identity is None else [EVENT_ID])]))
             gatherer = _gatherer(node, wanted)
             plan = node.prepared.plan
             read = columns_read([*plan.attributes, *gatherer.needed()], node.reading.shape.schema)

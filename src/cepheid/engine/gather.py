@@ -22,7 +22,7 @@ from cepheid.engine.oracle import computed_columns
 from cepheid.engine.positions import MatchPositions, match_order
 from cepheid.engine.prepare import Prepared
 from cepheid.expr import AGGREGATES, Aggregate, At, Attr, Expr, Over, ResultType, Whole
-from cepheid.io.rows import TYPE, Rows
+from cepheid.io.rows import TIME, TYPE, Rows
 from cepheid.io.source import flat_fields, owner
 from cepheid.pattern import Role
 from cepheid.physical import REFERENCE
@@ -167,7 +167,7 @@ def _lacks(prepared: Prepared, exprs: Sequence[Expr]) -> Lacks:
     """The attributes in these expressions that a type of their variable lacks."""
     known, lacks = prepared.schema.types, {}
     for node in (node for expr in exprs for node in ex.walk(expr)):
-        if isinstance(node, Attr | Aggregate) and node.name is not None and node.var in prepared.variables:
+        if isinstance(node, Attr | Aggregate) and node.name not in (None, TIME) and node.var in prepared.variables:
             types = prepared.variables[node.var].event_class.types
             lacking = frozenset(t for t in types or known if t in known and node.name not in known[t])
             if lacking:

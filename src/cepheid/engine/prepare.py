@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from cepheid.binding import bind
+from cepheid.binding import BASE_SCHEMA, bind
+from cepheid.checks import EVENT_ID
 from cepheid.codegen.columns import schema_types
 from cepheid.codegen.legend import with_legend
 from cepheid.engine.composition import Attribute, Composed, Reading, attributes_of_matches, projected, reading_of
@@ -138,6 +139,13 @@ class PreparedNode:
     reading: Reading
     attributes: tuple[Attribute, ...]
     prepared: Prepared
+
+    @property
+    def identity(self) -> Attribute | None:
+        """CED's `event_id`, if the declaration sets it: events with the same one are one event."""
+        found = {attribute.name: attribute for attribute in self.attributes}
+        identity = found.get(EVENT_ID) if BASE_SCHEMA.keys() <= found.keys() else None
+        return identity if identity is not None and identity.expr is not None else None
 
 
 @dataclass(frozen=True, slots=True)

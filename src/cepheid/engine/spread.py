@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from cepheid.checks import NODE
 from cepheid.engine.composition import OTHER, DerivedType
 from cepheid.engine.prepare import Prepared, PreparedNode, is_alone
+from cepheid.expr import Attr, Call
+from cepheid.io.rows import TIME
 from cepheid.optimize.distribution import Distribution, Keyed, Sliced, Undivided, distribution, keyed, may_drop, slices
 
 
@@ -19,7 +22,10 @@ def spread(prepared: Prepared) -> Distribution:
     for node in graph.nodes:
         if node.prepared.query.limit is not None:
             return Undivided(f"LIMIT of `{node.label}` counts all its matches")
-    keys = _keys(prepared, graph.reading.derived, {node.name: node for node in graph.nodes})
+    identified = [node for node in graph.nodes if node.identity is not None]
+    parts = [_identifying(node) for node in identified]
+    found = _keys(prepared, graph.reading.derived, {node.name: node for node in graph.nodes})
+    keys = [name for name in found if all(name in part for part in parts)]
     shape = graph.reading.shape
     if keys:
         evaluated = [prepared, *(node.prepared for node in graph.nodes)]
@@ -27,6 +33,9 @@ def spread(prepared: Prepared) -> Distribution:
         return Keyed(tuple(keys), nulls_match)
     if shape.columns.start in shape.schema.names:
         return Undivided("the queries share no key, and the events of the input have a duration")
+    for node, part in zip(identified, parts, strict=True):
+        if TIME not in part:
+            return Undivided(f"the queries share no key, and any two events of `{node.label}` may have one `event_id`")
     before = after = 0
     for label, one in (("the query", prepared), *((f"`{node.label}`", node.prepared) for node in graph.nodes)):
         divided = slices(one.plan)
@@ -42,6 +51,15 @@ def _keys(prepared: Prepared, derived: Sequence[DerivedType], nodes: Mapping[str
     own = keyed(prepared.plan)
     names = list(prepared.input.schema.names) if is_alone(prepared.query) else () if own is None else own.attributes
     return [name for name in names if all(_carries(one, name) and name in inner[one.node] for one in derived)]
+
+
+def _identifying(node: PreparedNode) -> set[str]:
+    """The columns of its event in which two events of a node with the same `event_id` agree, TIME among them."""
+    expr = None if node.identity is None else node.identity.expr
+    parts = expr.args if isinstance(expr, Call) and expr.fn == "hash_f" else (expr,)
+    read = [part for part in parts if isinstance(part, Attr)]
+    names = {TIME if part.var == NODE and part.name == "time" else part.name for part in read}
+    return names if is_alone(node.prepared.query) else names & {TIME}
 
 
 def _carries(derived: DerivedType, key: str) -> bool:

@@ -73,6 +73,11 @@ def waiting(pattern: Pattern, ticks: Mapping[Duration, int]) -> int:
     return max((ticks[window] for window, trails in _open(pattern) if trails), default=0)
 
 
+def lag(pattern: Pattern, ticks: Mapping[Duration, int]) -> int:
+    """How long after its end a match is certain: 0 if nothing that comes later can spoil it."""
+    return waiting(pattern, ticks) + 1 if any(trails for _, trails in _open(pattern)) else 0
+
+
 def _open(pattern: Pattern) -> Iterator[tuple[Duration, bool]]:
     """The windows of operators with a negation at an edge, and whether nothing follows it."""
     for node in walk(pattern):

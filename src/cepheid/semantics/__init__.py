@@ -13,12 +13,13 @@ from importlib import import_module
 from typing import Any
 
 from cepheid.binding import composite_names
-from cepheid.checks import NODE
+from cepheid.checks import EVENT_ID, NODE
 from cepheid.evaluation import Env, aggregate, value_or_null
 from cepheid.events import NO_CLOCK, Clock, Event
 from cepheid.expr import Aggregate, Over, Whole
 from cepheid.pattern import DerivedStream, Query, SourceStream
 from cepheid.semantics.common import Bindings, Context, Found, events_of
+from cepheid.values import compare
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def _found(
     stream = list(events)
     for item in query.inputs:
         if not isinstance(item, SourceStream):
-            stream = arrivals.in_order([*stream, *_derived(item, stream, clock, arrivals, derived)])
+            stream = arrivals.in_order([*stream, *_distinct(item, _derived(item, stream, clock, arrivals, derived))])
             derived |= {item.name or ""}
     hidden = derived - {name for role in query.roles.values() for name in role.event_class.types}
     visible = [event for event in stream if event.type not in hidden]
@@ -96,6 +97,19 @@ def _derived(
             for found in _found(item, stream, clock, arrivals, derived):
                 last = max(events_of(found.bindings), key=lambda event: (event.end, event.position))
                 yield arrivals.put(composite(item, found, clock), arrivals.of(last))
+
+
+def _distinct(item: DerivedStream | Query, events: Iterable[Event]) -> Iterator[Event]:
+    """Of the events of a CED declaration with the same `event_id`, the first: they are one event (ruling 17)."""
+    columns = item.columns if isinstance(item, DerivedStream) else item.output or ()
+    is_ced = isinstance(item, DerivedStream) or item.dialect.has_nodes
+    is_identified = is_ced and any(column.name == EVENT_ID for column in columns)
+    seen: list[Any] = []
+    for event in events:
+        identity = event.attributes[EVENT_ID] if is_identified else None
+        if identity is None or not any(compare("=", identity, other) for other in seen):
+            seen += [] if identity is None else [identity]
+            yield event
 
 
 def _primitive_of(item: DerivedStream, event: Event, clock: Clock) -> Event:

@@ -1,5 +1,5 @@
 """The state of the queries that feed another one, serialized: of each its kernel, its encoder, the events that a later
-match may contain, and those that wait to be merged.
+match may contain, those that wait to be merged, and the identities of those that have some.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from cepheid.engine.derivation import Evaluating, GraphRun, joined_batches
+from cepheid.checks import EVENT_ID
+from cepheid.engine.derivation import Deriving, Evaluating, GraphRun, joined_batches
 from cepheid.streaming.compact import read_arrays, read_parts, read_rows, write_arrays, write_parts, write_rows
 
 
@@ -34,6 +35,7 @@ def save(running: GraphRun, output: Evaluating) -> bytes:
     for node in running.nodes:
         held = joined_batches(node.held) if node.held else None
         parts += [b"", b""] if held is None else [held.schema.serialize().to_pybytes(), _write(held)]
+        parts.append(_write(_identities(node)))
     return write_parts(parts)
 
 
@@ -59,6 +61,14 @@ def restore(running: GraphRun, output: Evaluating, data: bytes) -> None:
         description, rows = next(parts), next(parts)
         if len(description):
             node.held = [read_rows(bytes(rows), pa.ipc.read_schema(pa.py_buffer(description)))]
+        seen = read_rows(bytes(next(parts)), _identities(node).schema).column(0).to_pylist()
+        node.seen = {tuple(value) if isinstance(value, list) else value for value in seen}
+
+
+def _identities(node: Deriving) -> pa.RecordBatch:
+    kind = pa.null() if node.node.identity is None else node.node.identity.arrow
+    values = [list(value) if isinstance(value, tuple) else value for value in node.seen]
+    return pa.RecordBatch.from_arrays([pa.array(values, kind)], names=[EVENT_ID])
 
 
 def _none(schema: pa.Schema) -> pa.RecordBatch:

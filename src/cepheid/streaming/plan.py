@@ -25,7 +25,7 @@ from cepheid.engine.oracle import derived_columns, made_batch, makes_output
 from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, is_alone, prepare
 from cepheid.engine.spread import spread
 from cepheid.errors import InputProblem, NotAvailable, did_you_mean, listing, shown
-from cepheid.events import Duration, Schema
+from cepheid.events import Schema
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import ROW, START, TIME
 from cepheid.io.source import Attributes, columns_read
@@ -33,6 +33,7 @@ from cepheid.io.stream_files import StreamFiles
 from cepheid.lang import to_text
 from cepheid.logic import normal_form
 from cepheid.optimize.distribution import Keyed
+from cepheid.optimize.windows import lag, operator_windows
 from cepheid.pattern import Conj, Kleene, Neg, Pattern, Query, Seq, walk
 from cepheid.physical import REFERENCE, Plan
 from cepheid.streaming.ahead import AheadLimit
@@ -228,6 +229,10 @@ class StreamPlan:
                 and (not query.by_oracle or query.horizon is None)
             ):
                 lines.append(f"{query.name}: without a time window, the state grows without bound")
+            graph = query.prepared.graph
+            for node in () if graph is None else graph.nodes:
+                if node.identity is not None:
+                    lines.append(f"{query.name}: the state holds every event_id of `{node.label}`, without bound")
             if query.prepared.plan.grows:
                 held = "; ".join(query.prepared.plan.grows)
                 lines.append(f"{query.name}: the state holds {held}: bound it by (first, last) OCCURS WITHIN time")
@@ -371,20 +376,17 @@ def _lag(query: Query, prepared: Prepared) -> int:
     """The ticks after its end during which a later event may invalidate a match. A derived event is certain no
     earlier than the match that it comes from."""
     inner = max((_lag(item, prepared) for item in query.inputs if isinstance(item, Query)), default=0)
-    pattern = query.pattern if query.dialect.windows is Windows.OPERATOR else normal_form(query.pattern)
-    if not _needs_later_events(pattern, True):
+    operators = operator_windows(query, prepared.clock)
+    if operators is not None:
+        return inner + lag(query.pattern, operators)
+    if not _needs_later_events(normal_form(query.pattern), True):
         return inner
-    windows = [w for w in (query.window, *(_window(node) for node in walk(query.pattern))) if w is not None]
-    if not windows or any(window.counts_events for window in windows):
+    if query.window is None or query.window.counts_events:
         raise NotAvailable(
             "any later event may invalidate a match of this query, so a stream can never output it",
             hint="bound the negation by WITHIN and a length of time",
         )
-    return inner + max(-int(-prepared.clock.ticks(window) // 1) for window in windows) + 1
-
-
-def _window(node: Pattern) -> Duration | None:
-    return node.window if isinstance(node, Seq | Conj) else None
+    return inner - int(-prepared.clock.ticks(query.window) // 1) + 1
 
 
 def _needs_later_events(pattern: Pattern, at_the_end: bool) -> bool:

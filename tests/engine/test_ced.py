@@ -1,0 +1,105 @@
+"""CED's scripts: sources, primitive and complex events, by every way to run them as by the definition."""
+
+from __future__ import annotations
+
+import random
+
+import pyarrow as pa
+import pytest
+from script_harness import in_batches, streamed
+from simulation_harness import SCHEMA, multiset, random_rows
+
+import cepheid
+from cepheid.engine.prepare import RunOptions, prepare
+from cepheid.engine.spread import spread
+from cepheid.io.inputs import Columns
+from cepheid.io.source import TableSource
+from cepheid.lang import parse
+from cepheid.optimize.distribution import Keyed, Sliced, Undivided
+from cepheid.physical import REFERENCE
+
+SOURCES = "\n".join(f"source {name} schema int id, double v, string name" for name in "ABC")
+PRIMITIVES = (
+    "primitive P on A as s, node schema v as s.v, id as s.id, at as node.time",
+    "primitive P on A as s, node schema event_id as hash_f(P, node.time, s.id), v as s.v + 1, id as s.id",
+    "primitive P on B as s schema event_id as s.name, v as s.v, id as s.id",
+    "complex P on A as a, B as b schema event_id as a.name, v as a.v, id as b.id event seq(a, b; 4) where a.id = b.id",
+    "complex P on A as a, C as c schema v as c.v, id as a.id event and(a, c; 3)",
+    "complex P on B as b, C as c, A as a schema v as b.v, id as b.id event seq(b, !c, !a; 3) where c.id = b.id",
+)
+EVENTS = (
+    "seq(p, c; 6)",
+    "and(p, c, b; 4)",
+    "seq(and(p, b; 3), c; 5)",
+    "or(seq(p, b; 4), seq(c, p2; 4))",
+    "seq(p, !b, c; 6)",
+    "and(p, !b; 4)",
+    "seq(p, !seq(b, c; 3), p2; 9)",
+    "seq(seq(p, !b; 3), c; 6)",
+    "and(p, !and(b, c; 2), p2; 5)",
+    "seq(p, p2; 5)",
+)
+CONDITIONS = ("p.id = c.id", "p.id = b.id", "p.v <= c.v", "p.id = p2.id", "b.id = c.id", "p2.v >= 2")
+
+
+def script(rng: random.Random) -> str:
+    event = rng.choice(EVENTS)
+    names = [name for name in ("p", "p2", "b", "c") if f"{name}," in event or f"{name};" in event]
+    conditions = [
+        text for text in CONDITIONS if {part.split(".")[0] for part in text.split() if "." in part} <= {*names}
+    ]
+    chosen = rng.sample(conditions, min(len(conditions), rng.randint(0, 2)))
+    streams = {"p": "P", "p2": "P", "b": "B", "c": "C"}
+    on = ", ".join(f"{streams[name]} as {name}" for name in names)
+    where = f"\nwhere {' and '.join(chosen)}" if chosen else ""
+    return f"{SOURCES}\n{rng.choice(PRIMITIVES)}\ncomplex Q on {on}\nevent {event}{where}"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", range(5))
+def test_scripts_find_what_the_oracle_finds(seed: int) -> None:
+    rng, found = random.Random(seed), 0
+    for _ in range(12):
+        text, rows, delay = script(rng), random_rows(rng), rng.choice((0, 3))
+        table = pa.Table.from_pylist(rows, SCHEMA)
+        assert "reference" not in cepheid.explain(text, table, time_unit="ms"), text
+        expected = multiset(cepheid.match(text, table, time_unit="ms", evaluator=REFERENCE))
+        assert multiset(cepheid.match(text, table, time_unit="ms")) == expected, text
+        assert multiset(in_batches(text, table, rng)) == expected, text
+        assert multiset(streamed(text, rows, rng, delay)) == expected, text
+        found += bool(expected)
+    assert found >= 3, "few scripts had a match"
+
+
+@pytest.mark.parametrize(
+    ("text", "divided"),
+    [
+        ("complex Q on A as a, B as b event and(a, b; 5) where a.id = b.id", Keyed(("id",))),
+        (
+            "complex Q on A as a, B as b, C as c, D as d event seq(a, !seq(b, c; 2), d; 5)"
+            " where a.id = d.id and a.id = b.id and b.id = c.id",
+            Keyed(("id",)),
+        ),
+        ("complex Q on A as a, B as b, C as c event and(seq(a, b; 3), c; 5)", Sliced(0, 8)),
+        ("complex Q on A as a, B as b, C as c event seq(seq(a, !b; 3), c; 5)", Sliced(3, 11)),
+        ("complex Q on A as a, B as b, C as c event and(seq(a, b), c; 5)", None),
+        ("primitive P on A as s, node schema event_id as hash_f(node.time, s.id), id as s.id\n"
+         "complex Q on P as p, P as q event seq(p, q; 5) where p.id = q.id", Keyed(("id",))),
+        ("primitive P on A as s, node schema event_id as s.name, id as s.id\n"
+         "complex Q on P as p, P as q event seq(p, q; 5) where p.id = q.id", None),
+    ],
+)  # fmt: skip
+def test_how_the_work_is_divided(text: str, divided: Keyed | Sliced | None) -> None:
+    table = pa.Table.from_pylist(random_rows(random.Random(1)), SCHEMA)
+    prepared = prepare(parse(text), TableSource.of(table, Columns()), RunOptions(time_unit="ms"))
+    found = spread(prepared)
+    assert isinstance(found, Undivided) if divided is None else found == divided
+
+
+def test_a_trailing_negation_inside_waits_for_its_own_window() -> None:
+    """Whatever follows the operator, and in a stream too."""
+    rows = [{"type": kind, "ts": ts, "id": 1, "v": 1.0, "name": "x", "n": ts} for kind, ts in
+            [("A", 1), ("C", 2), ("B", 4), ("A", 11), ("C", 12), ("A", 30)]]  # fmt: skip
+    text = "complex Q on A as a, B as b, C as c event seq(seq(a, !b; 3), c; 5)"
+    found = [row["a"]["ts"] for batch in streamed(text, rows, random.Random(1), 0) for row in batch.to_pylist()]
+    assert found == [11]
