@@ -236,11 +236,12 @@ ERRORS: dict[str, tuple[tuple[int, int], str, str | None]] = {
         "qualify the attribute: `A.attribute`",
     ),
     "complex c schema x as a.x, x as b.x event or(a, b)": ((1, 28), "the attribute `x` is declared twice", None),
-    "primitive p on s as S, t as T schema a as S.a complex c event or(p, q)": (
-        (1, 24),
-        "the primitive event `p` is on 2 sources",
-        "declare a primitive event for each source, and join them in a complex event",
+    "primitive p on node schema a as node.id complex c event or(p, p)": (
+        (1, 11),
+        "the primitive event `p` is on no source",
+        None,
     ),
+    "primitive p on s as S, s as T schema a as S.a complex c event or(p, q)": ((1, 24), "`s` is listed twice", None),
     "primitive p on s as S schema a as T.a complex c event or(p, p2)": (
         (1, 61),
         "unknown event type `p2`",

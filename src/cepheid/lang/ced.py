@@ -16,7 +16,7 @@ from lark.tree import Meta
 
 from cepheid.checks import NODE
 from cepheid.dialect import INTERVALS, Closure, Dialect, Order, Windows
-from cepheid.errors import NameProblem, NotAvailable, PatternProblem, Span, SyntaxProblem, did_you_mean, listing
+from cepheid.errors import NameProblem, PatternProblem, Span, SyntaxProblem, did_you_mean, listing
 from cepheid.events import OWN_UNIT, Duration
 from cepheid.expr import Attr, Const, Expr, Param, Same, Whole, attribute_text, children, name_text, type_name_text
 from cepheid.expr import to_text as expr_text
@@ -257,19 +257,33 @@ class _Script:
             self._before.append(declaration.name)
         return found
 
-    def _primitive(self, declaration: _Event) -> DerivedStream:
+    def _primitive(self, declaration: _Event) -> DerivedStream | Query:
+        """One event for each event of each source. That of several sources is their `or`: an attribute that reads
+        another source is null."""
         sources = [item for item in declaration.on if item.stream != NODE]
-        if len(sources) != 1:
-            raise NotAvailable(
-                f"the primitive event `{declaration.name}` is on {len(sources)} sources",
-                span=sources[1].span if sources else declaration.span,
-                expected="one source (and `node`)",
-                hint="declare a primitive event for each source, and join them in a complex event",
+        if not sources:
+            raise PatternProblem(
+                f"the primitive event `{declaration.name}` is on no source",
+                span=declaration.span,
+                expected="at least one source (and `node`)",
             )
-        (source,) = sources
-        self._check_declared(source.stream, source.span, is_closed=self._has_sources)
-        columns = _Schema(declaration.name, declaration.schema or (), {source.alias}).columns()
-        return DerivedStream(declaration.name, source.stream, source.alias, columns, span=declaration.span)
+        seen: list[_Listed] = []
+        for source in sources:
+            self._check_declared(source.stream, source.span, is_closed=self._has_sources)
+            if any(source.stream == other.stream or source.alias == other.alias for other in seen):
+                raise PatternProblem(
+                    f"`{source.stream}` is listed twice",
+                    span=source.span,
+                    expected="each source once, and a name of its own for each",
+                )
+            seen.append(source)
+        columns = _Schema(declaration.name, declaration.schema or (), {source.alias for source in sources}).columns()
+        if len(sources) == 1:
+            (source,) = sources
+            return DerivedStream(declaration.name, source.stream, source.alias, columns, span=declaration.span)
+        classes = tuple(EventClass(source.alias, (source.stream,), span=source.span) for source in sources)
+        own = () if any(column.name == "node_id" for column in columns) else (Column("node_id", Attr(NODE, "id")),)
+        return Query(Disj(classes, span=declaration.span), DIALECT, output=(*own, *columns), name=declaration.name)
 
     def _complex(self, declaration: _Event, event: Pattern) -> Query:
         aliases: dict[str, str] = {}
