@@ -118,6 +118,23 @@ class TooManyMatches(CepheidError):
         return type(self), (self.most, self.row, self.operator, self.key)
 
 
+class TooManyInstances(TooManyMatches):
+    """More instances of an operator wait for a successor than the limit allows."""
+
+    def __init__(self, most: int, row: int, operator: str | None = None, key: str | None = None) -> None:
+        of_key = f", which has {key}" if key else ""
+        CepheidError.__init__(
+            self,
+            f"more than {most:,} instances of `{operator}` wait after the event at position {row}{of_key}",
+            expected="instances that find a successor, or that come too late",
+            hint="bound them by (first, last) OCCURS WITHIN, or end chains by a condition outside of FILTER",
+        )
+        self.most, self.row, self.operator, self.key = most, row, operator, key
+
+    def with_key(self, key: str) -> TooManyInstances:
+        return TooManyInstances(self.most, self.row, self.operator, key or None)
+
+
 def did_you_mean(found: str, known: Iterable[str]) -> str | None:
     """A hint with the most similar known name, if one is similar enough."""
     by_folded = {name.casefold(): name for name in known}

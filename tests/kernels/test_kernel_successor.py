@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from kernel_harness import bound, by_kernel, by_oracle, encoder_of, kernel_of, require_machine_code_agrees, stream_of
 
 import cepheid
-from cepheid.errors import NameProblem, NotAvailable, TooManyMatches
+from cepheid.errors import NameProblem, NotAvailable, TooManyInstances, TooManyMatches
 from cepheid.explanation import CHAINS, explosions
 from cepheid.kernels import successor
-from cepheid.kernels.successor import evaluator
+from cepheid.kernels.successor import evaluator, successor_kernel
 from cepheid.lang import parse
 from cepheid.runtime.kernel import operator_counts
 
@@ -105,6 +105,13 @@ def test_a_burst_may_complete_as_many_matches_as_the_limit_allows() -> None:
     assert cepheid.match("SELECT * FROM A; B", table, options={"max_matches": "50"}).num_rows == 50
     with pytest.raises(TooManyMatches, match="more than 49 matches"):
         cepheid.match("SELECT * FROM A; B", table, options={"max_matches": "49"})
+
+
+def test_instances_that_explode_are_stopped_with_the_operator_and_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(successor_kernel, "MOST_INSTANCES", 100)
+    with pytest.raises(TooManyInstances) as problem:
+        cepheid.match("SELECT * FROM A+; B WHERE FILTER(A.k = PREV(A.k)), FILTER(A.k = B.k)", _burst(5000, k="x"))
+    assert "more than 100 instances of `(A+; B)` wait" in str(problem.value) and "k = x" in str(problem.value)
 
 
 def test_large_output_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

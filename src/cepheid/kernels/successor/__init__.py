@@ -20,7 +20,7 @@ from cepheid.expr import At, Attr, Expr
 from cepheid.kernels.requirements import why_not
 from cepheid.kernels.successor.composites import keep_name
 from cepheid.kernels.successor.conditions import waits_for
-from cepheid.kernels.successor.evaluator import failed_detections, kernel
+from cepheid.kernels.successor.evaluator import kernel
 from cepheid.kernels.successor.operators import (
     Iteration,
     Operator,
@@ -31,6 +31,7 @@ from cepheid.kernels.successor.operators import (
     operators_of,
     tests_of,
 )
+from cepheid.kernels.successor.successor_kernel import failed_detections
 from cepheid.optimize.core_key import core_key
 from cepheid.optimize.derived import derived
 from cepheid.optimize.stats import Stats

@@ -10,14 +10,8 @@ Arrays are assigned outside the loop over events only: otherwise Numba counts re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-
-import numpy as np
-
 from cepheid.codegen.builder import KernelBuilder, Writer
-from cepheid.errors import TooManyMatches
-from cepheid.kernels.successor import instances
+from cepheid.kernels.successor import instances, successor_kernel
 from cepheid.kernels.successor.composites import ENDS, HISTORY, OLDEST, STARTS, Chain, Composite, Field, Row, Time
 from cepheid.kernels.successor.network import Network
 from cepheid.kernels.successor.operators import (
@@ -34,7 +28,7 @@ from cepheid.kernels.successor.operators import (
 from cepheid.kernels.successor.tables import Table
 from cepheid.physical import Plan
 from cepheid.runtime import prefetch
-from cepheid.runtime.kernel import Batch, Kernel, OperatorRegisters, Positions, State, StateArray
+from cepheid.runtime.kernel import Kernel, OperatorRegisters, StateArray
 
 _ROUNDS = 64
 """The source is complete after as many rounds as the pattern is deep."""
@@ -42,86 +36,6 @@ _LARGE = 1 << 22
 """A kernel stops after so many values of output, before the next event."""
 _FEW, _MANY = 256, 4096
 """Records, and nodes of chains and histories, are reclaimed only if there are more."""
-
-
-@dataclass(frozen=True, slots=True)
-class SuccessorKernel(Kernel):
-    """A kernel whose matches may end with a timer, later than their last event."""
-
-    is_timed: bool = False
-    """Whether each match is followed by its end."""
-    problem: int = 0
-    """The register with the position after that of an event that completes too many matches."""
-    failures: int = 0
-    """The register that counts failed detections."""
-
-    taken: int = 0
-    """The register that counts the events that the last step has taken."""
-    pattern: str = ""
-    """The operators, for error texts."""
-
-    def _call(self, state: State, batch: Batch, now: int) -> tuple[State, Positions]:
-        state, positions = Kernel._call(self, state, batch, now)
-        if state[0][self.problem]:
-            pattern = self.pattern if self.has_bounds else None
-            raise TooManyMatches(self.plan.max_matches or 0, int(state[0][self.problem]) - 1, pattern)
-        return state, _with_ends(positions) if self.is_timed else positions
-
-    def consumed(self, state: State, batch: Batch) -> int:
-        return int(state[0][self.taken])
-
-    def step_lazily(self, state: State, batch: Batch) -> tuple[State, Iterator[Positions]]:
-        """One part of the batch, up to the event after which the output is large."""
-        state, positions = Kernel.step(self, state, batch)
-        return state, iter([positions])
-
-    def step(self, state: State, batch: Batch) -> tuple[State, Positions]:
-        state, positions = Kernel.step(self, state, batch)
-        parts = [positions]
-        while (done := self.consumed(state, batch)) < len(batch):
-            batch = batch.cut(done, len(batch))
-            state, positions = Kernel.step(self, state, batch)
-            parts.append(positions)
-        return state, _concatenated(parts)
-
-
-def _concatenated(parts: Sequence[Positions]) -> Positions:
-    if len(parts) == 1:
-        return parts[0]
-    values = np.concatenate([part.values for part in parts])
-    bounds = None
-    if parts[0].bounds is not None:
-        edges, before = [np.zeros(1, np.int64)], 0
-        for part in parts:
-            assert part.bounds is not None
-            edges.append(part.bounds[1:] + before)
-            before += len(part.values)
-        bounds = np.concatenate(edges)
-    ends = [part.ends for part in parts if part.ends is not None]
-    return Positions(parts[0].steps, values, bounds, np.concatenate(ends) if ends else None)
-
-
-def _with_ends(positions: Positions) -> Positions:
-    """The ends of matches apart from the positions of their events."""
-    width = len(positions.steps) + 1
-    if positions.bounds is None:
-        rows = positions.values.reshape(-1, width)
-        return Positions(positions.steps, np.ascontiguousarray(rows[:, :-1]).ravel(), None, rows[:, -1].copy())
-    bounds = positions.bounds
-    at = bounds[width - 1 : -1 : width]
-    kept = np.ones(len(positions.values), bool)
-    kept[at] = False
-    count = np.arange(len(at))
-    starts = bounds[:-1].reshape(-1, width)[:, :-1] - count[:, None] if len(at) else np.empty((0, width - 1), np.int64)
-    last = np.array([len(positions.values) - len(at)], np.int64)
-    return Positions(
-        positions.steps, positions.values[kept], np.concatenate([starts.ravel(), last]), positions.values[at]
-    )
-
-
-def failed_detections(kernel: Kernel, state: State) -> int:
-    """How many instances an exception or θ has discarded."""
-    return int(state[0][kernel.failures]) if isinstance(kernel, SuccessorKernel) else 0
 
 
 def kernel(plan: Plan) -> Kernel:
@@ -140,7 +54,7 @@ class _Evaluator(Network):
         self.leaves = leaves_of(self.root)
         self.bits = {step.var: step.begin for step in plan.steps}
         self.has_late = bool(self.queues or self.fifos)
-        for name in ("begun", "wake", "tick", "stamp", "failed", "problem", "taken"):
+        for name in ("begun", "wake", "tick", "stamp", "failed", "problem", "crowd", "taken"):
             builder.register(name)
         for op in self.waiting:
             for name in (f"live{op.number}", f"tried{op.number}", f"made{op.number}"):
@@ -186,10 +100,16 @@ class _Evaluator(Network):
             "problem": builder.register("problem").number,
             "failures": builder.register("failed").number,
             "taken": builder.register("taken").number,
+            "crowd": builder.register("crowd").number,
             "pattern": self.root.text,
         }
         return builder.kernel(
-            source, self.steps, has_bounds=self.is_bounded, operators=counted, kind=SuccessorKernel, further=further
+            source,
+            self.steps,
+            has_bounds=self.is_bounded,
+            operators=counted,
+            kind=successor_kernel.SuccessorKernel,
+            further=further,
         )
 
     def _constant(self, value: int) -> str:
@@ -458,6 +378,9 @@ class _Evaluator(Network):
                 w(f"{table.name} = trimmed({table.name}, {table.size}, {table.top})")
             if self.histories:
                 w("history = trimmed(history, 2, history_top)")
+        for number, op in enumerate(self.waiting, 1):
+            with w.block(f"if live{op.number} > {successor_kernel.MOST_INSTANCES}:"):
+                w(f"crowd = {number}", "problem = max(first + start, 1)")
         prompt = [op for op in self.waiting if op.is_prompt]
         work = " + ".join([*(f"live{op.number}" for op in prompt), str(len(self.leaves) + 1)])
         with w.block("if start < time.shape[0]:"):

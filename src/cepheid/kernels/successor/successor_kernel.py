@@ -1,0 +1,99 @@
+"""The kernel of the successor evaluator: its matches may end with a timer, and large output comes in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cepheid.errors import TooManyInstances, TooManyMatches
+from cepheid.runtime.kernel import Batch, Kernel, Positions, State
+
+MOST_INSTANCES = 20_000_000
+"""The most instances of one operator that may wait: some gigabytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuccessorKernel(Kernel):
+    """A kernel whose matches may end with a timer, later than their last event."""
+
+    is_timed: bool = False
+    """Whether each match is followed by its end."""
+    problem: int = 0
+    """The register with the position after that of an event that completes too many matches."""
+    failures: int = 0
+    """The register that counts failed detections."""
+
+    crowd: int = 0
+    """The register with the number of an operator, from 1 on, that has too many instances."""
+    taken: int = 0
+    """The register that counts the events that the last step has taken."""
+    pattern: str = ""
+    """The operators, for error texts."""
+
+    def _call(self, state: State, batch: Batch, now: int) -> tuple[State, Positions]:
+        state, positions = Kernel._call(self, state, batch, now)
+        if state[0][self.problem]:
+            if state[0][self.crowd]:
+                crowded = self.operators[int(state[0][self.crowd]) - 1].operator
+                raise TooManyInstances(MOST_INSTANCES, int(state[0][self.problem]) - 1, crowded)
+            pattern = self.pattern if self.has_bounds else None
+            raise TooManyMatches(self.plan.max_matches or 0, int(state[0][self.problem]) - 1, pattern)
+        return state, _with_ends(positions) if self.is_timed else positions
+
+    def consumed(self, state: State, batch: Batch) -> int:
+        return int(state[0][self.taken])
+
+    def step_lazily(self, state: State, batch: Batch) -> tuple[State, Iterator[Positions]]:
+        """One part of the batch, up to the event after which the output is large."""
+        state, positions = Kernel.step(self, state, batch)
+        return state, iter([positions])
+
+    def step(self, state: State, batch: Batch) -> tuple[State, Positions]:
+        state, positions = Kernel.step(self, state, batch)
+        parts = [positions]
+        while (done := self.consumed(state, batch)) < len(batch):
+            batch = batch.cut(done, len(batch))
+            state, positions = Kernel.step(self, state, batch)
+            parts.append(positions)
+        return state, _concatenated(parts)
+
+
+def _concatenated(parts: Sequence[Positions]) -> Positions:
+    if len(parts) == 1:
+        return parts[0]
+    values = np.concatenate([part.values for part in parts])
+    bounds = None
+    if parts[0].bounds is not None:
+        edges, before = [np.zeros(1, np.int64)], 0
+        for part in parts:
+            assert part.bounds is not None
+            edges.append(part.bounds[1:] + before)
+            before += len(part.values)
+        bounds = np.concatenate(edges)
+    ends = [part.ends for part in parts if part.ends is not None]
+    return Positions(parts[0].steps, values, bounds, np.concatenate(ends) if ends else None)
+
+
+def _with_ends(positions: Positions) -> Positions:
+    """The ends of matches apart from the positions of their events."""
+    width = len(positions.steps) + 1
+    if positions.bounds is None:
+        rows = positions.values.reshape(-1, width)
+        return Positions(positions.steps, np.ascontiguousarray(rows[:, :-1]).ravel(), None, rows[:, -1].copy())
+    bounds = positions.bounds
+    at = bounds[width - 1 : -1 : width]
+    kept = np.ones(len(positions.values), bool)
+    kept[at] = False
+    count = np.arange(len(at))
+    starts = bounds[:-1].reshape(-1, width)[:, :-1] - count[:, None] if len(at) else np.empty((0, width - 1), np.int64)
+    last = np.array([len(positions.values) - len(at)], np.int64)
+    return Positions(
+        positions.steps, positions.values[kept], np.concatenate([starts.ravel(), last]), positions.values[at]
+    )
+
+
+def failed_detections(kernel: Kernel, state: State) -> int:
+    """How many instances an exception or θ has discarded."""
+    return int(state[0][kernel.failures]) if isinstance(kernel, SuccessorKernel) else 0
