@@ -74,6 +74,20 @@ def test_instances_of_other_keys_are_not_visited() -> None:
     assert _visits(1_000) == _visits(100_000) == 500
 
 
+@pytest.mark.parametrize("condition", ["count(A) = 3", "3 >= count(A)", "count(A) < 4 AND sum(A.v) > 2"])
+def test_chains_that_a_filter_excludes_do_not_grow(condition: str) -> None:
+    """An event extends the chains of the last two events only."""
+    stream = stream_of([{"type": "A", "ts": i, "v": 1} for i in range(300)])
+    query = bound(f"SELECT * FROM A+ WHERE {condition}", stream)
+    kernel = kernel_of(query, stream, evaluator="successor")
+    state, positions = kernel.step(kernel.initial(), encoder_of(kernel).encode(stream.table))
+    (counts,) = operator_counts(kernel, state).values()
+    assert len(positions) == len(
+        by_oracle(query, stream_of([{"type": "A", "ts": i, "v": 1} for i in range(30)]))
+    ) + 270 * (3 if condition == "3 >= count(A)" else 1)
+    assert counts.tried is not None and counts.tried < 4 * 300
+
+
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 

@@ -123,6 +123,9 @@ KEYED = [
     "PATTERN SEQ(A a, B b) WHERE partition_contiguity(a, b) {[id]} WITHIN 9",
     "PATTERN SEQ(A a, B b) WHERE skip_till_next_match(a, b) {[id]} WITHIN 20 OUTPUT NON-OVERLAPPING",
     "PATTERN A;B;C WHERE A.id = B.id AND B.id = C.id WITHIN 9",
+    "SELECT * FROM A; B; C WHERE FILTER(A.id = B.id), FILTER(B.id = C.id)",
+    "SELECT * FROM A+ WHERE FILTER(A.id = PREV(A.id)), A.v > PREV(A.v)",
+    r"SELECT * FROM (A @ 3) \ B WHERE A.id = B.id",
 ]
 SLICED = [
     "EVENT SEQ(A x, B y) WHERE x.v < y.v WITHIN 4",
@@ -135,6 +138,8 @@ SLICED = [
     "PATTERN A;!B;C WITHIN 5",
     "PATTERN A;(B&C) WHERE A.id = 1 AND B.id = 2 AND C.id = 3 WITHIN 5",
     "PATTERN A+;B WHERE A.id = 1 AND B.id = 2 WITHIN 4",
+    "SELECT * FROM A; B; C WHERE A.id = B.id, (A, C) OCCURS WITHIN 6",
+    "SELECT * FROM A; (B+; C) WHERE (A, C) OCCURS WITHIN 5",
 ]
 UNDIVIDED = [
     "EVENT SEQ(A x, B y) WHERE x.v < y.v AND x.v > 1",

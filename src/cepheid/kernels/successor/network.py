@@ -13,7 +13,7 @@ from contextlib import nullcontext
 
 from cepheid.codegen.builder import Writer
 from cepheid.codegen.scalar import Term
-from cepheid.expr import Aggregate, Attr, Expr
+from cepheid.expr import FLIPPED, Aggregate, Attr, Compare, Const, Expr
 from cepheid.expr import walk as walk_expr
 from cepheid.kernels.aggregates import ACCUMULATORS
 from cepheid.kernels.state_vector import Value
@@ -299,8 +299,22 @@ class Network(Tables):
             table.fill(w, f"n{k}", item)
         w(f"{self.builder.register(f'made{k}')} += 1")
         event = self.with_history(w, op, made, chain, item)
-        self.insert(w, op, event)
+        with w.when(self._may_grow(op, event)):
+            self.insert(w, op, event)
         self.put_out(w, op, event)
+
+    def _may_grow(self, op: Iteration, event: Composite) -> list[str]:
+        """The conditions that longer chains can be detected: `v1_length0 < integers[2]`. A filter on the number of
+        events that a chain has reached excludes all longer ones."""
+        if not isinstance(op.parent, Selection):
+            return []
+        found = []
+        for predicate in op.parent.keep:
+            limit = _most(predicate)
+            if limit is not None and limit[0] in op.item.variables and limit[0] not in op.item.many | op.item.optional:
+                length = event.read(Value("length", self.values.component[limit[0]]))
+                found.append(f"{length} < {self.builder.constants.integer(limit[1])}")
+        return found
 
     # --- timers -------------------------------------------------------------------------------------------------------
 
@@ -414,3 +428,16 @@ def _is_exclusive(awaited: Operator) -> bool:
     classes = [leaf.event_class.types for leaf in leaves_of(awaited)]
     names = [name for types in classes for name in types]
     return len(classes) == 1 or (all(classes) and len(names) == len(set(names)))
+
+
+def _most(predicate: Expr) -> tuple[str, int] | None:
+    """The variable whose events a predicate counts, and the most that it allows: `count(a) <= 3`."""
+    match predicate:
+        case Compare(left=Const() as left, right=Aggregate() as right):
+            return _most(Compare(FLIPPED[predicate.op], right, left))
+        case Compare(
+            op="=" | "<=" | "<", left=Aggregate(fn="count", name=None) as counted, right=Const(value=int() as n)
+        ):
+            return counted.var, n - (predicate.op == "<")
+        case _:
+            return None
