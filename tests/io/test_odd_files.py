@@ -19,9 +19,11 @@ from text_harness import cepheid
 
 import cepheid as public
 from cepheid.errors import InputProblem
+from cepheid.events import Schema
 from cepheid.io.files import LEAST_TEXT, FileSource, open_files
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.rows import TIME, TYPE
+from cepheid.io.stream_files import StreamFiles
 
 
 def write_file(table: pa.Table, file: Path) -> None:
@@ -258,12 +260,52 @@ def test_epochs_with_fractions_are_timestamps(tmp_path: Path, unit: str) -> None
     (tmp_path / "e.jsonl").write_text("".join(f'{{"type":"{kind}","ts":{at!r}}}\n' for kind, at in rows))
     events = pa.table({"type": ["A", "B", "B"], "ts": times})
     pq.write_table(events, tmp_path / "e.parquet")
-    assert public.match(SECONDS, events).num_rows == 1
+    orc.write_table(events, tmp_path / "e.orc")
+    for source in (events, tmp_path / "e.parquet", tmp_path / "e.orc"):
+        assert public.match(SECONDS, source).num_rows == 1
+    batches = public.match(SECONDS, iter(events.to_batches(max_chunksize=2)))
+    assert sum(batch.num_rows for batch in batches) == 1
+    reader = pa.RecordBatchReader.from_batches(events.schema, events.to_batches(max_chunksize=1))
+    assert public.match(SECONDS, reader).read_all().column("match_end").type == pa.timestamp("us", "UTC")
     for suffix in ("parquet", "csv", "jsonl"):
         for backend in ("local", "reference"):
             found = cepheid("run", "--query", SECONDS, "--input", tmp_path / f"e.{suffix}", "--backend", backend)
             assert len(found.stdout.splitlines()) == 1, found.stderr
             assert f"`ts` has times in {unit} with fractions, read as timestamps" in found.stderr
+
+
+def test_epochs_with_fractions_in_several_files(tmp_path: Path) -> None:
+    """Whole numbers of the same unit are timestamps too."""
+    pq.write_table(pa.table({"type": ["A"], "ts": [float(NOW)]}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"type": ["B", "B"], "ts": [NOW + 9.75, NOW + 10.0]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"type": ["B"], "ts": [NOW + 9]}), tmp_path / "2.parquet")
+    assert public.match(SECONDS, tmp_path).num_rows == 2
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_epochs_with_fractions_in_a_stream_are_timestamps(tmp_path: Path, suffix: str) -> None:
+    """By the unit that is recognised at the first start, and stored in the checkpoint."""
+
+    def write(name: str, *rows: tuple[str, float]) -> str:
+        file = tmp_path / f"{name}.{suffix}"
+        if suffix == "csv":
+            file.write_text("type,ts\n" + "".join(f"{kind},{at!r}\n" for kind, at in rows))
+        elif suffix == "jsonl":
+            file.write_text("".join(json.dumps({"type": kind, "ts": at}) + "\n" for kind, at in rows))
+        else:
+            pq.write_table(pa.table({"type": [k for k, _ in rows], "ts": [at for _, at in rows]}), file)
+        return str(file)
+
+    first = write("0", ("A", NOW + 0.25), ("B", NOW + 1.5))
+    found = StreamFiles.first(str(tmp_path), Columns(), None, Schema({}), False)
+    assert found is not None and found.layout.clock.is_timestamp
+    later = write("1", ("A", NOW + 2.125), ("B", float(NOW + 3)), ("B", 1e300))
+    read = StreamFiles.described(str(tmp_path), Columns(), None, found.description()).read([first, later])
+    assert [tick - NOW * 1_000_000 for tick in read.ticks.tolist()] == [250_000, 1_500_000, 2_125_000, 3_000_000]
+    (reject,) = read.rejects.to_pylist()
+    assert reject["line"] == (4 if suffix == "csv" else 3) and (
+        "does not fit" in reject["reason"] or "no time" in reject["reason"]
+    )
 
 
 def test_other_fractions_are_rejected(tmp_path: Path) -> None:
@@ -281,7 +323,7 @@ def test_the_rows_of_the_summary_add_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
 def test_one_bad_line_leaves_a_large_file_to_the_columns(tmp_path: Path, suffix: str) -> None:
     """Read = used + rejected, and all events but the bad ones are read as columns."""
-    rows = [{"type": "AB"[at % 2], "ts": at, "x": at % 7, "more": "m" * 20} for at in range(30_000)]
+    rows = [{"type": "AB"[at % 2], "ts": at, "x": at % 7, "more": "m" * 40} for at in range(30_000)]
     if suffix == "csv":
         lines = ["type,ts,x,more", *(",".join(map(str, row.values())) for row in rows)]
         bad = {20_000: "A,5", 25_000: "A,soon,1,m"}
@@ -302,6 +344,34 @@ def test_one_bad_line_leaves_a_large_file_to_the_columns(tmp_path: Path, suffix:
 
 
 # --- Spark ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("by_path", [True, False])
+def test_epochs_with_fractions_in_spark(spark: SparkSession, tmp_path: Path, by_path: bool) -> None:
+    times = [NOW + 0.25, NOW + 10.0, NOW + 10.25, None]
+    events = pa.table({"type": ["A", "B", "B", "B"], "ts": times})
+    pq.write_table(events, tmp_path / "e.parquet")
+    source = str(tmp_path / "e.parquet") if by_path else spark.createDataFrame(events.to_pandas())
+    found, rejects = public.match(SECONDS, source, session=spark, rejects=True)
+    (row,) = found.collect()
+    assert row.match_end.timestamp() == NOW + 10 and rejects.count() == 1
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", [pa.timestamp("ns"), pa.time64("us")], ids=str)
+def test_columns_that_spark_cannot_read_are_refused_in_one_line(
+    spark: SparkSession, tmp_path: Path, kind: pa.DataType
+) -> None:
+    events = pa.table({"type": ["A", "B"], "ts": [1, 2], "at": pa.array([1000, 2000]).cast(kind)})
+    pq.write_table(events, tmp_path / "e.parquet", version="2.6")
+    query = "EVENT SEQ(A a, B b) WITHIN 5 units"
+    try:
+        found = public.match(query, str(tmp_path / "e.parquet"), session=spark).count()
+    except InputProblem as problem:
+        assert f"Spark cannot read the column `at` of `{tmp_path}/e.parquet`, of type {kind}" in str(problem)
+    else:
+        assert found == 1
 
 
 @pytest.mark.spark

@@ -8,6 +8,7 @@ a row whose start is null or after its end.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,14 +35,16 @@ from cepheid.io.source import (
     is_time,
     one_type,
     require_time_column,
+    schema_with_epochs,
     starts_in_time,
     starts_of,
     ticks_of,
     types_column,
     why_no_start,
+    with_epochs,
     with_type_and_time,
 )
-from cepheid.io.times import LAST_TIME, out_of_range
+from cepheid.io.times import LAST_TIME, fraction_unit, out_of_range
 from cepheid.runtime.kernel import Array
 
 LEAST_TEXT = 1 << 20
@@ -168,6 +171,9 @@ class ColumnFile:
     format: str
     schema: pa.Schema
     omits_nulls: bool = False
+    epochs: tuple[str, ...] = ()
+    """The columns of times that are numbers with fractions, in `epoch_unit`, and read as timestamps."""
+    epoch_unit: str | None = None
 
     @property
     def reader(self) -> ColumnFormat:
@@ -186,7 +192,12 @@ class ColumnFile:
         return [name for name in self.schema.names if name not in filled]
 
     def read(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        return self.reader.batches(self.path, names)
+        for batch in self.reader.batches(self.path, names):
+            yield batch if self.epoch_unit is None else with_epochs(batch, self.epochs, self.epoch_unit)
+
+    def as_timestamps(self, columns: Columns, unit: str) -> ColumnFile:
+        names = [n for n in columns.times if n in self.schema.names and not is_moment(self.schema.field(n).type)]
+        return replace(self, schema=schema_with_epochs(self.schema, names), epochs=tuple(names), epoch_unit=unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,6 +394,12 @@ class _Scan:
 def scan(inputs: Sequence[Sequence[EventFile]], columns: Columns) -> FileSource:
     """The files of all inputs as one source in time order. Events with equal times remain in order of arrival."""
     read = _Scan(columns)
+    fractions = _fraction_unit([file for group in inputs for file in group], columns)
+    if fractions is not None:
+        inputs = [
+            [file.as_timestamps(columns, fractions) if isinstance(file, ColumnFile) else file for file in group]
+            for group in inputs
+        ]
     files = [file for group in inputs for file in group]
     _require_one_kind_of_time(files, columns)
     attributes: dict[str, dict[str, None]] = {}
@@ -401,10 +418,26 @@ def scan(inputs: Sequence[Sequence[EventFile]], columns: Columns) -> FileSource:
     schema = unified(files)
     of_types = {name: {n: schema.field(n).type for n in schema.names if n in has} for name, has in attributes.items()}
     is_integer = not is_moment(schema.field(columns.time).type)
-    unit = epoch_unit(read.earliest, read.latest) if is_integer else None
+    unit = epoch_unit(read.earliest, read.latest) if is_integer else fractions
     return FileSource(
         tuple(files), schema, columns, of_types, read.count, read.rejected, read.in_order, is_uniform, unit
     )
+
+
+def _fraction_unit(files: Sequence[EventFile], columns: Columns) -> str | None:
+    """The unit of epochs with fractions, in a column of floats (ruling 1)."""
+    first, last, has_fractions = math.inf, -math.inf, False
+    kinds = [file.schema.field(columns.time).type for file in files if columns.time in file.schema.names]
+    if not any(map(pa.types.is_floating, kinds)) or any(map(is_moment, kinds)):
+        return None
+    for file in files:
+        for batch in file.read([columns.time]):
+            values = np.asarray(batch.column(0).cast(pa.float64(), safe=False))
+            values = values[np.abs(values) <= LAST_TIME]
+            if len(values):
+                first, last = min(first, float(values.min())), max(last, float(values.max()))
+                has_fractions = has_fractions or bool((np.floor(values) != values).any())
+    return fraction_unit(first, last) if has_fractions else None
 
 
 def unified(files: Sequence[EventFile]) -> pa.Schema:

@@ -64,6 +64,9 @@ Attributes = Mapping[str, Mapping[str, pa.DataType]]
 JSON = pa.binary()
 """The type of a column of JSON text, for values that fit no other type."""
 
+EPOCH_TIMESTAMP = pa.timestamp("us", "UTC")
+"""The type of epochs with fractions."""
+
 BATCH = 1 << 17
 """Events in a batch: enough to amortize the cost of a batch, few enough for the processor's cache."""
 
@@ -306,20 +309,39 @@ def in_stream_order(ticks: Array, starts: Array | None, arrivals: Array | None =
     return order
 
 
-def _with_fractions(columns: Sequence[pa.Array]) -> tuple[str, list[pa.Array]] | None:
-    """Epochs with fractions (`1700000000.25`) as timestamps, and their unit. None for other columns. If one column of
-    times has fractions, all are converted."""
+def _fraction_unit(columns: Sequence[pa.Array]) -> str | None:
+    """The unit of epochs with fractions (`1700000000.25`), which become timestamps. None for other columns. If one
+    column of times has fractions, all are converted."""
     if not any(pa.types.is_floating(column.type) for column in columns) or any(map(is_moment, _types_of(columns))):
         return None
     if any(column.null_count or not is_time(column).all() for column in columns):
         return None
-    values = [np.asarray(column, np.float64) for column in columns]
-    everything = np.concatenate(values)
+    everything = np.concatenate([np.asarray(column, np.float64) for column in columns])
     unit = fraction_unit(everything.min(), everything.max()) if len(everything) else None
     if unit is None or bool((np.floor(everything) == everything).all()):
         return None
-    ticks = [pa.array(np.rint(of * MICROSECONDS[unit]).astype(np.int64)) for of in values]
-    return unit, [of.cast(pa.timestamp("us", "UTC")) for of in ticks]
+    return unit
+
+
+def epoch_timestamps(column: pa.Array, unit: str) -> pa.Array:
+    """Numbers since 1970 as timestamps. A number that is no time is null."""
+    values = np.asarray(column.cast(pa.float64(), safe=False)) * MICROSECONDS[unit]
+    fits = np.abs(values) <= LAST_TIME
+    ticks = pa.array(np.rint(np.where(fits, values, 0)).astype(np.int64), mask=~fits)
+    return ticks.cast(EPOCH_TIMESTAMP)
+
+
+def with_epochs(batch: pa.RecordBatch, names: Iterable[str], unit: str) -> pa.RecordBatch:
+    """The batch with numbers in some columns as timestamps."""
+    for name in names:
+        at = batch.schema.get_field_index(name)
+        if at >= 0 and not is_moment(batch.schema.field(at).type):
+            batch = batch.set_column(at, name, epoch_timestamps(batch.column(at), unit))
+    return batch
+
+
+def schema_with_epochs(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
+    return pa.schema([f.with_type(EPOCH_TIMESTAMP) if f.name in names else f for f in schema], schema.metadata)
 
 
 def _types_of(columns: Sequence[pa.Array]) -> list[pa.DataType]:
@@ -409,11 +431,10 @@ class TableSource:
         """A table in which every event has all columns."""
         require_distinct_names(table.schema, "the input")
         require_time_column(table.schema, columns)
-        batch, unit = one_batch(table), None
-        if (converted := _with_fractions([batch.column(name) for name in columns.times])) is not None:
-            unit, arrays = converted
-            for name, array in zip(columns.times, arrays, strict=True):
-                batch = batch.set_column(batch.schema.get_field_index(name), name, array)
+        batch = one_batch(table)
+        unit = _fraction_unit([batch.column(name) for name in columns.times])
+        if unit is not None:
+            batch = with_epochs(batch, columns.times, unit)
         times, types = ticks_of(batch.column(columns.time), columns.time), types_column(batch, columns)
         starts = starts_of(batch, columns, times)
         all_columns = {field.name: field.type for field in batch.schema}
@@ -480,8 +501,16 @@ class BatchSource:
         require_distinct_names(self.schema, "the input")
         first = next(self.arriving, None)
         if first is not None:
-            object.__setattr__(self, "arriving", itertools.chain([first], self.arriving))
-            times = first.column(self.columns.time) if self.columns.time in first.schema.names else pa.nulls(0)
+            arriving = itertools.chain([first], self.arriving)
+            names = [name for name in self.columns.times if name in first.schema.names]
+            times = first.column(self.columns.time) if self.columns.time in names else pa.nulls(0)
+            unit = _fraction_unit([first.column(name) for name in names])
+            if unit is not None:
+                object.__setattr__(self, "schema", schema_with_epochs(self.schema, names))
+                object.__setattr__(self, "arriving", (with_epochs(batch, names, unit) for batch in arriving))
+                object.__setattr__(self, "epoch_unit", unit)
+                return
+            object.__setattr__(self, "arriving", arriving)
             if len(times) and is_time(times).all():
                 ticks = in_ticks(times).cast(pa.int64(), safe=False)
                 unit = epoch_unit(pc.min(ticks).as_py(), pc.max(ticks).as_py())

@@ -87,7 +87,8 @@ class StreamFiles:
             for kind, own in (source.attributes or {}).items()
         }
         clock = clock_of(source, unit) if columns.time not in known else _clock(known[columns.time], unit)
-        return cls(path, names.pop(), StreamLayout(settled, columns, attributes, clock), raw)
+        fractions = source.epoch_unit if clock.is_timestamp and columns.time not in known else None
+        return cls(path, names.pop(), StreamLayout(settled, columns, attributes, clock, fractions), raw)
 
     # --- in the checkpoint --------------------------------------------------------------------------------------------
 
@@ -99,6 +100,7 @@ class StreamFiles:
             "attributes": {kind: _encoded(pa.schema(list(own.items()))) for kind, own in layout.attributes.items()},
             "timestamps": layout.clock.is_timestamp,
             "unit": layout.clock.unit,
+            "epochs": layout.epoch_unit,
             "raw": self.raw,
         }
 
@@ -110,7 +112,8 @@ class StreamFiles:
         }
         require_time_column(schema, columns)
         clock = TIMESTAMP_CLOCK if known["timestamps"] else Clock(unit or known["unit"])
-        return cls(path, known["format"], StreamLayout(schema, columns, attributes, clock), known["raw"])
+        layout = StreamLayout(schema, columns, attributes, clock, known.get("epochs"))
+        return cls(path, known["format"], layout, known["raw"])
 
     # --- events -------------------------------------------------------------------------------------------------------
 

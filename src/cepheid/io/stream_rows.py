@@ -42,6 +42,8 @@ class StreamLayout:
     columns: Columns
     attributes: Attributes
     clock: Clock
+    epoch_unit: str | None = None
+    """The unit of times that are numbers with fractions, and read as timestamps."""
 
     @property
     def has_types(self) -> bool:

@@ -46,6 +46,15 @@ def spark_schema(path: str) -> T.StructType | None:
     return T.StructType([T.StructField(field.name, _PLAIN[field.type]) for field in schema])
 
 
+def unreadable_column(path: str) -> pa.Field | None:
+    """The first column of the files whose type Spark does not know: nanoseconds, or a time of day."""
+    file = _a_file(Path(path))
+    for field in [] if file is None else pq.read_schema(file):
+        if pa.types.is_time(field.type) or (pa.types.is_timestamp(field.type) and field.type.unit == "ns"):
+            return field
+    return None
+
+
 def _a_file(path: Path) -> Path | None:
     if path.is_file():
         return path

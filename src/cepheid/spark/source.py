@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -26,12 +27,12 @@ from cepheid.io.formats.csv import stored_csv
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import after_end, no_start, no_time
 from cepheid.io.shares import MOST_FILES, StoredFile, StoredFiles
-from cepheid.io.source import Attributes, Source, require_time_column
+from cepheid.io.source import Attributes, Source, require_time_column, schema_with_epochs
 from cepheid.io.storage import is_readable
-from cepheid.io.times import LAST_TIME, not_whole, out_of_range
+from cepheid.io.times import LAST_TIME, fraction_unit, not_whole, out_of_range
 from cepheid.pattern import EventClass, Query, durations, queries_of, types_named, walk
 from cepheid.spark.catalyst import column, ticks
-from cepheid.spark.file_schema import spark_schema
+from cepheid.spark.file_schema import spark_schema, unreadable_column
 from cepheid.spark.session import session as running_session
 from cepheid.spark.worker import spark_types
 
@@ -121,13 +122,15 @@ class SparkSource:
         source = self._with_unit(query) if time_unit is None and self.epoch_unit is None else self
         if source.attributes is not None:
             return source
-        columns = {field.name: field.type for field in self.schema}
+        columns = {field.name: field.type for field in source.schema}
         if self.type_column is None:
             return replace(source, attributes={UNTYPED: columns})
         named = self._distinct_types() if _asks_for_types(query) else [*types_named(query), UNTYPED]
         return replace(source, attributes=dict.fromkeys(named, columns))
 
     def _with_unit(self, query: Query) -> SparkSource:
+        if isinstance(self.time_type, T.FractionalType):
+            return self._with_fractions()
         needs_unit = any(duration.unit in MICROSECONDS for duration in durations(query))
         if not needs_unit or not isinstance(self.time_type, T.IntegralType):
             return self
@@ -137,6 +140,27 @@ class SparkSource:
             row = self.frame.agg(F.min(time), F.max(time)).first()
             times = (row[0], row[1]) if row is not None and row[0] is not None else None
         return self if times is None else replace(self, epoch_unit=epoch_unit(*times))
+
+    def _with_fractions(self) -> SparkSource:
+        """Epochs with fractions as timestamps (ruling 1). Spark reads them, also from files."""
+        times = [column(name) for name in self.columns.times]
+        if any(not isinstance(self.frame.schema[name].dataType, T.NumericType) for name in self.columns.times):
+            return self
+        time = F.when(F.abs(times[0]) <= LAST_TIME, times[0].cast("double"))
+        row = self.frame.agg(F.min(time), F.max(time), F.max(F.floor(time) != time)).first()
+        unit = fraction_unit(row[0], row[1]) if row is not None and row[2] else None
+        if unit is None:
+            return self
+        names = {
+            name: F.timestamp_micros(F.rint(of.cast("double") * MICROSECONDS[unit]).cast("long"))
+            for name, of in zip(self.columns.times, times, strict=True)
+        }
+        frame = self.frame.withColumns(names)
+        schema = schema_with_epochs(self.schema, self.columns.times)
+        attributes = self.attributes and {
+            kind: {name: schema.field(name).type for name in own} for kind, own in self.attributes.items()
+        }
+        return replace(self, frame=frame, schema=schema, attributes=attributes, files=None, epoch_unit=unit)
 
     def sample(self, names: Sequence[str], size: int) -> None:
         """None, because a sample would take a Spark job. `cepheid.statistics` counts all events in one job."""
@@ -225,7 +249,19 @@ def _read(path: str, session: SparkSession) -> DataFrame:
     infers it if the result is the same."""
     as_usual = all(session.conf.get(name) == value for name, value in _USUAL.items())
     schema = spark_schema(path) if as_usual else None
-    return session.read.parquet(path) if schema is None else session.read.schema(schema).parquet(path)
+    if schema is not None:
+        return session.read.schema(schema).parquet(path)
+    try:
+        return session.read.parquet(path)
+    except PySparkException as problem:
+        refused = unreadable_column(path)
+        if refused is None:
+            raise
+        raise InputProblem(
+            f"Spark cannot read the column `{shown(refused.name)}` of `{shown(path, 200)}`, of type {refused.type}",
+            hint="write timestamps in microseconds (`pq.write_table(..., coerce_timestamps='us')`) and times of day as "
+            "numbers, or match the file outside Spark",
+        ) from problem
 
 
 def _with_string_types(frame: DataFrame, type_column: str) -> DataFrame:

@@ -24,7 +24,7 @@ from cepheid.io.formats import RawRow, format_named, require_times
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import as_json, one_batch, plain, row_dicts
 from cepheid.io.shares import OpenedPart, Part, StoredFile, StoredFiles
-from cepheid.io.source import BATCH, readable_rows, readable_schema
+from cepheid.io.source import BATCH, EPOCH_TIMESTAMP, epoch_timestamps, readable_rows, readable_schema
 from cepheid.io.storage import open_file
 from cepheid.io.stream_rows import (
     FILE,
@@ -163,6 +163,8 @@ class ColumnFormat(ABC):
                 arrays.append(pa.array(range(1, count + 1), pa.int64()))
             elif field.name in present:
                 column = table.column(field.name)
+                if layout.epoch_unit is not None and field.name in layout.columns.times:
+                    column = _as_timestamps(column, layout.epoch_unit)
                 is_type = field.name == layout.columns.type and pa.types.is_integer(column.type)
                 values, misfits = (column.cast(field.type), None) if is_type else fitted(column, field.type)
                 arrays.append(values)
@@ -182,6 +184,13 @@ class ColumnFormat(ABC):
         requires_type = layout.has_types and layout.columns.type in schema.names
         read = accepted(rows, layout.columns, requires_type)
         return Read(read.events, read.ticks, joined([reject_rows(rejects), read.rejects]))
+
+
+def _as_timestamps(column: pa.ChunkedArray, unit: str) -> pa.ChunkedArray:
+    kind = column.type
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
+        return column
+    return pa.chunked_array([epoch_timestamps(chunk, unit) for chunk in column.chunks], EPOCH_TIMESTAMP)
 
 
 def column_format(name: str) -> ColumnFormat:

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cepheid.events import UNTYPED
+from cepheid.events import MICROSECONDS, UNTYPED
 from cepheid.io.formats import BrokenRow, RawRow
 from cepheid.io.rejects import Malformed, after_end
 from cepheid.io.rows import ROW, as_json
 from cepheid.io.source import JSON
 from cepheid.io.stream_rows import FILE, NUMBER, Read, StreamLayout, file_name, reject, reject_rows
 from cepheid.io.stream_values import Misfit, converted
-from cepheid.io.times import event_time
+from cepheid.io.times import LAST_TIME, TimeKind, event_time, out_of_range
 from cepheid.io.values import event_type, flatten
 
 
@@ -49,8 +49,18 @@ def read_rows(files: Iterable[tuple[str, Iterable[RawRow | BrokenRow]]], layout:
     return Read(events, np.array(ticks, np.int64), reject_rows(rejects))
 
 
+def _time(values: dict[str, Any], column: str, layout: StreamLayout, noun: str = "time") -> tuple[TimeKind, int]:
+    value = values.get(column)
+    if layout.epoch_unit is None or isinstance(value, bool) or not isinstance(value, int | float):
+        return event_time(values, column, noun)
+    at = value * MICROSECONDS[layout.epoch_unit]
+    if not abs(at) <= LAST_TIME:
+        raise Malformed(out_of_range(value, noun))
+    return TimeKind.TIMESTAMP, round(at)
+
+
 def _start(values: dict[str, Any], end: int, column: str, layout: StreamLayout) -> int:
-    kind, start = event_time(values, column, "start")
+    kind, start = _time(values, column, layout, "start")
     if kind is not layout.time_kind:
         raise Malformed(layout.misfit(column, layout.schema.field(column).type, values[column]))
     if start > end:
@@ -61,7 +71,7 @@ def _start(values: dict[str, Any], end: int, column: str, layout: StreamLayout) 
 def _event(values: dict[str, Any], layout: StreamLayout) -> tuple[int, dict[str, Any]]:
     """The time and the columns of an event. Malformed if the row is not an event of the stream."""
     columns = layout.columns
-    kind, at = event_time(values, columns.time)
+    kind, at = _time(values, columns.time, layout)
     if kind is not layout.time_kind:
         raise Malformed(layout.time_kind.rejects(values[columns.time]))
     starts = {} if columns.start is None else {columns.start: _start(values, at, columns.start, layout)}
