@@ -45,6 +45,16 @@ MISTAKES = {
         "MATCH_RECOGNIZE is not",
         "SASE+ is the closest",
     ),
+    f'{SASE} WHERE x."tag id" = 1': ('unexpected `"`', "in backticks: `tag id`"),
+    f"{SASE} WHERE x.[tag id] = 1": ("unexpected `[`", "in backticks: `tag id`"),
+    f"{SASE} WHERE x.tag id = 1": ("unexpected `id`", "in backticks: x.`tag id`"),
+    f"{SASE} WITHIN 5 minuts": ("unexpected `minuts`", "did you mean `minutes`?"),
+    f"{SASE} WHERE x.ts > 2024-03-01": ("`2024-03-01` is a subtraction of numbers", "DATE '2024-03-01'"),
+    f"{SASE} WHERE e.ts - x.ts < '5 minutes'": ("compares a duration with a string", "without quotes: 5 minutes"),
+    f"{SASE} WHERE datediff(e.ts, x.ts) < 5": ("unknown function `datediff`", "subtract the times"),
+    f"{SASE} WHERE x.ts > now()": ("unknown function `now`", "name a time: TIMESTAMP"),
+    f"{SASE} RETURN x.*": ("unexpected `*`", "leave RETURN out for all events"),
+    f"{SASE} RETURN *": ("unexpected `*`", "leave RETURN out for all events"),
     f"{SASE} WITHIN 1 month": ("a month has no fixed length", "write 30 days"),
     f"{SASE} WHERE rnd(x.tag_id) = 1": ("unknown function `rnd`", "did you mean `round`?"),
 }
@@ -82,9 +92,10 @@ def test_a_query_in_another_language_than_the_option_says(query: str, dialect: s
     [
         (f"{SASE} WITHIN 0 minutes", "`WITHIN 0 min` leaves no match"),
         ("PATTERN Shelf;Exit WITHIN 0 hours", "leaves only matches whose events have the same time"),
+        (f"{SASE} WHERE e.ts - x.ts < 5", "`e.ts - x.ts < 5` counts microseconds; write a unit: 5 seconds"),
     ],
 )
-def test_an_empty_window_is_a_warning(query: str, text: str) -> None:
+def test_a_condition_that_hardly_anything_satisfies_is_a_warning(query: str, text: str) -> None:
     with pytest.warns(CepheidWarning, match=text):
         assert len(cepheid.match(query, EVENTS)) == 0
 

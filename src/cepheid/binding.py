@@ -85,12 +85,32 @@ def warnings_for(query: Query, schema: Schema) -> list[str]:
         for name in role.event_class.types
         if name not in schema.types and name not in declared
     ]
-    empty = _empty_window(query)
+    empty = _empty_window(query) + _bare_durations(query)
     if not schema.types:
         return empty
     return empty + [
         f"the input has no event of type `{name}` (it has {listing(schema.types)})" for name in dict.fromkeys(missing)
     ]
+
+
+def _bare_durations(query: Query) -> list[str]:
+    """A number beside a difference of times counts microseconds, which few people mean."""
+    found = []
+    for node in (node for test in query.where for node in ex.walk(test)):
+        if isinstance(node, Compare):
+            for side, other in ((node.left, node.right), (node.right, node.left)):
+                is_difference = (
+                    isinstance(side, ex.Arithmetic) and side.op == "-" and side.type.family is Family.DURATION
+                )
+                if (
+                    is_difference
+                    and isinstance(other, Const)
+                    and isinstance(other.value, int)
+                    and 0 < other.value < 10**6
+                ):
+                    count = ex.to_text(other)
+                    found.append(f"`{ex.to_text(node)}` counts microseconds; write a unit: {count} seconds")
+    return found
 
 
 def _empty_window(query: Query) -> list[str]:

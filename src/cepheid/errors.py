@@ -135,10 +135,10 @@ class TooManyInstances(TooManyMatches):
         return TooManyInstances(self.most, self.row, self.operator, key or None)
 
 
-def did_you_mean(found: str, known: Iterable[str]) -> str | None:
+def did_you_mean(found: str, known: Iterable[str], similarity: float = 0.6) -> str | None:
     """A hint with the most similar known name, if one is similar enough."""
     by_folded = {name.casefold(): name for name in known}
-    close = difflib.get_close_matches(found.casefold()[:80], by_folded, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(found.casefold()[:80], by_folded, n=1, cutoff=similarity)
     return f"did you mean `{by_folded[close[0]]}`?" if close else None
 
 

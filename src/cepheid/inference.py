@@ -178,13 +178,25 @@ def sum_type(of: Type, over: ex.Over) -> Type:
     return types.decimal(SHORT_DIGITS, of.scale) if of.family is Family.DECIMAL else INTEGER
 
 
+_SUBTRACT = "subtract the times: (b.ts - a.ts) / 1 second is a number"
+_ELSEWHERE = {
+    **dict.fromkeys(("datediff", "timestampdiff", "timediff", "date_diff", "unix_timestamp"), _SUBTRACT),
+    **dict.fromkeys(("now", "current_timestamp", "getdate"), "name a time: TIMESTAMP '2024-03-01 08:00:00'"),
+    **dict.fromkeys(("lag", "lead", "previous"), "in SASE+, a[i-1].x is the value before a[i].x"),
+    **dict.fromkeys(("isnull", "is_null"), "write x IS NULL"),
+    **dict.fromkeys(("mod",), "write x % 2"),
+    **dict.fromkeys(("instr", "position", "strpos"), "write x CONTAINS 'text'"),
+}
+"""What to write instead of functions that other systems have."""
+
+
 def unknown_function(expr: Aggregate | Call) -> NameProblem:
     names = (*(name for name in FUNCTIONS if name.isidentifier() and name != ex.CASE), *ex.AGGREGATES)
     return NameProblem(
         f"unknown function `{expr.fn}`",
         span=expr.span,
         expected=f"one of {listing(names, 60)}",
-        hint=did_you_mean(expr.fn, names),
+        hint=_ELSEWHERE.get(expr.fn) or did_you_mean(expr.fn, names),
     )
 
 
@@ -248,6 +260,8 @@ def _require_comparable(op: str, left: Expr, right: Expr, whole: Expr) -> None:
         for kind, other in ((left.type, right), (right.type, left)):
             if kind.is_number and isinstance(other, Const) and isinstance(other.value, str):
                 hint = "a number is written without quotes"
+            elif kind.family is Family.DURATION and isinstance(other, Const) and isinstance(other.value, str):
+                hint = "a duration is written without quotes: 5 minutes"
             elif kind.family in _MOMENTS and isinstance(other, Const) and isinstance(other.value, str):
                 hint = "a time is written '2024-03-01 08:00:00'"
             elif kind == STRING and isinstance(other, Const) and isinstance(other.value, int | float):

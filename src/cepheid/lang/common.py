@@ -17,6 +17,7 @@ from lark import Lark
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken, VisitError
 
 from cepheid.errors import CepheidError, Span, SyntaxProblem, did_you_mean, shown
+from cepheid.events import UNIT_WORDS
 from cepheid.expr import At, Attr, Expr, Or, Param, Whole, conjuncts, quote
 from cepheid.expr import to_text as expr_text
 from cepheid.lang.expressions import (
@@ -114,7 +115,9 @@ class LanguageParser:
         what = "the text ends too early" if not found else f"unexpected `{shown(found.replace(HYPHEN, '-'))}`"
         hint = _foreign(text, span)
         if hint is None and _AT_WORD.fullmatch(word):
-            hint = did_you_mean(word, keywords)
+            hint = (
+                did_you_mean(word, keywords) or ("UNIT" in terminals and did_you_mean(word, UNIT_WORDS, 0.75)) or None
+            )
         return SyntaxProblem(
             what, span=span, expected=self._expected(terminals), hint=hint or self._misspelt(text[: span.start], word)
         )
@@ -146,6 +149,25 @@ class LanguageParser:
 
 _GROUPING = re.compile(r"(?:GROUP|PARTITION)\s+BY\s+(?:\w+\.)?(\w+|`[^`]+`)", re.IGNORECASE)
 _ALIAS = re.compile(r"([\w`-]+)\s+AS\s*\Z", re.IGNORECASE)
+_ODD_NAME = re.compile(r"[\[\"'“‘]([^\[\]\"'”’\n]{1,60})[\]\"'”’]")
+_SPLIT_NAME = re.compile(r"(\w+)\.(\w+)\s+\Z")
+_CLAUSES = frozenset(
+    [
+        "WHERE",
+        "WITHIN",
+        "RETURN",
+        "OUTPUT",
+        "LIMIT",
+        "FROM",
+        "EVENT",
+        "PATTERN",
+        "SELECT",
+        "SCHEMA",
+        "ON",
+        "GROUP",
+        "PARTITION",
+    ]
+)
 _BEFORE_WHERE = re.compile(r".*\b(WITHIN|RETURN|LIMIT|OUTPUT)\b", re.IGNORECASE | re.DOTALL)
 
 
@@ -164,6 +186,14 @@ def _foreign(text: str, span: Span) -> str | None:
     earlier = _BEFORE_WHERE.match(skeleton(before)) if word == "WHERE" else None
     if earlier is not None:
         return f"WHERE stands before {earlier[1].upper()}"
+    odd = _ODD_NAME.match(text, span.start) if before.endswith(".") else None
+    if odd is not None:
+        return f"write a name with other characters in backticks: `{odd[1].strip()}`"
+    if word == "*":
+        return "leave RETURN out for all events with all attributes, or name the variables: RETURN a, b"
+    split = _SPLIT_NAME.search(before[-100:])
+    if split is not None and _AT_WORD.fullmatch(text[span.start : span.end]) and word not in _CLAUSES:
+        return f"write a name with a blank in backticks: {split[1]}.`{split[2]} {text[span.start : span.end]}`"
     alias = _ALIAS.search((before + word if word == "AS" else before)[-100:])
     if alias is not None and _AT_WORD.match(text, span.start):
         return f"write the variable after the type, without AS: {alias[1]} x"

@@ -57,6 +57,7 @@ from cepheid.lang.literals import (
     duration_literal,
     moment_literal,
     number,
+    refuse_bare_date,
     unit_of,
 )
 from cepheid.lang.text import unquote
@@ -450,6 +451,7 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
 
     def arithmetic(self, meta: Meta, items: list[Any]) -> Expr:
         left, sign, right = items
+        refuse_bare_date(left, right, span_of(meta))
         return Arithmetic("-" if sign == "−" else str(sign), left, right, span=span_of(meta))
 
     def negative(self, meta: Meta, items: list[Any]) -> Expr:

@@ -13,7 +13,7 @@ from lark import Token
 
 from cepheid.errors import NameProblem, Span, SyntaxProblem, did_you_mean, shown
 from cepheid.events import LONGEST, MICROSECONDS, UNIT_WORDS, timestamp
-from cepheid.expr import CAST, Const
+from cepheid.expr import CAST, Arithmetic, Const, Expr
 from cepheid.lang.text import unquote
 from cepheid.types import DATE, DURATION, TIMESTAMP
 
@@ -103,6 +103,18 @@ def moment_literal(kind: Token, text: Token, span: Span) -> Const:
     if kind.lower() == "date":
         return Const(count - count % MICROSECONDS["d"], type=DATE, span=span)
     return Const(count, type=TIMESTAMP, span=span)
+
+
+def refuse_bare_date(left: Expr, right: Expr, span: Span) -> None:
+    """`2024-03-01` without quotes is a subtraction that nobody means."""
+    match left, right:
+        case Arithmetic(op="-", left=Const(value=int() as year), right=Const(value=int() as month)), Const(
+            value=int() as day
+        ) if span.end - span.start == len("2024-03-01") and year >= 1000 and 1 <= month <= 12 and 1 <= day <= 31:
+            text = f"{year}-{month:02}-{day:02}"
+            raise SyntaxProblem(
+                f"`{text}` is a subtraction of numbers", span=span, expected="a date in quotes", hint=f"DATE '{text}'"
+            )
 
 
 def cast_function(word: Token) -> str:
