@@ -239,8 +239,9 @@ def table(rng: random.Random, drawn: World, most: int = 16) -> pa.Table:
     for at, kind in zip(rng.sample(range(count), min(count, len(TYPES))), TYPES, strict=False):
         kinds[at] = kind
     columns: dict[str, pa.Array] = {"type": pa.array(kinds, pa.string()), "ts": pa.array(times, drawn.time)}
-    if drawn.profile.durations and rng.randrange(4) < drawn.profile.durations:
-        starts = [max(at - rng.choice((0, 0, 1, 2, 4, 9)), -(2**61)) for at in times]
+    own = random.Random(f"{times} {kinds}")  # of its own, so that the profile changes nothing else of a case
+    if own.randrange(4) < drawn.profile.durations:
+        starts = [max(at - own.choice((0, 0, 1, 2, 4, 9)), -(2**61)) for at in times]
         columns[BEGAN] = pa.array(starts, drawn.time)
     for name, kind in drawn.attributes.items():
         # Nulls are rare in keys, which then match nothing.
