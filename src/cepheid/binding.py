@@ -16,9 +16,9 @@ from typing import Any
 
 from cepheid import expr as ex
 from cepheid.checks import NODE, NODE_COLUMNS
-from cepheid.errors import NameProblem, PatternProblem, TypeProblem, did_you_mean, listing
+from cepheid.errors import CepheidError, NameProblem, PatternProblem, TypeProblem, did_you_mean, listing
 from cepheid.events import MICROSECONDS, NO_CLOCK, Duration, Schema
-from cepheid.expr import Aggregate, Attr, Compare, Const, Expr, Over, Whole
+from cepheid.expr import MEMBER, Aggregate, At, Attr, Compare, Const, Expr, Over, Whole
 from cepheid.functions import FUNCTIONS
 from cepheid.inference import typed
 from cepheid.pattern import (
@@ -256,11 +256,14 @@ class _Checker:
         everyone = self.schema.attributes(self.schema.types)
         if name in everyone or not types or any(t not in self.schema.types for t in types):
             return
+        if self.schema.partial.intersection(types):
+            return
+        known = [known for known in self.schema.attributes(types) if MEMBER not in known]
         raise NameProblem(
-            f"unknown attribute `{name}`" + (f" of `{node.var}`" if isinstance(node, Attr) else ""),
+            f"unknown attribute `{name.replace(MEMBER, '')}`" + (f" of `{node.var}`" if isinstance(node, Attr) else ""),
             span=node.span,
-            expected=f"one of {listing(self.schema.attributes(types))}",
-            hint=did_you_mean(name, self.schema.attributes(types)),
+            expected=f"one of {listing(known)}",
+            hint=did_you_mean(name, known),
         )
 
     def predicate(self, predicate: Expr) -> Expr:
@@ -273,7 +276,7 @@ class _Checker:
                 assert isinstance(fitted, Compare)
                 return replace(predicate, value=fitted.right)
             return predicate
-        fitted = self._typed(predicate)
+        fitted = self._typed(self._inner(predicate))
         if not fitted.type.fits(BOOLEAN):
             raise NameProblem(
                 f"`{ex.to_text(predicate)}` is not a condition", span=predicate.span, expected="a condition"
@@ -284,7 +287,7 @@ class _Checker:
         if self.query.summarizes and isinstance(expr, Aggregate):
             over_matches = typed(replace(expr, over=Over.MATCHES), self.attribute_type)
             return replace(expr, type=over_matches.type)
-        return self._typed(expr)
+        return self._typed(self._inner(expr))
 
     def _typed(self, expr: Expr) -> Expr:
         return typed(ex.transform(ex.transform(expr, self._fit_literal), self._fit_time), self.attribute_type)
@@ -326,6 +329,9 @@ class _Checker:
         ticks = (self.schema.clock or NO_CLOCK).ticks(Duration(literal.value, "us", span=literal.span))
         return Const(ticks, span=literal.span)
 
+    def _inner(self, expr: Expr) -> Expr:
+        return ex.transform(expr, lambda node: _of_closure(node, self.found, self.schema))
+
     def _fit_literal(self, node: Expr) -> Expr:
         """The papers quote all ids (`[id='1']`): a quoted number that is compared for equality with a numeric attribute
         is a number."""
@@ -364,8 +370,21 @@ def _bind_inputs(query: Query, schema: Schema) -> tuple[list[SourceStream | Deri
     for item in query.inputs:
         bound, attributes = _bind_input(item, schema)
         inputs.append(bound)
-        schema = replace(schema, types={**schema.types, bound.name or "": attributes})
+        partial = schema.partial.union([bound.name or ""]) if _is_partial(bound, schema) else schema.partial
+        schema = replace(schema, types={**schema.types, bound.name or "": attributes}, partial=partial)
     return inputs, schema
+
+
+def _is_partial(item: SourceStream | DerivedStream | Query, schema: Schema) -> bool:
+    """Whether events are derived from types that the schema does not have."""
+    match item:
+        case SourceStream():
+            return False
+        case DerivedStream():
+            sources = {item.source}
+        case _:
+            sources = {t for role in item.roles.values() if not role.negated for t in role.event_class.types}
+    return bool(sources & schema.partial) or not sources <= schema.types.keys()
 
 
 def _bind_input(
@@ -412,6 +431,10 @@ def output_attributes(query: Query, schema: Schema) -> dict[str, Type]:
     for column in query.output or ():
         if not isinstance(column.expr, Whole):
             result[column.name] = column.expr.type
+    for name, expr in members(query, attributes_of):
+        fitted = fitting(expr, checker.attribute_type)
+        if fitted is not None:
+            result[name] = fitted.type
     for name, var, attribute in composite_names(query, attributes_of):
         result[name] = attributes_of(var)[attribute]
     return result
@@ -434,3 +457,59 @@ def composite_names(query: Query, attributes_of: Callable[[str], Iterable[str]])
         is_own = attribute in INTERVAL_TYPES  # those of the match itself
         if query.output is None and not is_own and (len(variables) == 1 or attribute in shared):
             yield attribute, variables[0], attribute
+
+
+def members(query: Query, attributes_of: Callable[[str], Iterable[str]]) -> Iterator[tuple[str, Expr]]:
+    """What can be read of the closures of a match, from the match: `b[1].v`, the last event, aggregates."""
+    returned = None if query.output is None else {c.expr.var for c in query.output if isinstance(c.expr, Whole)}
+    for var, role in query.roles.items():
+        if role.negated or not role.binds_many or (returned is not None and var not in returned):
+            continue
+        yield f"{var}{MEMBER}count", Aggregate("count", var, None)
+        for attribute in attributes_of(var):
+            yield f"{var}{MEMBER}[1].{attribute}", Attr(var, attribute, At.FIRST)
+            yield f"{var}{MEMBER}[{var}.LEN].{attribute}", Attr(var, attribute, At.LAST)
+            for fn in ex.AGGREGATES:
+                yield f"{var}{MEMBER}{fn}.{attribute}", Aggregate(fn, var, attribute)
+
+
+def fitting(expr: Expr, attribute_type: Callable[[Attr], Type]) -> Expr | None:
+    """The expression with its type; None if the types do not fit, as in a sum of strings."""
+    try:
+        return typed(expr, attribute_type)
+    except CepheidError:
+        return None
+
+
+_OF_GROUPS = {"sum": "sum", "count": "sum", "min": "min", "max": "max", "first": "first", "last": "last"}
+"""The aggregate of the aggregates of groups that is the aggregate of all."""
+
+
+def _of_closure(node: Expr, roles: Mapping[str, Role], schema: Schema) -> Expr:
+    """An aggregate over a closure inside a derived event (`sum(p.b.v)`) as an attribute of it."""
+    length = isinstance(node, Attr) and node.name.upper().endswith(".LEN")
+    if not (isinstance(node, Aggregate) and node.name is not None) and not length:
+        return node
+    assert isinstance(node, Aggregate | Attr) and node.name is not None
+    if node.var not in roles:
+        return node
+    known = schema.attributes(roles[node.var].event_class.types)
+    fn, parts = ("count", node.name.split(".")[:-1]) if isinstance(node, Attr) else (node.fn, node.name.split("."))
+    if node.name in known and (isinstance(node, Attr) or roles[node.var].binds_many):
+        return node
+    for end in range(1, len(parts) + 1):
+        rest = f".{'.'.join(parts[end:])}" if end < len(parts) else ""
+        name = f"{'.'.join(parts[:end])}{MEMBER}{fn}{rest}"
+        if name in known and isinstance(node, Attr):
+            return replace(node, name=name)
+        if name in known and isinstance(node, Aggregate) and not roles[node.var].binds_many:
+            return Attr(node.var, name, span=node.span)
+        if name in known and isinstance(node, Aggregate) and fn in _OF_GROUPS:
+            return replace(node, fn=_OF_GROUPS[fn], name=name)
+    if isinstance(node, Aggregate) and not roles[node.var].binds_many:
+        raise PatternProblem(
+            f"`{ex.to_text(node)}` aggregates `{node.var}`, which has no closure of that name",
+            span=node.span,
+            expected="an aggregate over a closure",
+        )
+    return node

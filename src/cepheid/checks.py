@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from cepheid import expr as ex
 from cepheid import pattern as pt
@@ -29,21 +29,28 @@ NODE_COLUMNS = {"id": "node_id", "loc": "node_loc"}
 _MEMBER_POSITIONS = (At.CURRENT, At.PREVIOUS)
 
 
-def check(query: Query) -> None:
-    """Raise if the query breaks an invariant."""
+def check(query: Query, known: Iterable[str] = ()) -> None:
+    """Raise if the query breaks an invariant. `known` are the queries that are declared before it."""
     names: set[str] = set()
     for item in query.inputs:
         if item.name in names:
             raise PatternProblem(f"`{item.name}` is declared twice", span=getattr(item, "span", None))
         names.add(item.name or "")
         if isinstance(item, Query):
-            check(item)
+            check(item, {*known, *names})
+            if item.summarizes:
+                raise PatternProblem(
+                    f"`{item.name}` returns one row about all its matches, which is not a stream of events",
+                    expected="an input that returns its events, or columns of each match",
+                    hint=f"leave the aggregates over all matches out of the RETURN of `{item.name}`",
+                )
+    names.update(known)
     _check_pattern(query)
     found = query.roles
     for predicate in query.where:
-        _check_names(predicate, found, query)
+        _check_names(predicate, found, query, names)
         _check_predicate(predicate, found, query)
-    _check_output(query, found)
+    _check_output(query, found, names)
     _check_duration(query.window)
     if query.limit is not None and query.limit < 0:
         raise PatternProblem("LIMIT must not be negative")
@@ -236,7 +243,7 @@ def _swapped(var: str, found: Mapping[str, Role]) -> str | None:
     return None if swapped is None else f"the type comes first, then the variable: {swapped} {var}"
 
 
-def _check_names(expression: Expr, found: Mapping[str, Role], query: Query) -> None:
+def _check_names(expression: Expr, found: Mapping[str, Role], query: Query, known: Collection[str]) -> None:
     for node in ex.walk(expression):
         for var in _named(node):
             if var not in found and not (var == NODE and query.dialect.has_nodes):
@@ -257,7 +264,11 @@ def _check_names(expression: Expr, found: Mapping[str, Role], query: Query) -> N
         if isinstance(node, Attr):
             _check_position(node, found.get(node.var), query)
         if isinstance(node, Aggregate) and node.over is not Over.MATCHES:
-            _check_aggregate(node, found[node.var], query)
+            role = found[node.var]
+            named = role.event_class.types or ((node.var,) if role.event_class.by_name else ())
+            may_have_closures = named and set(named).issubset(known)
+            if role.binds_many or node.name is None or not may_have_closures:
+                _check_aggregate(node, role, query)
 
 
 def _named(node: Expr) -> Iterable[str]:
@@ -394,7 +405,7 @@ def _check_split(predicate: Expr, absent: set[str]) -> None:
             )
 
 
-def _check_output(query: Query, found: Mapping[str, Role]) -> None:
+def _check_output(query: Query, found: Mapping[str, Role], known: Collection[str]) -> None:
     for item in query.inputs:
         if isinstance(item, pt.DerivedStream):
             for column in item.columns:
@@ -426,7 +437,7 @@ def _check_output(query: Query, found: Mapping[str, Role]) -> None:
                     hint="return the variable, its first or last event, or an aggregate",
                 )
         try:
-            _check_names(column.expr, found, query)
+            _check_names(column.expr, found, query, known)
         except PatternProblem:
             if not over_matches:
                 raise

@@ -61,6 +61,8 @@ class Schema:
     time_column: str | None = None
     """The attribute that is the time of the events, if it is one, and the unit in which it counts."""
     clock: Clock | None = None
+    partial: frozenset[str] = frozenset()
+    """The types that may have further attributes: events derived from events of which the data has none."""
 
     def attributes(self, types: Iterable[str]) -> dict[str, Type]:
         """The attributes of all these types. The type of an attribute holds the values in events of all types."""

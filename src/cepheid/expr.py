@@ -20,6 +20,10 @@ from cepheid.values import mean, total
 Value = int | float | str | bool | Decimal | bytes | None
 """A constant."""
 
+MEMBER = "\ue001"
+"""In the name of an attribute of a derived event, before what is read of an inner closure: `b\ue001[1].v`, written
+`p.b[1].v`, and `b\ue001sum.v`, written `sum(p.b.v)`."""
+
 # --- the tree ---------------------------------------------------------------------------------------------------------
 
 
@@ -486,12 +490,26 @@ def _print_leaf(expr: Expr) -> str:
             return str(expr.value)
         case Param() | Whole():
             return name_text(expr.name if isinstance(expr, Param) else expr.var)
+        case Attr() if MEMBER in expr.name:
+            return _print_member(expr)
         case Attr():
             return _print_attribute(expr, name_text(expr.var), attribute_text(expr.name))
         case Aggregate():
             return _print_aggregate(expr)
         case _:
             raise TypeError(f"no text for {type(expr).__name__}")
+
+
+def _print_member(expr: Attr) -> str:
+    """What is read of an inner closure: `p.b[1].v`, `sum(p.b.v)`."""
+    outer, _, what = expr.name.rpartition(MEMBER)
+    if what.startswith("["):
+        index, _, rest = what.partition("].")
+        inner = _print_attribute(expr, name_text(expr.var), attribute_text(outer.replace(MEMBER, "")))
+        return f"{inner}{index}].{attribute_text(rest)}"
+    fn, _, rest = what.partition(".")
+    name = f"{outer}.{rest}" if rest else outer
+    return f"{fn}({_print_attribute(expr, name_text(expr.var), attribute_text(name.replace(MEMBER, '')))})"
 
 
 def _print_attribute(expr: Attr, var: str, name: str) -> str:

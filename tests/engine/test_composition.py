@@ -11,15 +11,21 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from golden_cases import Case, all_cases
 from script_harness import in_batches, streamed
-from simulation_harness import SCHEMA, multiset, random_rows
+from simulation_harness import SCHEMA, TYPES, multiset, random_rows
 
 import cepheid
 from cepheid.engine.prepare import Prepared, RunOptions, prepare
+from cepheid.errors import PatternProblem
+from cepheid.graph import graph_of
 from cepheid.io.inputs import Columns
 from cepheid.io.source import TableSource
 from cepheid.lang import parse
 from cepheid.physical import REFERENCE
+from cepheid.streaming.plan import StreamSource, plan_stream
+from cepheid.streaming.reader import RowReader
+from cepheid.streaming.simulation import Simulation
 
 RETURNED = "RETURN x.v AS v, y.v AS w, x.id AS id"
 INNER = (
@@ -95,3 +101,89 @@ def test_random_compositions_find_what_the_oracle_finds(seed: int) -> None:
         assert multiset(streamed(text, rows, rng, delay)) == expected, text
         found += bool(expected)
     assert found >= 1, "no composition had a match"
+
+
+COMPOSED = [case for case in all_cases() if case.language == "composition" and case.matches is not None]
+BY_THE_ORACLE = {"non-overlapping-inner"}
+"""The golden compositions that a compiled evaluator cannot run yet."""
+
+
+def _table(case: Case) -> pa.Table:
+    _, events = case.bound()
+    names = sorted({name for event in events for name in event.attributes})
+    columns = {name: [event.attributes.get(name) for event in events] for name in names}
+    return pa.table({**columns, "type": [event.type for event in events], "ts": [event.end for event in events]})
+
+
+@pytest.mark.parametrize("case", COMPOSED, ids=lambda case: case.name)
+def test_golden_compositions_run_compiled(case: Case) -> None:
+    plan = prepared(case.query, _table(case)).plan
+    assert (plan.evaluator == REFERENCE) == (case.name in BY_THE_ORACLE), plan.reasons
+
+
+MEMBERS = (
+    "P: PATTERN SEQ(A a, B+ b[]) WHERE skip_till_next_match(a, b[]) { [id] } WITHIN 6\n"
+    "Q: EVENT SEQ(P p, C c) WHERE p.b[1].v <= c.v AND sum(p.b.v) > 2 WITHIN 15",
+    "P: PATTERN SEQ(A a, B+ b[]) WHERE skip_till_any_match(a, b[]) { [id] } WITHIN 5\n"
+    "Q: EVENT SEQ(P p, C c) WHERE p.b[b.LEN].v <= c.v AND count(p.b) > 1 AND p.b.LEN < 4 WITHIN 15 "
+    "RETURN p.b[1].v AS f, avg(p.b.v) AS m, max(p.b.name) AS n, c.id AS id",
+    "P: PATTERN A a;B b+;C c WITHIN 8\nQ: PATTERN P;A a WHERE sum(P.b.v) >= a.v WITHIN 15\n"
+    "R: EVENT SEQ(Q q, B z) WHERE sum(q.P.b.v) > 1 AND q.P.b[1].v <= z.v WITHIN 30",
+    "P: PATTERN SEQ(A a, B+ b[]) WHERE skip_till_next_match(a, b[]) { } WITHIN 6\n"
+    "Q: PATTERN SEQ(P+ p[], C c) WHERE skip_till_next_match(p[], c) { p[i].b[1].v >= p[i-1].a.v AND "
+    "sum(p[..i-1].b.v) < 12 } WITHIN 15 RETURN sum(p.b.v) AS total, count(p.b) AS n, c.id AS id",
+)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("text", MEMBERS)
+def test_closures_of_derived_events_are_read_as_the_oracle_reads_them(text: str) -> None:
+    rng, found = random.Random(text), 0
+    for _ in range(6):
+        rows = random_rows(rng)
+        table = pa.Table.from_pylist(rows, SCHEMA)
+        expected = multiset(cepheid.match(text, table, time_unit="ms", evaluator=REFERENCE))
+        assert prepared(text, table).graph is not None
+        assert multiset(cepheid.match(text, table, time_unit="ms")) == expected
+        assert multiset(streamed(text, rows, rng, 3)) == expected
+        found += bool(expected)
+    assert found >= 1
+
+
+def test_a_query_that_two_others_use_is_one_node() -> None:
+    text = "P: EVENT SEQ(A x, B y) WITHIN 5\nQ: EVENT SEQ(P p, C c) WITHIN 9\nR: EVENT SEQ(P p, Q q) WITHIN 20"
+    bound = prepared(text, pa.Table.from_pylist([], SCHEMA), REFERENCE).query
+    graph = graph_of(bound)
+    assert [type(node).__name__ for node in graph.nodes.values()] == ["InputNode", *["QueryNode"] * 3]
+    (shared,) = [name for name in graph.nodes if len(graph.consumers(name)) == 2 and name != "input"]
+    other = text.replace("P:", "Z:").replace("(P ", "(Z ")
+    relabelled = graph_of(prepared(other, pa.Table.from_pylist([], SCHEMA), REFERENCE).query)
+    assert shared in relabelled.nodes, "a node is named by its content, not by its label"
+
+
+def test_the_state_of_a_composed_stream_is_bounded_by_the_windows() -> None:
+    text = "P: EVENT SEQ(A x, B y) WHERE [id] WITHIN 5\nQ: EVENT SEQ(P p, C c) WHERE p.x.id = c.id WITHIN 10"
+    rows = [
+        {"type": "ABC"[n % 3], "ts": n, "id": n // 3 % 4, "v": 1.0, "name": f"name {n}", "n": n} for n in range(1200)
+    ]
+    source = StreamSource(RowReader(SCHEMA, Columns()), {kind: {f.name: f.type for f in SCHEMA} for kind in TYPES})
+    plan = plan_stream({"q": parse(text)}, source, 0, RunOptions(time_unit="ms"), order=("n",), buckets=4)
+    assert plan.queries[0].key == ("id",)
+    parts = [pa.RecordBatch.from_pylist(rows[at : at + 60], SCHEMA) for at in range(0, len(rows), 60)]
+    simulated = Simulation(plan).run(parts)
+    sizes = simulated.states
+    assert max(sizes[10:]) <= 1.3 * max(sizes[2:8])
+    assert sum(batch.num_rows for batch in simulated.matches["q"]) > 100
+
+
+def test_explain_shows_which_query_feeds_which() -> None:
+    text = "P: EVENT SEQ(A x, B y) WITHIN 5\nQ: PATTERN P;C WITHIN 9\nR: EVENT SEQ(Q q, A z) WITHIN 20"
+    shown = cepheid.explain(text, pa.Table.from_pylist([], SCHEMA), time_unit="ms")
+    assert "P, which reads the input\n" in shown
+    assert "Q, which reads the input and P\n" in shown
+    assert "reference" not in shown
+
+
+def test_a_summary_is_no_input() -> None:
+    with pytest.raises(PatternProblem, match="one row about all its matches"):
+        parse("P: EVENT SEQ(A x, B y) RETURN count(*)\nQ: EVENT SEQ(P p, C c)")

@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from cepheid import expr as ex
 from cepheid import types
-from cepheid.binding import BASE_SCHEMA, INTERVAL_TYPES, composite_names, node_type
+from cepheid.binding import BASE_SCHEMA, INTERVAL_TYPES, composite_names, fitting, members, node_type
 from cepheid.checks import NODE, NODE_COLUMNS
 from cepheid.engine.input_shape import InputShape, ShownAttribute
 from cepheid.engine.layout import INTERVAL, expression_type, time_type
 from cepheid.errors import NotAvailable
 from cepheid.events import Clock, Schema
-from cepheid.expr import Aggregate, At, Attr, Expr, Same
+from cepheid.expr import MEMBER, Aggregate, At, Attr, Expr, Same
 from cepheid.inference import typed
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import START, TIME
@@ -113,8 +113,14 @@ def attributes_of_matches(
         if not isinstance(column.expr, ex.Whole):
             found[column.name] = _attribute(column.name, typed(column.expr, read), arrow_type, key)
     for name, var, attribute in composite_names(query, columns_of):
-        expr = typed(Attr(var, columns_of(var)[attribute]), read)
-        found[name] = _attribute(name, expr, arrow_type, key)
+        single = typed(Attr(var, columns_of(var)[attribute]), read)
+        found[name] = _attribute(name, single, arrow_type, key)
+    for name, expr in members(query, columns_of):
+        assert isinstance(expr, Attr | Aggregate)
+        own = expr if expr.name is None else replace(expr, name=columns_of(expr.var)[expr.name])
+        fitted = fitting(own, read)
+        if fitted is not None:
+            found[name] = _attribute(name, fitted, arrow_type, ())
     return tuple(found.values())
 
 
@@ -155,7 +161,8 @@ def reading_of(
     attributes. `is_complete`: all event types of the input are known."""
     if not used:
         return Reading(query, shape, schema, (), None)
-    base = Schema({**schema.types, **({} if is_complete else {OTHER: schema.attributes(schema.types)})}, schema.open)
+    others = {} if is_complete else {OTHER: schema.attributes(schema.types)}
+    base = replace(schema, types={**schema.types, **others})
     labels = {label for label, _, _ in used}
     known = tuple(name for name in base.types if name not in labels)
     raw = {name: kind for name, kind in flat_fields(shape.schema)}
@@ -173,7 +180,7 @@ def reading_of(
     query = _rewritten(query, {one.label: one for one in derived})
     merged = [pa.field(name, fields.pop(name, shape.schema.field(name).type)) for name in shape.schema.names]
     merged += [pa.field(name, kind) for name, kind in fields.items() if name not in raw or _is_shared(name, derived)]
-    own = {one.label: {one.column(n): a.arrow for n, a in one.columns.items()} for one in derived}
+    own = {one.label: {one.column(n): a.arrow for n, a in one.columns.items() if MEMBER not in n} for one in derived}
     by_type = {name: {f.name: f.type for f in shape.schema} for name in known}
     new_schema = {one.label: {one.column(n): a.type for n, a in one.columns.items()} for one in derived}
     composed = InputShape(
@@ -187,7 +194,7 @@ def reading_of(
     return Reading(
         query,
         composed,
-        Schema({**base.types, **new_schema}, base.open),
+        replace(base, types={**base.types, **new_schema}),
         tuple(derived),
         None if OTHER in types_bound else frozenset(types_bound),
     )
@@ -214,7 +221,8 @@ def _shown(derived: DerivedType, clock: Clock) -> list[ShownAttribute]:
     def type_of(attribute: Attribute) -> pa.DataType:
         return time_type(clock) if attribute.expr is None and attribute.name in INTERVAL else attribute.arrow
 
-    return [ShownAttribute(name, derived.column(name), type_of(of)) for name, of in derived.columns.items()]
+    shown = {name: of for name, of in derived.columns.items() if MEMBER not in name}
+    return [ShownAttribute(name, derived.column(name), type_of(of)) for name, of in shown.items()]
 
 
 def _rewritten(query: Query, derived: Mapping[str, DerivedType]) -> Query:

@@ -145,7 +145,7 @@ class Gatherer:
         batch = rows.take(list(dict.fromkeys(attribute.column for attribute in shown)), flat)
         mask = flat.is_null() if flat.null_count else None
         columns = [batch.column(attribute.column) for attribute in shown]
-        arrays = [c if c.type == a.type else c.cast(a.type) for c, a in zip(columns, shown, strict=True)]
+        arrays = [_as_shown(c, a.type) for c, a in zip(columns, shown, strict=True)]
         events = pa.StructArray.from_arrays(arrays, fields=[pa.field(a.name, a.type) for a in shown], mask=mask)
         return _relisted(positions, events) if many else events
 
@@ -197,6 +197,13 @@ def shown_attributes(prepared: Prepared, input: pa.Schema, var: str, names: Sequ
     columns = {shown.column for shown in own}
     others = [ShownAttribute(name, name, input.field(name).type) for name in names if name not in columns]
     return list({shown.name: shown for shown in [*others, *own]}.values())
+
+
+def _as_shown(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The column in the type that is shown; a derived event may have nothing in a column of the input."""
+    if column.type == kind:
+        return column
+    return pa.nulls(len(column)) if pa.types.is_null(kind) else column.cast(kind)
 
 
 def _interval_type(prepared: Prepared, attr: Attr) -> pa.DataType | None:

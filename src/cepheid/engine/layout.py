@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 import pyarrow as pa
 
 from cepheid import types
-from cepheid.binding import composite_names, with_declared
+from cepheid.binding import composite_names, members, with_declared
 from cepheid.errors import PatternProblem
 from cepheid.events import Clock, Schema
-from cepheid.expr import AGGREGATES, Aggregate, Attr, Expr, ResultType, Whole
+from cepheid.expr import AGGREGATES, MEMBER, Aggregate, Attr, Expr, ResultType, Whole
 from cepheid.pattern import DerivedStream, EventClass, Query, Role, SourceStream, positives
 from cepheid.types import UNKNOWN, Family, Type
 
@@ -69,6 +69,11 @@ class _Columns:
         own = {n: self.expression(expr) for n, expr in self.returned.items() if not isinstance(expr, Whole)}
         for name, var, attribute in composite_names(self.query, self._attributes_of):
             own[name] = self._attribute(self._event_types(self.roles[var]), attribute)
+        for name, expr in members(self.query, self._attributes_of):
+            if isinstance(expr, Attr) or (
+                isinstance(expr, Aggregate) and AGGREGATES[expr.fn].result is ResultType.VALUE
+            ):
+                own[name] = self.expression(expr)
         return own
 
     def _attributes_of(self, var: str) -> Iterable[str]:
@@ -81,7 +86,8 @@ class _Columns:
 
     def _variable(self, role: Role) -> pa.DataType:
         names = self._event_types(role)
-        fields = [(name, self._attribute(names, name)) for name in self.schema.attributes(names)]
+        shown = [name for name in self.schema.attributes(names) if MEMBER not in name]
+        fields = [(name, self._attribute(names, name)) for name in shown]
         # Parquet has no struct without fields, so events without known attributes are JSON text.
         one = pa.struct(fields) if fields else JSON_TEXT
         return pa.list_(one) if role.binds_many else one

@@ -437,7 +437,7 @@ class Presenter:
                 times = (*self.input.times, *INTERVAL)
                 return {
                     name: self.time(item, texts) if name in times else self.value(item, texts)
-                    for name, item in (value.row if value.type in self.derived else value.attributes).items()
+                    for name, item in (value.row or value.attributes).items()
                 }
             case Decimal():
                 return int(value) if value == value.to_integral_value() else to_float(value)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cepheid.binding import BASE_SCHEMA, bind
+from cepheid.binding import BASE_SCHEMA, bind, with_declared
 from cepheid.checks import EVENT_ID
 from cepheid.codegen.columns import schema_types
 from cepheid.codegen.legend import with_legend
@@ -182,6 +182,7 @@ def _composed(
 ) -> Prepared:
     """The query and those that feed it, each planned once. Raises NotAvailable if one of them cannot be compiled."""
     graph = graph_of(bound)
+    schema = replace(schema, partial=with_declared(bound, schema).partial)
     inner_options = replace(options, evaluator=None, options=_shared_options(options.options), adaptive=None)
     is_complete = source.attributes is not None and source.count is not None
     made: dict[str, PreparedNode] = {}

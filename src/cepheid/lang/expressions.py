@@ -8,8 +8,7 @@ The builder returns raw expressions: a language passes each through `resolve` on
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
@@ -50,6 +49,8 @@ from cepheid.expr import (
     variables,
 )
 from cepheid.functions import ALIASES
+from cepheid.lang.indexes import member_name, position_of
+from cepheid.lang.indexes import span_of as span_of
 from cepheid.lang.literals import (
     CALENDAR_WORDS,
     amount_of,
@@ -119,6 +120,8 @@ condition: expr
     | NAME _PERCENT -> bare_percent
     | NAME ("." WORD)+ -> attribute
     | NAME INDEX ("." WORD)* -> indexed
+    | NAME ("." WORD)+ INDEX ("." WORD)+ -> member
+    | NAME INDEX ("." WORD)+ INDEX ("." WORD)+ -> member_of_indexed
     | NAME "(" [_arguments] ")" -> call
     | NAME ("." WORD)+ "(" [_arguments] ")" -> dotted_call
     | NAME "(" STAR ")" -> count_all
@@ -317,21 +320,7 @@ def _is_negated(expr: Expr, negated: Collection[str]) -> bool:
 
 _SAME_AS = {"==": "=", "<>": "!=", "≠": "!=", "^neq": "!=", "≤": "<=", "≥": ">="}
 _SAME_AS |= {"\\ne": "!=", "\\neq": "!=", "\\le": "<=", "\\leq": "<=", "\\ge": ">=", "\\geq": ">="}
-_INDEX: Mapping[str, At | Over] = {
-    "": Over.GROUP,
-    "..i-1": Over.BEFORE,
-    "1": At.FIRST,
-    "i": At.CURRENT,
-    "i-1": At.PREVIOUS,
-    "len": At.LAST,
-}
 _MAX_ROWS = 2**63 - 1
-
-
-def span_of(item: Meta | Token) -> Span:
-    """The position of a rule or token in the text; None for an empty rule."""
-    start, end = getattr(item, "start_pos", None), getattr(item, "end_pos", None)
-    return Span(start or 0, end or 0)
 
 
 def name_of(token: Token) -> str:
@@ -479,7 +468,7 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
 
     def indexed(self, meta: Meta, items: list[Any]) -> Expr:
         var = name_of(items[0])
-        which = _index(var, items[1])
+        which = position_of(var, items[1])
         name = ".".join(items[2:]) or None
         if isinstance(which, Over):
             return Group(var, name, which, span=span_of(meta))
@@ -491,6 +480,21 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
                 hint=f"write {var}{items[1]}.attribute",
             )
         return Attr(var, name, which, span=span_of(meta))
+
+    def member(self, meta: Meta, items: list[Any]) -> Expr:
+        """`p.b[1].v`: an event of a closure inside the event of `p`, which another query derives."""
+        return Attr(name_of(items[0]), member_name(items[1:], span_of(meta)), span=span_of(meta))
+
+    def member_of_indexed(self, meta: Meta, items: list[Any]) -> Expr:
+        var = name_of(items[0])
+        which = position_of(var, items[1])
+        if isinstance(which, Over):
+            raise SyntaxProblem(
+                f"`{shown(var + items[1])}` is a group of events",
+                span=span_of(meta),
+                expected=f"one event, such as {var}[1] or {var}[i]",
+            )
+        return Attr(var, member_name(items[2:], span_of(meta)), which, span=span_of(meta))
 
     def call(self, meta: Meta, items: list[Any]) -> Expr:
         fn = items[0].lower()
@@ -549,28 +553,6 @@ def negative(item: Expr, span: Span | None = None) -> Expr:
     if isinstance(item, Const) and isinstance(item.value, int | float) and not isinstance(item.value, bool):
         return replace(item, value=-item.value, span=span)
     return Negative(item, span=span)
-
-
-def _index(var: str, token: Token) -> At | Over:
-    inside = re.sub(r"[\s$\\]", "", str(token)[1:-1]).replace("−", "-")
-    owner, dot, last = inside.partition(".")
-    if dot and owner == var and last.lower() == "len":
-        inside = last
-    found = _INDEX.get(inside.lower() if inside.lower() == "len" else inside)
-    if found is None:
-        raise SyntaxProblem(
-            f"`{shown(str(token))}` is not an index of `{var}`",
-            span=span_of(token),
-            expected=f"[1], [i], [i-1], [{var}.LEN], or [] and [..i-1] inside an aggregate",
-            hint=_index_hint(var, inside),
-        )
-    return found
-
-
-def _index_hint(var: str, inside: str) -> str | None:
-    if re.fullmatch(r"-?\d+", inside):
-        return f"the first event is {var}[1], the last {var}[{var}.LEN]; others are {var}[i] and {var}[i-1]"
-    return "conditions are joined with AND" if re.fullmatch(r"\w+(,\w+)*", inside) else None
 
 
 def _aggregate(fn: str, args: tuple[Expr, ...], span: Span) -> Expr:

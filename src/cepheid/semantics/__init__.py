@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
-from cepheid.binding import composite_names
+from cepheid.binding import composite_names, members
 from cepheid.checks import EVENT_ID, NODE
 from cepheid.evaluation import Env, aggregate, value_or_null
 from cepheid.events import NO_CLOCK, Clock, Event
-from cepheid.expr import Aggregate, Over, Whole
+from cepheid.expr import MEMBER, Aggregate, Over, Whole
 from cepheid.pattern import DerivedStream, Query, SourceStream
 from cepheid.semantics.common import Bindings, Context, Found, events_of
 from cepheid.values import compare
@@ -133,7 +133,15 @@ def composite(query: Query, found: Found, clock: Clock) -> Event:
         event = found.bindings.get(var)
         if isinstance(event, Event):
             attributes[name] = event.attributes[attribute]
-    return Event(query.name or "", found.start, found.end, 0, attributes, attributes, found.times, parts)
+    env = Env(found.bindings, {}, clock)
+    inner = {name: value_or_null(expr, env) for name, expr in members(query, lambda v: _of_all(found.bindings.get(v)))}
+    shown = {name: value for name, value in attributes.items() if MEMBER not in name}
+    return Event(query.name or "", found.start, found.end, 0, {**inner, **attributes}, shown, found.times, parts)
+
+
+def _of_all(binding: Event | tuple[Event, ...] | None) -> list[str]:
+    """The attributes of the events of a closure."""
+    return list(dict.fromkeys(n for e in binding for n in e.attributes)) if isinstance(binding, tuple) else []
 
 
 def _attributes(binding: Event | tuple[Event, ...] | None) -> list[str]:
