@@ -212,16 +212,16 @@ class TextFile:
     rejects: tuple[Reject, ...] = ()
 
     @property
-    def schema(self) -> pa.Schema:
-        return self.table.schema
-
-    @property
     def count(self) -> int:
         return int(self.table.num_rows)
 
     @property
     def sparse(self) -> list[str]:
         return [name for name in self.table.column_names if self.table.column(name).null_count]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.table.schema
 
     def read(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         yield from self.table.select(list(names)).to_batches(BATCH)

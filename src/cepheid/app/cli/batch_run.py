@@ -19,28 +19,24 @@ if TYPE_CHECKING:
 INTERNAL_ERROR = 1
 
 
+@cli.with_event_options
 def batch_run_command(
     cases_dir: Annotated[
         Path, typer.Argument(help="The directory of the cases: CASE/query.txt, dialect.txt (optional), events.jsonl.")
     ],
     out_dir: Annotated[Path, typer.Argument(help="The output directory: CASE.jsonl, or CASE.error with the message.")],
     backend: cli.Backend = "local",
-    type_column: cli.TypeColumn = "type",
-    time_column: cli.TimeColumn = "ts",
-    start_column: cli.StartColumn = None,
-    time_unit: cli.TimeUnit = None,
-    param: cli.Params = None,
+    events: cli.EventOptions = cli.EVENT_OPTIONS,
 ) -> None:
     """Run many queries in one process, one for each subdirectory of CASES_DIR."""
     if not cases_dir.is_dir():
         raise InputProblem(f"there is no directory `{shown(str(cases_dir), 200)}`")
     from rich.progress import Progress
 
-    from cepheid.io.inputs import Columns
     from cepheid.io.sinks import make_directory
 
     make_directory(out_dir)
-    options, columns = cli.run_options(param, time_unit), Columns(type_column, time_column, start_column)
+    options, columns = events.run_options(), events.columns
     cases = sorted(case for case in cases_dir.iterdir() if case.is_dir() and not case.name.startswith("."))
     tally = {"done": 0, "refused": 0, "failed": 0}
     console = report.errors()

@@ -10,15 +10,12 @@ from cepheid.explanation import explosions
 from cepheid.lang import to_text
 
 
+@cli.with_event_options
 def check_command(
     query: cli.QueryArgument,
     dialect: cli.Dialect = "auto",
     input: cli.Inputs = None,
-    type_column: cli.TypeColumn = "type",
-    time_column: cli.TimeColumn = "ts",
-    start_column: cli.StartColumn = None,
-    time_unit: cli.TimeUnit = None,
-    param: cli.Params = None,
+    events: cli.EventOptions = cli.EVENT_OPTIONS,
 ) -> None:
     """Validate a query. Prints its language, variables and canonical text, or an error with its position.
 
@@ -27,11 +24,10 @@ def check_command(
     parsed = written.parse()
     if input:
         from cepheid.app.file_run import FileRun  # lazily: a check without data does not need pyarrow
-        from cepheid.io.inputs import Columns, Input
+        from cepheid.io.inputs import Input
 
-        inputs, columns = [Input.parse(text) for text in input], Columns(type_column, time_column, start_column)
-        options = cli.run_options(param, time_unit)
-        opened = FileRun.open(written, parsed, inputs, columns, options, "reference")
+        inputs = [Input.parse(text) for text in input]
+        opened = FileRun.open(written, parsed, inputs, events.columns, events.run_options(), "reference")
         report.warn(opened.warnings)
         report.warn(report.reject_lines(list(opened.source.rejects())))
     report.warn(explosions(parsed))

@@ -11,6 +11,7 @@ from cepheid.errors import InputProblem
 from cepheid.explanation import explain
 
 
+@cli.with_event_options
 def explain_command(
     query: cli.QueryArgument,
     dialect: cli.Dialect = "auto",
@@ -20,11 +21,7 @@ def explain_command(
     analyze: Annotated[
         bool, typer.Option("--analyze", help="Run the query and show the counters of each operator; needs --input.")
     ] = False,
-    type_column: cli.TypeColumn = "type",
-    time_column: cli.TimeColumn = "ts",
-    start_column: cli.StartColumn = None,
-    time_unit: cli.TimeUnit = None,
-    param: cli.Params = None,
+    events: cli.EventOptions = cli.EVENT_OPTIONS,
     stats: cli.Statistics = None,
 ) -> None:
     """Explain a query: its pattern, window, selection and predicates; for SASE+ also its NFA^b automaton.
@@ -42,10 +39,10 @@ def explain_command(
     from cepheid.app.file_run import FileRun  # lazily: an explanation without data does not need pyarrow
     from cepheid.engine.prepare import code_of, feeds_of
     from cepheid.engine.run import analyze as analyzed
-    from cepheid.io.inputs import Columns, Input
+    from cepheid.io.inputs import Input
 
-    options = cli.run_options(param, time_unit, stats=stats)
-    inputs, columns = [Input.parse(text) for text in input], Columns(type_column, time_column, start_column)
+    options = events.run_options(stats=stats)
+    inputs, columns = [Input.parse(text) for text in input], events.columns
     opened = FileRun.open(written, parsed, inputs, columns, options)
     with written.located_errors():
         prepared = opened.prepared

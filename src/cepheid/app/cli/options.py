@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from cepheid.engine.query_text import QueryText
 from cepheid.errors import InputProblem, shown
 from cepheid.io.formats import FORMATS
-from cepheid.io.inputs import exists
+from cepheid.io.inputs import Columns, exists
 from cepheid.lang import DIALECTS
 
 if TYPE_CHECKING:
@@ -65,21 +68,55 @@ Params = Annotated[
 ]
 
 
-def run_options(
-    params: list[str] | None,
-    time_unit: str | None,
-    *,
-    stats: str | None = None,
-    adaptive: bool = False,
-    max_matches: str | None = None,
-) -> RunOptions:
-    """The options of a run, by those of the command line. `stats` is the path of a file."""
-    from cepheid.engine.prepare import RunOptions  # lazily: help and errors in queries do not need pyarrow
-    from cepheid.optimize.stats import read_stats
+@dataclass(frozen=True, slots=True)
+class EventOptions:
+    """The options of every command that reads events."""
 
-    known = None if stats is None else read_stats(stats)
-    options = {} if max_matches is None else {"max_matches": max_matches}
-    return RunOptions.of(read_params(params), None, options, known, adaptive, time_unit)
+    type_column: TypeColumn = "type"
+    time_column: TimeColumn = "ts"
+    start_column: StartColumn = None
+    time_unit: TimeUnit = None
+    param: Params = None
+
+    @property
+    def columns(self) -> Columns:
+        return Columns(self.type_column, self.time_column, self.start_column)
+
+    def run_options(
+        self, *, stats: str | None = None, adaptive: bool = False, max_matches: str | None = None
+    ) -> RunOptions:
+        """The options of a run. `stats` is the path of a file."""
+        from cepheid.engine.prepare import RunOptions  # lazily: help and errors in queries do not need pyarrow
+        from cepheid.optimize.stats import read_stats
+
+        known = None if stats is None else read_stats(stats)
+        options = {} if max_matches is None else {"max_matches": max_matches}
+        return RunOptions.of(read_params(self.param), None, options, known, adaptive, self.time_unit)
+
+
+EVENT_OPTIONS = EventOptions()
+
+
+def with_event_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of EventOptions in place of its parameter `events`."""
+    shared = get_type_hints(EventOptions, include_extras=True)
+    hints = get_type_hints(command, include_extras=True)
+    parameters: list[Parameter] = []
+    for name, parameter in signature(command).parameters.items():
+        if hints[name] is EventOptions:
+            of = {field.name: field.default for field in fields(EventOptions)}
+            parameters += [Parameter(n, Parameter.KEYWORD_ONLY, default=of[n], annotation=shared[n]) for n in of]
+        else:
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]))
+
+    def run(**values: Any) -> None:
+        events = EventOptions(**{name: values.pop(name) for name in shared})
+        command(**values, events=events)
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return run
 
 
 def read_params(values: list[str] | None) -> dict[str, Any]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _QUERY_OPTIONS = "either --query-file FILE or --query TEXT"
 
 
+@cli.with_event_options
 def run_command(
     query_file: Annotated[
         str | None, typer.Option(metavar="FILE", help="The file with the query (- for stdin).")
@@ -40,11 +41,7 @@ def run_command(
         ),
     ] = cli.STANDARD,
     backend: cli.Backend = "local",
-    type_column: cli.TypeColumn = "type",
-    time_column: cli.TimeColumn = "ts",
-    start_column: cli.StartColumn = None,
-    time_unit: cli.TimeUnit = None,
-    param: cli.Params = None,
+    events: cli.EventOptions = cli.EVENT_OPTIONS,
     stats: cli.Statistics = None,
     adaptive: cli.Adaptive = False,
     max_matches: cli.MaxMatches = None,
@@ -67,7 +64,7 @@ def run_command(
     parsed = written.parse()
     from cepheid.app.file_run import FileRun, require_distinct  # lazily: help and errors in queries do not need pyarrow
     from cepheid.engine.layout import column_names
-    from cepheid.io.inputs import Columns, Input
+    from cepheid.io.inputs import Input
     from cepheid.io.sinks import output_format
 
     column_names(parsed)
@@ -77,12 +74,12 @@ def run_command(
             "statistics choose between plans, and the backend `reference` has no plans",
             expected="--backend local or --backend spark with --stats",
         )
-    options = cli.run_options(param, time_unit, stats=stats, adaptive=adaptive, max_matches=max_matches)
+    options = events.run_options(stats=stats, adaptive=adaptive, max_matches=max_matches)
     format = "jsonl" if output == cli.STANDARD else output_format(output)
     for path in (output, rejects):
         if path is not None and path != cli.STANDARD:
             require_distinct(path, inputs)
-    opened = FileRun.open(written, parsed, inputs, Columns(type_column, time_column, start_column), options, backend)
+    opened = FileRun.open(written, parsed, inputs, events.columns, options, backend)
     with written.located_errors():
         matches = _write(opened, output, format)
     rejected = list(opened.source.rejects())

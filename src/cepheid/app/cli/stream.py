@@ -18,7 +18,6 @@ from cepheid.app import report
 from cepheid.app.cli import options as cli
 from cepheid.engine.query_text import QueryText
 from cepheid.errors import CepheidError, InputProblem, shown
-from cepheid.io.inputs import Columns
 
 if TYPE_CHECKING:
     from cepheid.spark.stream import RunningStream
@@ -35,6 +34,7 @@ QueryFiles = Annotated[
 ]
 
 
+@cli.with_event_options
 def stream_command(
     input: Annotated[str, typer.Option("--input", "-i", metavar="DIR", help="The directory where event files arrive.")],
     checkpoint: Annotated[
@@ -68,10 +68,7 @@ def stream_command(
         str, typer.Option(help="The output format: parquet, jsonl, or auto for the format of the input.")
     ] = AUTO,
     interval: Annotated[str | None, typer.Option(help="The interval between batches, such as '10 seconds'.")] = None,
-    type_column: cli.TypeColumn = "type",
-    time_column: cli.TimeColumn = "ts",
-    start_column: cli.StartColumn = None,
-    time_unit: cli.TimeUnit = None,
+    events: cli.EventOptions = cli.EVENT_OPTIONS,
     max_ahead: Annotated[
         str | None,
         typer.Option(
@@ -88,7 +85,6 @@ def stream_command(
             "declared get the type that they have in the files at the first start.",
         ),
     ] = None,
-    param: cli.Params = None,
     adaptive: cli.Adaptive = False,
     max_matches: cli.MaxMatches = None,
     drop_keys: Annotated[
@@ -117,8 +113,8 @@ def stream_command(
         opened = FileStream.open(
             {name: text.parse() for name, text in written.items()},
             paths,
-            Columns(type_column, time_column, start_column),
-            cli.run_options(param, time_unit, adaptive=adaptive, max_matches=max_matches),
+            events.columns,
+            events.run_options(adaptive=adaptive, max_matches=max_matches),
             watermark=watermark,
             files_per_batch=files_per_batch,
             schema=schema,

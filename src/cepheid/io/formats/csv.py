@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -437,16 +437,14 @@ def _require_readable_columns(schema: pa.Schema) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedLines:
+class ParsedLines(NamedTuple):
     """Lines that fit the schema, with one row for each."""
 
     lines: bytes
     rows: pa.Table
 
 
-@dataclass(frozen=True, slots=True)
-class RejectedLine:
+class RejectedLine(NamedTuple):
     """A line that cannot be parsed."""
 
     line: bytes
