@@ -442,7 +442,8 @@ def output_attributes(query: Query, schema: Schema) -> dict[str, Type]:
 
 def composite_names(query: Query, attributes_of: Callable[[str], Iterable[str]]) -> Iterator[tuple[str, str, str]]:
     """How the attributes of a match's events are read from the match: `var.attribute` for every event it returns, and
-    the bare attribute where only one event has it or an equivalence test makes all agree."""
+    the bare attribute where only one event has it or an equivalence test makes all agree. The match's own variables and
+    interval come before a bare attribute of the same name."""
     found = query.roles
     single = [var for var, role in found.items() if not role.negated and not role.binds_many]
     if query.output is not None:
@@ -452,9 +453,10 @@ def composite_names(query: Query, attributes_of: Callable[[str], Iterable[str]])
         for attribute in attributes_of(var):
             owners.setdefault(attribute, []).append(var)
             yield f"{var}.{attribute}", var, attribute
+    own = {f"{var}.{attribute}" for attribute, variables in owners.items() for var in variables}
     shared = partition_attributes(query)
     for attribute, variables in owners.items():
-        is_own = attribute in INTERVAL_TYPES  # those of the match itself
+        is_own = attribute in INTERVAL_TYPES or attribute in own
         if query.output is None and not is_own and (len(variables) == 1 or attribute in shared):
             yield attribute, variables[0], attribute
 

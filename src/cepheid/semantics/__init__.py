@@ -18,7 +18,7 @@ from cepheid.evaluation import Env, aggregate, value_or_null
 from cepheid.events import NO_CLOCK, Clock, Event
 from cepheid.expr import MEMBER, Aggregate, Over, Whole
 from cepheid.pattern import DerivedStream, Query, SourceStream
-from cepheid.semantics.common import Bindings, Context, Found, events_of
+from cepheid.semantics.common import Bindings, Context, Found, accepts, events_of
 from cepheid.values import compare
 
 
@@ -94,9 +94,10 @@ def _derived(
                 if event.type == item.source:
                     yield arrivals.put(_primitive_of(item, event, clock), arrivals.of(event))
         case Query():
+            known = _known_attributes(item, stream)
             for found in _found(item, stream, clock, arrivals, derived):
                 last = max(events_of(found.bindings), key=lambda event: (event.end, event.position))
-                yield arrivals.put(composite(item, found, clock), arrivals.of(last))
+                yield arrivals.put(composite(item, found, clock, known), arrivals.of(last))
 
 
 def _distinct(item: DerivedStream | Query, events: Iterable[Event]) -> Iterator[Event]:
@@ -120,8 +121,17 @@ def _primitive_of(item: DerivedStream, event: Event, clock: Clock) -> Event:
     return replace(event, type=item.name, attributes=attributes, row=attributes, position=event.position)
 
 
-def composite(query: Query, found: Found, clock: Clock) -> Event:
-    """The event that a match is, for the queries that use it; it has no position yet."""
+def _known_attributes(query: Query, stream: Sequence[Event]) -> dict[str, list[str]]:
+    """The attributes of the events that each variable may bind."""
+    return {
+        var: list(dict.fromkeys(n for e in stream if accepts(role.event_class, e) for n in e.attributes))
+        for var, role in query.roles.items()
+    }
+
+
+def composite(query: Query, found: Found, clock: Clock, known: Mapping[str, Sequence[str]]) -> Event:
+    """The event that a match is, for the queries that use it; it has no position yet. Of a variable that the match does
+    not bind (a branch not taken), all attributes are null."""
     parts = tuple(events_of(found.bindings))
     attributes: dict[str, Any] = {"start_time": found.start, "end_time": found.end}
     if query.dialect.has_nodes:
@@ -129,23 +139,13 @@ def composite(query: Query, found: Found, clock: Clock) -> Event:
     # A returned event is not an attribute: its attributes are.
     events = {column.name for column in query.output or () if isinstance(column.expr, Whole)}
     attributes.update({n: v for n, v in (_columns(query, found, clock) or {}).items() if n not in events})
-    for name, var, attribute in composite_names(query, lambda v: _attributes(found.bindings.get(v))):
+    for name, var, attribute in composite_names(query, known.__getitem__):
         event = found.bindings.get(var)
-        if isinstance(event, Event):
-            attributes[name] = event.attributes[attribute]
+        attributes[name] = event.attributes.get(attribute) if isinstance(event, Event) else None
     env = Env(found.bindings, {}, clock)
-    inner = {name: value_or_null(expr, env) for name, expr in members(query, lambda v: _of_all(found.bindings.get(v)))}
+    inner = {name: value_or_null(expr, env) for name, expr in members(query, known.__getitem__)}
     shown = {name: value for name, value in attributes.items() if MEMBER not in name}
     return Event(query.name or "", found.start, found.end, 0, {**inner, **attributes}, shown, found.times, parts)
-
-
-def _of_all(binding: Event | tuple[Event, ...] | None) -> list[str]:
-    """The attributes of the events of a closure."""
-    return list(dict.fromkeys(n for e in binding for n in e.attributes)) if isinstance(binding, tuple) else []
-
-
-def _attributes(binding: Event | tuple[Event, ...] | None) -> list[str]:
-    return list(binding.attributes) if isinstance(binding, Event) else []
 
 
 def _base_schema(node_id: Any, start: int, end: int) -> dict[str, Any]:
