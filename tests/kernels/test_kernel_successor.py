@@ -3,16 +3,20 @@ key."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import random_eql
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from kernel_harness import bound, by_kernel, by_oracle, encoder_of, kernel_of, require_machine_code_agrees, stream_of
+from typer.testing import CliRunner
 
 import cepheid
+from cepheid.app import cli
 from cepheid.errors import NameProblem, NotAvailable, TooManyInstances, TooManyMatches
 from cepheid.explanation import CHAINS, explosions
 from cepheid.kernels import successor
@@ -160,3 +164,30 @@ def test_events_with_duration(seed: int) -> None:
     expected = by_oracle(query, stream)
     for cuts in ((), range(1, len(rows))):
         assert by_kernel(kernel, stream, cuts)[0] == expected
+
+
+def test_explain_analyze_counts_failed_detections(tmp_path: Path) -> None:
+    rows = [{"type": kind, "ts": i, "v": i} for i, kind in enumerate("ABACB")]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "events.parquet")
+    arguments = ["explain", r"SELECT * FROM A; (B \ C) WHERE B.v > 1", "--input", str(tmp_path / "events.parquet")]
+    shown = CliRunner().invoke(cli.app, [*arguments, "--analyze"])
+    assert shown.exit_code == 0, shown.output
+    assert "failed detections: 2" in shown.output
+
+
+def test_failed_detections_are_rows_with_their_reason() -> None:
+    rows = [{"type": kind, "ts": i, "v": i} for i, kind in enumerate("ABACB")]
+    query = r"SELECT * FROM A; (B \ C) WHERE B.v > 1"
+    failed = cepheid.match(query, pa.Table.from_pylist(rows), options={"failures": "rows"})
+    assert [(row["A"]["ts"], row["B"]["ts"], row["match_end"], row["reason"]) for row in failed.to_pylist()] == [
+        (0, 1, 1, "(A; (B \\ C)): the successor fails B.v > 1"),
+        (2, 4, 4, "(A; (B \\ C)): cancelled by C"),
+    ]
+    sequence = cepheid.match(
+        "SELECT A.ts AS a, C.ts AS c FROM A; B; C WHERE A.v + 1 < B.v",
+        pa.Table.from_pylist(rows),
+        options={"failures": "rows"},
+    )
+    assert sequence.to_pylist() == [
+        {"a": 0, "c": None, "match_start": 0, "match_end": 1, "reason": "(A; B): the successor fails A.v + 1 < B.v"}
+    ]

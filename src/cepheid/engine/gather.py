@@ -24,6 +24,7 @@ from cepheid.engine.prepare import Prepared
 from cepheid.expr import AGGREGATES, Aggregate, At, Attr, Expr, Over, ResultType, Whole
 from cepheid.io.rows import TIME, TYPE, Rows
 from cepheid.io.source import flat_fields, owner
+from cepheid.kernels.successor.failures import REASON, reasons, shows_failures
 from cepheid.pattern import Role
 from cepheid.physical import REFERENCE
 from cepheid.runtime.kernel import Array
@@ -36,7 +37,8 @@ class OutputColumn:
     name: str
     type: pa.DataType
     shows: Expr | None
-    """An event, an attribute or another expression; None for the start and the end of the match."""
+    """An event, an attribute or another expression; None for the start and the end of the match, and for the reason of
+    a failed detection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,8 @@ class Gatherer:
             else:
                 kind = known.field(name).type
             columns.append(OutputColumn(name, kind, shows))
+        if shows_failures(prepared.plan):
+            columns.append(OutputColumn(REASON, pa.string(), None))
         return cls(prepared, input, time_column, attributes, tuple(columns), {}).with_lacks()
 
     def with_lacks(self) -> Gatherer:
@@ -114,6 +118,8 @@ class Gatherer:
         computed = self._computed(matches, rows)
         for column in self.columns:
             match column.shows:
+                case None if column.name == REASON:
+                    array = pa.array(reasons(self.prepared.plan)).take(pa.array(matches.reasons))
                 case None:
                     array = as_time(matches.start if column.name == START else matches.end, column.type)
                 case _ if column.name in computed:

@@ -20,11 +20,13 @@ _BLOCK = 1 << 12
 @dataclass(frozen=True, slots=True)
 class MatchPositions:
     """Some matches as positions of their events. Each variable has a column: one position for each match (null for a
-    branch not taken), or a list for a variable that binds many. `start` and `end` are times in ticks."""
+    branch not taken), or a list for a variable that binds many. `start` and `end` are times in ticks, `reasons` the
+    numbers of the reasons of failed detections."""
 
     variables: Mapping[str, pa.Array]
     start: Array
     end: Array
+    reasons: Array | None = None
 
     def last_positions(self) -> Array:
         """The position of the last event of each match, of single events and of lists."""

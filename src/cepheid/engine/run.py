@@ -29,6 +29,8 @@ from cepheid.io.sinks import Objects
 from cepheid.io.source import Source, columns_read, for_kernel
 from cepheid.kernels.any_runs.compact_store import ROW as NODE_ROW
 from cepheid.kernels.any_runs.lazy_matches import Compressed, LazyKernel
+from cepheid.kernels.successor.failures import shows_failures
+from cepheid.kernels.successor.successor_kernel import failed_detections
 from cepheid.runtime.kernel import END_OF_TIME, Kernel, Positions, counters, operator_counts
 
 Progress = Callable[[int, int], None]
@@ -57,6 +59,10 @@ def run(
     they are prepared for text output, which shows the events of a text file unchanged."""
     running = _Run(prepared, composed(prepared, source), progress, on_switch)
     built = _builds_rows(prepared)
+    if built and shows_failures(prepared.plan):
+        raise NotAvailable(
+            "failed detections of events that are not columns", hint="read the events from a table, Parquet or Arrow"
+        )
     batches = running.built_rows(as_text) if built else running.gathered(gatherer_for(prepared, as_text))
     return Result(output_schema(prepared, as_text), batches, objects_of(prepared))
 
@@ -141,7 +147,10 @@ def analyze(prepared: Prepared, source: Source) -> Analysis:
     length = events if plan.counts_events else ended - (began or 0)
     windows = length / plan.window if plan.window else None
     variables = {var: VariableCounts(int(of_type[var]), count) for var, count in passed.items()}
-    return Analysis(counters(stepper.state), operator_counts(prepared.kernel, stepper.state), variables, windows)
+    counted = counters(stepper.state)
+    if plan.core is not None:
+        counted["failed_detections"] = failed_detections(prepared.kernel, stepper.state)
+    return Analysis(counted, operator_counts(prepared.kernel, stepper.state), variables, windows)
 
 
 # --- the columns that are read and shown ------------------------------------------------------------------------------
@@ -243,7 +252,7 @@ class _Run:
         for positions in self._steps(stepper, rows, names):
             if len(positions):
                 columns = position_columns(positions, self.prepared.binding)
-                yield MatchPositions(columns, *intervals(positions, rows))
+                yield MatchPositions(columns, *intervals(positions, rows), positions.reasons)
 
     def _limited(self, limit: int, stepper: Stepper, rows: Rows, names: Sequence[str]) -> MatchPositions:
         """LIMIT: the first matches. No event is read once they are certain."""

@@ -83,12 +83,14 @@ NO_CODES = Codes(_NONE, _NONE)
 class Positions:
     """Matches as positions in the stream. The events of step s in match m are
     `values[bounds[m * len(steps) + s] : bounds[m * len(steps) + s + 1]]`; without bounds every step has one event.
-    `ends` are the ends of the matches in ticks, where a match may end later than its last event."""
+    `ends` are the ends of the matches in ticks, where a match may end later than its last event. `reasons` are the
+    numbers of the reasons of failed detections, where these are the output."""
 
     steps: tuple[str, ...]
     values: Array
     bounds: Array | None = None
     ends: Array | None = None
+    reasons: Array | None = None
 
     def __len__(self) -> int:
         width = len(self.steps)

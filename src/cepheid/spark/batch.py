@@ -27,6 +27,7 @@ from cepheid.io.rows import ROW, TYPE
 from cepheid.io.shares import StoredFiles
 from cepheid.io.source import Source, columns_read
 from cepheid.io.stream_rows import plain_schema
+from cepheid.kernels.successor.failures import shows_failures
 from cepheid.optimize.distribution import Distribution, Keyed, Sliced, Undivided, may_drop
 from cepheid.pattern import Disj, Filtered, Iteration, Next, Unless, partition_attributes, walk
 from cepheid.physical import REFERENCE, attributes_in
@@ -157,7 +158,10 @@ class SparkBatch:
         are declared so: Spark then does not test them in every match. The event of a branch that was not taken is null,
         and Arrow wants all its fields to allow null then."""
         declared = from_arrow_schema(task.schema)
-        if isinstance(task, WholeTask) or any(isinstance(node, Disj) for node in walk(self.prepared.query.pattern)):
+        may_lack = shows_failures(self.prepared.plan) or any(
+            isinstance(n, Disj) for n in walk(self.prepared.query.pattern)
+        )
+        if isinstance(task, WholeTask) or may_lack:
             return declared
         never = {*self.source.columns.times, *([task.types.column] if task.types is not None else [])}
         if isinstance(self.distribution, Keyed) and not self.distribution.nulls_match:

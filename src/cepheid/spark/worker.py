@@ -183,7 +183,8 @@ class KernelTask:
             answers = iter([first_matches(stepper, answers, limit, rows, first)[0]])
         for positions in answers:
             if len(positions):
-                yield MatchPositions(position_columns(positions, prepared.binding), *intervals(positions, rows))
+                columns = position_columns(positions, prepared.binding)
+                yield MatchPositions(columns, *intervals(positions, rows), positions.reasons)
 
     def _shown(self, matches: MatchPositions, rows: WholeTable) -> pa.RecordBatch:
         shown = self.gatherer.table(matches, rows)
@@ -335,7 +336,10 @@ def _chosen(matches: MatchPositions, which: Array) -> MatchPositions:
         return matches
     at = pa.array(np.flatnonzero(which))
     return MatchPositions(
-        {var: column.take(at) for var, column in matches.variables.items()}, matches.start[which], matches.end[which]
+        {var: column.take(at) for var, column in matches.variables.items()},
+        matches.start[which],
+        matches.end[which],
+        None if matches.reasons is None else matches.reasons[which],
     )
 
 

@@ -256,7 +256,7 @@ class Bucket:
         for positions in self._answers(number, query, stepper, released, watermark):
             if len(positions):
                 columns = position_columns(positions, query.prepared.binding)
-                bound = MatchPositions(columns, *intervals(positions, self.rows))
+                bound = MatchPositions(columns, *intervals(positions, self.rows), positions.reasons)
                 if query.sums_up:
                     summary.add(bound, self.rows, self.plan.reader.schema)
                 else:
@@ -574,4 +574,5 @@ def _first(positions: MatchPositions, count: int) -> MatchPositions:
     order = sorted(range(len(orders)), key=orders.__getitem__)[: max(count, 0)]
     chosen = pa.array(order, pa.int64())
     variables = {var: column.take(chosen) for var, column in positions.variables.items()}
-    return MatchPositions(variables, positions.start[order], positions.end[order])
+    reasons = None if positions.reasons is None else positions.reasons[order]
+    return MatchPositions(variables, positions.start[order], positions.end[order], reasons)

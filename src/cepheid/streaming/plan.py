@@ -30,6 +30,7 @@ from cepheid.io.inputs import Columns
 from cepheid.io.rows import ROW, START, TIME
 from cepheid.io.source import Attributes, columns_read
 from cepheid.io.stream_files import StreamFiles
+from cepheid.kernels.successor.failures import shows_failures
 from cepheid.lang import to_text
 from cepheid.logic import normal_form
 from cepheid.optimize.distribution import Keyed
@@ -316,6 +317,11 @@ def plan_stream(
 
 def _gatherer(prepared: Prepared, source: StreamSource) -> Gatherer | None:
     if source.as_lines or makes_output(prepared.query):
+        if shows_failures(prepared.plan):
+            raise NotAvailable(
+                "failed detections of events that are output as lines of text",
+                hint="read the events from Parquet, or with a schema",
+            )
         return None
     attributes = {var: source.shown_by(role.event_class.types) for var, role in prepared.variables.items()}
     schema = source.schema if prepared.graph is None else with_types(prepared.input.schema)

@@ -21,6 +21,7 @@ from cepheid.kernels.requirements import why_not
 from cepheid.kernels.successor.composites import keep_name
 from cepheid.kernels.successor.conditions import waits_for
 from cepheid.kernels.successor.evaluator import kernel
+from cepheid.kernels.successor.failures import OPTIONS
 from cepheid.kernels.successor.operators import (
     Iteration,
     Operator,
@@ -36,14 +37,13 @@ from cepheid.optimize.core_key import core_key
 from cepheid.optimize.derived import derived
 from cepheid.optimize.stats import Stats
 from cepheid.pattern import Pattern
-from cepheid.physical import Bit, Lowered, Options, Plan, not_made_for
+from cepheid.physical import Bit, Lowered, Plan, not_made_for
 
 __all__ = ["NAME", "OPTIONS", "SEARCHES", "SWITCHES", "able", "cost", "failed_detections", "kernel", "plan"]
 
 NAME = "successor"
 SEARCHES = False
 SWITCHES = False
-OPTIONS: Options = {}
 
 
 def able(lowered: Lowered) -> str | None:

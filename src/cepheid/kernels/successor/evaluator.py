@@ -10,9 +10,12 @@ Arrays are assigned outside the loop over events only: otherwise Numba counts re
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.kernels.successor import instances, successor_kernel
 from cepheid.kernels.successor.composites import ENDS, HISTORY, OLDEST, STARTS, Chain, Composite, Field, Row, Time
+from cepheid.kernels.successor.failures import REASON, reason_numbers, shows_failures
 from cepheid.kernels.successor.network import Network
 from cepheid.kernels.successor.operators import (
     Exception_,
@@ -48,9 +51,13 @@ class _Evaluator(Network):
         builder = KernelBuilder(plan)
         super().__init__(plan, builder, operators_of(plan.core, plan.has_durations))
         self.steps = tuple(step.var for step in plan.steps if not step.negated)
-        self.is_bounded = any(var in self.root.many or var in self.root.optional for var in self.steps)
-        self.is_timed = any(isinstance(op, Timer) for op in _ending(self.root))
-        self.width = len(self.steps) + int(self.is_timed)
+        self.shows_failures = shows_failures(plan)
+        self.reasons = list(reason_numbers(self.root))
+        self.is_bounded = self.shows_failures or any(
+            var in self.root.many or var in self.root.optional for var in self.steps
+        )
+        self.is_timed = self.shows_failures or any(isinstance(op, Timer) for op in _ending(self.root))
+        self.width = len(self.steps) + int(self.is_timed) + int(self.shows_failures)
         self.leaves = leaves_of(self.root)
         self.bits = {step.var: step.begin for step in plan.steps}
         self.has_late = bool(self.queues or self.fifos)
@@ -97,6 +104,7 @@ class _Evaluator(Network):
         ]
         further = {
             "is_timed": self.is_timed,
+            "shows_failures": self.shows_failures,
             "problem": builder.register("problem").number,
             "failures": builder.register("failed").number,
             "taken": builder.register("taken").number,
@@ -204,6 +212,9 @@ class _Evaluator(Network):
         values[written + 1] = first + e
         written += 2
         """
+        if self.shows_failures:
+            w("matches += 1")
+            return
         if self.is_bounded:
             if self.checked:
                 self.found.ensure(w)
@@ -228,8 +239,33 @@ class _Evaluator(Network):
             w(f"values[written + {self.width - 1}] = {event.read(ENDS)}")
         w(f"written += {self.width}", "matches += 1", "made += 1", "output += 1")
 
+    def fail(self, w: Writer, op: Operator, why: str, event: Composite) -> None:
+        """A failed detection, as a record with what it binds: `found[found_top + FOUND_REASON] = 2`."""
+        if not self.shows_failures:
+            return
+        if self.checked:
+            self.found.ensure(w)
+        for field in self._found_fields():
+            self.found.offset(field)
+        inside = {node.number for node in event.operator.walk()}
+
+        def read(field: Field) -> str:
+            match field:
+                case "reason":
+                    return str(self.reasons.index((op.number, why)))
+                case Row() if field.var not in event.operator.variables:
+                    return "EMPTY"
+                case Chain() if field.operator not in inside:
+                    return "EMPTY"
+                case _:
+                    return event.read(field)
+
+        self.found.fill(w, self.found.top, replace(event, read=read))
+        w(f"{self.found.top} += {self.found.size}", "made += 1")
+
     def _found_fields(self) -> list[Field]:
         fields: list[Field] = [ENDS] if self.is_timed else []
+        fields += [REASON] if self.shows_failures else []
         for var in self.steps:
             fields.append(Chain(self._iteration_of(var).number) if var in self.root.many else Row(var))
         return list(dict.fromkeys(fields))
@@ -261,10 +297,14 @@ class _Evaluator(Network):
                         iteration = self._iteration_of(var)
                         self._write_chain(w, iteration, var, found.at(Chain(iteration.number), "r"), nested)
                     else:
-                        self._write_value(w, found.at(Row(var), "r"), var in self.root.optional, nested)
+                        may_lack = self.shows_failures or var in self.root.optional
+                        self._write_value(w, found.at(Row(var), "r"), may_lack, nested)
                     w("ends += 1", "bounds[ends] = written")
                 if self.is_timed:
                     self._write_value(w, found.at(ENDS, "r"), False, nested)
+                    w("ends += 1", "bounds[ends] = written")
+                if self.shows_failures:
+                    self._write_value(w, found.at(REASON, "r"), False, nested)
                     w("ends += 1", "bounds[ends] = written")
             w(f"{found.top} = 0")
 
@@ -277,6 +317,7 @@ class _Evaluator(Network):
         """
         table = self.nodes[op]
         is_plain = not (checked or var in op.item.many or var in op.item.optional or var in self.root.optional)
+        is_plain = is_plain and not self.shows_failures
         if not is_plain:
             w("began = written")
             self._write_backwards(w, op, var, chain, 0, checked)

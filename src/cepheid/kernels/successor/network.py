@@ -32,6 +32,7 @@ from cepheid.kernels.successor.composites import (
     passed_on,
 )
 from cepheid.kernels.successor.conditions import Sides, waits_for
+from cepheid.kernels.successor.failures import is_shown
 from cepheid.kernels.successor.operators import (
     Exception_,
     Iteration,
@@ -71,7 +72,7 @@ class Network(Tables):
                 self._unless_cancelled(w, above, event, STARTS, event)
                 with w.block(f"if not cancelled{above.number}:"):
                     self.put_out(w, above, passed_on(above, event))
-                self._else_failed(w)
+                self._else_failed(w, above, "cancel", event)
             case Next() if op is above.left:
                 self.insert(w, above, event)
             case Next() | Exception_() if op is above.cancel:
@@ -79,10 +80,16 @@ class Network(Tables):
             case Next() | Iteration():
                 self._occur(w, above, event)
 
-    def _else_failed(self, w: Writer) -> None:
-        failed = self.builder.register("failed")
+    def _else_failed(self, w: Writer, op: Operator, why: str, event: Composite) -> None:
+        """`else: failed += 1`: an instance is discarded; `event` is as far as it came."""
         with w.block("else:"):
-            w(f"{failed} += 1")
+            w("pass")
+            if is_shown(op):
+                w(f"{self.builder.register('failed')} += 1")
+                self.fail(w, op, why, event)
+
+    def fail(self, w: Writer, op: Operator, why: str, event: Composite) -> None:
+        raise NotImplementedError
 
     def match(self, w: Writer, event: Composite) -> None:
         raise NotImplementedError
@@ -201,7 +208,11 @@ class Network(Tables):
                 assert isinstance(op, Next) and sides.before is not None
                 self._sequence(w, op, sides.before, event)
         if keep:
-            self._else_failed(w)
+            failed = sides.before if isinstance(op, Iteration) else None
+            if isinstance(op, Next) and sides.before is not None:
+                failed = joined(op, sides.before, event, self.values, self.points)
+            if failed is not None:
+                self._else_failed(w, op, "keep", failed)
 
     def _sequence(self, w: Writer, op: Next, left: Composite, right: Composite) -> None:
         event = joined(op, left, right, self.values, self.points)
@@ -212,7 +223,7 @@ class Network(Tables):
             w(f"{made} += 1")
             self.put_out(w, op, self.with_history(w, op, event, left, right))
         if op.cancel is not None:
-            self._else_failed(w)
+            self._else_failed(w, op, "cancel", event)
 
     # --- iterations ---------------------------------------------------------------------------------------------------
 

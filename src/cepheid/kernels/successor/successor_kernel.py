@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cepheid.errors import TooManyInstances, TooManyMatches
-from cepheid.runtime.kernel import Batch, Kernel, Positions, State
+from cepheid.runtime.kernel import Array, Batch, Kernel, Positions, State
 
 MOST_INSTANCES = 20_000_000
 """The most instances of one operator that may wait: some gigabytes."""
@@ -20,6 +20,8 @@ class SuccessorKernel(Kernel):
 
     is_timed: bool = False
     """Whether each match is followed by its end."""
+    shows_failures: bool = False
+    """Whether the output are failed detections, each followed by its end and the number of its reason."""
     problem: int = 0
     """The register with the position after that of an event that completes too many matches."""
     failures: int = 0
@@ -40,6 +42,8 @@ class SuccessorKernel(Kernel):
                 raise TooManyInstances(MOST_INSTANCES, int(state[0][self.problem]) - 1, crowded)
             pattern = self.pattern if self.has_bounds else None
             raise TooManyMatches(self.plan.max_matches or 0, int(state[0][self.problem]) - 1, pattern)
+        if self.shows_failures:
+            positions = _with_reasons(positions)
         return state, _with_ends(positions) if self.is_timed else positions
 
     def consumed(self, state: State, batch: Batch) -> int:
@@ -73,7 +77,9 @@ def _concatenated(parts: Sequence[Positions]) -> Positions:
             before += len(part.values)
         bounds = np.concatenate(edges)
     ends = [part.ends for part in parts if part.ends is not None]
-    return Positions(parts[0].steps, values, bounds, np.concatenate(ends) if ends else None)
+    reasons = [part.reasons for part in parts if part.reasons is not None]
+    joined = [np.concatenate(arrays) if arrays else None for arrays in (ends, reasons)]
+    return Positions(parts[0].steps, values, bounds, *joined)
 
 
 def _with_ends(positions: Positions) -> Positions:
@@ -82,6 +88,19 @@ def _with_ends(positions: Positions) -> Positions:
     if positions.bounds is None:
         rows = positions.values.reshape(-1, width)
         return Positions(positions.steps, np.ascontiguousarray(rows[:, :-1]).ravel(), None, rows[:, -1].copy())
+    values, bounds, ends = _without_last(positions, width)
+    return replace(positions, values=values, bounds=bounds, ends=ends)
+
+
+def _with_reasons(positions: Positions) -> Positions:
+    """The reasons of failed detections apart from their events and ends."""
+    values, bounds, numbers = _without_last(positions, len(positions.steps) + 2)
+    return replace(positions, values=values, bounds=bounds, reasons=numbers)
+
+
+def _without_last(positions: Positions, width: int) -> tuple[Array, Array, Array]:
+    """The values and bounds without the last of `width` steps, which has one value, and its values."""
+    assert positions.bounds is not None
     bounds = positions.bounds
     at = bounds[width - 1 : -1 : width]
     kept = np.ones(len(positions.values), bool)
@@ -89,9 +108,7 @@ def _with_ends(positions: Positions) -> Positions:
     count = np.arange(len(at))
     starts = bounds[:-1].reshape(-1, width)[:, :-1] - count[:, None] if len(at) else np.empty((0, width - 1), np.int64)
     last = np.array([len(positions.values) - len(at)], np.int64)
-    return Positions(
-        positions.steps, positions.values[kept], np.concatenate([starts.ravel(), last]), positions.values[at]
-    )
+    return positions.values[kept], np.concatenate([starts.ravel(), last]), positions.values[at]
 
 
 def failed_detections(kernel: Kernel, state: State) -> int:
