@@ -31,6 +31,9 @@ SLICED = "EVENT SEQ(A x, B y) WHERE x.v <= y.v WITHIN 20"
 STRATEGY = "PATTERN SEQ(A x, B+ y[]) WHERE skip_till_next_match(x, y[]) {[k]} WITHIN 20"
 ANY = "PATTERN SEQ(A x, B y) WHERE skip_till_any_match(x, y) {x.v < y.v} WITHIN 15"
 LIMITED = f"{KEYED} LIMIT 7"
+COMPOSED = "P: EVENT SEQ(A x, B y) WHERE [k] WITHIN 20\nQ: EVENT SEQ(P a, C c) WITHIN 30"
+EQL = "SELECT * FROM A; B WHERE FILTER(A.k = B.k), (A, B) OCCURS WITHIN 20"
+CED = "complex Q event and(A, B; 12)"
 REASONS = {"no start: `began` is null", "the start is after the end: `began` is later than `ts`"}
 
 
@@ -61,7 +64,7 @@ def found(frame: Any) -> Counter[str]:
     return Counter(map(repr, frame.toArrow().to_pylist()))
 
 
-@pytest.mark.parametrize("text", [KEYED, SLICED, STRATEGY, ANY, LIMITED])
+@pytest.mark.parametrize("text", [KEYED, SLICED, STRATEGY, ANY, LIMITED, COMPOSED, EQL, CED])
 def test_dataframes_and_files_give_the_matches_of_the_oracle(spark: SparkSession, tmp_path: Path, text: str) -> None:
     table = events(1)
     whole = pa.concat_tables([table, bad_rows()])
