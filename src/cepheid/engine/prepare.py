@@ -167,14 +167,7 @@ def prepare(query: Query, source: SourceDescription, options: RunOptions = DEFAU
     bound = bind(query, replace(schema, time_column=source.columns.time, clock=clock), options.params)
     if not is_composed(bound) or options.evaluator == REFERENCE:
         return _planned(bound, shape, schema, clock, options, source)
-    try:
-        return _composed(bound, shape, schema, clock, options, source)
-    except NotAvailable as problem:
-        if options.evaluator is not None:
-            raise
-        reference = replace(options, evaluator=REFERENCE)
-        prepared = _planned(bound, shape, schema, clock, reference, source)
-        return replace(prepared, plan=replace(prepared.plan, reasons=(problem.what,)))
+    return _composed(bound, shape, schema, clock, options, source)
 
 
 def _composed(
@@ -200,10 +193,12 @@ def _composed(
         described = Composed(source, reading.shape) if used else source
         is_output = name == graph.output
         own_options = replace(options, adaptive=None) if is_output else inner_options
-        prepared = _planned(reading.query, reading.shape, reading.schema, clock, own_options, described)
-        if prepared.plan.evaluator == REFERENCE:
-            reasons = "; ".join(prepared.plan.reasons)
-            raise NotAvailable(reasons if is_output else f"in `{labels[name]}`: {reasons}")
+        try:
+            prepared = _planned(reading.query, reading.shape, reading.schema, clock, own_options, described)
+        except NotAvailable as problem:
+            if is_output:
+                raise
+            raise NotAvailable(f"in `{labels[name]}`: {problem.what}", hint=problem.hint) from None
         if is_output:
             return replace(prepared, graph=PreparedGraph(bound, tuple(made.values()), reading))
         is_primitive = isinstance(node, ProjectionNode)
@@ -255,14 +250,7 @@ def _planned(
     if plan.evaluator == REFERENCE:
         require_known_options(plan)
         return Prepared(bound, schema, clock, plan, None, input=shape)
-    try:
-        prepared = Prepared(bound, schema, clock, plan, kernel_for(plan), stats(), input=shape)
-    except NotAvailable as problem:
-        if options.evaluator is not None:
-            raise
-        reference = plan_by(REFERENCE)
-        reasons = (*reference.reasons, f"not `{plan.evaluator}`: {problem.what}")
-        return Prepared(bound, schema, clock, replace(reference, reasons=reasons), None, input=shape)
+    prepared = Prepared(bound, schema, clock, plan, kernel_for(plan), stats(), input=shape)
     if options.adaptive is None:
         return prepared
     fixed = why_fixed(plan, SWITCHING)

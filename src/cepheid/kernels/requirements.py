@@ -24,11 +24,11 @@ def why_not(
     if lowered.has_durations and not durations:
         reasons.append("events with duration")
     if lowered.query.non_overlapping and not excludes:
-        reasons.append("non-overlapping matches without an event selection strategy")
+        reasons.append("non-overlapping matches without an event selection strategy (write skip_till_any_match)")
     elif lowered.query.non_overlapping:
         keys = {name: lowered.types.get(name, UNKNOWN) for name in partition_attributes(lowered.query)}
         reasons += [
-            f"non-overlapping matches in partitions by `{n}`, which holds lists"
+            f"non-overlapping matches in partitions by `{n}`, which holds lists (partition by another attribute)"
             for n in keys
             if keys[n].family is Family.LIST
         ]
@@ -40,25 +40,30 @@ def _unmet(lowered: Lowered, counts_absences: bool) -> Iterator[str]:
     failing = [p for p in lowered.between if not is_compilable(p, lowered.types)] + [
         p for p in single if not is_maskable(p)
     ]
-    yield from (f"`{ex.to_text(p)}` cannot be compiled" for p in failing)
+    for predicate in failing:
+        text = ex.to_text(ex.spelt_out(predicate, lowered.derived))
+        yield f"`{text}` cannot be compiled (compute what it compares as a column of the input)"
     edges = sum(1 if role.kleene is None else 2 for role in lowered.roles.values())
     lacking = lowered.lacks.keys() & attributes_in(lowered.between)
     if edges + len(lacking) + len(lowered.nullable(lowered.between)) > MASK_BITS:
         yield (
             f"the mask of an event has {MASK_BITS} bits, which are too few for the components of the pattern and "
-            "for the attributes that may be absent or null"
+            "for the attributes that may be absent or null (split the query into queries that feed one another)"
         )
     for name in attributes_in([*lowered.predicates, *lowered.summary]):
         if name not in lowered.types and any(name in attributes for attributes in lowered.schema.types.values()):
-            yield f"the attribute `{name}` does not have one type"
+            yield f"the attribute `{name}` does not have one type (give it one in the input, or a name for each type)"
             break
     lists = [name for name in attributes_in(lowered.summary) if lowered.types.get(name, UNKNOWN).family is Family.LIST]
     if lists:
-        yield f"`{lists[0]}` holds lists, which are not summarised"
+        yield f"`{lists[0]}` holds lists, which are not summarised (leave it out of RETURN)"
     if not lowered.counts_events:
         return
     has_absences = any(role.negated for role in lowered.roles.values())
     if has_absences and partition_attributes(lowered.query) and not counts_absences:
-        yield "negation in a window that counts the events of a partition"
+        yield "negation in a window that counts the events of a partition (write WITHIN and a length of time)"
     if not lowered.has_whole_key:
-        yield "a window that counts the events of a partition that not all events of a match are in"
+        yield (
+            "a window that counts the events of a partition that not all events of a match are in (write an "
+            "equivalence test, such as [id], or WITHIN and a length of time)"
+        )

@@ -65,8 +65,13 @@ def lower(
     able = [e for e in evaluators if reasons[e.NAME] is None]
     if evaluator not in (None, REFERENCE, *(e.NAME for e in able)):
         raise _cannot_evaluate(str(evaluator), query, reasons)
-    if evaluator == REFERENCE or not able:
-        return _reference_plan(query, options, () if able else _obstacles(query, reasons))
+    if evaluator == REFERENCE:
+        return _reference_plan(query, options)
+    if not able:
+        raise NotAvailable(
+            f"no evaluator can run this query: {'; '.join(_obstacles(query, reasons))}",
+            hint='the definition itself runs every query, slowly: evaluator="reference", or --backend reference',
+        )
     searching = [e for e in able if e.SEARCHES and evaluator in (None, e.NAME)]
     if stats == NO_STATS and searching and sample is not None:
         stats = sample(searching[0].plan(lowered, NO_STATS))
@@ -115,8 +120,8 @@ def _obstacles(query: Query, reasons: Mapping[str, str | None]) -> tuple[str, ..
     return tuple(in_all or dict.fromkeys(itertools.chain(*lists)))
 
 
-def _reference_plan(query: Query, options: Mapping[str, str | bool], reasons: Sequence[str]) -> Plan:
-    return Plan(query, REFERENCE, (), (), {}, {}, (), {}, (), None, False, options, tuple(reasons))
+def _reference_plan(query: Query, options: Mapping[str, str | bool]) -> Plan:
+    return Plan(query, REFERENCE, (), (), {}, {}, (), {}, (), None, False, options)
 
 
 def _with_most_options(able: Evaluators, options: Mapping[str, str | bool]) -> Evaluators:

@@ -33,7 +33,7 @@ def _cannot_partition(lowered: Lowered) -> Iterator[str]:
     if lowered.query.strategy is Strategy.PARTITION:
         for name in partition_attributes(lowered.query):
             if lowered.types.get(name, UNKNOWN).family is Family.LIST:
-                yield f"partitions by `{name}`, which holds lists"
+                yield f"partitions by `{name}`, which holds lists (partition by another attribute)"
 
 
 def plan(lowered: Lowered, stats: Stats) -> Plan:
