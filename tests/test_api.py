@@ -204,12 +204,15 @@ def test_explain_shows_the_plan() -> None:
         assert part in shown
 
 
-def test_explain_says_why_the_oracle_runs() -> None:
+def test_a_query_that_no_evaluator_can_run_is_an_error_and_the_oracle_runs_by_request() -> None:
     query = "SELECT * FROM Shelf+; Exit+ WHERE ALL(Shelf.tag_id) = ALL(Exit.tag_id)"
-    shown = cepheid.explain(query, SHOP)
-    assert "evaluator: reference" in shown and "ALL of several variables" in shown
+    for call in (cepheid.explain, cepheid.match):
+        with pytest.raises(NotAvailable, match="no evaluator can run this query: ALL of several variables"):
+            call(query, SHOP)
+    assert "evaluator: reference" in cepheid.explain(query, SHOP, evaluator="reference")
+    assert len(cepheid.match(query, SHOP, evaluator="reference")) > 0
     with pytest.raises(NotAvailable, match="no code is generated"):
-        cepheid.explain(query, SHOP, level="code")
+        cepheid.explain(query, SHOP, level="code", evaluator="reference")
 
 
 def test_explain_shows_the_code_without_text_of_the_query() -> None:

@@ -549,19 +549,35 @@ def test_both_backends_write_the_same_answers(tmp_path: Path) -> None:
     assert answers["local"] == answers["reference"]
 
 
-def test_a_mixed_column_goes_to_the_oracle_and_the_summary_says_so(tmp_path: Path) -> None:
-    rows = [{"type": "A", "ts": 1, "v": 1}, {"type": "B", "ts": 2, "v": "x"}, {"type": "B", "ts": 3, "v": "y"}]
-    (tmp_path / "events.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    told = run(
-        "run",
-        "--query",
-        "EVENT SEQ(A x, B y) WHERE y.v != 'x' AND x.v > 0",
-        "-i",
-        tmp_path / "events.jsonl",
-        "--backend",
-        "local",
-    )
-    assert "evaluated by the reference evaluator" in told and "`v` does not have one type" in told
+MIXED = [{"type": "A", "ts": 1, "v": 1}, {"type": "B", "ts": 2, "v": "x"}, {"type": "B", "ts": 3, "v": "y"}]
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ("EVENT SEQ(A x, B y) WHERE y.v != 'x' AND x.v > 0", 1),
+        ("EVENT SEQ(A x, B y) WHERE x.v + length(y.v) = 2", 2),
+        ("EVENT ANY(A, B) x WHERE x.v != 'x'", 1),
+        ("EVENT SEQ(ANY(A, B) x, ANY(A, B) y) WHERE x.v = y.v", 0),
+    ],
+)
+def test_an_attribute_whose_type_depends_on_the_event_is_compiled(tmp_path: Path, query: str, count: int) -> None:
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(row) + "\n" for row in MIXED))
+    for backend in ("local", "reference"):
+        output = tmp_path / f"{backend}.jsonl"
+        told = run("run", "--query", query, "-i", tmp_path / "events.jsonl", "-o", output, "--backend", backend)
+        assert ("compiled evaluator" in told) == (backend == "local")
+        assert len(output.read_text().splitlines()) == count
+
+
+def test_what_mixed_values_cannot_be_asked_is_an_error_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(row) + "\n" for row in MIXED))
+    query = "EVENT SEQ(ANY(A, B) x, ANY(A, B) y) WHERE x.v < y.v"
+    arguments = ["run", "--query", query, "-i", str(tmp_path / "events.jsonl"), "--backend", "local"]
+    done = CliRunner().invoke(cli.app, arguments)
+    assert done.exit_code == 2
+    assert "no evaluator can run this query: the attribute `v` does not have one type" in done.stderr
+    assert "--backend reference" in done.stderr
 
 
 PARQUET_QUERIES = [

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import cepheid
 from cepheid.app import cli
-from cepheid.codegen.encoder import list_key
+from cepheid.codegen.encoder import value_key
 from cepheid.runtime import texts
 from cepheid.values import compare, like
 
@@ -142,5 +142,5 @@ def test_lists_have_one_key_if_they_are_equal() -> None:
     ]
     for one in lists:
         for other in lists:
-            assert (list_key(one) == list_key(other)) == compare("=", one, other), (one, other)
-    assert list_key([float("nan")]) == list_key([None])
+            assert (value_key(one) == value_key(other)) == compare("=", one, other), (one, other)
+    assert value_key([float("nan")]) == value_key([None])

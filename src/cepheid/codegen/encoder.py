@@ -154,12 +154,12 @@ class Encoder:
         column, type_, rows = derived_column(self.plan, table, name), self.plan.types[name], table.num_rows
         if kind_of(type_) is not Kind.CODE:
             return number_array(column, type_, rows)
-        if isinstance(column.values, Strings):
+        if isinstance(column.values, Strings) and column.type == type_:
             return self.dictionary.encode(column.values.encoded(rows, column.valid))
         values = to_python(column, rows)
         if type_.family is Family.DECIMAL:
             return self.dictionary.encode_all([None if value is None else Decimal(value) for value in values])
-        return self.dictionary.encode_all([None if value is None else list_key(value) for value in values])
+        return self.dictionary.encode_all([None if value is None else value_key(value) for value in values])
 
     def _measure(self, table: pa.RecordBatch, time: Array) -> Array:
         if not self.plan.counts_events:
@@ -221,10 +221,10 @@ def _from_json(value: Any) -> Any:
             return value
 
 
-def list_key(items: Sequence[Any]) -> bytes:
-    """Equal bytes for equal lists (`values.compare`): numbers are equal by value, and null, as which NaN counts, equals
-    null."""
-    return repr([_item_key(item) for item in items]).encode()
+def value_key(value: Any) -> bytes:
+    """Equal bytes for equal values (`values.compare`): numbers are equal by value, and in lists null, as which NaN
+    counts, equals null."""
+    return repr(_item_key(value)).encode()
 
 
 def _item_key(item: Any) -> Any:

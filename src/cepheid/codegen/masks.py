@@ -12,11 +12,12 @@ import pyarrow as pa
 
 from cepheid import expr as ex
 from cepheid.codegen.columns import attribute, types_of
-from cepheid.codegen.typed_columns import NULL, Column, from_arrow
+from cepheid.codegen.typed_columns import NULL, Column, from_arrow, from_json, is_json
 from cepheid.codegen.vector import Evaluation, is_vectorisable
 from cepheid.expr import Aggregate, Attr, Expr
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import Array
+from cepheid.types import Type
 
 
 def is_maskable(predicate: Expr) -> bool:
@@ -30,14 +31,15 @@ def masks(plan: Plan, table: pa.RecordBatch, type_column: str) -> Array:
     result: Array = np.array(by_type, np.uint64)[codes]
     attributes = _Attributes(plan, table, names, codes)
     evaluation = Evaluation(table.num_rows, attributes.read, _no_aggregate)
-    done: dict[tuple[Expr, ...], Array] = {}
+    done: dict[tuple[tuple[Expr, ...], tuple[Type, ...]], Array] = {}
     for number, bit in enumerate(plan.bits):
         tests = tuple(test for test in map(_of_one_event, bit.tests) if not attributes.always_hold(test))
         if not tests:
             continue
-        if tests not in done:
-            done[tests] = np.logical_and.reduce([evaluation.truth(test)[1] for test in tests])
-        result &= ~(np.uint64(1 << number) * ~done[tests])
+        key = tests, tuple(node.type for test in tests for node in ex.walk(test) if isinstance(node, Attr))
+        if key not in done:
+            done[key] = np.logical_and.reduce([evaluation.truth(test)[1] for test in tests])
+        result &= ~(np.uint64(1 << number) * ~done[key])
     return result
 
 
@@ -64,18 +66,19 @@ class _Attributes:
     table: pa.RecordBatch
     type_names: list[str]
     type_codes: Array
-    columns: dict[str, Column] = field(default_factory=dict)
+    columns: dict[tuple[str, Type], Column] = field(default_factory=dict)
 
     def read(self, attr: Attr) -> Column:
-        if attr.name not in self.columns:
-            array = attribute(self.table, attr.name)
-            column = NULL if array is None else from_arrow(array)
-            self.columns[attr.name] = replace(column, absent=self._lacking(attr.name))
-        return self.columns[attr.name]
+        key = attr.name, attr.type
+        if key not in self.columns:
+            self.columns[key] = replace(self.present(attr), absent=self._lacking(attr.name))
+        return self.columns[key]
 
     def present(self, attr: Attr) -> Column:
         """The values of an attribute, null where the type of an event lacks it: the mask says where."""
         array = attribute(self.table, attr.name)
+        if array is not None and is_json(array.type, attr.type):
+            return from_json(array, attr.type)
         return NULL if array is None else from_arrow(array)
 
     def always_hold(self, test: Expr) -> bool:

@@ -7,6 +7,7 @@ codes into a dictionary, so that a function or test of one string runs once for 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -108,6 +109,21 @@ def from_arrow(array: pa.Array) -> Column:
             return NULL
         case _:
             return Column(type_, objects(array.to_pylist()), valid)
+
+
+def is_json(arrow: pa.DataType, type_: Type) -> bool:
+    """Whether a column of bytes holds JSON texts, because the types of events have values of different types there."""
+    return pa.types.is_binary(arrow) and type_.family not in (Family.BINARY, Family.UNKNOWN)
+
+
+def from_json(array: pa.Array, type_: Type) -> Column:
+    """The values of JSON texts that have this type, the others as null; of mixed types, all values as objects."""
+    values = [None if text is None else json.loads(text) for text in array.to_pylist()]
+    arrow = types.to_arrow(type_)
+    if arrow is None:
+        return Column(types.UNKNOWN, objects(values), np.array([value is not None for value in values], bool))
+    fitting = [value if value is not None and types.type_of(value).fits(type_) else None for value in values]
+    return from_arrow(pa.array(fitting, arrow))
 
 
 def _from_texts(array: pa.Array, type_: Type) -> Column:

@@ -26,13 +26,19 @@ def why_not(
     if lowered.query.non_overlapping and not excludes:
         reasons.append("non-overlapping matches without an event selection strategy (write skip_till_any_match)")
     elif lowered.query.non_overlapping:
-        keys = {name: lowered.types.get(name, UNKNOWN) for name in partition_attributes(lowered.query)}
-        reasons += [
-            f"non-overlapping matches in partitions by `{n}`, which holds lists (partition by another attribute)"
-            for n in keys
-            if keys[n].family is Family.LIST
-        ]
+        reasons += [f"non-overlapping matches in {reason}" for reason in why_no_partition(lowered)]
     return "\n".join(dict.fromkeys(reasons)) or None
+
+
+def why_no_partition(lowered: Lowered) -> list[str]:
+    """Why kernels cannot tell the partitions of events apart."""
+    reasons = []
+    for name in partition_attributes(lowered.query):
+        if lowered.types.get(name, UNKNOWN).family is Family.LIST:
+            reasons.append(f"partitions by `{name}`, which holds lists (partition by another attribute)")
+        elif _is_mixed(name, lowered):
+            reasons.append(f"partitions by `{name}`, which does not have one type (give it one in the input)")
+    return reasons
 
 
 def _unmet(lowered: Lowered, counts_absences: bool) -> Iterator[str]:
@@ -50,10 +56,10 @@ def _unmet(lowered: Lowered, counts_absences: bool) -> Iterator[str]:
             f"the mask of an event has {MASK_BITS} bits, which are too few for the components of the pattern and "
             "for the attributes that may be absent or null (split the query into queries that feed one another)"
         )
-    for name in attributes_in([*lowered.predicates, *lowered.summary]):
-        if name not in lowered.types and any(name in attributes for attributes in lowered.schema.types.values()):
-            yield f"the attribute `{name}` does not have one type (give it one in the input, or a name for each type)"
-            break
+    odd = [name for predicate in (*lowered.between, *single) for name in _without_type(predicate, lowered)]
+    odd += [name for name in attributes_in(lowered.summary) if _is_mixed(name, lowered)]
+    if odd:
+        yield f"the attribute `{odd[0]}` does not have one type (give it one in the input, or a name for each type)"
     lists = [name for name in attributes_in(lowered.summary) if lowered.types.get(name, UNKNOWN).family is Family.LIST]
     if lists:
         yield f"`{lists[0]}` holds lists, which are not summarised (leave it out of RETURN)"
@@ -67,3 +73,19 @@ def _unmet(lowered: Lowered, counts_absences: bool) -> Iterator[str]:
             "a window that counts the events of a partition that not all events of a match are in (write an "
             "equivalence test, such as [id], or WITHIN and a length of time)"
         )
+
+
+def _without_type(predicate: ex.Expr, lowered: Lowered) -> Iterator[str]:
+    """The attributes whose values have different types, where more is asked than whether one equals another value, or
+    whether a value of a single event does."""
+    is_single = predicate not in lowered.between
+    for node in ex.walk(predicate):
+        compares = is_single and isinstance(node, ex.Compare | ex.In | ex.IsNull)
+        for part in ex.children(node):
+            is_mixed = isinstance(part, ex.Attr) and _is_mixed(part.name, lowered)
+            if isinstance(part, ex.Attr) and is_mixed and not compares and (not is_single or part.type.is_unknown):
+                yield part.name
+
+
+def _is_mixed(name: str, lowered: Lowered) -> bool:
+    return name not in lowered.types and any(name in attributes for attributes in lowered.schema.types.values())

@@ -72,12 +72,18 @@ class _Derivation:
             case ex.In():
                 return len(set(map(self._is_long, (node.item, *node.values)))) > 1
             case Attr():
-                return self._type(node).family is Family.LIST
+                return self._type(node).family is Family.LIST or self._is_json(node)
             case _:
                 return isinstance(node, ex.Like | ex.Contains | ex.Vector)
 
     def _type(self, expr: Expr) -> Type:
-        return self.types.get(expr.name, UNKNOWN) if isinstance(expr, Attr) else expr.type
+        is_column = isinstance(expr, Attr) and not self._is_json(expr)
+        return self.types.get(expr.name, UNKNOWN) if isinstance(expr, Attr) and is_column else expr.type
+
+    def _is_json(self, attr: Attr) -> bool:
+        """Whether the input holds the attribute as JSON text, because its type depends on the type of the event."""
+        is_known = attr.name in self.types or attr.name in self.columns
+        return not is_known and attr.type.family is not Family.UNKNOWN
 
     def _is_long(self, expr: Expr) -> bool:
         """Whether values are decimals of more than 18 digits, which kernels compare by their ranks but do not add."""
@@ -93,6 +99,8 @@ class _Derivation:
             return spelt_out
         if isinstance(expr, _CONDITIONS) and _event_of(expr) is not None:
             return ex.Compare("=", self._column(expr, BOOLEAN), ex.Const(True, type=BOOLEAN), type=BOOLEAN)
+        if isinstance(expr, ex.Compare) and Family.MIXED in (expr.left.type.family, expr.right.type.family):
+            return replace(expr, left=self._keyed(expr.left), right=self._keyed(expr.right)) if expr.op == "=" else expr
         if isinstance(expr, ex.Compare):
             left, right = self._alike(expr.left, expr.right)
             return replace(expr, left=left, right=right)
@@ -166,6 +174,10 @@ class _Derivation:
             kind = self._type(expr)
             return self._column(expr, BINARY if kind.family is Family.LIST else kind)
         return ex.with_parts(expr, self._value)
+
+    def _keyed(self, expr: Expr) -> Expr:
+        """A value of any type as a code: equal values have the same."""
+        return expr if _event_of(expr) is None else self._column(expr, BINARY)
 
     def _alike(self, left: Expr, right: Expr) -> tuple[Expr, Expr]:
         """Two sides of a comparison in types that kernels compare: a long decimal with a float as floats, with another

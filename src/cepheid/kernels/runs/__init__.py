@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from cepheid.kernels.requirements import why_not
+from cepheid.kernels.requirements import why_no_partition, why_not
 from cepheid.kernels.runs.evaluator import OPTIONS, kernel
 from cepheid.optimize.run_cost import runs_cost
 from cepheid.optimize.search import situation_of
 from cepheid.optimize.stats import Stats
-from cepheid.pattern import EventClass, Kleene, Neg, Strategy, partition_attributes
+from cepheid.pattern import EventClass, Kleene, Neg, Strategy
 from cepheid.physical import Lowered, Plan, not_made_for
-from cepheid.types import UNKNOWN, Family
 
 __all__ = ["NAME", "OPTIONS", "SEARCHES", "SWITCHES", "able", "cost", "kernel", "plan"]
 
@@ -26,14 +23,8 @@ def able(lowered: Lowered) -> str | None:
     selects_one = lowered.has_strategy and lowered.query.strategy is not Strategy.ANY_MATCH
     if not (selects_one and is_sequence):
         return not_made_for(lowered.query)
-    return why_not(lowered, *_cannot_partition(lowered), excludes=True, durations=True)
-
-
-def _cannot_partition(lowered: Lowered) -> Iterator[str]:
-    if lowered.query.strategy is Strategy.PARTITION:
-        for name in partition_attributes(lowered.query):
-            if lowered.types.get(name, UNKNOWN).family is Family.LIST:
-                yield f"partitions by `{name}`, which holds lists (partition by another attribute)"
+    parts = why_no_partition(lowered) if lowered.query.strategy is Strategy.PARTITION else []
+    return why_not(lowered, *parts, excludes=True, durations=True)
 
 
 def plan(lowered: Lowered, stats: Stats) -> Plan:
