@@ -37,7 +37,7 @@ from cepheid.pattern import (
 from cepheid.types import BOOLEAN, INTEGER, UNKNOWN, Family, Type
 
 REFERENCE = "reference"
-"""The evaluator that runs the oracle: it takes the queries that no compiled evaluator can run."""
+"""The evaluator that runs the oracle, by request."""
 
 
 Options = Mapping[str, tuple[str, ...]]

@@ -82,7 +82,7 @@ DEFAULT_OPTIONS = RunOptions()
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A bound query, its plan, and the statistics that the plan was chosen with. Without a kernel the oracle evaluates
-    the query, and the plan holds the reasons. `adaptive` decides when to change the plan; None: never. `others` holds a
+    the query, by request. `adaptive` decides when to change the plan; None: never. `others` holds a
     plan for each other evaluator that a change may choose."""
 
     query: Query
