@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +17,7 @@ class OperatorCounts:
     predicates: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class VariableCounts:
+class VariableCounts(NamedTuple):
     """The events of a variable's types, and those of them that pass its conditions on a single event."""
 
     of_type: int

@@ -11,7 +11,7 @@ released.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -251,16 +251,9 @@ class Bucket:
             stepper.encoder.restore(encoder)
         else:
             stepper.encoder.rows = self.rows.end - released.num_rows
-        outputs: list[pa.RecordBatch] = []
+        answers = self._answers(number, query, stepper, released, watermark)
         summary = self._summary(number, query)
-        for positions in self._answers(number, query, stepper, released, watermark):
-            if len(positions):
-                columns = position_columns(positions, query.prepared.binding)
-                bound = MatchPositions(columns, *intervals(positions, self.rows), positions.reasons)
-                if query.sums_up:
-                    summary.add(bound, self.rows, self.plan.reader.schema)
-                else:
-                    outputs.extend(self._shown(number, query, bound, self.rows))
+        outputs = list(self._written(number, query, answers, self.rows, self.plan.reader.schema, summary))
         outputs.extend(self._summarised(number, query, stepper, summary, watermark))
         oldest = min(stepper.oldest, self.rows.end)
         if query.prepared.adaptive is not None:
@@ -273,6 +266,25 @@ class Bucket:
                 stepper.encoder.forget_strings(self.last, query.window)
             self.memory[number] = write_arrays(stepper.state, stepper.compiled.arrays), stepper.encoder.save()
         return outputs, oldest
+
+    def _written(
+        self,
+        number: int,
+        query: StreamQuery,
+        answers: Iterable[Positions],
+        rows: Rows,
+        schema: pa.Schema,
+        summary: Summary,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of some matches, or none if the query returns a summary, to which the matches are added."""
+        for positions in answers:
+            if len(positions):
+                columns = position_columns(positions, query.prepared.binding)
+                bound = MatchPositions(columns, *intervals(positions, rows), positions.reasons)
+                if query.sums_up:
+                    summary.add(bound, rows, schema)
+                else:
+                    yield from self._shown(number, query, bound, rows)
 
     def _summary(self, number: int, query: StreamQuery) -> Summary:
         """A copy of the summary so far: if an event completes too many matches, the batch is evaluated again."""
@@ -304,16 +316,9 @@ class Bucket:
             graph_state.restore(running, output, self.memory[number][0])
         if released.num_rows:
             running.add(self.plan.reader.typed_batch(released, wiring.input_columns))
-        outputs: list[pa.RecordBatch] = []
+        answers = output.step(running.derive(watermark))
         summary = self._summary(number, query)
-        for positions in output.step(running.derive(watermark)):
-            if len(positions):
-                columns = position_columns(positions, query.prepared.binding)
-                bound = MatchPositions(columns, *intervals(positions, output.rows))
-                if query.sums_up:
-                    summary.add(bound, output.rows, query.prepared.input.schema)
-                else:
-                    outputs.extend(self._shown(number, query, bound, output.rows))
+        outputs = list(self._written(number, query, answers, output.rows, query.prepared.input.schema, summary))
         outputs.extend(self._summarised(number, query, output.stepper, summary, watermark))
         if self._graph_is_over(query, watermark):
             self.memory.pop(number, None)
