@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from cepheid import expr as ex
 from cepheid.codegen.columns import attribute, types_of
+from cepheid.codegen.points import of_points
 from cepheid.codegen.typed_columns import NULL, Column, from_arrow, from_json, is_json
 from cepheid.codegen.vector import Evaluation, is_vectorisable
 from cepheid.expr import Aggregate, Attr, Expr
@@ -45,6 +46,9 @@ def masks(plan: Plan, table: pa.RecordBatch, type_column: str) -> Array:
 
 def derived_column(plan: Plan, table: pa.RecordBatch, name: str) -> Column:
     """A column of the kernel that is computed from attributes of the same event."""
+    point = of_points(plan.derived[name], table)
+    if point is not None:
+        return point
     attributes = _Attributes(plan, table, [], np.empty(0, np.int64))
     return Evaluation(table.num_rows, attributes.present, _no_aggregate).value(plan.derived[name])
 

@@ -13,6 +13,7 @@ from cepheid import expr as ex
 from cepheid import types
 from cepheid.checks import NODE, NODE_COLUMNS
 from cepheid.codegen.columns import attribute, types_of
+from cepheid.codegen.points import points_of
 from cepheid.codegen.typed_columns import Column, either, from_arrow, to_arrow
 from cepheid.codegen.vector import Evaluation, is_vectorisable
 from cepheid.engine.aggregation import Total, averaged, counted, selected, summed
@@ -248,7 +249,10 @@ class MatchValues:
         if isinstance(expr, Aggregate) and AGGREGATES[expr.fn].result is ResultType.VALUE:
             array = self._selected(expr)
             return array if array.type == kind else array.cast(kind)
-        return to_arrow(Evaluation(length, self._read, self._aggregate).value(expr), length, kind)
+        evaluation = Evaluation(length, self._read, self._aggregate)
+        if isinstance(expr, ex.Vector) and expr.items and pa.types.is_list(kind):
+            return points_of([evaluation.value(item) for item in expr.items], length, kind)
+        return to_arrow(evaluation.value(expr), length, kind)
 
     def _read(self, attr: Attr) -> Column:
         key = attr.var, attr.at, attr.name

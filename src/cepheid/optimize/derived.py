@@ -128,10 +128,11 @@ class _Derivation:
             if len(sizes) > 1 or read[0] is None or read[1] is None:
                 return node
             lengths = [ex.Call("dimensions", (point,), type=INTEGER) for point in points if isinstance(point, Attr)]
-            columns: list[Expr] = [self._column(length, INTEGER) for length in lengths]
-            columns += [ex.Const(size, type=INTEGER) for size in sizes]
+            # As floats, which have a null.
+            columns: list[Expr] = [self._column(length, FLOAT) for length in lengths]
+            columns += [ex.Const(float(size), type=FLOAT) for size in sizes]
             conditions.extend(ex.Compare("=", one, columns[-1], type=BOOLEAN) for one in columns[:-1])
-            most = ex.Const(DIMENSIONS, type=INTEGER)
+            most = ex.Const(float(DIMENSIONS), type=FLOAT)
             conditions.extend([] if sizes else [ex.Compare("<=", columns[-1], most, type=BOOLEAN)])
             return _euclidean(read[0], read[1], node.span)
 
