@@ -118,6 +118,8 @@ class OperatorRegisters:
     made: int
     tried: int | None = None
     predicates: int = 0
+    also_made: tuple[int, ...] = ()
+    """Further registers to add to `made`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +217,8 @@ def operator_counts(kernel: Kernel, state: State) -> dict[str, OperatorCounts]:
     for operator in kernel.operators:
         tried = None if operator.tried is None else int(state[0][operator.tried])
         tested = None if tried is None else tried * operator.predicates
-        counts[operator.operator] = OperatorCounts(int(state[0][operator.made]), tried, tested)
+        made = sum(int(state[0][register]) for register in (operator.made, *operator.also_made))
+        counts[operator.operator] = OperatorCounts(made, tried, tested)
     return counts
 
 

@@ -27,7 +27,7 @@ from cepheid.kernels.tree.output import Output
 from cepheid.optimize.alternatives import alternatives
 from cepheid.optimize.search import TREE_OPTIONS
 from cepheid.pattern import Conj, Disj, EventClass, Kleene, Pattern, Seq, walk
-from cepheid.physical import Options, Plan
+from cepheid.physical import DisNode, LeafBuffer, Options, Plan, tree_nodes, tree_text
 from cepheid.runtime.kernel import END_OF_TIME, FREE, Kernel, OperatorRegisters
 
 OPTIONS: Options = TREE_OPTIONS
@@ -44,6 +44,7 @@ class _Generator:
         if plan.tree is None:
             raise NotAvailable("the plan does not say how to join")
         self.plan = plan
+        self.trees = plan.tree.trees
         shared = [var for variables in shared_leaves(plan) for var in variables]
         self.taken = {var: FREE + i for i, var in enumerate(shared)}
         """The registers that count the events of variables that share a leaf buffer."""
@@ -55,7 +56,7 @@ class _Generator:
         self.output = Output(self.buffers, positive, bounded)
         self.branches = [
             Branch(self.buffers, self.output, number, alternative, tree)
-            for number, (alternative, tree) in enumerate(zip(found, plan.tree.trees, strict=True))
+            for number, (alternative, tree) in enumerate(zip(found, self.trees, strict=True))
         ]
         self.tops = [branch.top for branch in self.branches if branch.top is not None]
         self.waiting = any(top.waiting for top in self.tops)
@@ -91,6 +92,11 @@ class _Generator:
     def operators(self) -> Iterator[OperatorRegisters]:
         for var, leaf in self.buffers.leaves.items():
             yield OperatorRegisters(var, self.taken[var] if leaf.is_shared else leaf.following.number)
+        for node in (node for tree in self.trees for node in tree_nodes(tree) if isinstance(node, DisNode)):
+            variables = [part.var for part in tree_nodes(node) if isinstance(part, LeafBuffer)]
+            if self.taken.keys() >= set(variables):
+                first, *others = (self.taken[var] for var in variables)
+                yield OperatorRegisters(tree_text(node), first, also_made=tuple(others))
         for branch in self.branches:
             for operator in branch.operators:
                 tried = None if operator.kind == "DIS" else operator.tried.number
