@@ -87,7 +87,25 @@ class NotAvailable(CepheidError):
     """Something Cepheid does not do (or not in this version)."""
 
 
-class TooManyMatches(CepheidError):
+class Explosion(CepheidError):
+    """More matches, instances or memory than a limit allows. `row` is the position of the event in the stream, None if
+    no single event exceeds the limit."""
+
+    row: int | None
+
+    def with_key(self, key: str) -> Explosion:
+        """The error with the key of its event: `acc = 17`."""
+        raise NotImplementedError
+
+
+_FEWER_MATCHES = (
+    "narrow the predicates or the window; or count the matches (`RETURN count(*)`), take the first (`LIMIT 1000`), or "
+    'keep them compressed (`output="compressed"`): SASE+ under skip till any match does so without enumerating them '
+    "(evaluator `any_runs`)"
+)
+
+
+class TooManyMatches(Explosion):
     """An event completes more matches than the option `max_matches` allows. `row` is its position in the stream. An
     `operator` makes chains, whose events count, not only their number."""
 
@@ -98,14 +116,13 @@ class TooManyMatches(CepheidError):
         super().__init__(
             f"the event at position {row}{of_key} completes more than {many}",
             expected=f"at most {most:,} {limit}, by the option `max_matches`",
-            hint="count the matches (`RETURN count(*)`), take the first (`LIMIT 1000`), narrow the predicates or the "
-            'window, or keep the matches compressed (`output="compressed"`)'
+            hint=_FEWER_MATCHES
             if operator is None
             else "end the chains by a condition outside of FILTER or by (first, last) OCCURS WITHIN, or share fewer "
             "events by an equality with PREV in FILTER",
         )
         self.most = most
-        self.row = row
+        self.row: int = row
         self.operator = operator
         self.key = key
 
@@ -133,6 +150,27 @@ class TooManyInstances(TooManyMatches):
 
     def with_key(self, key: str) -> TooManyInstances:
         return TooManyInstances(self.most, self.row, self.operator, key or None)
+
+
+class TooMuchMemory(Explosion):
+    """The state and the output of one step need more memory than the option `max_memory` allows. `where` names the
+    operator, or what needs the memory."""
+
+    def __init__(self, most: int, row: int | None, where: str, key: str = "") -> None:
+        at = "" if row is None else f", at the event at position {row}{f' with {key}' if key else ''}"
+        size = f"{most / 1e9:,.3g} GB" if most >= 1e8 else f"{most:,} bytes"
+        super().__init__(
+            f"more than {size} of memory for {where}{at}",
+            expected=f"at most {size} for the state and the output of a task, by the option `max_memory`",
+            hint=_FEWER_MATCHES,
+        )
+        self.most, self.row, self.where, self.key = most, row, where, key
+
+    def with_key(self, key: str) -> TooMuchMemory:
+        return TooMuchMemory(self.most, self.row, self.where, key)
+
+    def __reduce__(self) -> tuple[type[TooMuchMemory], tuple[int, int | None, str, str]]:
+        return type(self), (self.most, self.row, self.where, self.key)
 
 
 def did_you_mean(found: str, known: Iterable[str], similarity: float = 0.6) -> str | None:

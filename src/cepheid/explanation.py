@@ -21,7 +21,16 @@ from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import OWN_UNIT, START, Duration
 from cepheid.expr import Aggregate, At, Attr, Expr, OccursWithin, Over, Same, spelt_out, to_text, variables, walk
 from cepheid.nfa import Automaton, compile_automaton
-from cepheid.pattern import EventClass, Kleene, Pattern, Query, Role, Strategy, partition_attributes
+from cepheid.pattern import (
+    EventClass,
+    Kleene,
+    Pattern,
+    Query,
+    Role,
+    Strategy,
+    components_of_a_match,
+    partition_attributes,
+)
 from cepheid.physical import REFERENCE, Plan, TreeNode, TreePlan, tree_operands, tree_text
 
 
@@ -88,6 +97,12 @@ def explosions(query: Query) -> list[str]:
     """The warnings about queries whose matches may be too many to enumerate."""
     if query.may_explode:
         return [EXPLOSION]
+    if query.combines_without_window:
+        power = components_of_a_match(query.pattern)
+        return [
+            "warning: without WITHIN, all events are retained, and the number of matches can grow with the number of "
+            f"events to the power of {power}; ways out: WITHIN, LIMIT, RETURN count(*)"
+        ]
     if not query.dialect.conditions_belong_to_operators or query.limit is not None:
         return []
     return [CHAINS] if endless_chains(core_form(query.pattern, query.where)) else []

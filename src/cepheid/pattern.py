@@ -11,7 +11,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
-from cepheid.dialect import RUNS, Dialect
+from cepheid.dialect import COMBINATIONS, RUNS, Dialect
 from cepheid.errors import Span
 from cepheid.events import Duration
 from cepheid.expr import Aggregate, Attr, Compare, Expr, OccursWithin, Over, Same, substitute
@@ -198,6 +198,15 @@ class Query:
         return chooses and has_closure and self.limit is None and not self.summarizes
 
     @cached_property
+    def combines_without_window(self) -> bool:
+        """Whether every combination of three or more events is a match, however far apart they are, and all are
+        enumerated."""
+        chooses = self.dialect.selection == RUNS and self.strategy is Strategy.ANY_MATCH
+        combines = self.dialect.selection == COMBINATIONS or chooses
+        enumerated = self.limit is None and not self.summarizes
+        return combines and enumerated and self.window is None and components_of_a_match(self.pattern) > 2
+
+    @cached_property
     def summarizes(self) -> bool:
         """Whether the output is one row about all matches: only aggregates, and not all of them over closures."""
         aggregates = [c.expr for c in self.output or () if isinstance(c.expr, Aggregate)]
@@ -309,6 +318,19 @@ def always_bound(pattern: Pattern) -> list[str]:
             return [var for item in pattern.items for var in always_bound(item)]
         case _:
             return []
+
+
+def components_of_a_match(pattern: Pattern) -> int:
+    """How many components a match can bind: of a disjunction those of one alternative."""
+    match pattern:
+        case Seq() | Conj():
+            return sum(map(components_of_a_match, pattern.items))
+        case Disj():
+            return max(map(components_of_a_match, pattern.items))
+        case Neg():
+            return 0
+        case _:
+            return 1
 
 
 def positives(pattern: Pattern) -> list[str]:

@@ -45,6 +45,9 @@ Options = Mapping[str, tuple[str, ...]]
 text (a tree shape, for example)."""
 MAX_MATCHES = 1_000_000
 """The default of the option `max_matches`."""
+MAX_MEMORY = "2 GB"
+"""The default of the option `max_memory`."""
+_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 class Kind(Enum):
@@ -309,6 +312,27 @@ class Plan:
                 f"the option `max_matches` cannot be `{shown(value)}`", expected="a positive number, or `off`"
             )
         return int(value)
+
+    @property
+    def most_enumerated(self) -> int | None:
+        """The most matches of one event that an evaluator may enumerate: those of a summary, and those that LIMIT
+        leaves out, are not retained."""
+        return None if self.query.summarizes or self.query.limit is not None else self.max_matches
+
+    @property
+    def max_memory(self) -> int | None:
+        """The most bytes that the state and the output of a step may have; None: any number."""
+        value = str(self.options.get("max_memory", MAX_MEMORY)).strip()
+        if value in ("off", "False"):
+            return None
+        digits = value.rstrip("KMGTBkmgtb ")
+        unit = value[len(digits) :].strip().upper()
+        if not digits.isdecimal() or int(digits) == 0 or unit not in _UNITS:
+            raise InputProblem(
+                f"the option `max_memory` cannot be `{shown(value)}`",
+                expected="a number of bytes, with KB, MB, GB or TB if you like (`500 MB`), or `off`",
+            )
+        return int(digits) * _UNITS[unit]
 
     @property
     def has_durations(self) -> bool:

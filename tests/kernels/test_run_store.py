@@ -217,11 +217,14 @@ def random_buffer(rng: Random) -> tuple[Buffer, list[int]]:
     return buffer, ends
 
 
-def written(node: Array, n: int, floor: int, write: Callable[..., tuple[Array, Array, int, int]]) -> list[Events]:
+MANY = 1 << 40
+
+
+def written(node: Array, n: int, floor: int, write: Callable[..., tuple[Array, Array, int, int, int]]) -> list[Events]:
     """The sequences that a run at a node leads back to, as matches without their last event."""
     found = np.array([n, 99, 0, floor], np.int64)
     start = np.zeros(1, np.int64)
-    values, bounds, filled, ends = write(found, FOUND_SIZE, 1, node, start.copy(), start.copy(), 0, 0)
+    values, bounds, filled, ends, _ = write(found, FOUND_SIZE, 1, node, start.copy(), start.copy(), 0, 0, MANY, MANY)
     limits = bounds[: ends + 1].tolist()
     assert limits[-1] == filled
     matches = [tuple(values[a:b].tolist()) for a, b in pairwise(limits)]
@@ -276,8 +279,10 @@ def test_the_events_of_a_match_lie_by_component() -> None:
     add_node(node, 2 * NODE_SIZE, 12, 2, NODE_SIZE, 10)
     found = np.array([2 * NODE_SIZE, 13, 3, ALWAYS, EMPTY, 14, 1, ALWAYS], np.int64)
     none = np.zeros(1, np.int64)
-    values, bounds, filled, ends = write_matches(found, 2 * FOUND_SIZE, 5, node, none.copy(), none.copy(), 0, 0)
-    assert values[:filled].tolist() == [10, 11, 12, 13, 14]
+    values, bounds, filled, ends, problem = write_matches(
+        found, 2 * FOUND_SIZE, 5, node, none.copy(), none.copy(), 0, 0, MANY, MANY
+    )
+    assert values[:filled].tolist() == [10, 11, 12, 13, 14] and problem == 0
     assert bounds[: ends + 1].tolist() == [0, 1, 1, 3, 4, 4, 4, 5, 5, 5, 5]
 
 
@@ -339,3 +344,18 @@ def test_handles_name_the_fields_of_the_layouts(row: type[Row], module: ModuleTy
     offsets = [getattr(module, name.upper(), getattr(run_store, name.upper(), None)) for name in fields]
     assert offsets == list(range(len(fields)))
     assert getattr(row("x"), fields[-1]) == f"{row.array}[x + {fields[-1].upper()}]"
+
+
+@pytest.mark.parametrize(("most", "words", "problem"), [(3, 99, 0), (2, 99, 51), (3, 8, -51), (1, 99, 51)])
+def test_matches_are_written_until_they_are_too_many_or_too_large(most: int, words: int, problem: int) -> None:
+    """Event 50 completes three matches of three events each."""
+    node = np.zeros(8 * NODE_SIZE, np.int64)
+    for i in range(3):
+        add_node(node, 2 * i * NODE_SIZE, 10 + i, 0, EMPTY, 10)
+        add_node(node, (2 * i + 1) * NODE_SIZE, 20 + i, 1, 2 * i * NODE_SIZE, 10)
+    rows = [(0, 50), (1, 50), (2, 50)]
+    found = np.array([v for i, last in rows for v in ((2 * i + 1) * NODE_SIZE, last, 2, ALWAYS)], np.int64)
+    none = np.zeros(1, np.int64)
+    result = write_matches(found, len(found), 3, node, none.copy(), none.copy(), 0, 0, most, words)
+    assert result[-1] == problem
+    assert result[2] == (9 if problem == 0 else 3 * min(most, words // 3))

@@ -5,12 +5,13 @@ Every evaluator declares what its source uses and writes what happens with the e
     def step(now, first, time, measure, mask, texts, ranks, integers, floats, column0, reg, s0, values, bounds):
         limit = integers[0]
         events = reg[0]                     the counters, by their names in `runtime.kernel.COUNTERS`
-        s0_base = reg[9]                    the registers of the evaluator
+        s0_base = reg[11]                   the registers of the evaluator
         ...                                 what the evaluator writes
         reg[0] = events
-        reg[9] = s0_base
+        reg[11] = s0_base
         reg[6] = written
         reg[7] = 0
+        reg[9] = problem                    the event that exceeds a limit, if there is one
         return reg, s0, values, bounds
 
 Source refers to these names through handles: a `Register` and an `Array` are the name of a variable that knows what it
@@ -29,7 +30,18 @@ import numpy as np
 from cepheid.codegen.compile import compiled
 from cepheid.codegen.scalar import Constants, Term
 from cepheid.physical import Kind, Plan, Step
-from cepheid.runtime.kernel import BOUNDS, COUNTERS, FREE, OLDEST, VALUES, Kernel, OperatorRegisters, StateArray
+from cepheid.runtime.kernel import (
+    BOUNDS,
+    COUNTERS,
+    FREE,
+    OLDEST,
+    PROBLEM,
+    PROBLEM_AT,
+    VALUES,
+    Kernel,
+    OperatorRegisters,
+    StateArray,
+)
 
 K = TypeVar("K", bound=Kernel)
 
@@ -147,6 +159,7 @@ class KernelBuilder:
         self._registers: dict[str, Register] = {}
         self._arrays: list[StateArray] = []
         self._remembers_strings = False
+        self._growing: list[str] = []
 
     # --- the state ----------------------------------------------------------------------------------------------------
 
@@ -202,6 +215,34 @@ class KernelBuilder:
         """The bits of the mask that allow an event to begin one of the steps, or to be taken by it."""
         return sum({1 << bit for step in steps for bit in (step.begin, step.take) if bit is not None})
 
+    # --- limits -------------------------------------------------------------------------------------------------------
+
+    @property
+    def most_matches(self) -> str:
+        """The number of matches that one event may complete: `integers[1]`."""
+        return self.constants.integer(self.plan.most_enumerated or 1 << 40)
+
+    @property
+    def most_words(self) -> str:
+        """The length that an array may have: `integers[2]`."""
+        return self.constants.integer((self.plan.max_memory or 1 << 43) // 8)
+
+    def place(self, name: str) -> int:
+        """The number of something that may need much memory."""
+        if name not in self._growing:
+            self._growing.append(name)
+        return self._growing.index(name)
+
+    def stop_if_large(self, w: Writer, words: str, row: str, place: str) -> None:
+        """Leave the loop around if an array would exceed the memory of a task, at the event at position `row`:
+
+        if words > integers[2]:
+            problem, problem_at = -(row) - 1, 0
+            break
+        """
+        with w.block(f"if {words} > {self.most_words}:"):
+            w(f"problem, problem_at = -({row}) - 1, {self.place(place)}", "break")
+
     # --- the function -------------------------------------------------------------------------------------------------
 
     def source(
@@ -239,6 +280,7 @@ class KernelBuilder:
         if preamble:
             w(*preamble, "", "")
         with w.block(f"def step({', '.join([*parameters, 'bounds'])}):"):
+            w("problem, problem_at = 0, 0")
             w("limit = integers[0]", *(f"{name} = reg[{number}]" for name, number in registers.items()))
             if self._remembers_strings:
                 with w.block("if time.shape[0] > 0:"):
@@ -247,6 +289,7 @@ class KernelBuilder:
             w.append(body)
             w.append(finish)
             w(*(f"reg[{number}] = {name}" for name, number in registers.items()))
+            w(f"reg[{PROBLEM}] = problem", f"reg[{PROBLEM_AT}] = problem_at")
             if written is not None:
                 w(f"reg[{VALUES}] = {written}", f"reg[{BOUNDS}] = {ends}")
             w(f"return {', '.join([*names, output, 'bounds'])}")
@@ -284,5 +327,6 @@ class KernelBuilder:
             needs_ranks=self.constants.needs_ranks,
             needs_characters=self.constants.needs_characters,
             operators=tuple(operators),
+            growing=tuple(self._growing),
             **(further or {}),
         )

@@ -16,7 +16,7 @@ import pyarrow as pa
 from cepheid.codegen.columns import attribute
 from cepheid.codegen.compile import interpreted, is_loaded, is_ready
 from cepheid.codegen.encoder import Encoder
-from cepheid.errors import TooManyMatches
+from cepheid.errors import Explosion
 from cepheid.io.rows import TIME, TYPE
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import END_OF_TIME, Batch, Kernel, Positions, State
@@ -69,7 +69,9 @@ class Stepper:
         encoded = self.encoder.encode(batch)
         try:
             yield from self.step_encoded(encoded, piece)
-        except TooManyMatches as problem:
+        except Explosion as problem:
+            if problem.row is None:
+                raise
             raise problem.with_key(key_text(batch, self.kernel.plan, problem.row - encoded.first)) from None
 
     def step_encoded(self, encoded: Batch, piece: int | None = None) -> Iterator[Positions]:

@@ -33,7 +33,7 @@ def require_known_options(plan: Plan) -> None:
     known = sorted({*lower.OPTIONS, *(name for evaluator in EVALUATORS for name in evaluator.OPTIONS)})
     compiled = _BY_NAME.get(plan.evaluator)  # the reference evaluator has no options
     own = {**lower.OPTIONS, **(compiled.OPTIONS if compiled is not None else {})}
-    _ = plan.max_matches  # refuses a value that is no number
+    _ = plan.max_matches, plan.max_memory  # refuse a value that is no number
     for name, value in plan.options.items():
         if name not in known:
             raise InputProblem(

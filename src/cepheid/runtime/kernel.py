@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from cepheid.analysis import OperatorCounts
+from cepheid.errors import TooManyMatches, TooMuchMemory
 from cepheid.physical import Plan
 
 Array = np.ndarray
@@ -28,9 +29,11 @@ END_OF_TIME = 1 << 62
 
 COUNTERS = ("events", "dropped_by_mask", "partial_matches", "predicates", "matches", "peak_retained")
 """The counters of every kernel, in this order, at the start of the registers, the first array of the state."""
-VALUES, BOUNDS, OLDEST, FREE = len(COUNTERS), len(COUNTERS) + 1, len(COUNTERS) + 2, len(COUNTERS) + 3
+VALUES, BOUNDS, OLDEST, PROBLEM, PROBLEM_AT, FREE = range(len(COUNTERS), len(COUNTERS) + 6)
 """The registers after the counters: the size of the output of the last step, the position of the oldest event that a
-later match may still contain, and the first register of the evaluator."""
+later match may still contain, the event that exceeds a limit, and the first register of the evaluator. PROBLEM is 0,
+or the position of an event plus 1 if it completes too many matches, or the same negated if it needs too much memory at
+the place that PROBLEM_AT numbers."""
 
 _EVENTS, _MATCHES = COUNTERS.index("events"), COUNTERS.index("matches")
 _ROOM = 4
@@ -147,6 +150,8 @@ class Kernel:
     """Whether strings are compared by their characters, so that `ranks` is a table of them (`runtime.texts`)."""
     operators: tuple[OperatorRegisters, ...] = ()
     """The counters of each operator, in a kernel whose plan has operators."""
+    growing: tuple[str, ...] = ()
+    """What may need much memory, as an error names it."""
 
     def initial(self) -> State:
         return tuple(np.full(a.length, a.fill, a.dtype) for a in self.arrays)
@@ -188,12 +193,39 @@ class Kernel:
         *arrays, values, bounds = self.call(state, batch, now, values, bounds)
         written = values[: registers[VALUES]]
         limits = bounds[: registers[BOUNDS] + 1] if self.has_bounds else None
-        return tuple(arrays), Positions(self.steps, written, limits)
+        positions = Positions(self.steps, written, limits)
+        self.require_few_matches(positions)
+        return tuple(arrays), positions
+
+    def too_many(self, registers: Array, row: int) -> TooManyMatches:
+        """The error if the function has stopped at an event that completes too many matches."""
+        return TooManyMatches(self.plan.max_matches or 0, row)
+
+    def require_few_matches(self, positions: Positions) -> None:
+        """Raises `TooManyMatches` if one event completes more matches than allowed."""
+        most = self.plan.most_enumerated
+        if most is None or len(positions) <= most:
+            return
+        if positions.bounds is None:
+            last = positions.values.reshape(-1, len(self.steps)).max(axis=1)
+        else:
+            last = np.maximum.reduceat(positions.values, positions.bounds[: -1 : len(self.steps)])
+        rows, counts = np.unique(last, return_counts=True)
+        if counts.max() > most:
+            raise TooManyMatches(most, int(rows[counts > most][0]))
 
     def call(self, state: State, batch: Batch, now: int, values: Array, bounds: Array) -> tuple[Array, ...]:
         """The state after the events, and the output."""
         of_batch = (batch.first, batch.time, batch.measure, batch.mask, batch.texts, batch.ranks)
-        return self.function(now, *of_batch, self.integers, self.floats, *batch.columns, *state, values, bounds)
+        made = self.function(now, *of_batch, self.integers, self.floats, *batch.columns, *state, values, bounds)
+        problem, most = int(made[0][PROBLEM]), self.plan.max_memory
+        if problem > 0:
+            raise self.too_many(made[0], problem - 1)
+        if problem < 0:
+            raise TooMuchMemory(most or 0, -problem - 1, self.growing[made[0][PROBLEM_AT]])
+        if most is not None and sum(array.nbytes for array in made) > most:
+            raise TooMuchMemory(most, None, "the state and the matches of a step")
+        return made
 
     def no_events(self, first: int, codes: Codes) -> Batch:
         assert codes is not NO_CODES or not (self.texts or self.needs_ranks), (

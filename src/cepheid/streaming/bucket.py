@@ -27,7 +27,7 @@ from cepheid.engine.positions import MatchPositions, intervals, match_order, pos
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.stepping import Stepper
 from cepheid.engine.summary import Summary
-from cepheid.errors import TooManyMatches
+from cepheid.errors import Explosion
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import START, TIME, TYPE, Rows, as_json
 from cepheid.io.source import readable, types_column
@@ -234,10 +234,10 @@ class Bucket:
         while True:
             try:
                 return self._by_kernel(number, query, released, watermark, switched)
-            except TooManyMatches as problem:  # the state in `memory` is still that before the batch
-                if not (self.plan.drops_keys and query.key):
+            except Explosion as problem:  # the state in `memory` is still that before the batch
+                if not (self.plan.drops_keys and query.key) or problem.row is None:
                     raise
-                self._drop(number, query, problem)
+                self._drop(number, query, problem.row, problem.what)
 
     def _by_kernel(
         self, number: int, query: StreamQuery, released: pa.RecordBatch, watermark: int, switched: bool
@@ -364,12 +364,12 @@ class Bucket:
         adapted = self.adapted.get(number)
         return self.plan.queries[number].prepared.plan if adapted is None else adapted.plan
 
-    def _drop(self, number: int, query: StreamQuery, problem: TooManyMatches) -> None:
+    def _drop(self, number: int, query: StreamQuery, row: int, problem: str) -> None:
         """Ignores the events of a key from now on. What the kernel has of it ends with the window."""
-        (key,) = _keys(self.rows.table.slice(problem.row - self.rows.first, 1), query.key)
+        (key,) = _keys(self.rows.table.slice(row - self.rows.first, 1), query.key)
         self.dropped.setdefault(number, set()).add(key)
         names = ", ".join(query.key)
-        self.newly_dropped.append((number, f"the events with {names} = {key} are ignored from now on: {problem.what}"))
+        self.newly_dropped.append((number, f"the events with {names} = {key} are ignored from now on: {problem}"))
 
     # --- plans that change --------------------------------------------------------------------------------------------
 

@@ -375,11 +375,16 @@ class RunEdges(ABC):
     def write_matches(self, w: Writer) -> None:
         """Construct the matches of the completed runs:
 
-        values, bounds, written, ends = write_matches(
-            found, founds, 2, node, values, bounds, written, ends)
+        values, bounds, written, ends, problem = write_matches(
+            found, founds, 2, node, values, bounds, written, ends, integers[1], integers[2])
+        if problem != 0:
+            break
         """
         arguments = f"{Completed.array}, {Completed.used}, {len(self.run.components)}, {Node.array}"
-        w("values, bounds, written, ends = write_matches(", f"    {arguments}, values, bounds, written, ends)")
+        limits = f"{self.builder.most_matches}, {self.builder.most_words}"
+        w("values, bounds, written, ends, problem = write_matches(")
+        w(f"    {arguments}, values, bounds, written, ends, {limits})")
+        w("if problem != 0:", f"    problem_at = {self.builder.place('the matches of a step')}", "    break")
         w(f"{Completed.used} = 0")
 
     def fields(self, first: int) -> list[str]:

@@ -144,7 +144,7 @@ class _Basic(RunEdges):
     def make_room(self, w: Writer) -> None:
         """Write the matches, reclaim unreachable nodes and expired runs, and grow arrays:
 
-        values, bounds, written, ends = write_matches(found, founds, 2, node, values, bounds, written, ends)
+        values, bounds, written, ends, problem = write_matches(found, founds, 2, node, values, bounds, ...)
         node = grown(node, 3 * nodes + 4 * work * NODE_SIZE)
 
         All assignments of arrays are here, outside the loop over events: an array that is assigned in a loop makes

@@ -287,10 +287,15 @@ def write_matches(
     bounds: np.ndarray,
     written: int,
     ends: int,
-) -> tuple[np.ndarray, np.ndarray, int, int]:
+    most: int,
+    most_words: int,
+) -> tuple[np.ndarray, np.ndarray, int, int, int]:
     """Match construction: follow every path from the completed runs back to their first events, and write the events.
 
-    `written` and `ends` are the used lengths of `values` and `bounds`."""
+    `written` and `ends` are the used lengths of `values` and `bounds`. Construction ends at an event that completes
+    more than `most` matches, whose position plus 1 is returned, or at one whose matches need more than `most_words`
+    words of memory: then its position plus 1 is returned negated."""
+    current, completed = -1, 0
     size = 64
     rows, steps = np.empty(size, np.int64), np.empty(size, np.int64)
     later_node, later_length = np.empty(size, np.int64), np.empty(size, np.int64)
@@ -302,6 +307,8 @@ def write_matches(
         if soon < count and found[soon + BEFORE] != EMPTY:
             prefetch(node, node[found[soon + BEFORE] + PREV])
         n, floor, length, later = found[i + BEFORE], found[i + FLOOR], 0, 0
+        if found[i + LAST_ROW] != current:
+            current, completed = found[i + LAST_ROW], 0
         while True:
             while n != EMPTY:
                 if max(length, later) == size:
@@ -321,6 +328,11 @@ def write_matches(
                         steps[length] = node[n + STEP]
                         length += 1
                     n = node[n + PREV]
+            completed += 1
+            if completed > most:
+                return values, bounds, written, ends, current + 1
+            if written + length + 1 > most_words:
+                return values, bounds, written, ends, -current - 1
             values = grown(values, written + length + 1)
             bounds = grown(bounds, ends + width + 1)
             at = 0
@@ -343,7 +355,7 @@ def write_matches(
                 break
             later -= 1
             n, length = later_node[later], later_length[later]
-    return values, bounds, written, ends
+    return values, bounds, written, ends, 0
 
 
 IMPORTS = f"""from {__name__} import (

@@ -161,7 +161,9 @@ class ActiveInstanceStacks(StackScan):
 
     def _complete(self, w: Writer) -> None:
         if self.decides_late:
+            w(f"ceiling = {self.layout.progress} + {self.builder.most_matches}")
             self.construction.construct(w)
+            self.stop_if_many(w)
             return
         self.note_output(w)
         self.construction.construct(w)

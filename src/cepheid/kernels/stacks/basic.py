@@ -70,7 +70,8 @@ class RuntimeStack(StackScan):
             return
         step = self.layout.positive[depth]
         w(f"j{depth} = j{depth + 1} - 1")
-        with w.block(f"while j{depth} >= {self.cells.ring.base}:"):
+        few = "" if depth == 0 else " and written <= ceiling"
+        with w.block(f"while j{depth} >= {self.cells.ring.base}{few}:"):
             w(f"i{depth} = {self.cells.offset(f'j{depth}')}")
             cell = Instance(self.cells, f"i{depth}")
             chosen = f"{cell.field('cmask')} & np.uint64({1 << step.begin}) != 0"

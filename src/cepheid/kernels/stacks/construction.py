@@ -29,7 +29,7 @@ class Construction:
     def construct(self, w: Writer) -> None:
         """All sequences that end with the event at hand, as one loop inside the other:
 
-        while j1 >= s1_base:
+        while j1 >= s1_base and written <= ceiling:
             i1 = 4 * (j1 & s1_last)
             j0 = s1[i1 + S1_RIP]
             while j0 >= s0_base: ...
@@ -60,7 +60,7 @@ class Construction:
         without further instances leads back up:
 
         depth = 24
-        while depth < 25:
+        while depth < 25 and written <= ceiling:
             if depth == 24:
                 if not j24 >= s24_base:
                     depth += 1
@@ -74,7 +74,7 @@ class Construction:
         chosen = dict(locations)
         top = len(self.layout.stacks)
         w(f"depth = {top - 1}")
-        with w.block(f"while depth < {top}:  # construct backwards"):
+        with w.block(f"while depth < {top} and {self.layout.progress} <= ceiling:  # construct backwards"):
             for depth in range(top - 1, -1, -1):
                 stack, number, offset = self.layout.stacks[depth], f"j{depth}", f"i{depth}"
                 chosen[stack.step.var] = Instance(stack, offset)
@@ -86,7 +86,9 @@ class Construction:
     def _search(self, w: Writer, depth: int, locations: Locations) -> None:
         stack = self.layout.stacks[depth]
         number, offset = f"j{depth}", f"i{depth}"
-        with w.block(f"while {self.layout.alive(stack, number)}:  # construct backwards"):
+        # The innermost loop has no more turns than its stack has instances, so it needs no ceiling.
+        few = "" if depth == 0 else f" and {self.layout.progress} <= ceiling"
+        with w.block(f"while {self.layout.alive(stack, number)}{few}:  # construct backwards"):
             w(f"{offset} = {stack.offset(number)}")
             self._at_depth(w, depth, {**locations, stack.step.var: Instance(stack, offset)})
             w(f"{number} = {stack.previous(number, offset)}")

@@ -91,6 +91,8 @@ class StackLayout:
             stack.pointers.append("rip")
         self.absences = [self._absence(number, step) for number, step in enumerate(plan.steps) if step.negated]
         self.trailing = [absence for absence in self.absences if absence.after > self.last]
+        self.progress = "pending_size" if self.trailing else "written"
+        """Grows with each sequence that is constructed, until it exceeds `ceiling`."""
         self.inner = [absence for absence in self.absences if absence.after <= self.last]
         """The negated components before the last positive one: construction decides them."""
         for absence in self.inner:

@@ -20,6 +20,8 @@ from cepheid.runtime.kernel import Kernel, OperatorRegisters, StateArray
 _CHUNK = 4096
 """Arrays grow between chunks of so many events."""
 
+MATCHES = "the matches of a step"
+"""What may need much memory, as an error names it."""
 READ = ("here = np.uint64(e)", "t = time[here]", "m = measure[here]", "bits = mask[here]", "events += 1")
 """The lines that read the event at hand."""
 
@@ -105,7 +107,9 @@ class StackScan(ABC):
         loop makes Numba count references at every turn, which costs more than all the rest."""
         w("# make room for all that the events of this chunk may push")
         if not self.decides_late:
-            w("if wanted > values.shape[0]:", "    values = grown(values, wanted)")
+            with w.block("if wanted > values.shape[0]:"):
+                self.builder.stop_if_large(w, "wanted", "first + max(start, 0)", MATCHES)
+                w("values = grown(values, wanted)")
         for ring in self.rings:
             retained = f"{ring.following} - {ring.base}"
             w(
@@ -205,8 +209,20 @@ class StackScan(ABC):
         w(f"if written + {len(rows)} <= values.shape[0]:", *stored, f"written += {len(rows)}")
 
     def note_output(self, w: Writer) -> None:
-        """Remember the counters, in case the event's matches have to be made again."""
-        w("before, tested = written, predicates")
+        """Remember the counters, in case the event's matches have to be made again; `ceiling` is how much output the
+        event may have."""
+        width = len(self.layout.positive)
+        w("before, tested = written, predicates", f"ceiling = written + {width} * {self.builder.most_matches}")
+
+    def stop_if_many(self, w: Writer) -> None:
+        """Stop at an event that completes too many matches:
+
+        if written > ceiling:
+            problem, written, stop = first + e + 1, before, time.shape[0]
+            break
+        """
+        with w.block(f"if {self.layout.progress} > ceiling:"):
+            w("problem, stop = first + e + 1, time.shape[0]", "break")
 
     def repeat_if_full(self, w: Writer) -> None:
         """Process the event again with a larger output. Construction changes nothing else:
@@ -215,4 +231,5 @@ class StackScan(ABC):
             wanted, written, predicates = written, before, tested
         """
         lines = ("wanted, written, predicates = written, before, tested", "events -= 1", "stop = e", "break")
+        self.stop_if_many(w)
         w("if written > values.shape[0]:", *(f"    {line}" for line in lines))

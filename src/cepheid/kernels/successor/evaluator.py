@@ -61,7 +61,7 @@ class _Evaluator(Network):
         self.leaves = leaves_of(self.root)
         self.bits = {step.var: step.begin for step in plan.steps}
         self.has_late = bool(self.queues or self.fifos)
-        for name in ("begun", "wake", "tick", "stamp", "failed", "problem", "crowd", "taken"):
+        for name in ("begun", "wake", "tick", "stamp", "failed", "crowd", "taken"):
             builder.register(name)
         for op in self.waiting:
             for name in (f"live{op.number}", f"tried{op.number}", f"made{op.number}"):
@@ -105,7 +105,6 @@ class _Evaluator(Network):
         further = {
             "is_timed": self.is_timed,
             "shows_failures": self.shows_failures,
-            "problem": builder.register("problem").number,
             "failures": builder.register("failed").number,
             "taken": builder.register("taken").number,
             "crowd": builder.register("crowd").number,

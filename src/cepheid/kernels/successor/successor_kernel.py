@@ -22,8 +22,6 @@ class SuccessorKernel(Kernel):
     """Whether each match is followed by its end."""
     shows_failures: bool = False
     """Whether the output are failed detections, each followed by its end and the number of its reason."""
-    problem: int = 0
-    """The register with the position after that of an event that completes too many matches."""
     failures: int = 0
     """The register that counts failed detections."""
 
@@ -36,15 +34,17 @@ class SuccessorKernel(Kernel):
 
     def _call(self, state: State, batch: Batch, now: int) -> tuple[State, Positions]:
         state, positions = Kernel._call(self, state, batch, now)
-        if state[0][self.problem]:
-            if state[0][self.crowd]:
-                crowded = self.operators[int(state[0][self.crowd]) - 1].operator
-                raise TooManyInstances(MOST_INSTANCES, int(state[0][self.problem]) - 1, crowded)
-            pattern = self.pattern if self.has_bounds else None
-            raise TooManyMatches(self.plan.max_matches or 0, int(state[0][self.problem]) - 1, pattern)
         if self.shows_failures:
             positions = _with_reasons(positions)
         return state, _with_ends(positions) if self.is_timed else positions
+
+    def too_many(self, registers: Array, row: int) -> TooManyMatches:
+        if registers[self.crowd]:
+            return TooManyInstances(MOST_INSTANCES, row, self.operators[int(registers[self.crowd]) - 1].operator)
+        return TooManyMatches(self.plan.max_matches or 0, row, self.pattern if self.has_bounds else None)
+
+    def require_few_matches(self, positions: Positions) -> None:
+        """The function counts the matches of an event itself: one that ends with a timer has no last event."""
 
     def consumed(self, state: State, batch: Batch) -> int:
         return int(state[0][self.taken])

@@ -304,6 +304,17 @@ class Buffers:
             return "float64" if list(self.plan.columns.values())[int(array[1:])] is Kind.FLOAT else "int64"
         return "int64"
 
+    def row_of(self, buffer: Buffer, number: str) -> str:
+        """The position of an event of a record: `l0_row[x0_v0[i] & (l0_time.shape[0] - 1)]`."""
+        index = buffer.index(number)
+        var, binding = next(iter(self.bindings(buffer, number, index).items()))
+        return self.row(var, binding)
+
+    def stop_if_large(self, w: Writer, buffer: Buffer, room: str, row: str, place: str) -> None:
+        """End the loop if the records of an operator need too much memory, all their fields together."""
+        words = f"{len(self.array_names(buffer))} * ({buffer.live} + {room})"
+        self.builder.stop_if_large(w, words, row, f"the records of {place}")
+
     def make_room(self, w: Writer, buffer: Buffer, room: str) -> None:
         """Let the ring grow, outside of the loops over records (an array that is assigned in a loop is slow):
 

@@ -122,6 +122,7 @@ class _Generator:
         if self.buffers.expires:
             with w.block(f"if now_measure > {NEVER}:"):
                 self.buffers.expire(w, "now_measure", self._windows)
+        w("if problem != 0:", "    break")
 
     @property
     def _windows(self) -> int:

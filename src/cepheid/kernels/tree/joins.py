@@ -184,7 +184,8 @@ class Branch:
         done = self.buffers.register(f"{leaf.name}_emitted")
         bindings = self.buffers.bindings(leaf, "j", "i")
         w(f"{done} = max({done}, {leaf.base})")
-        self.output.make_room(w, f"{leaf.following} - {done}")
+        row = self.buffers.row_of(leaf, f"({leaf.following} - 1)")
+        self.output.make_room(w, f"{leaf.following} - {done}", row, self.text)
         with w.block(f"for j in range({done}, {leaf.following}):"):
             w(f"i = {leaf.index('j')}")
             tests = self._conditions(self.leaf_tests, bindings)
@@ -200,23 +201,35 @@ class Branch:
         read = self.buffers.reader(bindings)
         return [self.buffers.test(t, read, bindings, self.alternative) for t in tests]
 
-    def _rows(self, w: Writer, operator: Join, following: str, room: str, body: Callable[[], None]) -> None:
+    def _rows(self, w: Writer, operator: Join, following: str, room: str, row: str, body: Callable[[], None]) -> None:
         """The body while `following` holds. The output grows between turns, outside of the inner loop:
 
         while a0_0r < l1_next:
             values = grown(values, ...)
-            while (a0_0r < l1_next) and written + ... <= values.shape[0]: ...
+            while (a0_0r < l1_next) and written + ... <= values.shape[0]:
+                ...
+                if matches - completed > integers[1]:
+                    problem = completing + 1
+                    break
         """
         out = operator.out
         with w.block(f"while {following}:"):
             if out is None:
-                self.output.make_room(w, room)
+                self.output.make_room(w, room, row, operator.text)
                 fits = self.output.fits(room)
             else:
+                self.buffers.stop_if_large(w, out, room, row, operator.text)
                 self.buffers.make_room(w, out, room)
                 fits = f"{out.live} + {room} <= {out.size}"
             with w.block(f"while ({following}) and {fits}:"):
+                if out is None:
+                    w("completed = matches", f"completing = {row}")
                 body()
+                if out is None:
+                    with w.block(f"if matches - completed > {self.buffers.builder.most_matches}:"):
+                        w("problem = completing + 1", "break")
+            if out is None:
+                w("if problem != 0:", "    break")
 
     def _cursor(self, w: Writer, operator: Join, side: Buffer) -> str:
         number = self.operators.index(operator)
@@ -274,7 +287,8 @@ class Branch:
                 self._combine(w, operator, checks, ("j", "i"), (f"({cursor} - 1)", "r"))
                 w(f"j = {b.previous(chain, 'j', 'i')}")
 
-        self._rows(w, operator, f"{cursor} < {right.following}", f"({left.live})", one_right)
+        row = b.row_of(right, cursor)
+        self._rows(w, operator, f"{cursor} < {right.following}", f"({left.live})", row, one_right)
         if not right.is_leaf:
             w(f"{right.base} = {right.following}")
 
@@ -445,7 +459,8 @@ class Branch:
                 one(1)
 
         more = f"{cursors[0]} < {left.following} or {cursors[1]} < {right.following}"
-        self._rows(w, operator, more, f"max({left.live}, {right.live})", in_order)
+        row = f"{b.row_of(left, cursors[0])} if {cursors[0]} < {left.following} else {b.row_of(right, cursors[1])}"
+        self._rows(w, operator, more, f"max({left.live}, {right.live})", row, in_order)
 
     def _left_is_next(self, left: Buffer, right: Buffer, cursors: tuple[str, str]) -> str:
         """Whether the left side's next record ends before the right side's."""
@@ -483,7 +498,8 @@ class Branch:
                 copy(right, cursors[1])
 
         more = f"{cursors[0]} < {left.following} or {cursors[1]} < {right.following}"
-        self._rows(w, operator, more, f"({left.live} + {right.live})", in_order)
+        row = f"{b.row_of(left, cursors[0])} if {cursors[0]} < {left.following} else {b.row_of(right, cursors[1])}"
+        self._rows(w, operator, more, f"({left.live} + {right.live})", row, in_order)
         for side in (left, right):
             if not side.is_leaf:
                 w(f"{side.base} = {side.following}")

@@ -113,7 +113,7 @@ class Top:
         w("done = 0", f"total = ready + {root.following} - {self._cursor}")
         further = " + ".join(["0", *(b.leaves[group.var].live for group in self.alternative.groups)])
         with w.block("while done < total:"):
-            self.output.make_room(w, "1", further)
+            self.output.make_room(w, "1", b.row_of(root, f"({self._cursor} + done - ready)"), "the pattern", further)
             with w.block(f"while done < total and {self.output.fits('1', further)}:"):
                 self._load(w)
                 w("done += 1")
