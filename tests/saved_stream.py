@@ -45,7 +45,17 @@ def command(root: Path) -> list[str]:
     """The command that wrote the stream in this directory, and resumes it."""
     queries = [word for name in QUERIES for word in ("--query-file", str(root / "queries" / name))]
     places = [word for name in ("input", "output", "checkpoint") for word in (f"--{name}", str(root / name))]
-    bounds = ["--watermark", "6s", "--files-per-batch", "1", "--available-now", "--master", "local[2]"]
+    bounds = [
+        "--watermark",
+        "6s",
+        "--files-per-batch",
+        "1",
+        "--available-now",
+        "--master",
+        "local[2]",
+        "--time-unit",
+        "ms",
+    ]
     return ["stream", *queries, *places, *bounds]
 
 
