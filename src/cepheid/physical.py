@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from cepheid import expr as ex
+from cepheid import limits
 from cepheid.dialect import COMBINATIONS, INTERVALS, RUNS
-from cepheid.errors import InputProblem, shown
 from cepheid.events import NO_CLOCK, START, Clock, Duration, Schema
 from cepheid.expr import Attr, Expr
 from cepheid.functions import FUNCTIONS
@@ -43,11 +43,6 @@ REFERENCE = "reference"
 Options = Mapping[str, tuple[str, ...]]
 """The allowed values of each option. The first is the default, unless the cost model decides. An empty tuple allows any
 text (a tree shape, for example)."""
-MAX_MATCHES = 1_000_000
-"""The default of the option `max_matches`."""
-MAX_MEMORY = "2 GB"
-"""The default of the option `max_memory`."""
-_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 class Kind(Enum):
@@ -304,14 +299,7 @@ class Plan:
     @property
     def max_matches(self) -> int | None:
         """The most matches that one event may complete; None: any number."""
-        value = str(self.options.get("max_matches", MAX_MATCHES))
-        if value in ("off", "False"):
-            return None
-        if not value.isdecimal() or int(value) == 0:
-            raise InputProblem(
-                f"the option `max_matches` cannot be `{shown(value)}`", expected="a positive number, or `off`"
-            )
-        return int(value)
+        return limits.max_matches(self.options)
 
     @property
     def most_enumerated(self) -> int | None:
@@ -322,17 +310,7 @@ class Plan:
     @property
     def max_memory(self) -> int | None:
         """The most bytes that the state and the output of a step may have; None: any number."""
-        value = str(self.options.get("max_memory", MAX_MEMORY)).strip()
-        if value in ("off", "False"):
-            return None
-        digits = value.rstrip("KMGTBkmgtb ")
-        unit = value[len(digits) :].strip().upper()
-        if not digits.isdecimal() or int(digits) == 0 or unit not in _UNITS:
-            raise InputProblem(
-                f"the option `max_memory` cannot be `{shown(value)}`",
-                expected="a number of bytes, with KB, MB, GB or TB if you like (`500 MB`), or `off`",
-            )
-        return int(digits) * _UNITS[unit]
+        return limits.max_memory(self.options)
 
     @property
     def has_durations(self) -> bool:
