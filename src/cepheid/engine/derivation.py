@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from cepheid.checks import EVENT_ID
 from cepheid.codegen.columns import attribute, types_of
+from cepheid.dialect import COMBINATIONS
 from cepheid.engine.composition import OTHER, DerivedType, Reading
 from cepheid.engine.gather import Gatherer, OutputColumn, with_types
 from cepheid.engine.layout import INTERVAL
@@ -36,6 +37,7 @@ from cepheid.io.rows import ROW, START, TIME, TYPE, RecentRows, Rows, one_batch
 from cepheid.io.source import Attributes, Source, columns_read, for_kernel, one_type
 from cepheid.kernels.registry import kernel_for
 from cepheid.optimize.distribution import may_drop
+from cepheid.pattern import Kleene, Query, walk
 from cepheid.runtime.kernel import END_OF_TIME, Array, Kernel, Positions
 
 ARRIVAL = "\0arrival"
@@ -84,7 +86,8 @@ class Merge:
             names, codes = types_of(batch, TYPE)
             relevant = np.array([name in wanted for name in names])[codes]
             if not relevant.all():
-                batch = batch.filter(pa.array(relevant))
+                own = columns_read(self.schema.names, batch.schema)
+                batch = batch.select(own).take(pa.array(np.flatnonzero(relevant)))
         elif OTHER in self.reading.schema.types:
             types = _with_other(types, self.reading)
             batch = batch.set_column(batch.schema.get_field_index(TYPE), TYPE, types)
@@ -146,9 +149,11 @@ class Merge:
             return released
         derived = joined_batches(parts)
         ends, arrivals = _numbers(derived, TIME), _numbers(derived, ARRIVAL)
-        order = np.lexsort((np.concatenate(ranks), arrivals, ends))
+        is_later, is_same = ends[1:] > ends[:-1], ends[1:] == ends[:-1]
+        is_sorted = len(parts) == 1 and bool(np.all(is_later | (is_same & (arrivals[1:] >= arrivals[:-1]))))
+        order = np.arange(len(ends)) if is_sorted else np.lexsort((np.concatenate(ranks), arrivals, ends))
         if released is None:
-            return derived.take(pa.array(order))
+            return derived if is_sorted else derived.take(pa.array(order))
         # After the completing event, or after all events before a later end (that of a timer).
         after = np.maximum(
             np.searchsorted(_numbers(released, ARRIVAL), arrivals[order], "right"),
@@ -243,6 +248,8 @@ class Deriving:
     run: Evaluating
     wanted: tuple[str, ...]
     """The attributes that others read."""
+    exact: bool = True
+    """Whether the order of events that one event completes can matter to others."""
     frontier: int = -END_OF_TIME
     """No later match ends before this time."""
     held: list[pa.RecordBatch] = field(default_factory=list)
@@ -285,7 +292,7 @@ class Deriving:
         start, end = intervals(positions, rows)
         matches = MatchPositions(columns, start, end)
         arrival = _numbers(rows.take([ARRIVAL], pa.array(last)), ARRIVAL)
-        order = _order(columns, start, end, arrival)
+        order = _order(columns, start, end, arrival, self.exact or self._is_ordered)
         events = self.gatherer.table(matches, rows) if self.gatherer.columns else None
         arrays = [] if events is None else events.columns
         names = [] if events is None else events.schema.names
@@ -298,7 +305,8 @@ class Deriving:
                 arrays, names = [*arrays, found], [*names, name]
         if self._is_ordered:
             arrays, names = [*arrays, _match_orders(columns)], [*names, _ORDER]
-        return pa.RecordBatch.from_arrays(arrays, names=names).take(pa.array(order))
+        derived = pa.RecordBatch.from_arrays(arrays, names=names)
+        return derived if order is None else derived.take(pa.array(order))
 
     def _limited(self, found: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         if not self._is_ordered or not (found or self.held):
@@ -328,11 +336,15 @@ class Deriving:
         return [events if len(chosen) == events.num_rows else events.take(pa.array(chosen, pa.int64()))]
 
 
-def _order(columns: Mapping[str, pa.Array], start: Array, end: Array, arrival: Array) -> Array:
-    """By end and arrival, then by start, then by the positions of the events (see `match_order`)."""
+def _order(columns: Mapping[str, pa.Array], start: Array, end: Array, arrival: Array, exact: bool) -> Array | None:
+    """By end and arrival, then by start, then by the positions of the events (see `match_order`). None if they are in
+    that order or, unless it must be `exact`, in the order of their ends and arrivals."""
+    is_later, is_same = end[1:] > end[:-1], end[1:] == end[:-1]
+    if np.all(is_later | (is_same & (arrival[1:] > arrival[:-1] if exact else arrival[1:] >= arrival[:-1]))):
+        return None
     order = np.lexsort((start, arrival, end))
     is_tied = [values[order][1:] == values[order][:-1] for values in (end, arrival, start)]
-    if not np.logical_and.reduce(is_tied).any():
+    if not exact or not np.logical_and.reduce(is_tied).any():
         return order
     return np.lexsort((*reversed(_match_keys(columns)), start, arrival, end))
 
@@ -416,6 +428,13 @@ def _gatherer(node: PreparedNode, wanted: Sequence[str]) -> Gatherer:
     return Gatherer(node.prepared, schema, shape.columns.time, variables, columns, {}).with_lacks()
 
 
+def _order_matters(query: Query) -> bool:
+    """Whether the order of events with the same end can change the matches of a query."""
+    combines = query.dialect.selection == COMBINATIONS and not query.dialect.ordered_by_position
+    counts = query.window is not None and query.window.counts_events
+    return not combines or counts or query.limit is not None or any(isinstance(n, Kleene) for n in walk(query.pattern))
+
+
 def compiled(prepared: Prepared) -> Kernel:
     return prepared.kernel or kernel_for(prepared.plan)
 
@@ -435,7 +454,10 @@ class GraphRun:
         nodes = []
         for node, gatherer, merge, wanted in wiring.nodes:
             run = Evaluating.start(node.prepared, merge.new(), kernel(node.prepared), expected)
-            nodes.append(Deriving(node, gatherer, run, wanted, left=node.prepared.query.limit))
+            readings = [wiring.merge.reading, *(other.reading for _, _, other, _ in wiring.nodes)]
+            users = [one.query for one in readings if any(derived.node == node.name for derived in one.derived)]
+            exact = any(map(_order_matters, users))
+            nodes.append(Deriving(node, gatherer, run, wanted, exact, left=node.prepared.query.limit))
         return cls(nodes, wiring.merge.new())
 
     def add(self, batch: pa.RecordBatch) -> None:
