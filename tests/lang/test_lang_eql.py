@@ -7,7 +7,7 @@ from fuzz_harness import is_query
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cepheid.errors import CepheidError, NotAvailable, PatternProblem
+from cepheid.errors import CepheidError, PatternProblem
 from cepheid.events import Duration
 from cepheid.expr import And, Arithmetic, At, Attr, Compare, Const, Contains, Expr, Filter, OccursWithin, Whole
 from cepheid.lang import eql, recognise
@@ -244,16 +244,21 @@ def test_errors_say_where_what_and_what_instead(text: str) -> None:
 
 
 def test_an_error_as_a_person_reads_it() -> None:
-    with pytest.raises(NotAvailable) as caught:
-        parse_any("SINK alerts (acc int)\nSELECT * FROM t")
+    with pytest.raises(PatternProblem) as caught:
+        parse_any("SINK alerts (acc int)\nSINK others\nSELECT * FROM t")
     assert str(caught.value) == (
-        "error: the sink `alerts` cannot be declared in a query\n"
-        "  at query, line 1, column 1\n"
-        "  1 | SINK alerts (acc int)\n"
-        "    | ^^^^^^^^^^^^^^^^^^^^^\n"
-        "  expected: definitions of sources only\n"
-        "  hint: the output is chosen when the query runs"
+        "error: the sinks `alerts` and `others`: the matches of a query go to one\n"
+        "  at query, line 2, column 6\n"
+        "  2 | SINK others\n"
+        "    |      ^^^^^^\n"
+        "  expected: one sink"
     )
+
+
+def test_a_sink_names_the_stream_of_the_matches() -> None:
+    query = parse_any("SINK alerts (acc int)\nSELECT * FROM t")
+    assert query.name == "alerts"
+    assert parse_any(any_text(query)) == query
 
 
 def test_a_pattern_too_deep_to_walk_is_refused() -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from lark import v_args
 from lark.tree import Meta
 
 from cepheid.dialect import SUCCESSORS, Closure, Dialect, Order, Windows
-from cepheid.errors import NotAvailable, PatternProblem, listing
+from cepheid.errors import PatternProblem, Span, listing
 from cepheid.expr import (
     At,
     Attr,
@@ -110,11 +110,25 @@ _EXCEPT: /\\(?:setminus\b)?|∖/
 _WORDS = {"_EXCEPT": "`\\`", "_FILTER": "`FILTER(...)`"}
 
 
+class Sink(NamedTuple):
+    """A declared sink: the name of the stream that the matches of the query are."""
+
+    name: str
+    span: Span
+
+
 @v_args(meta=True)
 class _Builder(ExpressionBuilder):
     def start(self, meta: Meta, items: list[Any]) -> Query:
         sources = tuple(item for item in items if isinstance(item, SourceStream))
-        selection, pattern, *conditions = items[len(sources) :]
+        sinks = [item for item in items if isinstance(item, Sink)]
+        if len(sinks) > 1:
+            raise PatternProblem(
+                f"the sinks `{sinks[0].name}` and `{sinks[1].name}`: the matches of a query go to one",
+                span=sinks[1].span,
+                expected="one sink",
+            )
+        selection, pattern, *conditions = items[len(sources) + len(sinks) :]
         where = where_clause((condition for condition in conditions if condition is not None), roles(pattern))
         _check_filters(where)
         return Query(
@@ -123,6 +137,7 @@ class _Builder(ExpressionBuilder):
             where=where,
             output=None if selection is None else output_columns(selection, roles(pattern)),
             inputs=sources,
+            name=sinks[0].name if sinks else None,
         )
 
     # --- stream definitions
@@ -130,13 +145,8 @@ class _Builder(ExpressionBuilder):
     def source(self, meta: Meta, items: list[Any]) -> SourceStream:
         return SourceStream(str(items[0]), tuple(items[1:]), span=span_of(items[0]))
 
-    def sink(self, meta: Meta, items: list[Any]) -> SourceStream:
-        raise NotAvailable(
-            f"the sink `{items[0]}` cannot be declared in a query",
-            span=span_of(meta),
-            expected="definitions of sources only",
-            hint="the output is chosen when the query runs",
-        )
+    def sink(self, meta: Meta, items: list[Any]) -> Sink:
+        return Sink(str(items[0]), span_of(items[0]))
 
     def field(self, meta: Meta, items: list[Any]) -> tuple[str, Any]:
         return str(items[0]), type_named(items[1])
