@@ -332,6 +332,31 @@ def test_timestamps_stream_as_they_match() -> None:
     assert multiset(simulated.matches["q"]) == multiset(expected)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM A; B; C WHERE FILTER(A.id = B.id = C.id), (A, C) OCCURS WITHIN 50",
+        "SELECT * FROM A; (B+; C) WHERE FILTER(B.id = PREV(B.id)), (A, C) OCCURS WITHIN 50, count(B) <= 3",
+        r"SELECT * FROM (A @ 50) \ B WHERE A.id = B.id",
+    ],
+)
+def test_the_state_of_eql_is_flat_over_twenty_windows(text: str) -> None:
+    rng = random.Random(4)
+    rows = [event(rng.choice(TYPES), at, id=rng.randrange(8), n=at) for at in range(1000)]
+    simulation = Simulation(planned(text))
+    simulated = simulation.run([batch(rows[at : at + 50]) for at in range(0, 1000, 50)])
+    sizes = simulated.states[2:20]
+    assert min(sizes) > 0
+    assert max(sizes[-6:]) < 1.5 * max(sizes[:6])
+
+
+def test_eql_says_what_its_stream_retains_for_ever() -> None:
+    held = "q: the state holds every A that waits for B in (A; B): bound it by (first, last) OCCURS WITHIN time"
+    assert planned("SELECT * FROM A; B WHERE FILTER(A.id = B.id)").notes() == ["q: by id over 4 buckets", held]
+    bounded = "SELECT * FROM A; B WHERE FILTER(A.id = B.id), (A, B) OCCURS WITHIN 5"
+    assert planned(bounded).notes() == ["q: by id over 4 buckets"]
+
+
 # --- states and checkpoints -------------------------------------------------------------------------------------------
 
 
