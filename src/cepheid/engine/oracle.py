@@ -161,7 +161,7 @@ def complete(prepared: Prepared, parts: Sequence[MatchPositions], events: Mappin
     """The matches of a kernel in detection order, with the events at their positions."""
     output = None if prepared.query.summarizes else prepared.query.output
     ordered = [
-        _match(bound, (start, end), output, prepared.clock)
+        _match(bound, (start, end), output, prepared)
         for part in parts
         for bound, start, end in zip(_bindings(part, events), part.start.tolist(), part.end.tolist(), strict=True)
     ]
@@ -175,14 +175,22 @@ _POSITION = attrgetter("position")
 
 
 def _match(
-    bound: dict[str, Binding], interval: tuple[int, int], output: Sequence[Any] | None, clock: Clock
+    bound: dict[str, Binding], interval: tuple[int, int], output: Sequence[Any] | None, prepared: Prepared
 ) -> tuple[tuple[int, int, list[int], list[int]], Match]:
     """The match, and its sort key in detection order."""
-    env = Env(bound, {}, clock)
+    env = _env(bound, prepared)
     columns = None if output is None else {c.name: value_or_null(c.expr, env) for c in output}
     match = Match(bound, *interval, columns)
     groups = [[] if b is None else list(map(_POSITION, b if isinstance(b, tuple) else (b,))) for b in bound.values()]
     return (match.end, match.start, *match_order(groups)), match
+
+
+def _env(bound: Mapping[str, Binding], prepared: Prepared) -> Env:
+    """The events of a match, and CED's `node`: the context of the event that completes it."""
+    if prepared.query.dialect.has_nodes and NODE not in bound:
+        last = max(events_in(bound), key=lambda event: (event.end, event.position))
+        bound = {**bound, NODE: node_of(last)}
+    return Env(bound, {}, prepared.clock)
 
 
 def _all_positions(parts: Sequence[MatchPositions]) -> pa.Array:
@@ -327,10 +335,7 @@ def computed_columns(
     show = Presenter(columns_of_input, prepared.clock)
     values: dict[str, list[Any]] = {name: [] for name in columns}
     for bound in _bindings(matches, events):
-        if prepared.query.dialect.has_nodes:
-            last = max(events_in(bound), key=lambda event: (event.end, event.position))
-            bound = {**bound, NODE: node_of(last)}
-        env = Env(bound, {}, prepared.clock)
+        env = _env(bound, prepared)
         for name, (expr, _) in columns.items():
             values[name].append(value_or_null(expr, env))
     return {name: _array(values[name], kind, show) for name, (_, kind) in columns.items()}
