@@ -45,6 +45,8 @@ QUERIES = (
     "PATTERN A a;B b;!C c WHERE c.name < a.name OR (b.name = 'q' AND c.v > a.v) WITHIN 4",
     "EVENT SEQ(A x, B y, !(C z)) WHERE z.name < x.name OR (x.name = 'q' AND z.v > x.v) WITHIN 5",
     "PATTERN SEQ(A a, B+ b[], ~C c) WHERE skip_till_any_match(a, b[]) {[id] AND c.name < a.name} WITHIN 5",
+)
+EQL_QUERIES = (
     "SELECT * FROM A; B; C WHERE FILTER(A.id = B.id = C.id), (A, C) OCCURS WITHIN 6",
     "SELECT * FROM A+; B WHERE FILTER(A.id = PREV(A.id)), FILTER(A.id = B.id), (A, B) OCCURS WITHIN 5",
     "SELECT * FROM A+ WHERE FILTER(A.id = PREV(A.id)), sum(A.v) < 9, (A, A) OCCURS WITHIN 6",

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from golden_cases import Case, all_cases
-from simulation_harness import QUERIES, SCHEMA, TYPES, batch, cut, event, multiset, random_rows
+from simulation_harness import EQL_QUERIES, QUERIES, SCHEMA, TYPES, batch, cut, event, multiset, random_rows
 
 import cepheid
 from cepheid.api import read_output
@@ -63,7 +63,7 @@ def planned(
 # --- parity -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", QUERIES)
+@pytest.mark.parametrize("text", [*QUERIES, *EQL_QUERIES])
 def test_any_cut_and_disorder_and_a_restart_at_every_batch_give_the_batch_result(text: str) -> None:
     rng = random.Random(text)
     for _ in range(6):
