@@ -452,7 +452,7 @@ class Lowered:
             bits=tuple(masks.bits),
             lacks=self.lacks,
             predicates=left,
-            columns={name: kind_of(type_) or Kind.FLOAT for name, type_ in types.items()},
+            columns={name: kind_of(type_) or Kind.CODE for name, type_ in types.items()},
             types=types,
             key=self.key,
             window=None if self.window is None else _longest(self.window, self.query.dialect.window_includes_bound),

@@ -59,6 +59,8 @@ PAIRS = {
     "{a}.l IS NULL OR {b}.v = {a}.v": "null lists",
     "{a}.y = {b}.y": "binary values",
     "hash_f({a}.s, {a}.v) % 2 = {b}.v": "any function of one event",
+    "length(upper('ab')) > {a}.v + {b}.v": "a function of constants",
+    "lower('AB') LIKE 'a%' AND {a}.v < {b}.v": "a test of constants",
 }
 FORMS = {
     "stacks": "EVENT SEQ(A a, B b) WHERE {p} WITHIN 12",
@@ -93,6 +95,24 @@ def test_the_strings_of_a_closure_are_compared() -> None:
         assert sorted(map(str, matches)) == sorted(map(str, expected))
         counts.append(len(matches))
     assert sum(counts)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PATTERN SEQ(A a, B+ b[], C c) WHERE skip_till_next_match { count(b[].l) > 0 } WITHIN 12",
+        "PATTERN SEQ(A a, B+ b[], C c) WHERE skip_till_any_match { count(b[].l) = 1 } WITHIN 6",
+        "PATTERN A; B+; C WHERE count(B.l) < count(B.s) WITHIN 12",
+        "PATTERN A; B+; C WHERE max(B.d) > 1 AND min(B.d) = 1 WITHIN 12",
+        "PATTERN SEQ(A a, B+ b[]) WHERE skip_till_any_match { first(b[..i-1].d) != 1 } WITHIN 6",
+    ],
+)
+def test_lists_are_counted_and_long_decimals_compared(text: str) -> None:
+    for seed in range(3):
+        events = _events(seed)
+        matches, expected = (cepheid.match(text, events, output="positions", evaluator=e) for e in (None, "reference"))
+        assert sorted(map(str, matches.to_pylist())) == sorted(map(str, expected.to_pylist()))
+    assert "reference" not in str(cepheid.explain(text, _events(0)))
 
 
 def test_a_column_with_the_name_of_a_derived_one_is_not_confused_with_it() -> None:

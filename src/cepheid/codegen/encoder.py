@@ -22,7 +22,7 @@ from cepheid.runtime.arrays import NULL_CODE
 from cepheid.runtime.jit import entry, machine_code
 from cepheid.runtime.kernel import Array, Batch, Codes
 from cepheid.runtime.texts import string_table
-from cepheid.types import Family
+from cepheid.types import UNKNOWN, Family
 
 
 @dataclass(slots=True)
@@ -145,6 +145,8 @@ class Encoder:
         if name in self.plan.derived:
             return self._derived(table, name)
         column, kind, rows = attribute(table, name), self.plan.columns[name], table.num_rows
+        if column is not None and self.plan.types.get(name, UNKNOWN).family is Family.LIST:
+            return self.dictionary.encode_all([None if v is None else value_key(v) for v in column.to_pylist()])
         if kind is Kind.CODE:
             return np.full(rows, NULL_CODE) if column is None else self.dictionary.encode(column)
         known = NULL if column is None else typed(column)

@@ -386,7 +386,7 @@ class _Scalars:
             case int() | float():
                 return _Operand(self.constants.float(value), Kind.FLOAT) if value == value else _NULL
             case Decimal():
-                kind = type_of(value)
+                kind = node.type if node.type.family is Family.DECIMAL else type_of(value)
                 if not kind.is_short:
                     return _Operand(self.constants.text(value), Kind.CODE)
                 unscaled = self.constants.integer(int(value.scaleb(kind.scale)))

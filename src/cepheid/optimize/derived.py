@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 
+from cepheid import evaluation
 from cepheid import expr as ex
 from cepheid.errors import Span
 from cepheid.expr import Attr, Expr
@@ -45,7 +47,8 @@ class Derived:
 def derived(predicates: Sequence[Expr], types: Mapping[str, Type]) -> Derived:
     """The predicates with derived columns where kernels need them. `types` are those of the input's columns."""
     derivation = _Derivation(types)
-    changed = tuple(derivation.condition(p) if derivation.is_beyond_kernels(p) else p for p in predicates)
+    folded = [_folded(p) for p in predicates]
+    changed = tuple(derivation.condition(p) if derivation.is_beyond_kernels(p) else p for p in folded)
     return Derived(changed, derivation.columns, derivation.column_types)
 
 
@@ -187,6 +190,9 @@ class _Derivation:
             return left, right  # lists that are equal by the nearest floats have no common code
         if self._is_long(left) == self._is_long(right):
             return self._value(left), self._value(right)
+        if isinstance(right, ex.Const) and isinstance(right.value, int | Decimal) and not isinstance(right.value, bool):
+            exact = Decimal(right.value)
+            return self._value(left), replace(right, value=exact, type=decimal(LONG_DIGITS, right.type.scale))
         if self._is_long(right):
             right, left = self._alike(right, left)
             return left, right
@@ -221,6 +227,19 @@ def _euclidean(one: Sequence[Expr], other: Sequence[Expr], span: Span | None) ->
         square = ex.Arithmetic("*", difference, difference, type=FLOAT)
         total = ex.Arithmetic("+", total, square, type=FLOAT)
     return ex.Call("sqrt", (total,), type=FLOAT, span=span)
+
+
+def _folded(predicate: Expr) -> Expr:
+    """The predicate with the values of functions and tests of constants: `length('ab') < a.v` is `2 < a.v`."""
+
+    def change(node: Expr) -> Expr:
+        if not isinstance(node, ex.Call | ex.Like | ex.Contains) or not all(
+            isinstance(part, ex.Const) for part in ex.children(node)
+        ):
+            return node
+        return ex.Const(evaluation.value(node, evaluation.Env({})), type=node.type, span=node.span)
+
+    return ex.transform(predicate, change)
 
 
 def _item_family(kind: Type) -> Family | None:

@@ -1,0 +1,75 @@
+"""What no evaluator refuses any more, and every refusal that is left, with a query that provokes it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+import cepheid
+from cepheid.errors import NotAvailable
+
+COUNT = 24
+EVENTS = pa.table(
+    {
+        "type": ["A", "B", "C"] * (COUNT // 3),
+        "ts": range(COUNT),
+        "k": [n % 2 for n in range(COUNT)],
+        "v": [n % 5 for n in range(COUNT)],
+        "s": ["ab", "AB", "abc", None] * (COUNT // 4),
+        "y": pa.array([b"a", b"b"] * (COUNT // 2), pa.binary()),
+        "d": pa.array([Decimal("12345678901234567890.10") + n for n in range(COUNT)], pa.decimal128(30, 2)),
+        "l": pa.array([[n % 2] for n in range(COUNT)], pa.list_(pa.int64())),
+    }
+)
+LONG = ", ".join(f"A a{n}" for n in range(60))
+RUN = "PATTERN SEQ(A a, B+ b[], C c) WHERE {}(a, b, c) {{ {} }} WITHIN 9{}"
+
+COMPILED = [
+    *(f"EVENT SEQ(A a, B b) WHERE [k] WITHIN 9 RETURN {c}" for c in ("count(*)", "count(*) AS n, last(b.s) AS l")),
+    "PATTERN A;B+;C WITHIN 9 RETURN count(*) AS n, sum(B.d) AS d, first(A.s) AS f",
+    RUN.format("skip_till_next_match", "[k]", " RETURN count(*) AS n, first(b.v) AS f"),
+    RUN.format("skip_till_any_match", "[k]", " RETURN count(*) AS n, first(b.v) AS f"),
+    *(f"EVENT SEQ(A a, B b) WHERE {p} WITHIN 9" for p in ("upper(a.s) = b.s", "a.s CONTAINS b.s", "[y]", "a.l = b.l")),
+    "EVENT SEQ(A a, B b) WHERE a.s LIKE 'a%' OR b.v > a.v WITHIN 9",
+    "EVENT SEQ(A a, B b) WHERE a.d + 1 = b.d WITHIN 9",
+    "EVENT SEQ(A a, !(B b), C c) WHERE [k] WITHIN 5 events",
+    "PATTERN A;B;C WHERE A.k = B.k AND B.k = C.k WITHIN 5 events",
+    *(RUN.format(s, "[k]", " OUTPUT NON-OVERLAPPING") for s in ("skip_till_any_match", "skip_till_next_match")),
+    "PATTERN SEQ(A a, B b, ~(C c)) WHERE skip_till_any_match(a, b, c) { [k] } WITHIN 5 OUTPUT NON-OVERLAPPING",
+    "PATTERN (A x | B y); C z WHERE (NOT (x.v = 1)) != (NOT (z.v = 1)) WITHIN 9",
+    f"EVENT SEQ({LONG}) WITHIN 90",
+    f"PATTERN {';'.join(f'A a{n}' for n in range(60))} WITHIN 90",
+    f"PATTERN SEQ({LONG}, B+ b[]) WITHIN 90",
+    f"PATTERN SEQ({LONG}) WHERE skip_till_next_match {{ a1.v = a2.v }} WITHIN 90",
+]
+REFUSED = {
+    "EVENT SEQ(A a, B b) WHERE a.d + b.d > 3 WITHIN 9": "`a.d + b.d > 3` cannot be compiled",
+    "PATTERN A;B+;C WHERE sum(B.d) > 3 WITHIN 9": "`sum(B.d) > 3` cannot be compiled",
+    "PATTERN A;B+;C WHERE upper(max(B.s)) = C.s WITHIN 9": "`upper(max(B.s)) = C.s` cannot be compiled",
+    f"EVENT SEQ({LONG}, {LONG.replace('a', 'b')}) WITHIN 90": "the mask of an event has 64 bits",
+    "EVENT SEQ(A a, B b) WITHIN 9 RETURN count(*) AS n, count(a.l) AS l": "`l` holds lists, which are not summarised",
+    "PATTERN SEQ(A a, ~(B b), C c) WHERE skip_till_next_match { [k] } WITHIN 5 events": "negation in a window",
+    "PATTERN SEQ(A a, B+ b[]) WHERE skip_till_any_match { a.k = b[i].k } WITHIN 5 events": "not all events of a match",
+    "PATTERN SEQ(A a, B b) WHERE partition_contiguity { [l] } WITHIN 5": "partitions by `l`, which holds lists",
+    "PATTERN SEQ(A a, B b) WHERE skip_till_any_match { [l] } WITHIN 5 OUTPUT NON-OVERLAPPING": "which holds lists",
+}
+
+
+@pytest.mark.parametrize("text", COMPILED)
+def test_a_compiled_evaluator_runs_it(text: str) -> None:
+    assert "evaluator: reference" not in str(cepheid.explain(text, EVENTS))
+    found, expected = (cepheid.match(text, EVENTS, evaluator=e).to_pylist() for e in (None, "reference"))
+    assert sorted(map(str, found)) == sorted(map(str, expected))
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_a_refusal_says_what_to_write_instead_and_the_oracle_runs_by_request(text: str) -> None:
+    for call in (cepheid.match, cepheid.explain):
+        with pytest.raises(NotAvailable) as caught:
+            call(text, EVENTS)
+        message = str(caught.value)
+        assert "no evaluator can run this query" in message and REFUSED[text] in message
+        assert "(" in caught.value.what and 'evaluator="reference"' in message
+    assert "evaluator: reference" in str(cepheid.explain(text, EVENTS, evaluator="reference"))
