@@ -12,6 +12,7 @@ from simulation_harness import SCHEMA, multiset, random_rows
 import cepheid
 from cepheid.engine.prepare import RunOptions, prepare
 from cepheid.engine.spread import spread
+from cepheid.engine.stepping import Stepper
 from cepheid.io.inputs import Columns
 from cepheid.io.source import TableSource
 from cepheid.lang import parse
@@ -103,3 +104,30 @@ def test_a_trailing_negation_inside_waits_for_its_own_window() -> None:
     text = "complex Q on A as a, B as b, C as c event seq(seq(a, !b; 3), c; 5)"
     found = [row["a"]["ts"] for batch in streamed(text, rows, random.Random(1), 0) for row in batch.to_pylist()]
     assert found == [11]
+
+
+@pytest.mark.parametrize(
+    "event",
+    ["seq(a, b, c; 10)", "and(seq(a, b; 5), c; 5)", "and(a, !b, c; 10)", "seq(seq(a, !b; 5), c; 5)",
+     "seq(a, !seq(b, c; 5), a2; 10)"],
+)  # fmt: skip
+def test_the_state_does_not_grow_with_the_stream(event: str) -> None:
+    names = {"a": "A", "a2": "A", "b": "B", "c": "C"}
+    on = ", ".join(f"{kind} as {name}" for name, kind in names.items() if f"{name}," in event or f"{name};" in event)
+    rng = random.Random(1)
+    rows = [
+        {"type": rng.choice("ABC"), "ts": ts, "id": rng.randrange(3), "v": 1.0, "name": "x", "n": 0}
+        for ts in range(1_200)
+    ]
+    table = pa.Table.from_pylist(rows, SCHEMA)
+    query = parse(f"complex Q on {on} event {event}")
+    prepared = prepare(query, TableSource.of(table, Columns()), RunOptions(time_unit="ms", evaluator="tree"))
+    assert prepared.kernel is not None
+    stepper = Stepper.start(prepared.kernel, None)
+    sizes = []
+    for batch in TableSource.of(table, Columns()).batches([]):
+        for start in range(0, batch.num_rows, 100):
+            list(stepper.step(batch.slice(start, 100)))
+            sizes.append(sum(array.nbytes for array in stepper.state))
+    # A burst may double a ring once; twenty more windows change nothing.
+    assert len(sizes) == 12 and sizes[-1] == sizes[8]
