@@ -237,6 +237,15 @@ def test_the_events_of_each_class_of_a_disjunction_are_counted() -> None:
     assert (counts["a"].made, counts["b"].made, counts["c"].made) == (10, 20, 10)
 
 
+def test_a_closure_needs_one_bit_of_the_mask() -> None:
+    """34 closures and a class have 35 roles: with two bits for each closure they would not fit into 64."""
+    classes = " | ".join(f"T{i}+" for i in range(34))
+    stream = stream_of([{"type": f"T{i % 34}" if i % 5 else "B", "ts": i} for i in range(60)])
+    query = bound(f"PATTERN B; ({classes}) WITHIN 6", stream)
+    found, _ = by_kernel(kernel_of(query, stream, evaluator="tree"), stream, [20])
+    assert found == by_oracle(query, stream) and found
+
+
 # --- how much work is done --------------------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ from cepheid.codegen.typed_columns import from_arrow as typed
 from cepheid.errors import InputProblem
 from cepheid.physical import Kind, Plan, kind_of
 from cepheid.runtime.arrays import NULL_CODE
-from cepheid.runtime.jit import entry, machine_code
+from cepheid.runtime.jit import WORTH_COMPILING, entry, machine_code
 from cepheid.runtime.kernel import Array, Batch, Codes
 from cepheid.runtime.texts import string_table
 from cepheid.types import UNKNOWN, Family
@@ -171,7 +171,7 @@ class Encoder:
         keys, inverse = _distinct_keys(table, self.plan.key)
         counts = np.array([self.partition_counts.get(key, 0) for key in keys], np.int64)
         indices = np.empty(len(time), np.int64)
-        count = machine_code(_count_in_partition) if len(time) >= _WORTH_COMPILING else _count_in_partition
+        count = machine_code(_count_in_partition) if len(time) >= WORTH_COMPILING else _count_in_partition
         count(inverse, counts, indices)
         self.partition_counts.update(zip(keys, counts.tolist(), strict=True))
         return indices
@@ -243,9 +243,6 @@ def _item_key(item: Any) -> Any:
             return item.normalize()
         case _:
             return item
-
-
-_WORTH_COMPILING = 10_000
 
 
 @entry

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cepheid.runtime.jit import entry, instruction, machine_code, njit
+from cepheid.runtime.jit import WORTH_COMPILING, entry, instruction, machine_code, njit
 from cepheid.runtime.kernel import Array
 
-_WORTH_COMPILING = 20_000
 _LONGEST = 15
 _SLOTS = 4096
 _WORD = 8
@@ -28,7 +27,7 @@ _FAILED = -1
 def dictionary_encoded(column: pa.Array) -> pa.DictionaryArray:
     """What `column.dictionary_encode()` gives: values in the order of their first rows."""
     is_plain = column.type == pa.string() and not column.null_count and column.buffers()[2] is not None
-    if not is_plain or len(column) < _WORTH_COMPILING or sys.byteorder != "little":
+    if not is_plain or len(column) < WORTH_COMPILING or sys.byteorder != "little":
         return column.dictionary_encode()
     data = np.frombuffer(column.buffers()[2], np.uint8)
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]

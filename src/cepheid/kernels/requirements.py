@@ -15,12 +15,18 @@ MASK_BITS = 64
 
 
 def why_not(
-    lowered: Lowered, *further: str, counts_absences: bool = False, excludes: bool = False, durations: bool = False
+    lowered: Lowered,
+    *further: str,
+    counts_absences: bool = False,
+    excludes: bool = False,
+    durations: bool = False,
+    closure_bits: int = 2,
 ) -> str | None:
     """Why no code can be generated for a query: a line for each reason, the evaluator's own (`further`) last; None if
     there is none. The flags say what the evaluator can do: count the positions of negated events in a partition,
-    leave out matches that overlap, and order events with duration."""
-    reasons = [*_unmet(lowered, counts_absences), *further]
+    leave out matches that overlap, and order events with duration. `closure_bits` is the number of bits of the mask
+    for a closure: one for each edge, to begin and to take, or one for both."""
+    reasons = [*_unmet(lowered, counts_absences, closure_bits), *further]
     if lowered.has_durations and not durations:
         reasons.append("events with duration")
     if lowered.query.non_overlapping and not excludes:
@@ -41,7 +47,7 @@ def why_no_partition(lowered: Lowered) -> list[str]:
     return reasons
 
 
-def _unmet(lowered: Lowered, counts_absences: bool) -> Iterator[str]:
+def _unmet(lowered: Lowered, counts_absences: bool, closure_bits: int) -> Iterator[str]:
     single = [p for tests in (*lowered.alone.values(), *lowered.taken.values()) for p in tests]
     failing = [p for p in lowered.between if not is_compilable(p, lowered.types)] + [
         p for p in single if not is_maskable(p)
@@ -49,7 +55,7 @@ def _unmet(lowered: Lowered, counts_absences: bool) -> Iterator[str]:
     for predicate in failing:
         text = ex.to_text(ex.spelt_out(predicate, lowered.derived))
         yield f"`{text}` cannot be compiled (compute what it compares as a column of the input)"
-    edges = sum(1 if role.kleene is None else 2 for role in lowered.roles.values())
+    edges = sum(1 if role.kleene is None else closure_bits for role in lowered.roles.values())
     lacking = lowered.lacks.keys() & attributes_in(lowered.between)
     if edges + len(lacking) + len(lowered.nullable(lowered.between)) > MASK_BITS:
         yield (

@@ -17,6 +17,8 @@ from cepheid.runtime.code_cache import CodeCache, digest, helper_directories
 F = TypeVar("F", bound=Callable[..., Any])
 
 JIT_OFF = "0"
+WORTH_COMPILING = 10_000
+"""Over fewer values a function of the encoder is interpreted: loading the compiler takes longer."""
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 _helpers: list[Callable[..., Any]] = []

@@ -4,8 +4,8 @@ Events that may be a negated component lie on a stack of their own (`instance_st
 the query ties them to it. A negated component is tested at one of three times, depending on its predicates:
 
 - at once, when a run begins a component after it, if no predicate refers to a later component: the run is dropped;
-- otherwise when the run is complete. Until then the run stores the latest candidate for the negated event (`look`) and
-  the event after which candidates count (`since`; EMPTY before the first component, where the window decides);
+- otherwise when the run is complete. Until then the run stores the latest candidate for the negated event (`candidate`)
+  and the event after which candidates count (`since`; EMPTY before the first component, where the window decides);
 - when the window has passed, if no component follows it: until then the match waits.
 
 With components that may be empty, one negated component can be all of these for different runs.
@@ -57,9 +57,9 @@ class Absence:
     may_trail: bool
 
     @property
-    def look(self) -> Value:
-        """The latest candidate for the negated event: the search on the stack starts there."""
-        return Value("look", NOWHERE, self.number)
+    def candidate(self) -> Value:
+        """The latest candidate for the negated event. The search on the stack starts there."""
+        return Value("candidate", NOWHERE, self.number)
 
     @property
     def since(self) -> Value:
@@ -76,7 +76,7 @@ class Absences:
     """The negated components of a plan, and the source that tests them."""
 
     def __init__(self, plan: Plan, run: RunVector, builder: KernelBuilder, most: int) -> None:
-        """`most` matches, at most, are completed by an event for each run that it looks at."""
+        """`most` matches, at most, are completed by an event for each run that it visits."""
         self.plan = plan
         self.most = most
         self.run = run
@@ -144,7 +144,7 @@ class Absences:
             if absence.may_lead or absence.may_trail or not absence.at_once:
                 self.run.use(predicate, self.run.last, self.run.last + 1)
         if absence.may_lead or not absence.at_once:
-            self.run.carry(absence.look, self.run.last)
+            self.run.carry(absence.candidate, self.run.last)
             self.run.carry(absence.since, self.run.last)
 
     # --- the stacks ---------------------------------------------------------------------------------------------------
@@ -266,8 +266,8 @@ class Absences:
         return [absence for absence in self.all if at < absence.after <= to]
 
     def carried(self, value: Value, at: int, to: int) -> str | None:
-        """The new `look` or `since` of a run that goes from `at` to begin `to`; None for other values."""
-        if value.what not in ("look", "since"):
+        """The new `candidate` or `since` of a run that goes from `at` to begin `to`; None for other values."""
+        if value.what not in ("candidate", "since"):
             return None
         absence = next(a for a in self.all if a.number == value.column)
         if absence not in self.crossed(at, to):
@@ -289,11 +289,11 @@ class Absences:
 
     def test_complete(self, w: Writer, at: int, source: Source) -> list[str]:
         """Like `test_at_once`, for what could not be tested before the run was complete."""
-        tested = [a for a in self.all if a.after <= at and a.look in self.run.until]
+        tested = [a for a in self.all if a.after <= at and a.candidate in self.run.until]
         if tested:
             w("spoiled = False")
         for absence in tested:
-            w(f"q, since = {source(absence.look)}, {source(absence.since)}")
+            w(f"q, since = {source(absence.candidate)}, {source(absence.since)}")
             self._search(w, absence, self._reader(absence, at, None, source, unbound=True))
         return ["not spoiled"] if tested else []
 

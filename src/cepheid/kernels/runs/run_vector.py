@@ -44,7 +44,7 @@ class RunVector(StateVector):
     seen                0 no event yet, 1 none whose type has the attribute, 2 at least one
     first_lacks, last_lacks    which attributes the type of the first or latest event lacks, as bits of the mask
     origin, origin_null the attribute of the run's first event, and whether it is null
-    look, since         for a negated component that is tested at the end: the latest event that could be it, and the
+    candidate, since    for a negated component that is tested at the end: the latest event that could be it, and the
                         event after which it counts
     """
 

@@ -23,7 +23,7 @@ def able(lowered: Lowered) -> str | None:
     few = len(lowered.roles) + len(lowered.lacks) <= _MASK_BITS
     if not (few and lowered.combines):
         return not_made_for(lowered.query)
-    return why_not(lowered, counts_absences=True, durations=True)
+    return why_not(lowered, counts_absences=True, durations=True, closure_bits=1)
 
 
 def plan(lowered: Lowered, stats: Stats) -> Plan:
