@@ -9,11 +9,24 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench import ced, compiling, eql, flink, sase, sase_plus, searching, spark, streaming, targets, zstream
+from bench import (
+    ced,
+    compiling,
+    composition,
+    eql,
+    flink,
+    sase,
+    sase_plus,
+    searching,
+    spark,
+    streaming,
+    targets,
+    zstream,
+)
 from bench.plots import draw
 from bench.report import Benchmark
 
-_MODULES = (targets, compiling, searching, sase, sase_plus, zstream, eql, ced, spark, flink, streaming)
+_MODULES = (targets, compiling, searching, sase, sase_plus, zstream, eql, ced, composition, spark, flink, streaming)
 BENCHMARKS: dict[str, Benchmark] = {b.name: b for module in _MODULES for b in module.BENCHMARKS}
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

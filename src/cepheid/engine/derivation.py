@@ -70,7 +70,9 @@ class Merge:
     @classmethod
     def of(cls, reading: Reading, names: Sequence[str], drops: bool) -> Merge:
         fields = [reading.shape.schema.field(name) for name in names]
-        own = [pa.field(TYPE, pa.dictionary(pa.int32(), pa.string())), *(pa.field(n, pa.int64()) for n in _OWN[1:])]
+        # Without derived events, points need no start.
+        times = [name for name in _OWN[1:] if name != START or reading.shape.columns.start is not None]
+        own = [pa.field(TYPE, pa.dictionary(pa.int32(), pa.string())), *(pa.field(n, pa.int64()) for n in times)]
         schema = pa.schema([*fields, *own])
         none = schema.empty_table().to_batches() or [pa.RecordBatch.from_pylist([], schema)]
         return cls(reading, schema, drops, [], [none[0]] * len(reading.derived))
@@ -133,9 +135,9 @@ class Merge:
             released, self.waiting = joined_batches(self.waiting) if self.waiting else None, []
             return released
         self.reached = max(self.reached, reached)
-        base = joined_batches(self.waiting) if self.waiting else None
-        ready = 0 if base is None else int(np.searchsorted(_numbers(base, TIME), self.reached))
-        self.waiting = [] if base is None or ready == base.num_rows else [base.slice(ready)]
+        times = [np.empty(0, np.int64), *(_numbers(batch, TIME) for batch in self.waiting)]
+        ready = int(np.searchsorted(np.concatenate(times), self.reached))
+        released, self.waiting = _split(self.waiting, ready)
         parts, ranks = [], []
         for number, events in enumerate(self.derived):
             is_ready = _numbers(events, TIME) < self.reached
@@ -144,28 +146,38 @@ class Merge:
                 parts.append(events if whole else events.filter(pa.array(is_ready)))
                 ranks.append(np.full(parts[-1].num_rows, number))
                 self.derived[number] = events.slice(0, 0) if whole else events.filter(pa.array(~is_ready))
-        released = None if base is None or not ready else base.slice(0, ready)
         if not parts:
-            return released
-        derived = joined_batches(parts)
-        ends, arrivals = _numbers(derived, TIME), _numbers(derived, ARRIVAL)
+            return joined_batches(released) if released else None
+        ends, arrivals = (np.concatenate([_numbers(part, name) for part in parts]) for name in (TIME, ARRIVAL))
         is_later, is_same = ends[1:] > ends[:-1], ends[1:] == ends[:-1]
         is_sorted = len(parts) == 1 and bool(np.all(is_later | (is_same & (arrivals[1:] >= arrivals[:-1]))))
         order = np.arange(len(ends)) if is_sorted else np.lexsort((np.concatenate(ranks), arrivals, ends))
-        if released is None:
-            return derived if is_sorted else derived.take(pa.array(order))
         # After the completing event, or after all events before a later end (that of a timer).
+        of_input = {
+            name: np.concatenate([np.empty(0, np.int64), *(_numbers(b, name) for b in released)])
+            for name in (TIME, ARRIVAL)
+        }
         after = np.maximum(
-            np.searchsorted(_numbers(released, ARRIVAL), arrivals[order], "right"),
-            np.searchsorted(_numbers(released, TIME), ends[order], "left"),
+            np.searchsorted(of_input[ARRIVAL], arrivals[order], "right"),
+            np.searchsorted(of_input[TIME], ends[order], "left"),
         )
-        places = after + np.arange(len(order))
-        chosen = np.empty(released.num_rows + len(order), np.int64)
+        chosen = np.empty(ready + len(order), np.int64)
         is_derived = np.zeros(len(chosen), bool)
-        is_derived[places] = True
-        chosen[is_derived] = released.num_rows + order
-        chosen[~is_derived] = np.arange(released.num_rows)
-        return joined_batches([released, derived]).take(pa.array(chosen))
+        is_derived[after + np.arange(len(order))] = True
+        chosen[is_derived] = ready + order
+        chosen[~is_derived] = np.arange(ready)
+        return joined_batches([*released, *parts]).take(pa.array(chosen))
+
+
+def _split(batches: Sequence[pa.RecordBatch], count: int) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
+    """The first rows, as many, and the others."""
+    first, others = [], []
+    for batch in batches:
+        own = min(count, batch.num_rows)
+        first += [batch.slice(0, own)] if own else []
+        others += [batch.slice(own)] if own < batch.num_rows else []
+        count -= own
+    return first, others
 
 
 def _as_types(types: pa.Array) -> pa.Array:

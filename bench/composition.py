@@ -1,0 +1,67 @@
+"""Composition on one core: a query over the matches of another, beside its two parts run one after the other.
+
+The second part reads the merged events from memory, with a start column. The limit is 1.3 times the sum of the parts.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+import cepheid
+from bench.measure import Outcome, measure
+from bench.report import Benchmark, Report
+
+WINDOW = 2_000
+INNER = f"EVENT SEQ(A x, B y) WHERE [id] AND x.v < y.v WITHIN {WINDOW} RETURN x.id AS id, x.v AS v, y.v AS w"
+OUTER = f"EVENT SEQ(P p, C c) WHERE p.id = c.id AND p.w < c.v WITHIN {2 * WINDOW} RETURN p.v AS a, c.v AS b"
+
+
+def _events(n: int, keys: int) -> pa.Table:
+    rng = np.random.default_rng(1)
+    types = pa.array(np.array(["A", "B", "C", "D"])[rng.integers(0, 4, n)]).dictionary_encode()
+    columns = {"ts": np.arange(n), "id": rng.integers(0, keys, n), "v": rng.random(n)}
+    return pa.table({"type": types, **columns})
+
+
+def _merged(events: pa.Table, derived: pa.Table) -> pa.Table:
+    """The events with those that the inner query derives, as an input of its own."""
+    count = derived.num_rows
+    points = events.append_column("start", events["ts"]).append_column("w", pa.nulls(events.num_rows, pa.float64()))
+    names = ["type", "ts", "start", "id", "v", "w"]
+    times = [derived["match_end"], derived["match_start"]]
+    others = [derived["id"], derived["v"], derived["w"]]
+    made = pa.table([pa.array(["P"] * count, pa.string()), *times, *others], names=names)
+    plain = points.set_column(0, "type", points["type"].cast(pa.string())).select(names)
+    both = pa.concat_tables([plain, made.cast(plain.schema)])
+    ordered = both.sort_by([("ts", "ascending"), ("start", "ascending")]).combine_chunks()
+    return ordered.set_column(0, "type", ordered["type"].combine_chunks().dictionary_encode())
+
+
+def _matched(query: str, table: pa.Table, start_column: str | None = None) -> Outcome:
+    return Outcome(cepheid.match(query, table, start_column=start_column).num_rows)
+
+
+def composition(quick: bool) -> Report:
+    n, keys = (900, 10) if quick else (1_000_000, 1_000)
+    table = _events(n, keys)
+    merged = _merged(table, cepheid.match(INNER, table))
+    samples = [
+        measure("two queries", "composed", n, partial(_matched, f"P: {INNER}\nQ: {OUTER}", table), question="composed"),
+        measure("two queries", "inner alone", n, partial(_matched, INNER, table), question="inner"),
+        measure("two queries", "outer alone", n, partial(_matched, OUTER, merged, "start"), question="outer"),
+    ]
+    return Report(
+        "composition",
+        "A query over the matches of another, and its parts",
+        "query",
+        tuple(samples),
+        "the target is at most 1.3 times the sum of the parts.",
+        value=lambda sample: sample.microseconds,
+        value_title="microseconds per event (CPU)",
+    )
+
+
+BENCHMARKS = (Benchmark("composition", "target: two queries, composed and apart", composition),)
