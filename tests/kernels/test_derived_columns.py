@@ -135,6 +135,17 @@ def test_a_type_that_lacks_the_attribute_lacks_what_is_derived_from_it(tmp_path:
     assert answers["local"] == answers["reference"] and len(answers["local"]) == 2
 
 
+@pytest.mark.parametrize("value", ["nullif(x.v, y.v)", "sign(y.v)", "coalesce(y.v, x.v)", "least(x.v, y.v)"])
+def test_a_function_of_an_event_of_another_branch_does_not_apply(value: str) -> None:
+    events = pa.table({"type": ["A", "B", "C", "C"], "ts": [1, 2, 3, 4], "v": [1, 1, 2, 5]})
+    for text in (
+        f"PATTERN A x; (B y | C z) WITHIN 9 RETURN x.v / 2 > x.v + {value} AS c, z.ts AS ts",
+        f"PATTERN A x; (B y | C z) WHERE z.v / 2 > {value} OR x.v > 9 WITHIN 9 RETURN z.ts AS c",
+    ):
+        found, expected = (cepheid.match(text, events, evaluator=e).to_pylist() for e in (None, "reference"))
+        assert sorted(map(str, found)) == sorted(map(str, expected)) and expected
+
+
 def test_tests_of_codes_are_the_definitions() -> None:
     known = ["", "a", "ab", "abab", "%b", "a\\%", "\\", "a_", "a%b", "%", "\\a", "é%", "aé"]
     table = texts.string_table(np.arange(len(known)), known)

@@ -354,6 +354,8 @@ class _Scalars:
                     return _NULL
                 return replace(item, source=f"text_length({self.constants.characters}, {item.source})", kind=Kind.INT)
             case ex.Call() if (expand := FUNCTIONS[expr.fn].expands) is not None:
+                for arg in expr.args:  # what is missing from one that only a condition reads
+                    self.value(arg, missing)
                 return self.value(expand(expr), missing)
             case ex.Call(fn=ex.CASE):
                 return self.cases(expr, missing)

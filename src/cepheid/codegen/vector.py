@@ -120,7 +120,9 @@ class Evaluation:
             case ex.Negative():
                 return negative(self.value(expr.item))
             case ex.Call() if (expand := FUNCTIONS[expr.fn].expands) is not None:
-                return self.value(expand(expr))
+                # It does not apply where an argument is absent, also one that only a condition of it reads.
+                found = self.value(expand(expr))
+                return replace(found, absent=absent_of([found, *map(self.value, expr.args)]))
             case ex.Call(fn=ex.CASE):
                 tests = [_true(self.value(test), self.length) for test in conditions_of_case(expr.args)]
                 return chosen(tests, [self.value(of) for of in values_of_case(expr.args)], expr.type, self.length)
