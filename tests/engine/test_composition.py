@@ -185,3 +185,11 @@ def test_explain_shows_which_query_feeds_which() -> None:
 def test_a_summary_is_no_input() -> None:
     with pytest.raises(PatternProblem, match="one row about all its matches"):
         parse("P: EVENT SEQ(A x, B y) RETURN count(*)\nQ: EVENT SEQ(P p, C c)")
+
+
+def test_analysis_counts_the_merged_events() -> None:
+    text = "P: EVENT SEQ(A x, B y) WITHIN 5\nQ: EVENT SEQ(P p, C c) WHERE c.v > 9 WITHIN 9"
+    rows = [{"type": kind, "ts": at, "id": 1, "v": 1.0, "name": "x", "n": at} for at, kind in enumerate("AABC")]
+    shown = cepheid.explain(text, pa.Table.from_pylist(rows, SCHEMA), level="analyze", time_unit="ms")
+    assert "events of p: 2 of 2 pass its conditions" in shown
+    assert "events of c: 0 of 1 pass its conditions" in shown

@@ -93,7 +93,8 @@ def run_positions(prepared: Prepared, source: Source, on_switch: OnSwitch = igno
 def run_compressed(prepared: Prepared, source: Source) -> Iterator[Compressed]:
     """The matches in the form of the compact store, batch by batch; the rows of their nodes are those of the input."""
     kernel = prepared.kernel
-    if not isinstance(kernel, LazyKernel) or kernel.summary.asked or prepared.query.limit is not None:
+    is_composed = prepared.graph is not None
+    if not isinstance(kernel, LazyKernel) or kernel.summary.asked or prepared.query.limit is not None or is_composed:
         raise NotAvailable(
             "compressed matches of this query",
             expected="a sequence with closures under skip till any match, without a summary and without LIMIT",
@@ -124,6 +125,7 @@ def analyze(prepared: Prepared, source: Source) -> Analysis:
             "the reference evaluator runs this query, and it has no counters",
             hint="; ".join(prepared.plan.reasons) or None,
         )
+    source = composed(prepared, source)
     stepper = Stepper.start(prepared.kernel, source.count)
     began: int | None = None
     ended = events = 0
