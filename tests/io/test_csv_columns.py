@@ -142,6 +142,7 @@ def csv_texts(draw: st.DrawFn) -> str:
 @example("type,ts,x\nA,1,\nB,2,7\n", None)
 @example('type,ts,x\nA,1,"say ""x"""\nA,2,""""\nA,3,""\n', None)
 @example("type,ts\nA,-9223372036854775808\n", None)
+@example("type,ts,x\nA,1,1\nA,2,1\nA,3,1\nA,-0,1\n", None)
 def test_what_is_read_as_columns_is_what_the_row_reader_reads(
     tmp_path_factory: pytest.TempPathFactory, text: str, given_type: str | None
 ) -> None:

@@ -119,6 +119,7 @@ def lines(draw: st.DrawFn) -> str:
 @given(lines(), st.sampled_from([None, "T"]))
 @example('{"type": "A", "ts": 1, "x": null}\n{"type": "B", "ts": 2, "x": 5}\n', None)
 @example('{"ts": 1}{"ts": 2}\n{"ts":\n3}\n', None)
+@example('{"ts": 1}{"ts": 2}\n\n', None)
 def test_what_is_read_as_columns_is_what_the_row_reader_reads(
     tmp_path_factory: pytest.TempPathFactory, text: str, given_type: str | None
 ) -> None:

@@ -236,7 +236,7 @@ def _typed(cells: pa.Table, columns: Columns, type_column: str | None) -> _Typed
         else:
             read = _recognised(column, types)
             misfits = _unfit_cells(column, types) if read is None else None
-        if misfits is not None:
+        if misfits is not None and misfits.any():
             unfit = unfit | misfits
         elif read is not None:
             typed[name] = read
@@ -258,7 +258,7 @@ def _unfit_times(cells: pa.ChunkedArray) -> Array | None:
     return unfit_timestamps(cells)
 
 
-def _unfit_cells(cells: pa.ChunkedArray, types: Array) -> Array | None:
+def _unfit_cells(cells: pa.ChunkedArray, types: Array) -> Array:
     """The cells that are not numbers (or booleans) in event types in which the column is numeric (or boolean)."""
     text = pc.utf8_trim_whitespace(cells)
     filled = np.asarray(cells.is_valid())
@@ -272,7 +272,7 @@ def _unfit_cells(cells: pa.ChunkedArray, types: Array) -> Array | None:
         most = ~is_decided & (np.bincount(groups[is_kind], minlength=len(totals)) >= MOST * totals)
         unfit |= most[groups] & filled & ~is_kind
         is_decided |= most
-    return unfit if unfit.any() else None
+    return unfit
 
 
 def _parsed_row(cells: Mapping[str, str | None], schema: pa.Schema, times: Sequence[str]) -> dict[str, Any]:

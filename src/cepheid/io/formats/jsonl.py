@@ -177,9 +177,9 @@ def json_columns(file: Path, columns: Columns, type: str | None) -> TextTable | 
 
 def _all_objects(lines: Lines) -> _Objects | None:
     """The objects of a file in which every line is one. None for any other file."""
-    table = _read(lines.content) if _has_objects(lines.content) else None
-    is_complete = table is not None and table.num_rows == len(lines)
-    return _Objects(table, lines, np.arange(len(lines))) if is_complete else None
+    table, filled = _read(lines.content) if _has_objects(lines.content) else None, np.flatnonzero(lines.lengths)
+    is_complete = table is not None and table.num_rows == len(filled)
+    return _Objects(table, lines, filled) if is_complete else None
 
 
 def _has_objects(content: bytes) -> bool:
