@@ -198,19 +198,6 @@ class Total:
         known = value if self.chosen is None else pa.concat_arrays([self.chosen, value])
         self.chosen = selected(self.fn, known, np.array([len(known)]))
 
-    def merge(self, other: Total) -> None:
-        """Adds the values of another total. A sum of floats depends on the order of all values, so it is not merged."""
-        if other.chosen is not None and self.fn in ("first", "last"):
-            assert other.order is not None
-            self.add_in_order(other.chosen, other.order)
-        elif other.chosen is not None and self.fn in ("min", "max"):
-            self._choose(other.chosen)
-        elif self.chosen is None:
-            self.chosen = other.chosen
-        if self.fn not in ("first", "last"):
-            self.count += other.count
-        self.sum += other.sum
-
     def to_data(self) -> dict[str, Any]:
         """The total as JSON."""
         chosen = None if self.chosen is None else base64.b64encode(_one_value(self.chosen)).decode()

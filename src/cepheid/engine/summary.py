@@ -1,6 +1,6 @@
 """The summary of all matches (`RETURN count(*), sum(b.v)`), folded from their positions part by part.
 
-A summary is small, so it is part of a stream's state, and summaries of parts of the matches are merged.
+A summary is small, so it is part of a stream's state.
 """
 
 from __future__ import annotations
@@ -44,12 +44,6 @@ class Summary:
         if len(part.start):
             self.start, self.end = min(self.start, int(part.start.min())), max(self.end, int(part.end.max()))
             MatchValues(schema, part, rows, {}, {}).add_to(self.totals)
-
-    def merge(self, other: Summary) -> None:
-        """Adds the matches of another summary of the same query."""
-        self.start, self.end = min(self.start, other.start), max(self.end, other.end)
-        for node, total in self.totals.items():
-            total.merge(other.totals[node])
 
     def row(self) -> Match:
         """The one row of the output."""
