@@ -77,7 +77,7 @@ def test_explain_stays_a_function_whatever_was_imported() -> None:
         ("EVENT SEQ(Shelf x, Exit z) WHERE x.tag = z.tag", {}, NameProblem, "did you mean `tag_id`?"),
         ("EVENT SEQ(Shelv x, Exit z)", {}, NameProblem, "did you mean `Shelf`?"),
         ("EVENT SEQ(Shelf x, Exit z) WHERE x.tag_id > n", {}, NameProblem, "parameter"),
-        (PAIR, {"output": "rows"}, InputProblem, "one of `compressed`, `events`, `positions`"),
+        (PAIR, {"output": "rows"}, InputProblem, "one of `compressed`, `events`, `flat`, `long`, `positions`"),
         (PAIR, {"time_column": "tss"}, InputProblem, "did you mean `ts`?"),
         (PAIR, {"time_column": "type"}, InputProblem, "holds string"),
         (PAIR, {"time_unit": "fortnights"}, InputProblem, "not a unit of time"),

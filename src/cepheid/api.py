@@ -16,6 +16,7 @@ from cepheid.engine.event_types import require_event_types
 from cepheid.engine.prepare import Prepared, RunOptions, code_of, feeds_of, prepare
 from cepheid.engine.query_text import require_settled_classes
 from cepheid.engine.run import analyze, run, run_compressed, run_positions
+from cepheid.engine.shapes import LONG, SHAPES, for_shape
 from cepheid.errors import CepheidError, CepheidWarning, InputProblem, NotAvailable, listing, shown
 from cepheid.explanation import explain as explain_query
 from cepheid.io import frames
@@ -32,7 +33,7 @@ from cepheid.streaming.storage import Directory, local_directory
 if TYPE_CHECKING:
     from cepheid.spark.batch import SparkBatch
 
-OUTPUTS = ("events", "positions", "compressed")
+OUTPUTS = (*SHAPES, "positions", "compressed")
 LEVELS = ("query", "plan", "code", "analyze")
 
 
@@ -67,8 +68,12 @@ def match(
     A pandas DataFrame of matches has Arrow-backed columns if the events have some; otherwise structs are dictionaries.
 
     With `output="events"` a match has a struct for each variable (a list of structs for a variable that binds many
-    events, null for a branch not taken) or the RETURN columns of the query; then `match_start` and `match_end`. With
-    `output="positions"` a match has only the row numbers of its events. Matches are in order of detection. With
+    events, null for a branch not taken) or the RETURN columns of the query; then `match_start` and `match_end`.
+    `output="flat"` has a column `x.price` for each variable and attribute instead, with lists for a variable that binds
+    many events. `output="long"` has a row for each match and event: `match_number`, `match_variable`, `match_index`
+    (the number of the event in its variable, from 1), `match_row` (its row number in a table), the columns of the
+    event, and the interval of the match. With `output="positions"` a match has only the row numbers of its events.
+    Matches are in order of detection. With
     `output="compressed"` the result is an iterator of `Compressed`: the matches of a closure under skip till any match
     in space that does not grow with their number; `decompressed()` enumerates their row numbers.
 
@@ -90,7 +95,7 @@ def match(
                 "the plan of a batch query on Spark cannot change during the run",
                 expected="`adaptive` for events outside Spark, or for `cepheid.stream`",
             )
-        if output != "events":
+        if output not in SHAPES:
             raise NotAvailable(
                 f"{output} matches of a Spark DataFrame: its rows have no numbers",
                 hint="add a column with row numbers, and RETURN it",
@@ -98,7 +103,8 @@ def match(
         if partitions is not None and partitions < 1:
             raise InputProblem(f"`partitions` is {partitions}", expected="at least 1")
         batch = _spark_batch(query, parsed, events, columns, run_options, session, partitions)
-        return (batch.matches(), batch.rejects()) if rejects else batch.matches()
+        matches = batch.shaped(output)
+        return (matches, batch.rejects()) if rejects else matches
     opened = frames.opened(events, columns)
     if opened is None:
         return iter(())
@@ -110,7 +116,8 @@ def match(
     if output == "positions":
         result = run_positions(prepared, opened.source, on_switch or ignore)
     else:
-        result = run(prepared, opened.source, on_switch=on_switch or ignore)
+        prepared = for_shape(prepared, output)
+        result = run(prepared, opened.source, numbered=output == LONG, on_switch=on_switch or ignore).shaped(output)
     return opened.convert(result.schema, result.batches)
 
 

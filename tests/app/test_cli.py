@@ -71,6 +71,20 @@ def test_matches_go_to_stdout_and_the_summary_to_stderr(tmp_path: Path, shop: Pa
     assert "5 events read, 1 match, 0 rejects" in done.stderr
 
 
+def test_the_shape_of_the_output(tmp_path: Path, shop: Path) -> None:
+    run = ("run", "--query", THEFT, "--input", shop, *SECONDS, "--output-shape")
+    done = cepheid(*run, "long")
+    interval = {"match_start": 20, "match_end": 50}
+    own = {"type": "Exit", "ts": 50, "tag_id": 2, "shelf": None, "at.x": None, **interval}
+    assert read_lines(done.stdout)[1] == {"match_number": 0, "match_variable": "z", "match_index": 1, **own}
+    assert len(read_lines(done.stdout)) == 2 and "5 events read, 1 match, 0 rejects" in done.stderr
+    cepheid(*run, "flat", "--output", tmp_path / "out.csv")
+    [row] = csv.DictReader((tmp_path / "out.csv").open())
+    flat = {"x.ts": "20", "x.at.x": "1", "x.shelf": "", "z.tag_id": "2", "match_end": "50"}
+    assert {name: row[name] for name in flat} == flat
+    assert "one of `events`, `flat`, `long`" in cepheid(*run, "wide").stderr
+
+
 @pytest.mark.parametrize(
     ("query", "lines"),
     [

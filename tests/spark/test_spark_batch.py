@@ -560,3 +560,39 @@ def test_the_tour_shows_a_query_of_each_language(
     written = [(tmp_path / "tour" / example.output).read_text().splitlines() for example in EXAMPLES]
     assert [len(lines) for lines in written] == found
     assert result.output.splitlines()[-1].startswith("  tour/")
+
+
+# --- shapes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "EVENT SEQ(A x, B y) WHERE [id] WITHIN 6",
+        "PATTERN SEQ(A a, B+ b[], C c) WHERE skip_till_any_match(a, b[], c) { [id] } WITHIN 20",
+        "PATTERN A;(B+|C) WITHIN 3",
+        "EVENT SEQ(A x, B y) WHERE [id] WITHIN 6 RETURN x, y.v AS v",
+    ],
+)
+def test_shapes_on_spark_are_those_of_a_table(spark: SparkSession, query: str) -> None:
+    table = pa.Table.from_pylist(stream(5, 60, types="ABC"))
+    frame = spark.createDataFrame(table.to_pylist(), "type string, ts long, id long, v double, name string, n long")
+    flat = cepheid.match(query, frame, output="flat", partitions=2).toArrow()
+    expected = cepheid.match(query, table, output="flat")
+    assert expected.num_rows and flat.schema.names == expected.schema.names
+    assert as_counter(flat.to_pylist()) == as_counter(expected.to_pylist())
+    assert rows_by_match(cepheid.match(query, frame, output="long", partitions=2).toArrow()) == rows_by_match(
+        cepheid.match(query, table, output="long").drop_columns(["match_row"])
+    )
+
+
+def as_counter(rows: list[Row]) -> Counter[str]:
+    return Counter(json.dumps(row) for row in rows)
+
+
+def rows_by_match(long: pa.Table) -> Counter[str]:
+    """The rows of each match, whatever its number."""
+    of: dict[int, list[Row]] = {}
+    for row in long.to_pylist():
+        of.setdefault(row.pop("match_number"), []).append(row)
+    return Counter(map(json.dumps, of.values()))

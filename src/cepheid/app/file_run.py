@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
+
+import pyarrow as pa
 
 from cepheid.analysis import Analysis
 from cepheid.binding import warnings_for
@@ -14,7 +16,8 @@ from cepheid.engine.adaptation import ignore
 from cepheid.engine.event_types import require_event_types
 from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, prepare
 from cepheid.engine.query_text import QueryText, declared_types
-from cepheid.engine.run import Progress, analyze, run
+from cepheid.engine.run import Progress, Result, analyze, run
+from cepheid.engine.shapes import EVENTS, SHAPES, for_shape
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.io.files import open_files
 from cepheid.io.formats import expand
@@ -37,6 +40,7 @@ class FileRun:
     backend: str
     switches: list[Switch] = field(default_factory=list)
     """The plan changes, after the run."""
+    shape: str = EVENTS
 
     @classmethod
     def open(
@@ -47,16 +51,19 @@ class FileRun:
         columns: Columns,
         options: RunOptions = DEFAULT_OPTIONS,
         backend: str = "local",
+        shape: str = EVENTS,
     ) -> FileRun:
         """`query` is the parsed text."""
         require_backend(backend, options)
+        if shape not in SHAPES:
+            raise InputProblem(f"unknown output shape `{shown(shape)}`", expected=f"one of {listing(SHAPES)}")
         if backend == REFERENCE:
             options = replace(options, evaluator=REFERENCE)
         source = open_files(inputs, columns, declared_types(query))
         with written.located_errors():
             prepared = prepare(query, source, options)
             require_event_types(prepared.written, source)
-            return cls(source, prepared, backend)
+            return cls(source, for_shape(prepared, shape), backend, shape=shape)
 
     @property
     def warnings(self) -> list[str]:
@@ -64,15 +71,29 @@ class FileRun:
 
     def write(self, file: IO[bytes], format: str, progress: Progress = ignore) -> int:
         """Writes the matches incrementally. Returns their number."""
-        as_text = format in ("jsonl", "csv")
+        matches, result = self.result(format in ("jsonl", "csv"), progress)
+        write_batches(file, format, result.schema, result.batches, result.objects)
+        return sum(matches)
+
+    def result(self, as_text: bool, progress: Progress = ignore) -> tuple[list[int], Result]:
+        """The matches in the shape of the output, and their number in each batch that has been read."""
+        result = self._result(as_text and self.shape == EVENTS, progress)
+        matches: list[int] = []
+
+        def counted() -> Iterator[pa.RecordBatch]:
+            for batch in result.batches:
+                matches.append(batch.num_rows)
+                yield batch
+
+        return matches, replace(result, batches=counted()).shaped(self.shape)
+
+    def _result(self, as_text: bool, progress: Progress) -> Result:
         if self.backend == "spark":
             from cepheid.spark.batch import run_files  # lazily: Spark takes seconds to load
 
-            result = run_files(self.prepared, self.source, as_text=as_text, progress=progress)
-        else:
-            on_switch = self.switches.append
-            result = run(self.prepared, self.source, as_text=as_text, progress=progress, on_switch=on_switch)
-        return write_batches(file, format, result.schema, result.batches, result.objects)
+            return run_files(self.prepared, self.source, as_text=as_text, progress=progress)
+        on_switch = self.switches.append
+        return run(self.prepared, self.source, as_text=as_text, progress=progress, on_switch=on_switch)
 
     def analyze_empty(self) -> Analysis | None:
         """The counters of a run without matches, from a second run. None where a kernel has not run here, or where the

@@ -23,7 +23,7 @@ from cepheid.engine.oracle import computed_columns
 from cepheid.engine.positions import MatchPositions, match_order
 from cepheid.engine.prepare import Prepared
 from cepheid.expr import AGGREGATES, Aggregate, At, Attr, Expr, Over, ResultType, Whole
-from cepheid.io.rows import TIME, TYPE, Rows
+from cepheid.io.rows import INPUT_ROW, TIME, TYPE, Rows
 from cepheid.io.source import flat_fields, owner
 from cepheid.kernels.successor.failures import REASON, reasons, shows_failures
 from cepheid.pattern import Role
@@ -104,7 +104,7 @@ class Gatherer:
         names: dict[str, None] = {}
         for node in (node for column in self.columns if column.shows is not None for node in ex.walk(column.shows)):
             if isinstance(node, Whole):
-                names.update(dict.fromkeys(shown.column for shown in self._shown(node.var)))
+                names.update(dict.fromkeys(a.column for a in self._shown(node.var) if a.column != INPUT_ROW))
             elif isinstance(node, Attr) and node.var == NODE and NODE not in self.attributes:
                 names.update(dict.fromkeys(owner(NODE_COLUMNS.get(node.name, node.name), self.input)))
             elif isinstance(node, Attr | ex.Aggregate) and node.name is not None:
@@ -149,9 +149,10 @@ class Gatherer:
     def _events(self, positions: pa.Array, shown: Sequence[ShownAttribute], rows: Rows) -> pa.Array:
         many = pa.types.is_list(positions.type)
         flat = positions.flatten() if many else positions
-        batch = rows.take(list(dict.fromkeys(attribute.column for attribute in shown)), flat)
+        stored = list(dict.fromkeys(attribute.column for attribute in shown if attribute.column != INPUT_ROW))
+        batch = rows.take(stored, flat)
         mask = flat.is_null() if flat.null_count else None
-        columns = [batch.column(attribute.column) for attribute in shown]
+        columns = [rows.input_rows(flat) if a.column == INPUT_ROW else batch.column(a.column) for a in shown]
         arrays = [_as_shown(c, a.type) for c, a in zip(columns, shown, strict=True)]
         events = pa.StructArray.from_arrays(arrays, fields=[pa.field(a.name, a.type) for a in shown], mask=mask)
         return _relisted(positions, events) if many else events

@@ -20,11 +20,12 @@ from cepheid.engine.gather import Gatherer, with_types
 from cepheid.engine.observation import Observer
 from cepheid.engine.positions import MatchPositions, intervals, position_columns
 from cepheid.engine.prepare import Prepared, position_type
+from cepheid.engine.shapes import EVENTS, shaped
 from cepheid.engine.stepping import PIECE, Stepper, encoder_for
 from cepheid.engine.summary import Summary
 from cepheid.errors import NotAvailable
 from cepheid.expr import Whole
-from cepheid.io.rows import ROW, TIME, TYPE, Rows
+from cepheid.io.rows import INPUT_ROW, ROW, TIME, TYPE, Rows
 from cepheid.io.sinks import Objects
 from cepheid.io.source import Source, columns_read, for_kernel
 from cepheid.kernels.any_runs.compact_store import ROW as NODE_ROW
@@ -39,12 +40,19 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The matches of a query, one row per match."""
+    """The matches of a query: one row per match or, in the long shape, one per match and event."""
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
     objects: Objects
     """Shows the rows as JSON objects."""
+
+    def shaped(self, shape: str) -> Result:
+        """The same matches in another shape. Its columns hold values, and no events."""
+        if shape == EVENTS:
+            return self
+        schema, batches = shaped(self.schema, self.batches, self.objects.types, shape)
+        return Result(schema, batches, replace(self.objects, types={}))
 
 
 def run(
@@ -52,19 +60,23 @@ def run(
     source: Source,
     *,
     as_text: bool = False,
+    numbered: bool = False,
     progress: Progress = ignore,
     on_switch: OnSwitch = ignore,
 ) -> Result:
     """The matches as record batches, with the events of each match or the RETURN columns of the query. With `as_text`
-    they are prepared for text output, which shows the events of a text file unchanged."""
+    they are prepared for text output, which shows the events of a text file unchanged. With `numbered`, events
+    that are rows of the input have their row number, for the long shape."""
     running = _Run(prepared, composed(prepared, source), progress, on_switch)
     built = _builds_rows(prepared)
     if built and shows_failures(prepared.plan):
         raise NotAvailable(
             "failed detections of events that are not columns", hint="read the events from a table, Parquet or Arrow"
         )
-    batches = running.built_rows(as_text) if built else running.gathered(gatherer_for(prepared, as_text))
-    return Result(output_schema(prepared, as_text), batches, objects_of(prepared))
+    if built:
+        return Result(output_schema(prepared, as_text), running.built_rows(as_text), objects_of(prepared))
+    gatherer = gatherer_for(prepared, as_text, numbered and prepared.graph is None)
+    return Result(gatherer.schema, running.gathered(gatherer), objects_of(prepared))
 
 
 def output_schema(prepared: Prepared, as_text: bool = False) -> pa.Schema:
@@ -182,9 +194,14 @@ def shown_columns(prepared: Prepared, as_text: bool) -> dict[str, tuple[str, ...
     return shown
 
 
-def gatherer_for(prepared: Prepared, as_text: bool = False) -> Gatherer:
-    source = prepared.input
-    return Gatherer.of(prepared, with_types(source.schema), source.columns.time, shown_columns(prepared, as_text))
+def gatherer_for(prepared: Prepared, as_text: bool = False, numbered: bool = False) -> Gatherer:
+    """With `numbered` every event shows its row number in the input."""
+    source, shown = prepared.input, shown_columns(prepared, as_text)
+    schema = with_types(source.schema)
+    if numbered:
+        schema = schema.append(pa.field(INPUT_ROW, pa.int64()))
+        shown = {var: (*names, INPUT_ROW) for var, names in shown.items()}
+    return Gatherer.of(prepared, schema, source.columns.time, shown)
 
 
 def objects_of(prepared: Prepared) -> Objects:

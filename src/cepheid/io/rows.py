@@ -27,6 +27,8 @@ duration also have START, and TIME is the end. No attribute can have such a name
 refused."""
 ROW = "\0raw"
 """The column with the row as JSON text, in sources that were read row by row."""
+INPUT_ROW = "\0row"
+"""The field of an event in the output with its row number in the input."""
 
 
 class Rows(ABC):

@@ -20,6 +20,7 @@ from cepheid.engine.gather import Gatherer
 from cepheid.engine.oracle import makes_output
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.run import Progress, Result, gatherer_for, objects_of, output_schema, shown_columns
+from cepheid.engine.shapes import EVENTS, FLAT, for_shape
 from cepheid.engine.spread import input_types, spread
 from cepheid.expr import Whole
 from cepheid.io.formats.csv import CsvReader
@@ -34,6 +35,7 @@ from cepheid.physical import REFERENCE, attributes_in
 from cepheid.spark.catalyst import EventColumns, column, ticks
 from cepheid.spark.reading import FIRST, LAST, LINE, PATH, CsvRejects, CsvRows, ReadTask, ReadTimes
 from cepheid.spark.session import session
+from cepheid.spark.shapes import flat, long
 from cepheid.spark.source import SparkSource, file_source
 from cepheid.spark.worker import (
     BUCKET,
@@ -122,6 +124,14 @@ class SparkBatch:
         if limit is None or isinstance(task, WholeTask):
             return matches
         return matches.orderBy(ORDER).limit(limit).drop(ORDER)
+
+    def shaped(self, shape: str) -> DataFrame:
+        """The matches in one of the shapes of `engine/shapes.py`."""
+        if shape == EVENTS:
+            return self.matches()
+        batch = replace(self, prepared=for_shape(self.prepared, shape))
+        variables = objects_of(batch.prepared).types
+        return flat(batch.matches(), variables) if shape == FLAT else long(batch.matches(), variables)
 
     def rejects(self) -> DataFrame:
         """The rows that are not events, with the reason. Of CSV files these are the lines from which a column that the

@@ -40,6 +40,13 @@ def run_command(
             help="The output: .jsonl, .csv, .parquet or .arrow; - for JSON Lines on stdout.",
         ),
     ] = cli.STANDARD,
+    output_shape: Annotated[
+        str,
+        typer.Option(
+            help="The columns of the output: events (an object for each variable), flat (a column for each variable "
+            "and attribute) or long (a row for each match and event)."
+        ),
+    ] = "events",
     backend: cli.Backend = "local",
     events: cli.EventOptions = cli.EVENT_OPTIONS,
     stats: cli.Statistics = None,
@@ -79,7 +86,7 @@ def run_command(
     for path in (output, rejects):
         if path is not None and path != cli.STANDARD:
             require_distinct(path, inputs)
-    opened = FileRun.open(written, parsed, inputs, events.columns, options, backend)
+    opened = FileRun.open(written, parsed, inputs, events.columns, options, backend, output_shape)
     with written.located_errors():
         matches = _write(opened, output, format)
     rejected = list(opened.source.rejects())
