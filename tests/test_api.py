@@ -16,7 +16,7 @@ import pytest
 
 import cepheid
 from cepheid.errors import InputProblem, NameProblem, NotAvailable, SyntaxProblem
-from cepheid.lang.builder import event, same, sase
+from cepheid.builder import event, same, sase
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOP = pa.table(

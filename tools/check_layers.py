@@ -46,7 +46,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "logic",
         "core_language",
     ),
-    ("lang", "analysis", "limits", "physical", "graph", "evaluator", "nfa", "explanation"),
+    ("lang", "builder", "analysis", "limits", "physical", "graph", "evaluator", "nfa", "explanation"),
     ("optimize",),
     ("runtime", "codegen", "kernels"),
     ("io", "engine", "streaming", "spark"),

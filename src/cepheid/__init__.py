@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from cepheid.version import __version__
 
 if TYPE_CHECKING:
+    from cepheid import builder as builder
     from cepheid.api import explain as explain
     from cepheid.api import match as match
     from cepheid.api import matches as matches
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from cepheid.spark.session import session as session
     from cepheid.spark.source import CsvFiles as CsvFiles
     from cepheid.spark.stream_api import stream as stream
+    from cepheid.spark.workers import ship as ship
     from cepheid.streaming.verify import Verification as Verification
     from cepheid.streaming.verify import verify as verify
 
@@ -32,16 +34,20 @@ _MODULES = {
     "cepheid.spark.session": ("session",),
     "cepheid.spark.source": ("CsvFiles",),
     "cepheid.spark.stream_api": ("stream",),
+    "cepheid.spark.workers": ("ship",),
     "cepheid.streaming.verify": ("Verification", "verify"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
-__all__ = ["__version__", *_HOMES]
+_SUBMODULES = ("builder",)
+__all__ = ["__version__", *_SUBMODULES, *_HOMES]
 
 
 def __getattr__(name: str) -> Any:
     """Imports the names of the package on first use: parsing a query needs neither Arrow nor NumPy."""
     import importlib
 
+    if name in _SUBMODULES:
+        return importlib.import_module(f"cepheid.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module `cepheid` has no attribute `{name}`")
     return getattr(importlib.import_module(_HOMES[name]), name)

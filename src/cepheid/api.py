@@ -102,7 +102,7 @@ def match(
             )
         if partitions is not None and partitions < 1:
             raise InputProblem(f"`partitions` is {partitions}", expected="at least 1")
-        batch = _spark_batch(query, parsed, events, columns, run_options, session, partitions)
+        batch = _spark_batch(query, parsed, events, columns, run_options, session, partitions, on_workers=True)
         matches = batch.shaped(output)
         return (matches, batch.rejects()) if rejects else matches
     opened = frames.opened(events, columns)
@@ -217,11 +217,16 @@ def _spark_batch(
     options: RunOptions,
     session: Any = None,
     partitions: int | None = None,
+    on_workers: bool = False,
 ) -> SparkBatch:
     from cepheid.spark.batch import SparkBatch  # lazily: Spark takes seconds to load
     from cepheid.spark.source import SparkSource
+    from cepheid.spark.workers import require_workers
 
-    source = SparkSource.open(events, columns, session).for_query(query, options.time_unit)
+    opened = SparkSource.open(events, columns, session)
+    if on_workers:
+        require_workers(opened.frame.sparkSession)
+    source = opened.for_query(query, options.time_unit)
     return SparkBatch(_prepared(source_text, query, source, options), source, partitions)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from cepheid.errors import InputProblem, NameProblem, PatternProblem
 from cepheid.lang import parse, to_text
-from cepheid.lang.builder import (
+from cepheid.builder import (
     QueryBuilder,
     any_event,
     any_of,

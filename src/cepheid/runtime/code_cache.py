@@ -60,12 +60,17 @@ def _processor() -> str:
 # --- directories ------------------------------------------------------------------------------------------------------
 
 
-def kernel_directory() -> Path:
-    """The directory of kernels: it exists, and only the user can write to it."""
+def wanted_directory() -> Path:
+    """The directory of kernels that the environment chooses."""
     chosen = os.environ.get("CEPHEID_CACHE")
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    directory = Path(chosen) if chosen else Path(home) / "cepheid"
-    problem = _problem_with(directory)
+    return Path(chosen) if chosen else Path(home) / "cepheid"
+
+
+def kernel_directory() -> Path:
+    """The directory of kernels: it exists, and only the user can write to it."""
+    directory = wanted_directory()
+    problem = directory_problem(directory)
     return directory if problem is None else _replacement(directory, problem)
 
 
@@ -82,13 +87,13 @@ def helper_directories() -> tuple[Path, Path]:
 def _replacement(directory: Path, problem: str) -> Path:
     """A private temporary directory, which the processes of a user share."""
     private = Path(tempfile.gettempdir()) / f"cepheid-{os.getuid()}"
-    if private.is_symlink() or _problem_with(private) is not None:
+    if private.is_symlink() or directory_problem(private) is not None:
         private = Path(tempfile.mkdtemp(prefix="cepheid-"))
     _log.warning("the kernel cache %s %s; kernels are cached in %s", directory, problem, private)
     return private
 
 
-def _problem_with(directory: Path) -> str | None:
+def directory_problem(directory: Path) -> str | None:
     """Why a directory cannot hold machine code, or None. It is created if it does not exist."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -102,7 +107,13 @@ def _problem_with(directory: Path) -> str | None:
 
 def _is_trusted(status: os.stat_result) -> bool:
     """Whether a file or directory belongs to the user, or to the owner of Cepheid, and nobody else can write to it."""
-    return status.st_uid in (os.getuid(), _PACKAGE.stat().st_uid) and not status.st_mode & _OTHERS_WRITE
+    return status.st_uid in (os.getuid(), _owner()) and not status.st_mode & _OTHERS_WRITE
+
+
+@lru_cache(maxsize=1)
+def _owner() -> int:
+    """The owner of Cepheid's sources: a directory, or an archive that holds it (on executors)."""
+    return next(path for path in (_PACKAGE, *_PACKAGE.parents) if path.exists()).stat().st_uid
 
 
 # --- entries ----------------------------------------------------------------------------------------------------------

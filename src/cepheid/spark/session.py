@@ -10,6 +10,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from cepheid.spark.workers import trust
+
 ARROW_BATCHES: Mapping[str, str] = {
     # A row crosses into Python as part of an Arrow batch: the larger, the less it costs.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
@@ -76,7 +78,10 @@ def session(master: str = "local[*]", settings: Mapping[str, str] = _NO_SETTINGS
     builder = SparkSession.builder.appName("cepheid").master(master)
     for name, value in wanted.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    started = builder.getOrCreate()
+    if in_one_process and os.environ["PYSPARK_PYTHON"] == sys.executable:
+        trust(started)
+    return started
 
 
 def _chooses_collector(options: str) -> bool:

@@ -20,6 +20,7 @@ from cepheid.pattern import Query, types_named
 from cepheid.spark.hadoop import open_directory
 from cepheid.spark.source import SparkSource
 from cepheid.spark.stream import RunningStream, SparkStream, Trigger, Writer, buckets_of, tasks_of
+from cepheid.spark.workers import require_workers
 from cepheid.spark.writers import BatchDirectories
 from cepheid.streaming.checkpoint import Checkpoint
 from cepheid.streaming.delivery import Sinks
@@ -93,6 +94,7 @@ def stream(
     input = SparkSource.of(events, Columns(type_column, time_column, start_column))
     run_options = RunOptions.of(params, evaluator, options, None, adaptive, time_unit)
     session = input.frame.sparkSession
+    require_workers(session)
     saved = Checkpoint(open_directory(checkpoint, session), checkpoint)
     spread = buckets or buckets_of(saved, tasks_of(session, partitions))
     with QueryText(query).located_errors() if isinstance(query, str) else nullcontext():

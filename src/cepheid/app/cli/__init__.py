@@ -1,6 +1,6 @@
 """The command line. Data goes to standard output, messages to standard error.
 
-Exit codes: 0 for success, 1 for a bug in Cepheid, 2 for a user error.
+Exit codes: 0 for success, 1 for a bug in Cepheid (of `doctor`: for a problem on this machine), 2 for a user error.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from cepheid.app import report
 from cepheid.app.cli.batch_run import batch_run_command
 from cepheid.app.cli.check import check_command
 from cepheid.app.cli.demo import demo_command
+from cepheid.app.cli.doctor import doctor_command
 from cepheid.app.cli.explain import explain_command
 from cepheid.app.cli.run import run_command
 from cepheid.app.cli.state import state_command
@@ -41,7 +42,6 @@ app = typer.Typer(
     cls=_Commands,
     help="Cepheid finds complex events, patterns over time, in event data.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -78,3 +78,4 @@ app.command("batch-run")(batch_run_command)
 app.command("stream")(stream_command)
 app.command("state")(state_command)
 app.command("demo")(demo_command)
+app.command("doctor")(doctor_command)
