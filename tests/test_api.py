@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import cepheid
-from cepheid.errors import InputProblem, NameProblem, NotAvailable, SyntaxProblem
 from cepheid.builder import event, same, sase
+from cepheid.errors import InputProblem, NameProblem, NotAvailable, SyntaxProblem
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOP = pa.table(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from cepheid.errors import InputProblem, NameProblem, PatternProblem
-from cepheid.lang import parse, to_text
 from cepheid.builder import (
     QueryBuilder,
     any_event,
@@ -38,6 +36,8 @@ from cepheid.builder import (
     vector,
     zstream,
 )
+from cepheid.errors import InputProblem, NameProblem, PatternProblem
+from cepheid.lang import parse, to_text
 from cepheid.pattern import EventClass, Seq, Strategy
 from cepheid.types import FLOAT
 

@@ -6,11 +6,20 @@ import os
 import subprocess
 import sys
 import sysconfig
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
 
 import cepheid
+from cepheid.spark import arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 pytestmark = [pytest.mark.spark]
 
@@ -60,3 +69,28 @@ def test_a_python_that_does_not_start(tmp_path: Path) -> None:
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     assert lines[0] == f"error: Spark's workers have a Python that does not start, and the driver has Python {here}"
     assert lines[1].startswith(f"  hint: set PYSPARK_PYTHON to a Python {here} on every node before the session starts")
+
+
+def test_schemas_have_the_time_zone_of_the_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark 4.1 converts to UTC, newer ones take the zone: both are one schema."""
+    frame = spark.createDataFrame(
+        [], "a timestamp, b array<struct<c: timestamp, d: timestamp_ntz>>, e map<int, timestamp>"
+    )
+    monkeypatch.setattr(arrow_schema, "_TAKES_ZONE", True)
+    newer = arrow_schema.arrow_schema(frame)
+
+    def older(schema: StructType) -> pa.Schema:
+        return to_arrow_schema(schema, timezone="Etc/GMT-3")
+
+    monkeypatch.setattr(arrow_schema, "_TAKES_ZONE", False)
+    monkeypatch.setattr(arrow_schema, "to_arrow_schema", older)
+    assert arrow_schema.arrow_schema(frame) == newer
+    assert newer.field("a").type.tz == spark.conf.get("spark.sql.session.timeZone")
+
+
+@pytest.mark.parametrize("output", ["flat", "long"])
+def test_shapes_of_matches_with_timestamps(spark: SparkSession, output: str) -> None:
+    rows = [("A", datetime(2026, 1, 1, 8, tzinfo=UTC)), ("B", datetime(2026, 1, 1, 9, tzinfo=UTC))]
+    events = spark.createDataFrame(rows, "type string, ts timestamp")
+    found = cepheid.match("EVENT SEQ(A x, B y) WITHIN 2 hours", events, output=output)
+    assert found.count() == (1 if output == "flat" else 2)

@@ -6,10 +6,11 @@ from collections.abc import Collection
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
 from cepheid.engine.shapes import INDEX, NUMBER, VARIABLE, LongLayout, flat_columns
+from cepheid.spark.arrow_schema import arrow_schema
 from cepheid.spark.catalyst import column
 
 _EVENTS = "\ue000events"
@@ -17,14 +18,14 @@ _EVENTS = "\ue000events"
 
 def flat(matches: DataFrame, variables: Collection[str]) -> DataFrame:
     """A row for each match. `variables` are the columns that hold events."""
-    columns = flat_columns(to_arrow_schema(matches.schema), variables)
+    columns = flat_columns(arrow_schema(matches), variables)
     paths = {c.name: [c.column] if c.attribute is None else [c.column, c.attribute] for c in columns}
     return matches.select(*(column(*path).alias(name) for name, path in paths.items()))
 
 
 def long(matches: DataFrame, variables: Collection[str]) -> DataFrame:
     """A row for each event of each match. The numbers of the matches are unique and have gaps."""
-    layout = LongLayout.of(to_arrow_schema(matches.schema), variables)
+    layout = LongLayout.of(arrow_schema(matches), variables)
     own = StructType([StructField(VARIABLE, StringType()), StructField(INDEX, LongType())])
     row = StructType([*own, *from_arrow_schema(layout.attributes)])
     events = F.concat(*(_rows(var, matches.schema[var].dataType, row) for var in layout.variables))

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from cepheid.errors import InputProblem, shown
 from cepheid.events import MICROSECONDS, UNTYPED, epoch_unit
@@ -31,6 +31,7 @@ from cepheid.io.source import Attributes, Source, require_time_column, schema_wi
 from cepheid.io.storage import is_readable
 from cepheid.io.times import LAST_TIME, fraction_unit, not_whole, out_of_range
 from cepheid.pattern import EventClass, Query, durations, queries_of, types_named, walk
+from cepheid.spark.arrow_schema import arrow_schema
 from cepheid.spark.catalyst import column, ticks
 from cepheid.spark.file_schema import spark_schema, unreadable_column
 from cepheid.spark.session import session as running_session
@@ -284,8 +285,7 @@ def _arrow_schema(frame: DataFrame) -> pa.Schema:
     twice = [name for name in frame.columns if frame.columns.count(name) > 1]
     if twice:
         raise InputProblem(f"the DataFrame has two columns `{shown(twice[0])}`", hint="rename one of them")
-    zone = frame.sparkSession.conf.get("spark.sql.session.timeZone")
-    return to_arrow_schema(frame.schema, timezone=zone)
+    return arrow_schema(frame)
 
 
 def _united(events: Mapping[str, DataFrame], columns: Columns) -> SparkSource:
