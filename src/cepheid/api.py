@@ -12,6 +12,7 @@ import pyarrow as pa
 from cepheid.analysis import Analysis
 from cepheid.binding import warnings_for
 from cepheid.engine.adaptation import ignore
+from cepheid.engine.detection import with_detection
 from cepheid.engine.event_types import require_event_types
 from cepheid.engine.prepare import Prepared, RunOptions, code_of, feeds_of, prepare
 from cepheid.engine.query_text import require_settled_classes
@@ -47,6 +48,7 @@ def match(
     start_column: str | None = None,
     time_unit: str | None = None,
     output: str = "events",
+    detected_at: bool = False,
     evaluator: str | None = None,
     params: Mapping[str, Any] | None = None,
     options: Mapping[str, str | bool] | None = None,
@@ -77,6 +79,9 @@ def match(
     `output="compressed"` the result is an iterator of `Compressed`: the matches of a closure under skip till any match
     in space that does not grow with their number; `decompressed()` enumerates their row numbers.
 
+    With `detected_at=True` a match has a column `detected_at`: the event time at which it became certain, which is the
+    end of the window after a negation at the end of the pattern, and `match_end` otherwise.
+
     `evaluator` and `options` override the choices of the optimizer (see `explain`). With `adaptive=True` (or an
     `Adaptive` with other thresholds) the plan follows changes in the stream, and every change is passed to `on_switch`.
     `stats` are known statistics of the events (see `statistics`); by default the first events are sampled.
@@ -103,6 +108,8 @@ def match(
         if partitions is not None and partitions < 1:
             raise InputProblem(f"`partitions` is {partitions}", expected="at least 1")
         batch = _spark_batch(query, parsed, events, columns, run_options, session, partitions, on_workers=True)
+        if detected_at:
+            batch = replace(batch, prepared=with_detection(batch.prepared))
         matches = batch.shaped(output)
         return (matches, batch.rejects()) if rejects else matches
     opened = frames.opened(events, columns)
@@ -111,6 +118,10 @@ def match(
     prepared = _prepared(query, parsed, opened.source, run_options)
     for text in warnings_for(prepared.written, prepared.schema):
         warnings.warn(text, CepheidWarning, stacklevel=2)
+    if detected_at:
+        if output not in SHAPES:
+            raise NotAvailable(f"`detected_at` of {output} matches", expected=f"one of the outputs {listing(SHAPES)}")
+        prepared = with_detection(prepared)
     if output == "compressed":
         return run_compressed(prepared, opened.source)
     if output == "positions":

@@ -13,6 +13,7 @@ import pyarrow as pa
 from cepheid.analysis import Analysis
 from cepheid.binding import warnings_for
 from cepheid.engine.adaptation import ignore
+from cepheid.engine.detection import with_detection
 from cepheid.engine.event_types import require_event_types
 from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, prepare
 from cepheid.engine.query_text import QueryText, declared_types
@@ -52,6 +53,7 @@ class FileRun:
         options: RunOptions = DEFAULT_OPTIONS,
         backend: str = "local",
         shape: str = EVENTS,
+        detected_at: bool = False,
     ) -> FileRun:
         """`query` is the parsed text."""
         require_backend(backend, options)
@@ -63,6 +65,7 @@ class FileRun:
         with written.located_errors():
             prepared = prepare(query, source, options)
             require_event_types(prepared.written, source)
+            prepared = with_detection(prepared) if detected_at else prepared
             return cls(source, for_shape(prepared, shape), backend, shape=shape)
 
     @property

@@ -18,7 +18,7 @@ from cepheid.codegen.typed_columns import Column, either, from_arrow, to_arrow
 from cepheid.codegen.vector import Evaluation, is_vectorisable
 from cepheid.engine.aggregation import Total, averaged, counted, selected, summed
 from cepheid.engine.input_shape import ShownAttribute
-from cepheid.engine.layout import END, INTERVAL, START, column_names, match_schema
+from cepheid.engine.layout import DETECTED, END, INTERVAL, START, column_names, match_schema
 from cepheid.engine.oracle import computed_columns
 from cepheid.engine.positions import MatchPositions, match_order
 from cepheid.engine.prepare import Prepared
@@ -87,6 +87,8 @@ class Gatherer:
             else:
                 kind = known.field(name).type
             columns.append(OutputColumn(name, kind, shows))
+        if prepared.detection is not None:
+            columns.append(OutputColumn(DETECTED, input.field(time_column).type, None))
         if shows_failures(prepared.plan):
             columns.append(OutputColumn(REASON, pa.string(), None))
         return cls(prepared, input, time_column, attributes, tuple(columns), {}).with_lacks()
@@ -121,6 +123,8 @@ class Gatherer:
             match column.shows:
                 case None if column.name == REASON:
                     array = pa.array(reasons(self.prepared.plan)).take(pa.array(matches.reasons))
+                case None if column.name == DETECTED and self.prepared.detection is not None:
+                    array = as_time(self.prepared.detection.ticks(matches.start, matches.end), column.type)
                 case None:
                     array = as_time(matches.start if column.name == START else matches.end, column.type)
                 case _ if column.name in computed:

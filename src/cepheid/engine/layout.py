@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,6 +17,8 @@ from cepheid.pattern import DerivedStream, EventClass, Query, Role, SourceStream
 from cepheid.types import UNKNOWN, Family, Type
 
 START, END = "match_start", "match_end"
+DETECTED = "detected_at"
+"""The column, by request, with the event time at which a match became certain."""
 INTERVAL = ("start_time", "end_time")
 """The times of a derived event, by their names in CED's base schema (§2.1)."""
 
@@ -23,6 +27,17 @@ Layout = Mapping[str, Mapping[str, pa.DataType]]
 
 JSON_TEXT = pa.string()
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """When a match becomes certain: so many ticks after its start, or, if None, at its end."""
+
+    after_start: int | None
+
+    def ticks(self, start: Any, end: Any) -> Any:
+        """Of one match, or of arrays of them."""
+        return end if self.after_start is None else start + self.after_start
 
 
 def column_names(query: Query) -> list[str]:

@@ -23,7 +23,17 @@ from cepheid.codegen.columns import types_of
 from cepheid.codegen.typed_columns import from_arrow as column_from_arrow
 from cepheid.codegen.typed_columns import to_python
 from cepheid.engine.input_shape import InputShape
-from cepheid.engine.layout import END, INTERVAL, START, Layout, column_names, match_schema
+from cepheid.engine.layout import (
+    DETECTED,
+    END,
+    INTERVAL,
+    START,
+    Detection,
+    Layout,
+    column_names,
+    match_schema,
+    time_type,
+)
 from cepheid.engine.positions import MatchPositions, match_order
 from cepheid.engine.prepare import Prepared, position_type
 from cepheid.engine.stepping import Stepper
@@ -271,16 +281,21 @@ def match_batch(
     """One row per match, in a schema that does not depend on the matches. With `as_text` only the column TEXT has
     values: the match as JSON text, with the events unchanged. `texts` are times as they are written in the input."""
     query, clock = prepared.written, prepared.clock
-    show = Presenter.of(prepared.query, prepared.input, clock, texts)
+    show = replace(Presenter.of(prepared.query, prepared.input, clock, texts), detection=prepared.detection)
     columns: list[pa.Array] = []
+    detection = prepared.detection
     if as_text:
-        names = column_names(query)
+        names = [*column_names(query), *([] if detection is None else [DETECTED])]
         lines = pa.array([dumps(show.object(match)) for match in matches], pa.string())
         return pa.RecordBatch.from_arrays([*([pa.nulls(len(matches))] * len(names)), lines], names=[*names, TEXT])
     schema = match_schema(query, prepared.schema, clock, layout_of(prepared))
+    if detection is not None:
+        schema = schema.append(pa.field(DETECTED, time_type(clock)))
     for column in schema:
-        if column.name in (START, END):
-            values: list[Any] = [match.start if column.name == START else match.end for match in matches]
+        if column.name == DETECTED and detection is not None:
+            values: list[Any] = [detection.ticks(match.start, match.end) for match in matches]
+        elif column.name in (START, END):
+            values = [match.start if column.name == START else match.end for match in matches]
         else:
             values = [
                 (match.bindings if match.columns is None else match.columns).get(column.name) for match in matches
@@ -406,6 +421,7 @@ class Presenter:
     """The event types that other queries derive."""
     texts: Mapping[int, Any] = field(default_factory=dict)
     """Times as they are written in the input, beside those in the rows of a match."""
+    detection: Detection | None = None
 
     @classmethod
     def of(cls, query: Query, input: InputShape, clock: Clock, texts: Mapping[int, Any]) -> Presenter:
@@ -418,7 +434,10 @@ class Presenter:
         result: dict[str, Any] = {}
         for name, value in (match.bindings if match.columns is None else match.columns).items():
             result[name] = self._returned(value, self.types.get(name, UNKNOWN), texts)
-        return {**result, START: self.time(match.start, texts), END: self.time(match.end, texts)}
+        times = {START: match.start, END: match.end}
+        if self.detection is not None:
+            times[DETECTED] = self.detection.ticks(match.start, match.end)
+        return {**result, **{name: self.time(ticks, texts) for name, ticks in times.items()}}
 
     def _returned(self, value: Any, type_: Type, texts: Mapping[int, Any]) -> Any:
         """A value of the oracle, in which times are microseconds, as its type is shown in JSON."""

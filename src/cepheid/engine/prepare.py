@@ -14,6 +14,7 @@ from cepheid.codegen.columns import schema_types
 from cepheid.codegen.legend import with_legend
 from cepheid.engine.composition import Attribute, Composed, Reading, attributes_of_matches, projected, reading_of
 from cepheid.engine.input_shape import NO_INPUT, InputShape
+from cepheid.engine.layout import Detection
 from cepheid.engine.positions import Binding
 from cepheid.engine.sampling import Sampler, is_large_enough
 from cepheid.errors import NotAvailable
@@ -96,6 +97,8 @@ class Prepared:
     input: InputShape = NO_INPUT
     graph: PreparedGraph | None = None
     """The queries that feed this one. Its own `query` then reads the columns of the merged events."""
+    detection: Detection | None = None
+    """When matches become certain, if the output shows it."""
     binding: Binding = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

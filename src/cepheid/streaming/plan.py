@@ -20,6 +20,7 @@ from cepheid.binding import require_types
 from cepheid.codegen.columns import MASK
 from cepheid.dialect import Windows
 from cepheid.engine.derivation import Wiring
+from cepheid.engine.detection import needs_later_events
 from cepheid.engine.gather import Gatherer, with_types
 from cepheid.engine.oracle import derived_columns, made_batch, makes_output
 from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, is_alone, prepare
@@ -35,7 +36,7 @@ from cepheid.lang import to_text
 from cepheid.logic import normal_form
 from cepheid.optimize.distribution import Keyed
 from cepheid.optimize.windows import lag, operator_windows
-from cepheid.pattern import Conj, Kleene, Neg, Pattern, Query, Seq, walk
+from cepheid.pattern import Kleene, Query, walk
 from cepheid.physical import REFERENCE, Plan
 from cepheid.streaming.ahead import AheadLimit
 from cepheid.streaming.reader import FileReader, Reader
@@ -385,7 +386,7 @@ def _lag(query: Query, prepared: Prepared) -> int:
     operators = operator_windows(query, prepared.clock)
     if operators is not None:
         return inner + lag(query.pattern, operators)
-    if not _needs_later_events(normal_form(query.pattern), True):
+    if not needs_later_events(normal_form(query.pattern), True):
         return inner
     if query.window is None or query.window.counts_events:
         raise NotAvailable(
@@ -393,27 +394,6 @@ def _lag(query: Query, prepared: Prepared) -> int:
             hint="bound the negation by WITHIN and a length of time",
         )
     return inner - int(-prepared.clock.ticks(query.window) // 1) + 1
-
-
-def _needs_later_events(pattern: Pattern, at_the_end: bool) -> bool:
-    """Whether later events can invalidate a match: the pattern ends with a negation, or with a closure that may be
-    empty."""
-    match pattern:
-        case Neg():
-            return at_the_end
-        case Kleene():
-            return at_the_end and pattern.low == 0
-        case Seq():
-            last = max((i for i, item in enumerate(pattern.items) if not isinstance(item, Neg)), default=-1)
-            return any(_needs_later_events(item, at_the_end and i >= last) for i, item in enumerate(pattern.items))
-        case Conj():
-            return any(_needs_later_events(item, True) for item in pattern.items)
-        case _:
-            return any(_needs_later_events(part, at_the_end) for part in _parts(pattern))
-
-
-def _parts(pattern: Pattern) -> list[Pattern]:
-    return [node for node in walk(pattern) if node is not pattern and isinstance(node, Seq | Conj | Kleene)]
 
 
 def _horizon(query: Query, prepared: Prepared, lag: int) -> int | None:

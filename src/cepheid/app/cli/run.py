@@ -47,6 +47,12 @@ def run_command(
             "and attribute) or long (a row for each match and event)."
         ),
     ] = "events",
+    detected_at: Annotated[
+        bool,
+        typer.Option(
+            "--detected-at", help="Add the column detected_at: the event time at which a match became certain."
+        ),
+    ] = False,
     backend: cli.Backend = "local",
     events: cli.EventOptions = cli.EVENT_OPTIONS,
     stats: cli.Statistics = None,
@@ -86,7 +92,7 @@ def run_command(
     for path in (output, rejects):
         if path is not None and path != cli.STANDARD:
             require_distinct(path, inputs)
-    opened = FileRun.open(written, parsed, inputs, events.columns, options, backend, output_shape)
+    opened = FileRun.open(written, parsed, inputs, events.columns, options, backend, output_shape, detected_at)
     with written.located_errors():
         matches = _write(opened, output, format)
     rejected = list(opened.source.rejects())
