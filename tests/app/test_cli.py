@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import itertools
 import json
@@ -69,6 +70,31 @@ def test_matches_go_to_stdout_and_the_summary_to_stderr(tmp_path: Path, shop: Pa
     assert done.returncode == 0, done.stderr
     assert read_lines(done.stdout) == [{"x": SHOP[2], "z": SHOP[0], "match_start": 20, "match_end": 50}]
     assert "5 events read, 1 match, 0 rejects" in done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
+def test_a_terminal_shows_a_table(tmp_path: Path) -> None:
+    import pty
+
+    rows = [{"type": kind, "ts": at, "n": at} for at in range(60) for kind in "AB"]
+    events = write_lines(tmp_path / "events.jsonl", rows)
+    query = "EVENT SEQ(A x, B y) WITHIN 2"
+    master, slave = pty.openpty()
+    command = [sys.executable, "-P", "-m", "cepheid", "run", "--query", query, "--input", str(events)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "100", "TERM": "dumb"}
+    with subprocess.Popen(command, env=env, stdout=slave, stderr=subprocess.PIPE, text=True) as running:
+        os.close(slave)
+        parts: list[bytes] = []
+        with contextlib.suppress(OSError):  # Linux: at the end of a terminal's output
+            while part := os.read(master, 1 << 16):
+                parts.append(part)
+        assert running.stderr is not None
+        summary = running.stderr.read()
+    os.close(master)
+    shown = b"".join(parts).decode()
+    assert "match_start" in shown.splitlines()[0] and "type=A ts=0 n=0" in shown
+    assert not shown.lstrip().startswith("{")
+    assert "the first 50 of 59 rows" in summary and "120 events read, 59 matches" in summary
 
 
 def test_the_shape_of_the_output(tmp_path: Path, shop: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 
@@ -77,6 +79,19 @@ class FileRun:
         matches, result = self.result(format in ("jsonl", "csv"), progress)
         write_batches(file, format, result.schema, result.batches, result.objects)
         return sum(matches)
+
+    def first_rows(self, limit: int, progress: Progress = ignore) -> tuple[int, int, list[dict[str, Any]]]:
+        """The number of matches, the number of output rows, and the first rows as JSON objects. Reads all matches."""
+        matches, result = self.result(True, progress)
+        lines, sizes = io.BytesIO(), [0]
+
+        def first() -> Iterator[pa.RecordBatch]:
+            for batch in result.batches:
+                yield batch.slice(0, max(limit - sum(sizes), 0))
+                sizes.append(batch.num_rows)
+
+        write_batches(lines, "jsonl", result.schema, first(), result.objects)
+        return sum(matches), sum(sizes), [json.loads(line) for line in lines.getvalue().splitlines()]
 
     def result(self, as_text: bool, progress: Progress = ignore) -> tuple[list[int], Result]:
         """The matches in the shape of the output, and their number in each batch that has been read."""

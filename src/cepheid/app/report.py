@@ -149,6 +149,14 @@ def _times(kleene: Kleene) -> str:
     return str(kleene.low) if kleene.low == kleene.high else f"{kleene.low} to {kleene.high}"
 
 
+def print_rows(first: Sequence[Mapping[str, object]], rows: int) -> None:
+    """The first rows of the output as a table on standard output, and the number of others."""
+    console = Console(highlight=False)
+    console.print(row_table(first))
+    if rows > len(first):
+        note(f"the first {len(first)} of {rows:,} rows (--output PATH writes all)")
+
+
 def row_table(rows: Sequence[Mapping[str, object]]) -> Table:
     """A table of a few matches."""
     table = Table(show_edge=False, pad_edge=False)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from cepheid.app.file_run import FileRun
     from cepheid.io.rejects import Reject
 
+_SHOWN_ROWS = 50
+"""Rows of the table on a terminal."""
 _QUERY_OPTIONS = "either --query-file FILE or --query TEXT"
 
 
@@ -37,7 +39,7 @@ def run_command(
             "--output",
             "-o",
             metavar="PATH",
-            help="The output: .jsonl, .csv, .parquet or .arrow; - for JSON Lines on stdout.",
+            help="The output: .jsonl, .csv, .parquet or .arrow; - for stdout (a table on a terminal, or JSON Lines).",
         ),
     ] = cli.STANDARD,
     output_shape: Annotated[
@@ -115,8 +117,13 @@ def _write(opened: FileRun, output: str, format: str) -> int:
         if output != cli.STANDARD:
             with replacing(Path(output)) as file:
                 return opened.write(file, format, progress)
-        matches = opened.write(sys.stdout.buffer, format, progress)
-    sys.stdout.buffer.flush()
+        if not sys.stdout.isatty():
+            matches = opened.write(sys.stdout.buffer, format, progress)
+            sys.stdout.buffer.flush()
+            return matches
+        matches, rows, first = opened.first_rows(_SHOWN_ROWS, progress)
+    if first:
+        report.print_rows(first, rows)
     return matches
 
 
