@@ -14,7 +14,7 @@ from cepheid.binding import warnings_for
 from cepheid.engine.adaptation import ignore
 from cepheid.engine.detection import with_detection
 from cepheid.engine.event_types import require_event_types
-from cepheid.engine.prepare import Prepared, RunOptions, code_of, feeds_of, prepare
+from cepheid.engine.prepare import Prepared, RunOptions, code_of, feeds_of, prepare, with_match_ids
 from cepheid.engine.query_text import require_settled_classes
 from cepheid.engine.run import analyze, run, run_compressed, run_positions
 from cepheid.engine.shapes import LONG, SHAPES, for_shape
@@ -49,6 +49,7 @@ def match(
     time_unit: str | None = None,
     output: str = "events",
     detected_at: bool = False,
+    id_column: str | None = None,
     evaluator: str | None = None,
     params: Mapping[str, Any] | None = None,
     options: Mapping[str, str | bool] | None = None,
@@ -82,6 +83,9 @@ def match(
     With `detected_at=True` a match has a column `detected_at`: the event time at which it became certain, which is the
     end of the window after a negation at the end of the pattern, and `match_end` otherwise.
 
+    With `id_column`, a column of the events with unique values, a match has a column `match_id`: a hash of the query
+    and of the identifiers of its events, the same in every run, locally and on Spark.
+
     `evaluator` and `options` override the choices of the optimizer (see `explain`). With `adaptive=True` (or an
     `Adaptive` with other thresholds) the plan follows changes in the stream, and every change is passed to `on_switch`.
     `stats` are known statistics of the events (see `statistics`); by default the first events are sampled.
@@ -110,6 +114,8 @@ def match(
         batch = _spark_batch(query, parsed, events, columns, run_options, session, partitions, on_workers=True)
         if detected_at:
             batch = replace(batch, prepared=with_detection(batch.prepared))
+        if id_column is not None:
+            batch = replace(batch, prepared=with_match_ids(batch.prepared, id_column))
         matches = batch.shaped(output)
         return (matches, batch.rejects()) if rejects else matches
     opened = frames.opened(events, columns)
@@ -118,10 +124,13 @@ def match(
     prepared = _prepared(query, parsed, opened.source, run_options)
     for text in warnings_for(prepared.written, prepared.schema):
         warnings.warn(text, CepheidWarning, stacklevel=2)
+    if (detected_at or id_column is not None) and output not in SHAPES:
+        column = "detected_at" if detected_at else "match_id"
+        raise NotAvailable(f"`{column}` of {output} matches", expected=f"one of the outputs {listing(SHAPES)}")
     if detected_at:
-        if output not in SHAPES:
-            raise NotAvailable(f"`detected_at` of {output} matches", expected=f"one of the outputs {listing(SHAPES)}")
         prepared = with_detection(prepared)
+    if id_column is not None:
+        prepared = with_match_ids(prepared, id_column)
     if output == "compressed":
         return run_compressed(prepared, opened.source)
     if output == "positions":

@@ -578,8 +578,8 @@ def test_the_tour_shows_a_query_of_each_language(
 def test_shapes_on_spark_are_those_of_a_table(spark: SparkSession, query: str) -> None:
     table = pa.Table.from_pylist(stream(5, 60, types="ABC"))
     frame = spark.createDataFrame(table.to_pylist(), "type string, ts long, id long, v double, name string, n long")
-    flat = cepheid.match(query, frame, output="flat", detected_at=True, partitions=2).toArrow()
-    expected = cepheid.match(query, table, output="flat", detected_at=True)
+    flat = cepheid.match(query, frame, output="flat", detected_at=True, id_column="n", partitions=2).toArrow()
+    expected = cepheid.match(query, table, output="flat", detected_at=True, id_column="n")
     assert expected.num_rows and flat.schema.names == expected.schema.names
     assert as_counter(flat.to_pylist()) == as_counter(expected.to_pylist())
     assert rows_by_match(cepheid.match(query, frame, output="long", partitions=2).toArrow()) == rows_by_match(

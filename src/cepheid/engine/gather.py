@@ -19,6 +19,7 @@ from cepheid.codegen.vector import Evaluation, is_vectorisable
 from cepheid.engine.aggregation import Total, averaged, counted, selected, summed
 from cepheid.engine.input_shape import ShownAttribute
 from cepheid.engine.layout import DETECTED, END, INTERVAL, START, column_names, match_schema
+from cepheid.engine.match_ids import MATCH_ID
 from cepheid.engine.oracle import computed_columns
 from cepheid.engine.positions import MatchPositions, match_order
 from cepheid.engine.prepare import Prepared
@@ -89,6 +90,8 @@ class Gatherer:
             columns.append(OutputColumn(name, kind, shows))
         if prepared.detection is not None:
             columns.append(OutputColumn(DETECTED, input.field(time_column).type, None))
+        if prepared.match_ids is not None:
+            columns.append(OutputColumn(MATCH_ID, pa.string(), None))
         if shows_failures(prepared.plan):
             columns.append(OutputColumn(REASON, pa.string(), None))
         return cls(prepared, input, time_column, attributes, tuple(columns), {}).with_lacks()
@@ -111,6 +114,8 @@ class Gatherer:
                 names.update(dict.fromkeys(owner(NODE_COLUMNS.get(node.name, node.name), self.input)))
             elif isinstance(node, Attr | ex.Aggregate) and node.name is not None:
                 names.update(dict.fromkeys(owner(node.name, self.input)))
+        if self.prepared.match_ids is not None:
+            names[self.prepared.match_ids.column] = None
         if self.lacks:
             names.update(dict.fromkeys([*owner(self.prepared.input.columns.type, self.input), TYPE]))
         return list(names)
@@ -123,6 +128,8 @@ class Gatherer:
             match column.shows:
                 case None if column.name == REASON:
                     array = pa.array(reasons(self.prepared.plan)).take(pa.array(matches.reasons))
+                case None if column.name == MATCH_ID and self.prepared.match_ids is not None:
+                    array = self.prepared.match_ids.of(matches.variables, rows, len(matches.start))
                 case None if column.name == DETECTED and self.prepared.detection is not None:
                     array = as_time(self.prepared.detection.ticks(matches.start, matches.end), column.type)
                 case None:

@@ -14,22 +14,25 @@ from cepheid.codegen.columns import schema_types
 from cepheid.codegen.legend import with_legend
 from cepheid.engine.composition import Attribute, Composed, Reading, attributes_of_matches, projected, reading_of
 from cepheid.engine.input_shape import NO_INPUT, InputShape
-from cepheid.engine.layout import Detection
+from cepheid.engine.layout import Detection, column_names
+from cepheid.engine.match_ids import MATCH_ID, MatchIds
 from cepheid.engine.positions import Binding
 from cepheid.engine.sampling import Sampler, is_large_enough
-from cepheid.errors import NotAvailable
+from cepheid.errors import InputProblem, NotAvailable, PatternProblem, listing, shown
 from cepheid.events import START, Clock, Schema
 from cepheid.explanation import Feed
 from cepheid.graph import InputNode, ProjectionNode, QueryNode, graph_of, is_composed
 from cepheid.io.inputs import Columns
+from cepheid.io.rows import ROW
 from cepheid.io.source import SourceDescription, clock_of, readable_schema, schema_of
 from cepheid.io.times import unit_of
 from cepheid.kernels.registry import EVALUATORS, SWITCHING, kernel_for, require_known_options
+from cepheid.lang import to_text
 from cepheid.optimize.adapt import Policy, policy_of, why_fixed
 from cepheid.optimize.lower import OPTIONS as COMMON_OPTIONS
 from cepheid.optimize.lower import lower
 from cepheid.optimize.stats import NO_STATS, Stats
-from cepheid.pattern import EventClass, Query, Role, types_named
+from cepheid.pattern import EventClass, Query, Role, SourceStream, types_named
 from cepheid.physical import REFERENCE, Plan
 from cepheid.runtime.kernel import Kernel
 
@@ -99,6 +102,8 @@ class Prepared:
     """The queries that feed this one. Its own `query` then reads the columns of the merged events."""
     detection: Detection | None = None
     """When matches become certain, if the output shows it."""
+    match_ids: MatchIds | None = None
+    """The identifiers of matches, if the output shows them."""
     binding: Binding = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -274,6 +279,23 @@ def _if_able(plan_by: Callable[[str | None], Plan], evaluator: str) -> Plan | No
     except NotAvailable:
         return None
     return plan
+
+
+def with_match_ids(prepared: Prepared, column: str) -> Prepared:
+    """The query with the column `match_id` in its output, by the identifiers of events in a column."""
+    query, names = prepared.written, prepared.input.schema.names
+    if column not in names:
+        raise InputProblem(f"there is no column `{shown(column)}`", expected=f"one of {listing(names)}")
+    is_derived = any(not isinstance(item, SourceStream) for item in query.inputs)
+    if query.summarizes or is_derived or ROW in names:
+        raise NotAvailable(
+            f"`{MATCH_ID}` of a summary, or of events that are not rows of a table", hint="drop id_column"
+        )
+    if MATCH_ID in column_names(query):
+        raise PatternProblem(
+            f"`{MATCH_ID}` is the name of the column that was asked for", hint="choose another name in the query"
+        )
+    return replace(prepared, match_ids=MatchIds(column, to_text(query)))
 
 
 def position_type(prepared: Prepared, var: str) -> pa.DataType:
