@@ -19,6 +19,7 @@ from cepheid.engine.query_text import require_settled_classes
 from cepheid.engine.run import analyze, run, run_compressed, run_positions
 from cepheid.engine.shapes import LONG, SHAPES, for_shape
 from cepheid.errors import CepheidError, CepheidWarning, InputProblem, NotAvailable, listing, shown
+from cepheid.explanation import Explained
 from cepheid.explanation import explain as explain_query
 from cepheid.io import frames
 from cepheid.io.inputs import Columns
@@ -167,7 +168,8 @@ def explain(
 
     `level="query"` shows its meaning (the default without events), `"plan"` the plan for these events (the default with
     events), `"code"` the generated code. `"analyze"` runs the query and shows the counters of each operator beside the
-    estimates. `match` describes the other options."""
+    estimates. `format` is `"text"`, `"svg"`, `"html"`, `"mermaid"` or `"dot"`; notebooks show the picture. `match`
+    describes the other options."""
     level = level or ("query" if events is None else "plan")
     if level not in LEVELS:
         raise InputProblem(f"unknown level `{shown(level)}`", expected=f"one of {listing(LEVELS)}")
@@ -183,7 +185,9 @@ def explain(
         batch = _spark_batch(query, parsed, events, columns, run_options)
         text = _explained(batch.prepared, level, format)
         notes = batch.notes() if level == "plan" and format == "text" else []
-        return text + "".join(["on spark:\n", *(f"  {note}\n" for note in notes)] if notes else [])
+        if not notes or not isinstance(text, Explained):
+            return text
+        return Explained.of(text + "".join(["on spark:\n", *(f"  {note}\n" for note in notes)]), text.description)
     if events is None:
         if level != "query":
             raise InputProblem(f"the {level} depends on the columns and types of the events", expected="events")

@@ -1,16 +1,13 @@
-"""EXPLAIN: a description of a query, rendered as text, Mermaid, Graphviz or a self-contained HTML page.
+"""EXPLAIN: a description of a query and its plan, as text, Mermaid, Graphviz, a picture or a self-contained page.
 
-A description is a tree of labelled nodes and, for SASE+, the NFA^b automaton of the pattern. The renderers do not
-depend on queries.
+A description is the text of the query, a tree of labelled nodes and, for SASE+, the NFA^b automaton of the pattern.
 """
 
 from __future__ import annotations
 
-import html
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 
 from cepheid import pattern as pt
 from cepheid import physical as ph
@@ -32,19 +29,8 @@ from cepheid.pattern import (
     partition_attributes,
 )
 from cepheid.physical import REFERENCE, Plan, TreeNode, TreePlan, tree_operands, tree_text
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    label: str
-    children: tuple[Node, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    tree: Node
-    automata: tuple[tuple[str, Automaton], ...] = ()
-    """Each with its title."""
+from cepheid.picture import Explanation, Node
+from cepheid.rendering import FORMATS, render_svg
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +42,28 @@ class Feed:
     plan: Plan
 
 
+class Explained(str):
+    """A rendered description. Notebooks show its picture."""
+
+    description: Explanation
+
+    @classmethod
+    def of(cls, text: str, description: Explanation) -> Explained:
+        shown = cls(text)
+        shown.description = description
+        return shown
+
+    def _repr_html_(self) -> str:
+        return render_svg(self.description)
+
+
 def explain(
     query: Query,
     format: str = "text",
     plan: Plan | None = None,
     analysis: Analysis | None = None,
     feeds: Sequence[Feed] = (),
-) -> str:
+) -> Explained:
     """The description of a query; with a plan also its evaluation, with an analysis also the measured counters. `feeds`
     are the queries that it uses, each after those that feed it."""
     render = FORMATS.get(format)
@@ -70,7 +71,8 @@ def explain(
         raise InputProblem(
             f"no format `{shown(format)}`", expected=f"one of {listing(FORMATS)}", hint=did_you_mean(format, FORMATS)
         )
-    return render(describe(query, plan, analysis, feeds))
+    description = describe(query, plan, analysis, feeds)
+    return Explained.of(render(description), description)
 
 
 # --- queries ----------------------------------------------------------------------------------------------------------
@@ -115,7 +117,7 @@ def describe(
     if plan is not None:
         fed = (Node("queries that feed it", tuple(map(_feed_node, feeds))),) if feeds else ()
         tree = Node(tree.label, (*tree.children, plan_node(plan, analysis), *fed))
-    return Explanation(tree, tuple(_automata(query)))
+    return Explanation(tree, tuple(_automata(query)), str(query))
 
 
 def _feed_node(feed: Feed) -> Node:
@@ -415,182 +417,3 @@ def _bit_nodes(plan: Plan) -> Iterator[Node]:
         types = f"type {' or '.join(bit.types)}" if bit.types else "any type"
         tests = "".join(f", {to_text(test)}" for test in bit.tests)
         yield Node(f"bit {number}, {bit.name}: {types}{tests}")
-
-
-# --- renderers --------------------------------------------------------------------------------------------------------
-
-
-def render_text(explanation: Explanation) -> str:
-    tree = explanation.tree
-    automata = tuple(automaton_node(title, automaton) for title, automaton in explanation.automata)
-    tree = Node(tree.label, tree.children + automata)
-    return "\n".join([plain(tree.label), *_branches(tree)]) + "\n"
-
-
-def _branches(node: Node, indent: str = "") -> Iterator[str]:
-    for child in node.children:
-        last = child is node.children[-1]
-        yield f"{indent}{'└─' if last else '├─'} {plain(child.label)}"
-        yield from _branches(child, indent + ("   " if last else "│  "))
-
-
-def automaton_node(title: str, automaton: Automaton) -> Node:
-    """The automaton as a tree: each state with the edges that leave it."""
-    states = []
-    for state in automaton.states:
-        edges = tuple(
-            Node(f"{edge.kind} → {edge.target}: {edge.formula}") for edge in automaton.edges if edge.source == state
-        )
-        mark = " (start)" if state == automaton.states[0] else " (final)" if state == automaton.states[-1] else ""
-        states.append(Node(f"state {state}{mark}", edges))
-    notes = tuple(Node(note) for note in automaton.notes)
-    return Node(title, (*states, *notes))
-
-
-def plain(label: str) -> str:
-    """A label on one line, without control characters."""
-    return "".join(c if c.isprintable() else " " for c in label)
-
-
-def render_mermaid(explanation: Explanation) -> str:
-    lines = ["flowchart TD"]
-    for number, parent, label in _numbered(explanation.tree):
-        lines.append(f'  n{number}["{_mermaid(label)}"]')
-        if parent is not None:
-            lines.append(f"  n{parent} --> n{number}")
-    for number, (title, automaton) in enumerate(explanation.automata):
-        names = {state: f"a{number}s{index}" for index, state in enumerate(automaton.states)}
-        lines += [f'  subgraph a{number} ["{_mermaid(title)}"]', "    direction LR"]
-        for state, name in names.items():
-            final = state == automaton.states[-1]
-            lines.append(f'    {name}((("{_mermaid(state)}")))' if final else f'    {name}(("{_mermaid(state)}"))')
-        arrows = {"ignore": "-.->", "proceed": "==>"}
-        for edge in automaton.edges:
-            arrow = arrows.get(edge.kind, "-->")
-            label = _mermaid(f"{edge.kind}: {edge.formula}")
-            lines.append(f'    {names[edge.source]} {arrow}|"{label}"| {names[edge.target]}')
-        lines.append("  end")
-    return "\n".join(lines) + "\n"
-
-
-def _mermaid(label: str) -> str:
-    """Mermaid has no escape character inside quotes. It reads entities, with # for &."""
-    return "".join(f"#{ord(c)};" if c in '"#;<>&`|{}\\' else c for c in plain(label))
-
-
-def render_dot(explanation: Explanation) -> str:
-    lines = ["digraph query {", '  node [shape=box, fontname="sans-serif"];', '  edge [fontname="sans-serif"];']
-    for number, parent, label in _numbered(explanation.tree):
-        lines.append(f"  n{number} [label={_quoted(label)}];")
-        if parent is not None:
-            lines.append(f"  n{parent} -> n{number} [arrowhead=none];")
-    for number, (title, automaton) in enumerate(explanation.automata):
-        names = {state: f"a{number}s{index}" for index, state in enumerate(automaton.states)}
-        lines += [f"  subgraph cluster_{number} {{", f"    label={_quoted(title)};"]
-        for state, name in names.items():
-            shape = "doublecircle" if state == automaton.states[-1] else "circle"
-            lines.append(f"    {name} [shape={shape}, label={_quoted(state)}];")
-        styles = {"ignore": ", style=dashed", "proceed": ", style=bold"}
-        for edge in automaton.edges:
-            label = _quoted(f"{edge.kind}: {edge.formula}")
-            style = styles.get(edge.kind, "")
-            lines.append(f"    {names[edge.source]} -> {names[edge.target]} [label={label}{style}];")
-        lines.append("  }")
-    return "\n".join([*lines, "}"]) + "\n"
-
-
-def _quoted(label: str) -> str:
-    return '"' + plain(label).replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _numbered(tree: Node) -> Iterator[tuple[int, int | None, str]]:
-    """Every node with a number, its parent's number, and its label."""
-    numbers = count()
-
-    def visit(node: Node, parent: int | None) -> Iterator[tuple[int, int | None, str]]:
-        number = next(numbers)
-        yield number, parent, node.label
-        for child in node.children:
-            yield from visit(child, number)
-
-    return visit(tree, None)
-
-
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1c2530; }
-ul { list-style: none; padding-left: 1.3rem; border-left: 1px solid #c9d3dd; margin: 0 0 0 .3rem; }
-li { padding: .1rem 0; } h1 { font-size: 1.3rem; } h2 { font-size: 1.1rem; }
-table { border-collapse: collapse; } td, th { border: 1px solid #c9d3dd; padding: .2rem .6rem; text-align: left; }
-svg { max-width: 100%; } text { font: 13px system-ui, sans-serif; text-anchor: middle; }
-"""
-
-
-def render_html(explanation: Explanation) -> str:
-    heading = _html(explanation.tree.label)
-    parts = [
-        "<!doctype html>",
-        f'<html lang="en"><head><meta charset="utf-8"><title>{heading}</title><style>{_STYLE}</style></head><body>',
-        f"<h1>{heading}</h1>",
-        _html_list(explanation.tree),
-    ]
-    for title, automaton in explanation.automata:
-        parts += [f"<h2>{_html(title)}</h2>", _svg(automaton), _html_table(automaton)]
-    return "\n".join([*parts, "</body></html>"]) + "\n"
-
-
-def _html(label: str) -> str:
-    return html.escape(plain(label), quote=True)
-
-
-def _html_list(node: Node) -> str:
-    items = "".join(f"<li>{_html(child.label)}{_html_list(child)}</li>" for child in node.children)
-    return f"<ul>{items}</ul>" if items else ""
-
-
-def _html_table(automaton: Automaton) -> str:
-    rows = "".join(
-        f"<tr><td>{_html(edge.source)}</td><td>{edge.kind}</td><td>{_html(edge.target)}</td>"
-        f"<td><code>{_html(edge.formula)}</code></td></tr>"
-        for edge in automaton.edges
-    )
-    notes = "".join(f"<p>{_html(note)}</p>" for note in automaton.notes)
-    return f"<table><tr><th>at</th><th>edge</th><th>to</th><th>if</th></tr>{rows}</table>{notes}"
-
-
-def _svg(automaton: Automaton) -> str:
-    """The states in a row: solid begin and take edges, dashed ignore edges, thick proceed edges, as in Figure 2."""
-    step, middle, radius = 150, 90, 26
-    x_of = {state: 60 + step * number for number, state in enumerate(automaton.states)}
-    styles = {"ignore": 'stroke-dasharray="4 3"', "proceed": 'stroke-width="3"'}
-    drawn = []
-    for edge in automaton.edges:
-        style = styles.get(edge.kind, "")
-        here, there = x_of[edge.source], x_of[edge.target]
-        if here == there:
-            side = 1 if edge.kind == "ignore" else -1
-            near, far = middle + side * (radius - 4), middle + side * 70
-            path = f"M{here - 12} {near} C{here - 30} {far} {here + 30} {far} {here + 12} {near}"
-            spot = (here, middle + side * 68 + (8 if side > 0 else 0))
-        else:
-            bend = 0 if there - here == step else 30
-            path = f"M{here + radius} {middle} Q{(here + there) // 2} {middle - bend} {there - radius - 4} {middle}"
-            spot = ((here + there) // 2, middle - 8 - bend // 2)
-        drawn.append(f'<path d="{path}" fill="none" stroke="#30475e" {style} marker-end="url(#tip)"/>')
-        drawn.append(f'<text x="{spot[0]}" y="{spot[1]}">{edge.kind}</text>')
-    for state, x in x_of.items():
-        if state == automaton.states[-1]:
-            drawn.append(f'<circle cx="{x}" cy="{middle}" r="{radius + 4}" fill="none" stroke="#30475e"/>')
-        drawn.append(f'<circle cx="{x}" cy="{middle}" r="{radius}" fill="#eef3f8" stroke="#30475e"/>')
-        drawn.append(f'<text x="{x}" y="{middle + 5}">{_html(shown(state, 8))}</text>')
-    width = 120 + step * (len(x_of) - 1)
-    tip = '<marker id="tip" markerWidth="8" markerHeight="8" refX="6" refY="3" orient="auto"'
-    tip += ' markerUnits="userSpaceOnUse"><path d="M0 0 L7 3 L0 6 z" fill="#30475e"/></marker>'
-    return f'<svg viewBox="0 0 {width} 180" role="img"><defs>{tip}</defs>{"".join(drawn)}</svg>'
-
-
-FORMATS: Mapping[str, Callable[[Explanation], str]] = {
-    "text": render_text,
-    "mermaid": render_mermaid,
-    "dot": render_dot,
-    "html": render_html,
-}

@@ -168,6 +168,17 @@ class DerivedStream(Stream):
     columns: tuple[Column, ...]
 
 
+@dataclass(slots=True)
+class Display:
+    """How `str` and notebooks show a query. The package of the languages, which is above, sets both."""
+
+    text: Callable[[Query], str] = repr
+    page: Callable[[Query], str] = repr
+
+
+DISPLAY = Display()
+
+
 @dataclass(frozen=True)
 class Query:
     """A pattern, its predicates, its window, its selection strategy and its output. `where` holds the conjuncts.
@@ -183,6 +194,14 @@ class Query:
     limit: int | None = None
     name: str | None = None
     inputs: tuple[SourceStream | DerivedStream | Query, ...] = ()
+
+    def __str__(self) -> str:
+        """Its text."""
+        return DISPLAY.text(self)
+
+    def _repr_html_(self) -> str:
+        """Its description, for notebooks."""
+        return DISPLAY.page(self)
 
     @cached_property
     def roles(self) -> Mapping[str, Role]:

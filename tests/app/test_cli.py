@@ -229,8 +229,9 @@ def test_explain_in_every_format() -> None:
     assert cepheid("explain", THEFT, "--format", "mermaid").stdout.startswith("flowchart")
     assert cepheid("explain", THEFT, "--format", "dot").stdout.startswith("digraph")
     assert cepheid("explain", THEFT, "--format", "html").stdout.startswith("<!doctype html>")
+    assert cepheid("explain", THEFT, "--format", "svg").stdout.startswith("<svg ")
     result = cepheid("explain", THEFT, "--format", "pdf")
-    assert result.exit_code == 2 and "one of `dot`, `html`, `mermaid`, `text`" in result.stderr
+    assert result.exit_code == 2 and "one of `dot`, `html`, `mermaid`, `svg`, `text`" in result.stderr
 
 
 def test_explain_with_data_settles_names(tmp_path: Path) -> None:

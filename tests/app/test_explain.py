@@ -8,9 +8,11 @@ from html.parser import HTMLParser
 import pytest
 
 from cepheid.errors import InputProblem
-from cepheid.explanation import FORMATS, Explanation, Node, describe, explain, render_dot, render_html, render_mermaid
+from cepheid.explanation import describe, explain
 from cepheid.lang import parse
 from cepheid.nfa import Automaton, Edge, compile_automaton
+from cepheid.picture import Explanation, Node
+from cepheid.rendering import FORMATS, render_dot, render_html, render_mermaid
 
 QUERY_3 = """
 PATTERN SEQ(Stock+ a[], Stock b)

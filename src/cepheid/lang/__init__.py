@@ -22,7 +22,7 @@ from cepheid.errors import (
 )
 from cepheid.lang import ced, eql, sase, sase_plus, zstream
 from cepheid.lang.text import check_text, skeleton
-from cepheid.pattern import EventClass, Query, walk
+from cepheid.pattern import DISPLAY, EventClass, Query, walk
 
 __all__ = ["DIALECTS", "parse", "recognise", "to_text"]
 
@@ -65,6 +65,15 @@ def to_text(query: Query) -> str:
     own = replace(query, inputs=tuple(item for item in query.inputs if item not in used))
     is_labelled = query.name is not None and (bool(used) or not query.dialect.names_its_result)
     return "\n\n".join([*(_block_text(item, True) for item in used), _block_text(own, is_labelled)])
+
+
+def _page(query: Query) -> str:
+    from cepheid.explanation import explain  # lazily: few programs show pages
+
+    return explain(query)._repr_html_()
+
+
+DISPLAY.text, DISPLAY.page = to_text, _page
 
 
 def _block_text(query: Query, is_labelled: bool) -> str:

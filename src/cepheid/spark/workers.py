@@ -65,10 +65,10 @@ def worker_text(session: SparkSession) -> str:
     try:
         tasks = _tasks(session)
         probe = F.udf(_probe(_NEEDED), "string", useArrow=False)
-        rows = session.range(0, tasks, 1, tasks).select(probe("id")).distinct().collect()
+        rows = session.range(0, tasks, 1, tasks).select(probe("id")).collect()
     except (PySparkException, Py4JJavaError) as error:
         raise _failure(str(error), here) from None
-    reports = sorted(row[0].split("\t") for row in rows)
+    reports = [report.split("\t") for report in sorted({row[0] for row in rows})]
     for python, _, version, missing in reports:
         if not python.startswith(f"{here}."):
             raise _other_python(f"Python {python}", here)

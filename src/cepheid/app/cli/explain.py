@@ -16,7 +16,7 @@ def explain_command(
     query: cli.QueryArgument,
     dialect: cli.Dialect = "auto",
     input: cli.Inputs = None,
-    format: Annotated[str, typer.Option(help="The output format: text, mermaid, dot or html.")] = "text",
+    format: Annotated[str, typer.Option(help="The output format: text, mermaid, dot, svg or html.")] = "text",
     code: Annotated[bool, typer.Option("--code", help="Show the generated code; needs --input.")] = False,
     analyze: Annotated[
         bool, typer.Option("--analyze", help="Run the query and show the counters of each operator; needs --input.")

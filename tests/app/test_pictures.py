@@ -1,0 +1,104 @@
+"""Pictures of queries: for every language and every evaluator, at most 1,200 pixels wide, and no label over another."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Iterator
+from itertools import combinations
+from xml.etree import ElementTree
+
+import pyarrow as pa
+import pytest
+
+import cepheid
+from cepheid.explanation import Explained
+from cepheid.nfa import Automaton, Edge
+from cepheid.picture import Explanation, Node
+from cepheid.rendering import render_dot, render_html, render_svg
+
+SVG = "{http://www.w3.org/2000/svg}"
+EVENTS = pa.table({"type": ["A", "B", "C"] * 10, "ts": range(30), "v": range(30), "k": [1, 2] * 15})
+QUERIES = {
+    "sase": "EVENT SEQ(A x, !(B y), C z) WHERE [k] AND x.v < z.v WITHIN 10",
+    "sase+": "PATTERN SEQ(A+ a[], C* c[], B b) "
+    "WHERE skip_till_next_match(a[], c[], b) { [k] AND a[i].v > a[i-1].v } WITHIN 9",
+    "any match": "PATTERN SEQ(A a, B+ b[]) WHERE skip_till_any_match(a, b[]) { sum(b.v) > 3 } WITHIN 5 RETURN count(*)",
+    "zstream": "PATTERN A;!B;C WHERE A.v < C.v AND (A.v > 5 OR C.v = 7) WITHIN 10",
+    "eql": "SELECT * FROM ( A x ; B y ) WHERE FILTER(x.k = y.k), x.v < 100 AND (x, y) OCCURS WITHIN 9",
+    "ced": "complex lifted on A as s, B as r, C as e event seq(s, !r, e; 9) where s.k = e.k and s.k = r.k",
+    "long": f"EVENT SEQ(A x, C z) WHERE {' AND '.join(f'x.v + {n} < z.v' for n in range(60))} WITHIN 10",
+}
+
+
+def labels(svg: str) -> Iterator[tuple[float, float, float, float, str]]:
+    """Left, right, top and bottom of every label, and its text."""
+    root = ElementTree.fromstring(svg)
+    groups = root.findall(f"{SVG}g")
+    assert root.get("width") == "1200" and groups
+    for group in groups:
+        across, down = (float(number) for number in re.findall(r"[\d.]+", group.get("transform", "")))
+        for label in group.iter(f"{SVG}text"):
+            text, x, y = label.text or "", float(label.get("x", "")), float(label.get("y", ""))
+            width = 7.3 * len(text)
+            left = across + (x - width / 2 if label.get("text-anchor") == "middle" else x)
+            yield left, left + width, down + y - 11, down + y + 4, text
+
+
+def assert_readable(svg: str) -> list[str]:
+    found = list(labels(svg))
+    height = float(ElementTree.fromstring(svg).get("height", ""))
+    assert all(left >= 0 and right <= 1200 and bottom <= height for left, right, _, bottom, _ in found)
+    for a, b in combinations(found, 2):
+        assert a[1] <= b[0] or b[1] <= a[0] or a[3] <= b[2] or b[3] <= a[2], (a, b)
+    return [text for *_, text in found]
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_pictures_of_queries_and_plans(name: str) -> None:
+    query = cepheid.parse(QUERIES[name])
+    for svg in (cepheid.explain(query, format="svg"), cepheid.explain(query, EVENTS, format="svg")):
+        shown = assert_readable(svg)
+        assert shown[0].split()[0] == str(query).split()[0] and any(label.startswith("query") for label in shown)
+    assert any(label.startswith("evaluator: ") for label in shown)
+
+
+@pytest.mark.parametrize("evaluator", ["stacks", "tree", "reference"])
+def test_notebooks_show_a_picture_of_every_plan(evaluator: str) -> None:
+    plan = cepheid.explain(QUERIES["sase"], EVENTS, evaluator=evaluator)
+    assert isinstance(plan, Explained)
+    assert any(label.startswith(f"evaluator: {evaluator}") for label in assert_readable(plan._repr_html_()))
+
+
+def test_a_query_prints_as_its_text_and_shows_a_picture() -> None:
+    for text in QUERIES.values():
+        query = cepheid.parse(text)
+        assert str(query) == f"{query}" == cepheid.to_text(query)
+        assert str(pickle.loads(pickle.dumps(query))) == str(query)
+        assert query._repr_html_() == cepheid.explain(query, format="svg")
+
+
+def test_the_page_shows_the_text_of_the_query() -> None:
+    page = cepheid.explain(QUERIES["zstream"], format="html")
+    assert "<pre>PATTERN A;!B;C\nWHERE A.v &lt; C.v AND" in page
+
+
+HOSTILE = '</text><script>alert("1")</script> \\" ]\n; & \x1b[2J ' + "word" * 400
+EVIL = Explanation(
+    Node(HOSTILE, (Node(HOSTILE),)),
+    ((HOSTILE, Automaton((HOSTILE, "F"), (Edge("begin", HOSTILE, "F", HOSTILE),), (HOSTILE,))),),
+    HOSTILE,
+)
+
+
+def test_hostile_labels_stay_text_and_are_wrapped() -> None:
+    assert_readable(render_svg(EVIL))
+    for rendered in (render_svg(EVIL), render_html(EVIL)):
+        assert "<script" not in rendered and "\x1b" not in rendered
+    tags = {element.tag.removeprefix(SVG) for element in ElementTree.fromstring(render_svg(EVIL)).iter()}
+    assert tags == {"svg", "defs", "marker", "path", "rect", "g", "text", "circle"}
+
+
+def test_graphviz_labels_are_wrapped() -> None:
+    for label in re.findall(r'label="((?:[^"\\]|\\.)*)"', render_dot(EVIL)):
+        assert all(len(line.replace("\\\\", "\\").replace('\\"', '"')) <= 36 for line in re.split(r"(?<!\\)\\n", label))
