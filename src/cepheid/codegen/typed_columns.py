@@ -168,7 +168,7 @@ def _scaled(array: pa.Array, type_: Type) -> Array:
         array = array.cast(pa.decimal128(type_.precision, type_.scale))
     words = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
     if type_.is_short:
-        return words[::2]
+        return np.ascontiguousarray(words[::2])
     return np.asarray(words[1::2].astype(object) * _WORD + words[::2].view(np.uint64).astype(object))
 
 
