@@ -334,6 +334,23 @@ def test_composite_events_show_their_attributes(tmp_path: Path, shop: Path) -> N
     assert row["a"]["tag_id"] == 2 and row["a"]["start_time"] == 20
 
 
+@pytest.mark.parametrize("name", ["m.jsonl", "m.parquet"])
+@pytest.mark.parametrize("backend", ["local", "reference"])
+def test_output_is_computed_from_the_closures_of_composite_events(tmp_path: Path, backend: str, name: str) -> None:
+    """Of a text file, whose rows are read one by one."""
+    events = tmp_path / "e.csv"
+    events.write_text("ts,type,v\n1,A,1\n2,A,2\n3,B,9\n4,C,7\n")
+    script = (
+        "P: PATTERN SEQ(A+ a[], B b) WHERE skip_till_next_match(a[], b) { }\n"
+        "Q: EVENT SEQ(P p, C c) RETURN count(p.a) AS n, sum(p.a.v) AS s, p.a[1].v AS f, p.a[a.LEN].v AS l, p.b.v AS b"
+    )
+    path = tmp_path / name
+    result = cepheid("run", "--query", script, "-i", events, "-o", path, "--backend", backend)
+    assert result.exit_code == 0, result.stderr
+    rows = read_lines(path.read_text()) if name == "m.jsonl" else pq.read_table(path).to_pylist()
+    assert [[row[column] for column in "nsflb"] for row in rows] == [[2, 3, 1, 2, 9], [1, 2, 2, 2, 9]]
+
+
 @pytest.mark.parametrize("command", [["run", "--query"], ["check"], ["explain"]])
 def test_a_window_needs_the_unit_of_the_times(tmp_path: Path, shop: Path, command: list[str]) -> None:
     """Ruling 1: the unit is declared or recognised; no unit is assumed."""

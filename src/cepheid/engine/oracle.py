@@ -40,7 +40,7 @@ from cepheid.engine.stepping import Stepper
 from cepheid.errors import NotAvailable, shown
 from cepheid.evaluation import Binding, Env, value_or_null
 from cepheid.events import Clock, Event, timestamp_text
-from cepheid.expr import AGGREGATES, Aggregate, Expr, ResultType
+from cepheid.expr import AGGREGATES, MEMBER, Aggregate, Attr, Expr, ResultType, walk
 from cepheid.io.inputs import Columns
 from cepheid.io.json_text import dumps
 from cepheid.io.rows import ROW, TIME, TYPE, Rows, events_of, plain
@@ -82,10 +82,18 @@ def decode(prepared: Prepared, batch: pa.RecordBatch, positions: Sequence[int]) 
 
 
 def derived_columns(prepared: Prepared) -> list[str]:
-    """The columns of derived events that the query binds."""
+    """The columns of derived events that the output shows or is computed from."""
     derived = prepared.input.derived
     types = [kind for role in prepared.variables.values() for kind in role.event_class.types]
-    return list(dict.fromkeys(shown.column for kind in types for shown in derived.get(kind, ())))
+    shown = [of.column for kind in types for of in derived.get(kind, ())]
+    return list(dict.fromkeys([*shown, *_members_read(prepared)]))
+
+
+def _members_read(prepared: Prepared) -> list[str]:
+    """What RETURN reads of the closures of derived events. Events do not show it."""
+    nodes = [node for column in prepared.query.output or () for node in walk(column.expr)]
+    names = [node.name for node in nodes if isinstance(node, Attr | Aggregate) and node.name is not None]
+    return [name for name in dict.fromkeys(names) if MEMBER in name]
 
 
 def _decode_with_derived(prepared: Prepared, batch: pa.RecordBatch, positions: Sequence[int]) -> list[Event]:
@@ -105,11 +113,13 @@ def _decode_derived(prepared: Prepared, batch: pa.RecordBatch, positions: Sequen
     columns = {
         name: to_python(column_from_arrow(batch.column(name)), batch.num_rows) for name in derived_columns(prepared)
     }
+    known, members = prepared.schema.types, _members_read(prepared)
     starts, ends = batch.column(START_TICKS).to_pylist(), batch.column(TIME).to_pylist()
     events = []
     for row, (code, start, end, position) in enumerate(zip(codes.tolist(), starts, ends, positions, strict=True)):
         shown = {of.name: columns[of.column][row] for of in prepared.input.derived[types[code]]}
         read = {of.column: columns[of.column][row] for of in prepared.input.derived[types[code]]}
+        read |= {name: columns[name][row] for name in members if name in known[types[code]]}
         events.append(Event(types[code], start, end, position, {**read, **shown}, shown, (start, end)))
     return events
 
