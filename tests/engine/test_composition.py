@@ -193,3 +193,10 @@ def test_analysis_counts_the_merged_events() -> None:
     shown = cepheid.explain(text, pa.Table.from_pylist(rows, SCHEMA), level="analyze", time_unit="ms")
     assert "events of p: 2 of 2 pass its conditions" in shown
     assert "events of c: 0 of 1 pass its conditions" in shown
+
+
+def test_a_composition_is_summed_up_over_timestamps() -> None:
+    times = pa.array([0, 1_000_000, 2_000_000], pa.timestamp("us"))
+    table = pa.table({"ts": times, "type": ["A", "B", "B"], "v": [1, 2, 3]})
+    text = "P: EVENT SEQ(A a, B b)\nQ: EVENT P p RETURN count(*) AS n, sum(p.b.v) AS s"
+    assert [(row["n"], row["s"]) for row in cepheid.match(text, table).to_pylist()] == [(2, 5)]

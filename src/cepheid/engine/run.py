@@ -330,7 +330,8 @@ class _Run:
     def _texts(self) -> Mapping[int, object]:
         """The times of derived events as the rows of the input write them."""
         if (
-            not self.prepared.input.derived
+            ROW not in self.source.schema.names
+            or not self.prepared.input.derived
             or not self.prepared.clock.is_timestamp
             or not isinstance(self.source, ComposedSource)
         ):
