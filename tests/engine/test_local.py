@@ -570,6 +570,36 @@ def test_an_attribute_whose_type_depends_on_the_event_is_compiled(tmp_path: Path
         assert len(output.read_text().splitlines()) == count
 
 
+EQUAL_AS_TEXT = "CAST(a.k AS string) = CAST(b.k AS string)"
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        (f"EVENT SEQ(A a, B b) WHERE {EQUAL_AS_TEXT}", 1),
+        (f"EVENT SEQ(A a, B b) WHERE lower({EQUAL_AS_TEXT.replace(' = ', ') = lower(')})", 1),
+        ("EVENT SEQ(A a, B b) WHERE CAST(a.k AS integer) + 1 = CAST(b.k AS integer) + 1", 1),
+        (f"EVENT SEQ(A a, !(B b), C c) WHERE {EQUAL_AS_TEXT} WITHIN 9", 1),
+        (f"PATTERN SEQ(A a, B b) WHERE skip_till_next_match(a, b) {{ {EQUAL_AS_TEXT} }} WITHIN 9", 1),
+        (f"PATTERN SEQ(A a, B+ b[]) WHERE skip_till_any_match(a, b[]) {{ {EQUAL_AS_TEXT.replace('b.', 'b[i].')} "
+         f"AND {EQUAL_AS_TEXT.replace('b.', 'b[1].')} }} WITHIN 9", 1),
+        (f"PATTERN A a & B b WHERE {EQUAL_AS_TEXT} WITHIN 9", 1),
+    ],
+)  # fmt: skip
+def test_the_same_function_of_an_attribute_reads_the_type_of_each_event(tmp_path: Path, query: str, count: int) -> None:
+    events = [("A", "7"), ("A", "8"), ("B", 7), ("C", "7")]
+    rows = [{"type": type_, "ts": ts, "k": k} for ts, (type_, k) in enumerate(events)]
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    answers = []
+    for backend in ("local", "reference"):
+        output = tmp_path / f"{backend}.jsonl"
+        told = run("run", "--query", query, "-i", tmp_path / "events.jsonl", "-o", output, "--backend", backend)
+        assert ("compiled evaluator" in told) == (backend == "local")
+        answers.append(sorted(output.read_text().splitlines()))
+    assert answers[0] == answers[1]
+    assert len(answers[0]) == count
+
+
 def test_what_mixed_values_cannot_be_asked_is_an_error_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_text("".join(json.dumps(row) + "\n" for row in MIXED))
     query = "EVENT SEQ(ANY(A, B) x, ANY(A, B) y) WHERE x.v < y.v"

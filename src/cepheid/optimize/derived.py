@@ -212,12 +212,18 @@ class _Derivation:
         name = ex.to_text(ex.transform(definition, lambda n: ex.Param(n.name) if isinstance(n, Attr) else n))
         while (
             name in self.types
-            or self.columns.get(name, definition) != definition
+            or _with_types(self.columns.get(name, definition)) != _with_types(definition)
             or self.column_types.get(name, kind) != kind
         ):
             name += "'"
         self.columns[name], self.column_types[name] = definition, kind
         return Attr(var, name, at, type=kind, span=expr.span)
+
+
+def _with_types(definition: Expr) -> tuple[Expr, list[Type]]:
+    """An expression and the types of what it reads, which equality of expressions ignores. An attribute of another type
+    in another event type is another column: `CAST(a.k AS string)` reads strings, `CAST(b.k AS string)` integers."""
+    return definition, [node.type for node in ex.walk(definition) if isinstance(node, Attr)]
 
 
 def _euclidean(one: Sequence[Expr], other: Sequence[Expr], span: Span | None) -> Expr:
