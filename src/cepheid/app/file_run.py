@@ -23,7 +23,7 @@ from cepheid.engine.run import Progress, Result, analyze, run
 from cepheid.engine.shapes import EVENTS, SHAPES, for_shape
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.io.files import open_files
-from cepheid.io.formats import expand
+from cepheid.io.formats import expand, unknown_files
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.sinks import write_batches
 from cepheid.io.source import Source
@@ -44,6 +44,8 @@ class FileRun:
     switches: list[Switch] = field(default_factory=list)
     """The plan changes, after the run."""
     shape: str = EVENTS
+    unread: tuple[Path, ...] = ()
+    """Files in the directories of the inputs that have no known format."""
 
     @classmethod
     def open(
@@ -68,7 +70,8 @@ class FileRun:
             prepared = prepare(query, source, options)
             require_event_types(prepared.written, source)
             prepared = with_detection(prepared) if detected_at else prepared
-            return cls(source, for_shape(prepared, shape), backend, shape=shape)
+            unread = tuple(file for item in inputs for file in unknown_files(item.path))
+            return cls(source, for_shape(prepared, shape), backend, shape=shape, unread=unread)
 
     @property
     def warnings(self) -> list[str]:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cepheid.analysis import Analysis
-from cepheid.errors import shown
+from cepheid.errors import listing, shown
 from cepheid.events import MICROSECONDS
 from cepheid.expr import to_text, variables
 from cepheid.io.rejects import Reject
@@ -54,6 +54,9 @@ def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) ->
         yield f"{count(events, 'event')} read, {found}, 0 rejects"
     if rejects_at is not None and rejects:
         yield f"rejected rows and reasons: {rejects_at}"
+    if run.unread:
+        names = listing(shown(file.name) for file in run.unread)
+        yield f"{count(len(run.unread), 'file')} of unknown format not read: {names}"
     used = sorted({str(d) for d in durations(prepared.written) if d.unit in MICROSECONDS})
     clock = prepared.clock
     if used and not clock.is_timestamp and clock.unit is not None:

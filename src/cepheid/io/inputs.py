@@ -12,11 +12,13 @@ from cepheid.errors import InputProblem, shown
 @dataclass(frozen=True, slots=True)
 class Columns:
     """The names of the columns with the type and the time of an event. If its events have a duration, `start` names the
-    column of their start, and the time is their end."""
+    column of their start, and the time is their end. `delimiter` separates the cells of CSV files; None if their
+    headers show it."""
 
     type: str = "type"
     time: str = "ts"
     start: str | None = None
+    delimiter: str | None = None
 
     @property
     def times(self) -> tuple[str, ...]:
@@ -43,6 +45,16 @@ class Input:
         if not path:
             raise InputProblem(f"`{shown(text)}` names no file", expected="TYPE=PATH, such as Shelf=shelf.csv")
         return cls(path, name)
+
+
+def read_delimiter(text: str) -> str:
+    """A character, or `\\t` for a tab, which is hard to type in a shell."""
+    delimiter = "\t" if text == "\\t" else text
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter.isalnum() or delimiter in '"\r\n\0':
+        raise InputProblem(
+            f"`{shown(text)}` cannot separate the cells of a CSV file", expected=r"one character, such as ; or | or \t"
+        )
+    return delimiter
 
 
 def exists(path: str) -> bool:

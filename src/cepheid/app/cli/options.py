@@ -15,8 +15,8 @@ import typer
 
 from cepheid.engine.query_text import QueryText
 from cepheid.errors import InputProblem, shown
-from cepheid.io.formats import FORMATS
-from cepheid.io.inputs import Columns, exists
+from cepheid.io.formats import NAMES
+from cepheid.io.inputs import Columns, exists, read_delimiter
 from cepheid.lang import DIALECTS
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ Inputs = Annotated[
         "--input",
         "-i",
         metavar="[TYPE=]PATH",
-        help=f"The events: a file ({', '.join(FORMATS)}), a directory, or a quoted glob; may be repeated. "
+        help=f"The events: a file ({NAMES}), a directory, or a quoted glob; may be repeated. "
         "With TYPE= every row is an event of that type.",
     ),
 ]
@@ -50,6 +50,13 @@ TimeUnit = Annotated[
     typer.Option(
         help="The unit of an integer time column: ns, us, ms, s, min, h, d or w. By default it is recognised if all "
         "times fall into the years 2000 to 2100."
+    ),
+]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CHARACTER",
+        help=r"The character between the cells of CSV files. By default the header shows it: , or ; or \t or |.",
     ),
 ]
 Adaptive = Annotated[
@@ -76,11 +83,13 @@ class EventOptions:
     time_column: TimeColumn = "ts"
     start_column: StartColumn = None
     time_unit: TimeUnit = None
+    delimiter: Delimiter = None
     param: Params = None
 
     @property
     def columns(self) -> Columns:
-        return Columns(self.type_column, self.time_column, self.start_column)
+        delimiter = None if self.delimiter is None else read_delimiter(self.delimiter)
+        return Columns(self.type_column, self.time_column, self.start_column, delimiter)
 
     def run_options(
         self, *, stats: str | None = None, adaptive: bool = False, max_matches: str | None = None

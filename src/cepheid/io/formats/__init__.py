@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _SUFFIXES: Mapping[str, tuple[str, ...]] = {
     "parquet": (".parquet",),
-    "csv": (".csv",),
+    "csv": (".csv", ".tsv"),
     "jsonl": (".jsonl", ".ndjson", ".json"),
     "arrow": (".arrow", ".feather", ".ipc"),
     "orc": (".orc",),
@@ -29,8 +29,11 @@ _SUFFIXES: Mapping[str, tuple[str, ...]] = {
 FORMATS: Mapping[str, str] = {suffix: name for name, suffixes in _SUFFIXES.items() for suffix in suffixes}
 COMPRESSED = ".gz"
 """The suffix of compressed text: `events.csv.gz`."""
+TABS = ".tsv"
 _TEXT = ("csv", "jsonl")
-_EXPECTED = f"a file named {', '.join(list(FORMATS)[:-1])} or {list(FORMATS)[-1]}"
+NAMES = f"{', '.join(FORMATS)}; text also compressed: .csv{COMPRESSED}, .jsonl{COMPRESSED}"
+"""The names of event files, for help and errors."""
+_EXPECTED = f"a file named {NAMES}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +112,25 @@ def expand(path: str) -> list[tuple[Path, str]]:
         root = Path(path)
         if not root.is_dir():
             return [(root, format_of(root))]
-        # Spark writes markers (_SUCCESS, .crc) beside the data.
-        files = [
-            file
-            for file in sorted(root.rglob("*"))
-            if not any(part.startswith(("_", ".")) for part in file.relative_to(root).parts)
-            and known_format(file) is not None
-            and file.is_file()
-        ]
+        files = [file for file in _stored(root) if known_format(file) is not None]
         if not files:
             raise InputProblem(f"the directory `{shown(path, 200)}` holds no event files", expected=_EXPECTED)
         return [(file, format_of(file)) for file in files]
     if any(character in path for character in "*?[") and (matches := sorted(glob.glob(path, recursive=True))):
         return [pair for name in matches for pair in expand(name)]
     raise InputProblem(f"there is no file `{shown(path, 200)}`", hint=did_you_mean(Path(path).name, neighbours(path)))
+
+
+def unknown_files(path: str) -> list[Path]:
+    """The files in a directory, or in those of a glob, that are not read because no format has their names."""
+    roots = [path] if exists(path) else sorted(glob.glob(path, recursive=True))
+    return [file for root in roots if Path(root).is_dir() for file in _stored(Path(root)) if known_format(file) is None]
+
+
+def _stored(root: Path) -> list[Path]:
+    """The files of a directory, without the markers that Spark writes beside the data (_SUCCESS, .crc)."""
+    return [
+        file
+        for file in sorted(root.rglob("*"))
+        if not any(part.startswith(("_", ".")) for part in file.relative_to(root).parts) and file.is_file()
+    ]

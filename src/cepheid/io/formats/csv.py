@@ -1,5 +1,5 @@
 """CSV: files with a header, read as rows or as columns; and files with a declared schema, which workers read in ranges
-of bytes."""
+of bytes. The header shows the character that separates the cells."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pyarrow.csv as pcsv
 
 from cepheid.errors import InputProblem, listing, shown
 from cepheid.events import UNTYPED
-from cepheid.io.formats import BrokenRow, RawRow, require_times
+from cepheid.io.formats import TABS, BrokenRow, RawRow, require_times, suffix_of
 from cepheid.io.formats.csv_cells import located_cells, parse, read_cells, sifted_cells
 from cepheid.io.formats.text import (
     EXACT,
@@ -52,25 +52,45 @@ NUMBER = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 LEADING_ZERO = re.compile(r"0[0-9]+")
 LONGEST_NUMBER = 400
+_DELIMITERS = (",", ";", "\t", "|")
+
+
+def _delimiter(file: Path, content: bytes, columns: Columns) -> str:
+    """The character between cells: as given, or the one that gives the header line the time column. Without such a
+    column it is the first that gives several columns, so that errors name them."""
+    if columns.delimiter is not None:
+        return columns.delimiter
+    line = content.split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").rstrip("\r")
+    is_first = "\t" if suffix_of(file) == TABS else ","
+
+    def fit(delimiter: str) -> tuple[bool, bool, bool]:
+        try:
+            cells = next(csv.reader([line], delimiter=delimiter), [])
+        except csv.Error:  # a cell is too long
+            cells = []
+        return columns.time in cells, len(cells) > 1, delimiter == is_first
+
+    return max(_DELIMITERS, key=fit)
 
 
 def csv_rows(file: Path, columns: Columns, type: str | None) -> list[RawRow | BrokenRow]:
     """The rows below the header, with numbers and booleans parsed."""
-    rows = list(_text_rows(file, columns))
+    rows = list(_text_rows(file, columns, requires_times=True))
     type_column = columns.type if type is None else None
     recognise_cells([row.values for row in rows if isinstance(row, RawRow)], type_column, columns.times)
     return rows
 
 
-def _text_rows(file: Path, required: Columns | None = None) -> Iterator[RawRow | BrokenRow]:
-    """Rows of strings. An empty cell is null. The file must have the columns of times that are `required`."""
-    text = content_of(file).decode("utf-8-sig", errors="surrogateescape")
+def _text_rows(file: Path, columns: Columns, requires_times: bool = False) -> Iterator[RawRow | BrokenRow]:
+    """Rows of strings. An empty cell is null."""
+    content = content_of(file)
+    text = content.decode("utf-8-sig", errors="surrogateescape")
     lines = [line for line in re.split(r"(?<=\n)", text) if line]
-    records = _csv_records(lines)
+    records = _csv_records(lines, _delimiter(file, content, columns))
     header: list[str] | None = None
     for number, raw, cells in records:
         if header is None:
-            header = _header(file, raw, cells, required)
+            header = _header(file, raw, cells, columns if requires_times else None)
         elif not _is_unicode(raw):
             yield BrokenRow(
                 number, "not UTF-8 text", raw.encode(errors="surrogateescape").decode(errors="backslashreplace")
@@ -105,12 +125,12 @@ def _header(file: Path, raw: str, cells: list[str] | str, required: Columns | No
     return cells
 
 
-def _csv_records(lines: Sequence[str]) -> Iterator[tuple[int, str, list[str] | str]]:
+def _csv_records(lines: Sequence[str], delimiter: str) -> Iterator[tuple[int, str, list[str] | str]]:
     """The line number, text and cells of each record, or an error in place of the cells. An unclosed quote would
     extend to the end of the file, so only its own line is rejected and parsing continues with the next line."""
     at = 0
     while at < len(lines):
-        reader = csv.reader(lines[at:], strict=True)
+        reader = csv.reader(lines[at:], strict=True, delimiter=delimiter)
         begin = at
         try:
             for cells in reader:
@@ -170,7 +190,8 @@ def csv_columns(file: Path, columns: Columns, type: str | None) -> TextTable | N
         content = content_of(file)
     except InputProblem:
         return None
-    cells = read_cells(content) or sifted_cells(content)
+    delimiter = _delimiter(file, content, columns)
+    cells = read_cells(content, delimiter) or sifted_cells(content, delimiter)
     type_column = columns.type if type is None else None
     if cells is None or not cells.table.num_rows or type_column in columns.times:
         return None
@@ -352,7 +373,7 @@ def _stream_rows(file: Path, layout: StreamLayout) -> Iterator[RawRow | BrokenRo
     """The rows of a file of a stream, with cells in the types of the stream's columns. An empty cell is null, or an
     attribute that the type lacks, if no event of the type had it when the stream began."""
     columns = layout.columns
-    for row in _text_rows(file):
+    for row in _text_rows(file, columns):
         if isinstance(row, BrokenRow):
             yield row
             continue
@@ -413,8 +434,21 @@ def stored_csv(paths: Sequence[str], schema: pa.Schema, header: bool) -> StoredF
             size = file.size()
             parts += (Part(number, at, min(_RANGE, size - at)) for at in range(0, size, _RANGE))
             sample = file.read_at(min(_SAMPLE, size), 0)
+            _require_commas(path, sample, schema, header)
             rows += size * sample.count(_NEWLINE) // max(len(sample), 1)
     return StoredFiles(CsvReader(tuple(map(StoredFile, paths)), schema, header), tuple(parts), rows)
+
+
+def _require_commas(path: str, sample: bytes, schema: pa.Schema, header: bool) -> None:
+    """Workers read files with commas only."""
+    first = sample.split(_NEWLINE, 1)[0].decode(errors="replace")
+    others = [character for character in _DELIMITERS if character != "," and character in first]
+    if suffix_of(Path(path)) == TABS or (header and len(schema) > 1 and "," not in first and others):
+        sep = "\t" if suffix_of(Path(path)) == TABS else others[0]
+        raise InputProblem(
+            f"workers read CSV files with commas; `{shown(path, 200)}` has {sep!r}",
+            hint=f"let Spark read it: `spark.read.csv(..., sep={sep!r})` returns a DataFrame",
+        )
 
 
 _READABLE = (

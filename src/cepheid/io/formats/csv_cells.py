@@ -22,7 +22,8 @@ from cepheid.io.formats.text import BLOCK, MOST_REFUSED, Lines
 from cepheid.runtime.kernel import Array
 
 _TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
-_BEFORE_QUOTE, _AFTER_QUOTE = list(b',\n"'), list(b',\r\n"')
+_BEFORE_QUOTE, _AFTER_QUOTE = b'\n"', b'\r\n"'
+"""Besides the delimiter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Cells:
     lines: Lines | None = None
     starts: Array | None = None
     lengths: Mapping[int, int] = field(default_factory=dict)
+    delimiter: str = ","
 
     def text(self, row: int) -> tuple[int, str]:
         """The line of a row, counted from 1, and its text."""
@@ -43,13 +45,14 @@ class Cells:
         return start + 1, self.lines.text(start, self.lengths.get(start, 1))
 
 
-def read_cells(content: bytes) -> Cells | None:
+def read_cells(content: bytes, delimiter: str) -> Cells | None:
     """The cells of a file in which every line is a record with all cells. None for any other file."""
-    if not _is_plain(content):
+    if not _is_plain(content, delimiter):
         return None
+    text = io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline="")
     try:
-        header = next(csv.reader(io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline=""), strict=True), [])
-        return _cells(content, header, pcsv.ReadOptions(block_size=BLOCK))
+        header = next(csv.reader(text, strict=True, delimiter=delimiter), [])
+        return _cells(content, header, delimiter, pcsv.ReadOptions(block_size=BLOCK))
     except (UnicodeDecodeError, csv.Error, pa.ArrowException):
         return None
 
@@ -62,17 +65,17 @@ def located_cells(content: bytes, cells: Cells) -> Cells | None:
     filled = np.flatnonzero(lines.lengths)[1:]
     if len(filled) == cells.table.num_rows:  # no row has several lines
         return replace(cells, lines=lines, starts=filled)
-    found = sifted_cells(content)
+    found = sifted_cells(content, cells.delimiter)
     return found if found is not None and found.table.num_rows == cells.table.num_rows else None
 
 
-def sifted_cells(content: bytes) -> Cells | None:
+def sifted_cells(content: bytes, delimiter: str) -> Cells | None:
     """The cells of the records that are not broken, with their lines. None if the row reader must read the file."""
     lines = Lines.of(content)
-    suspects = _suspects(lines)
+    suspects = _suspects(lines, delimiter)
     if len(lines) < 2 or len(suspects) > MOST_REFUSED * len(lines) or (len(suspects) and suspects[0] == 0):
         return None
-    header = next(csv.reader([lines.text(0)], strict=True), [])
+    header = next(csv.reader([lines.text(0)], strict=True, delimiter=delimiter), [])
     keeps = lines.lengths > 0
     continues = np.zeros(len(lines), bool)
     broken: list[BrokenRow] = []
@@ -81,7 +84,7 @@ def sifted_cells(content: bytes) -> Cells | None:
     for start in suspects.tolist():
         if start < after:
             continue  # inside a record that begins before it
-        record = _record(lines, start, len(header))
+        record = _record(lines, start, len(header), delimiter)
         after = start + (1 if isinstance(record, BrokenRow) else record)
         keeps[start:after] = not isinstance(record, BrokenRow)
         if isinstance(record, BrokenRow):
@@ -96,10 +99,10 @@ def sifted_cells(content: bytes) -> Cells | None:
         return "skip"
 
     kept = lines.joined(keeps)
-    if not _is_plain(kept):
+    if not _is_plain(kept, delimiter):
         return None
     try:  # rows have numbers only in one thread
-        cells = _cells(kept, header, pcsv.ReadOptions(block_size=BLOCK, use_threads=False), skip)
+        cells = _cells(kept, header, delimiter, pcsv.ReadOptions(block_size=BLOCK, use_threads=False), skip)
     except pa.ArrowException:
         return None
     records = np.flatnonzero(keeps & ~continues)
@@ -110,23 +113,24 @@ def sifted_cells(content: bytes) -> Cells | None:
     starts = np.delete(records, [0, *(row.number - 1 for row in wrong)])
     if cells is None or len(starts) != cells.table.num_rows or len(broken) > MOST_REFUSED * len(lines):
         return None
-    return Cells(cells.table, tuple(broken), lines, starts, lengths)
+    return Cells(cells.table, tuple(broken), lines, starts, lengths, delimiter)
 
 
 def _cells(
     content: bytes,
     header: Sequence[str],
+    delimiter: str,
     options: pcsv.ReadOptions,
     on_invalid: Callable[[pcsv.InvalidRow], str] | None = None,
 ) -> Cells | None:
     if len(set(header)) < len(header):
         return None
     schema = pa.schema([(name, pa.string()) for name in header])
-    table = parse(content, options, schema, multiline=True, on_invalid=on_invalid)
+    table = parse(content, options, schema, multiline=True, on_invalid=on_invalid, delimiter=delimiter)
     if table.column_names != header:
         return None
     longest = max(pc.max(pc.binary_length(column)).as_py() or 0 for column in table.columns)
-    return Cells(table) if longest <= csv.field_size_limit() else None
+    return Cells(table, delimiter=delimiter) if longest <= csv.field_size_limit() else None
 
 
 def parse(
@@ -136,13 +140,14 @@ def parse(
     names: Sequence[str] = (),
     multiline: bool = False,
     on_invalid: Callable[[pcsv.InvalidRow], str] | None = None,
+    delimiter: str = ",",
 ) -> pa.Table:
     """These columns, or all. `multiline` allows line breaks in quoted cells. `on_invalid` decides about a row with too
     few or too many cells."""
     return pcsv.read_csv(
         pa.BufferReader(content),
         options,
-        pcsv.ParseOptions(newlines_in_values=multiline, invalid_row_handler=on_invalid),
+        pcsv.ParseOptions(delimiter=delimiter, newlines_in_values=multiline, invalid_row_handler=on_invalid),
         pcsv.ConvertOptions(
             column_types=schema,
             include_columns=list(names),
@@ -154,7 +159,7 @@ def parse(
     )
 
 
-def _is_plain(content: bytes) -> bool:
+def _is_plain(content: bytes, delimiter: str) -> bool:
     """Whether quotes enclose whole cells and lines end in LF or CRLF. Parsers disagree about anything else."""
     if b"\0" in content or content.count(b"\r") != content.count(b"\r\n"):
         return False
@@ -164,13 +169,16 @@ def _is_plain(content: bytes) -> bool:
         return False
     # A quote inside a cell is doubled: the first closes the cell and the second opens it again.
     before, after = characters[quotes[::2] - 1], characters[quotes[1::2] + 1]
-    return bool(np.isin(before, _BEFORE_QUOTE).all() and np.isin(after, _AFTER_QUOTE).all())
+    between = delimiter.encode()
+    return bool(
+        np.isin(before, list(_BEFORE_QUOTE + between)).all() and np.isin(after, list(_AFTER_QUOTE + between)).all()
+    )
 
 
 # --- suspect lines ----------------------------------------------------------------------------------------------------
 
 
-def _suspects(lines: Lines) -> Array:
+def _suspects(lines: Lines, delimiter: str) -> Array:
     """The lines that are no records for sure: their quotes do not enclose whole cells, or they are not plain text."""
     characters = np.frombuffer(b"\n" + lines.content + b"\n", np.uint8)
     returns = np.flatnonzero(characters == ord("\r"))
@@ -180,8 +188,11 @@ def _suspects(lines: Lines) -> Array:
     counts = np.bincount(of_lines, minlength=len(lines))
     firsts = np.cumsum(counts) - counts
     opens = (np.arange(len(quotes)) - firsts[of_lines]) % 2 == 0
+    between = delimiter.encode()
     is_plain = np.where(
-        opens, np.isin(characters[quotes - 1], _BEFORE_QUOTE), np.isin(characters[quotes + 1], _AFTER_QUOTE)
+        opens,
+        np.isin(characters[quotes - 1], list(_BEFORE_QUOTE + between)),
+        np.isin(characters[quotes + 1], list(_AFTER_QUOTE + between)),
     )
     suspects = np.concatenate(
         [*(lines.at(at) for at in odd), of_lines[~is_plain], np.flatnonzero(counts % 2), lines.not_unicode()]
@@ -189,7 +200,7 @@ def _suspects(lines: Lines) -> Array:
     return np.unique(suspects).astype(np.int64)
 
 
-def _record(lines: Lines, start: int, cells: int) -> int | BrokenRow:
+def _record(lines: Lines, start: int, cells: int, delimiter: str) -> int | BrokenRow:
     """The number of lines of the record that begins in a line, or why it is broken."""
 
     def rest() -> Iterator[str]:
@@ -198,7 +209,7 @@ def _record(lines: Lines, start: int, cells: int) -> int | BrokenRow:
                 return
             yield lines.decoded(at)
 
-    reader = csv.reader(rest(), strict=True)
+    reader = csv.reader(rest(), strict=True, delimiter=delimiter)
     try:
         record = next(reader)
         reason, length = f"{len(record)} cells where the header has {cells}", reader.line_num
