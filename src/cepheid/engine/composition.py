@@ -26,7 +26,7 @@ from cepheid.io.inputs import Columns
 from cepheid.io.rows import START, TIME
 from cepheid.io.source import Attributes, SourceDescription, flat_fields
 from cepheid.lang import sase
-from cepheid.pattern import Column, DerivedStream, EventClass, Query, map_classes
+from cepheid.pattern import Column, DerivedStream, EventClass, Query, always_bound, map_classes
 from cepheid.types import Family, Type
 
 OTHER = "\ue000other"
@@ -106,15 +106,23 @@ def attributes_of_matches(
         of = roles[attr.var].event_class.types or tuple(schema.types)
         return schema.attributes(of).get(attr.name, types.UNKNOWN)
 
+    # The key of a match is the attribute of a variable only if each match binds the variable.
+    bound = set(always_bound(query.pattern))
+
+    def key_of(var: str) -> Collection[str]:
+        return key if var in bound else ()
+
     found: dict[str, Attribute] = {}
     for name, type_ in (BASE_SCHEMA if has_nodes or query.dialect.has_nodes else INTERVAL_TYPES).items():
         found[name] = Attribute(name, None, type_, pa.int64() if name in INTERVAL else pa.null())
     for column in reading.query.output or ():
         if not isinstance(column.expr, ex.Whole):
-            found[column.name] = _attribute(column.name, typed(column.expr, read), arrow_type, key)
+            returned = typed(column.expr, read)
+            own_key = key_of(returned.var) if isinstance(returned, Attr) else ()
+            found[column.name] = _attribute(column.name, returned, arrow_type, own_key)
     for name, var, attribute in composite_names(query, columns_of):
         single = typed(Attr(var, columns_of(var)[attribute]), read)
-        found[name] = _attribute(name, single, arrow_type, key)
+        found[name] = _attribute(name, single, arrow_type, key_of(var))
     for name, expr in members(query, columns_of):
         assert isinstance(expr, Attr | Aggregate)
         own = expr if expr.name is None else replace(expr, name=columns_of(expr.var)[expr.name])
