@@ -286,7 +286,7 @@ class _Checker:
     def output(self, expr: Expr) -> Expr:
         if self.query.summarizes and isinstance(expr, Aggregate):
             over_matches = typed(replace(expr, over=Over.MATCHES), self.attribute_type)
-            return replace(expr, type=over_matches.type)
+            return replace(over_matches, over=expr.over)
         return self._typed(self._inner(expr))
 
     def _typed(self, expr: Expr) -> Expr:

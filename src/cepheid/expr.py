@@ -230,15 +230,15 @@ class AggregateFunction:
 
     result: ResultType
     of: Callable[[list[Any], Type], Any]
-    is_float: bool = False
-    """Whether the result is a float whatever the type of the values."""
+    averages: bool = False
+    """Whether the result has the type of an average rather than that of a sum."""
     compares: bool = False
     """Whether the values must have an order."""
 
 
 AGGREGATES: Mapping[str, AggregateFunction] = {
     "sum": AggregateFunction(ResultType.NUMBER, total),
-    "avg": AggregateFunction(ResultType.NUMBER, mean, is_float=True),
+    "avg": AggregateFunction(ResultType.NUMBER, mean, averages=True),
     "min": AggregateFunction(ResultType.VALUE, lambda values, _: min(values), compares=True),
     "max": AggregateFunction(ResultType.VALUE, lambda values, _: max(values), compares=True),
     "count": AggregateFunction(ResultType.COUNT, lambda values, _: len(values)),

@@ -18,7 +18,7 @@ from cepheid.errors import NameProblem, TypeProblem, did_you_mean, listing
 from cepheid.events import timestamp
 from cepheid.expr import Aggregate, Attr, Call, Const, Expr, ResultType, Value, to_text
 from cepheid.functions import FUNCTIONS, conditions_of_case, digits_of
-from cepheid.types import BOOLEAN, FLOAT, INTEGER, RECORD, SHORT_DIGITS, STRING, UNKNOWN, Family, Type, type_of
+from cepheid.types import BOOLEAN, INTEGER, RECORD, SHORT_DIGITS, STRING, UNKNOWN, Family, Type, type_of
 from cepheid.values import decimal_of, unscaled
 
 AttributeType = Callable[[Attr], Type]
@@ -166,7 +166,7 @@ def _aggregate_type(expr: Aggregate) -> Type:
                 raise TypeProblem(
                     f"`{to_text(expr)}` adds up a {of.noun}", span=expr.span, expected="an attribute that holds numbers"
                 )
-            return FLOAT if function.is_float else sum_type(of, expr.over)
+            return types.average(of) if function.averages else sum_type(of, expr.over)
 
 
 def sum_type(of: Type, over: ex.Over) -> Type:

@@ -198,7 +198,12 @@ def _of_times(op: str, left: Type, right: Type) -> Type | None:
         case "*":
             return None if both else DURATION if Family.INTEGER in (left.family, right.family) else FLOAT
         case _:
-            return FLOAT if left.family is Family.DURATION else None
+            return (FLOAT if both else DURATION) if left.family is Family.DURATION else None
+
+
+def average(of: Type) -> Type:
+    """The type of the average of values."""
+    return DURATION if of.family is Family.DURATION else FLOAT
 
 
 def are_comparable(left: Type, right: Type) -> bool:

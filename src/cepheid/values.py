@@ -77,6 +77,8 @@ def arithmetic(op: str, left: Any, right: Any, type_: Type = types.UNKNOWN) -> A
 
     >>> arithmetic("+", 2**53, 1), arithmetic("+", HIGHEST, 1), arithmetic("%", -7, 3), arithmetic("/", 1, 2)
     (9007199254740993, None, 2, 0.5)
+    >>> arithmetic("/", 5, 2, types.DURATION)
+    3
     """
     if not (is_number(left) and is_number(right)):
         return None
@@ -88,6 +90,9 @@ def arithmetic(op: str, left: Any, right: Any, type_: Type = types.UNKNOWN) -> A
             return _of_floats(op, to_float(left), to_float(right))
         case Family.DECIMAL:
             return _of_decimals(op, left, right, known)
+        case Family.DURATION if op == "/":
+            quotient = _of_floats(op, to_float(left), to_float(right))
+            return None if quotient is None else as_integer(rounded(quotient))
         case _:
             return _of_integers(op, left, right)
 
@@ -128,10 +133,11 @@ def total(values: list[Any], type_: Type) -> Any:
     return result
 
 
-def mean(values: list[Any], type_: Type) -> float | None:
-    """The average as a float: the exact sum (of floats, in their order) divided by the count."""
+def mean(values: list[Any], type_: Type) -> float | int | None:
+    """The average as a float, or of durations as a duration: the exact sum (of floats, in their order) divided by the
+    count."""
     whole = total(values, type_)
-    return None if whole is None else arithmetic("/", whole, len(values))
+    return None if whole is None else arithmetic("/", whole, len(values), types.average(type_))
 
 
 # --- comparison -------------------------------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
+from datetime import timedelta
 from decimal import Decimal
 
 import pyarrow as pa
@@ -21,6 +23,7 @@ EVENTS = pa.table(
         "d": pa.array([Decimal(number) / 4 for number in range(24)], pa.decimal128(10, 2)),
         "s": [chr(97 + number % 7) for number in range(24)],
         "b": [number % 3 == 0 for number in range(24)],
+        "p": pa.array([number * number * 1_000_003 for number in range(24)], pa.duration("us")),
     }
 )
 QUERIES = {
@@ -36,7 +39,17 @@ QUERIES = {
 
 @pytest.mark.parametrize(
     "aggregate",
-    ["sum({}.v)", "avg({}.v)", "min({}.s)", "max({}.b)", "sum({}.d)", "avg({}.w)", "first({}.v)", "last({}.s)"],
+    [
+        "sum({}.v)",
+        "avg({}.v)",
+        "min({}.s)",
+        "max({}.b)",
+        "sum({}.d)",
+        "avg({}.w)",
+        "first({}.v)",
+        "last({}.s)",
+        "avg({}.p)",
+    ],
 )
 @pytest.mark.parametrize("query", sorted(QUERIES))
 def test_every_evaluator_summarizes_as_the_oracle_does(query: str, aggregate: str) -> None:
@@ -53,6 +66,37 @@ def test_every_evaluator_summarizes_as_the_oracle_does(query: str, aggregate: st
         for name, value in expected.to_pylist()[0].items():
             shown = found.to_pylist()[0][name]
             assert shown == (pytest.approx(value, rel=1e-12) if isinstance(value, float) else value), evaluator
+
+
+def test_the_average_of_durations_is_a_duration() -> None:
+    """Rounded to a microsecond: over the matches of another query, over all matches, over a closure, in a predicate."""
+    table = pa.table(
+        {
+            "type": ["A", "B", "A", "B", "A", "B"],
+            "ts": pa.array([0, 10, 20, 35, 40, 59], pa.timestamp("s")),
+            "p": pa.array([1, 2, 3, 5, 6, 8], pa.duration("us")),
+        }
+    )
+    composed = (
+        "P: EVENT SEQ(A f, B s) WITHIN 20 seconds RETURN s.ts - f.ts AS took\n"
+        "Q: EVENT P p RETURN count(*) AS n, min(p.took) AS fastest, avg(p.took) AS mean"
+    )
+    closure = "PATTERN SEQ(A a, B+ b[]) WHERE skip_till_any_match(a, b[]) { b[i].p > avg(b[..i-1].p) } WITHIN 1 minute "
+    for evaluator in (None, "reference"):
+        (row,) = cepheid.match(composed, table, evaluator=evaluator).to_pylist()
+        assert row["n"] == 3
+        assert row["fastest"] == timedelta(seconds=10)
+        assert row["mean"] == timedelta(seconds=14, microseconds=666_667)
+        (row,) = cepheid.match(
+            "EVENT A x RETURN count(*) AS n, avg(x.p) AS mean, sum(x.p) AS total", table, evaluator=evaluator
+        ).to_pylist()
+        assert row["mean"] == timedelta(microseconds=3)
+        assert row["total"] == timedelta(microseconds=10)
+        found = cepheid.match(closure + "RETURN avg(b.p) AS mean", table, evaluator=evaluator)
+        assert found.schema.field("mean").type == pa.duration("us")
+        assert Counter(found["mean"].to_pylist()) == Counter(
+            timedelta(microseconds=count) for count in [2, 5, 8, 4, 5, 7, 5, 5, 8, 7, 8]
+        )
 
 
 def test_sums_over_matches_are_exact_beyond_64_bits() -> None:

@@ -347,7 +347,8 @@ class _Scalars:
                     return replace(item, source=f"(-{item.source})")
                 return _arithmetic("-", _Operand("0", Kind.INT), item)
             case ex.Arithmetic():
-                return _arithmetic(expr.op, self.value(expr.left, missing), self.value(expr.right, missing))
+                sides = self.value(expr.left, missing), self.value(expr.right, missing)
+                return _arithmetic(expr.op, *sides, expr.type.family is Family.DURATION)
             case ex.Call(fn="length"):
                 item = self.value(expr.args[0], missing)
                 if item.kind is not Kind.CODE:
@@ -465,7 +466,7 @@ def _signed(operand: _Operand) -> _Operand:
     return replace(operand, kind=Kind.INT, known=(*operand.known, f"{operand.source} >= 0"))
 
 
-def _arithmetic(op: str, left: _Operand, right: _Operand) -> _Operand:
+def _arithmetic(op: str, left: _Operand, right: _Operand, is_duration: bool = False) -> _Operand:
     numbers = (Kind.INT, Kind.UNSIGNED, Kind.FLOAT)
     if left.kind not in numbers or right.kind not in numbers:
         return _NULL
@@ -473,6 +474,8 @@ def _arithmetic(op: str, left: _Operand, right: _Operand) -> _Operand:
     if op == "/" or Kind.FLOAT in (left.kind, right.kind):
         a, b = _float(left), _float(right)
         source = {"/": f"divided({a}, {b})", "%": f"remainder({a}, {b})"}.get(op, f"({a} {op} {b})")
+        if is_duration and op == "/":
+            return _Operand(whole_count(source), Kind.INT, known=(*known, has_whole_count(source)))
         return _Operand(source, Kind.FLOAT, known=known)
     left, right = _signed(left), _signed(right)
     known = tuple(dict.fromkeys((*left.known, *right.known)))
@@ -486,6 +489,16 @@ def _arithmetic(op: str, left: _Operand, right: _Operand) -> _Operand:
         return _limited(_Operand(f"modulo({a}, {b})", Kind.INT, scale, (*known, f"{b} != 0"), is_decimal))
     overflows = "sum_overflows" if op == "+" else "difference_overflows"
     return _limited(_Operand(f"({a} {op} {b})", Kind.INT, scale, (*known, f"not {overflows}({a}, {b})"), is_decimal))
+
+
+def whole_count(count: str) -> str:
+    """A float as a count of microseconds: `int(rounded_float(x, 0))`."""
+    return f"int(rounded_float({count}, 0))"
+
+
+def has_whole_count(count: str) -> str:
+    """The condition that 64 bits hold the count: `abs(x) < 9.2e+18`. It is false for NaN."""
+    return f"abs({count}) < {2.0**63!r}"
 
 
 def _product(left: _Operand, right: _Operand, known: tuple[str, ...], is_decimal: bool) -> _Operand:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from cepheid import expr as ex
 from cepheid import types
+from cepheid.codegen.rounding import nearest_floats, whole_counts
 from cepheid.codegen.typed_columns import (
     HIGHEST,
     LOWEST,
@@ -271,7 +272,12 @@ def arithmetic(op: str, left: Column, right: Column) -> Column:
         if type_.family is Family.FLOAT:
             values, invalid = _floats(op, as_float(left), as_float(right))
             return replace(floats(values, valid).null_where(invalid), absent=absent)
-        values, invalid = _exact(op, type_, left, right)
+        if type_.family is Family.DURATION and op == "/":
+            counts, undefined = _floats(op, as_float(left), as_float(right))
+            values, invalid = whole_counts(counts)
+            invalid = either(undefined, invalid)
+        else:
+            values, invalid = _exact(op, type_, left, right)
     return Column(type_, values, valid, absent).null_where(invalid)
 
 
@@ -515,7 +521,7 @@ def _nearest(arg: Column, expr: ex.Call) -> Column | None:
     digits = digits_of(expr.args)
     match arg.type.family:
         case Family.FLOAT:
-            return replace(arg, values=_nearest_floats(np.asarray(arg.values), digits))
+            return replace(arg, values=nearest_floats(np.asarray(arg.values), digits))
         case Family.INTEGER if digits >= 0:
             return arg
         case Family.DECIMAL if 0 <= digits < arg.type.scale:
@@ -526,16 +532,6 @@ def _nearest(arg: Column, expr: ex.Call) -> Column | None:
             return replace(arg, type=expr.type, values=values.astype(np.int64) if expr.type.is_short else values)
         case _:
             return None
-
-
-def _nearest_floats(values: Array, digits: int) -> Array:
-    factor = 10.0 ** abs(digits)
-    with np.errstate(all="ignore"):
-        scaled = values * factor if digits >= 0 else values / factor
-        size = np.abs(scaled)
-        nearest = np.copysign(np.floor(size) + (size - np.floor(size) >= 0.5), scaled)
-        result = nearest / factor if digits >= 0 else nearest * factor
-    return np.where(size < 2.0**52, result, values) + 0.0
 
 
 def _root(arg: Column, _: ex.Call) -> Column | None:

@@ -17,13 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cepheid import types
+from cepheid.codegen.rounding import whole_counts
 from cepheid.codegen.typed_columns import HIGHEST, LOWEST, NULL, TEXTS, Column, floats, from_arrow, to_python
 from cepheid.codegen.vector import as_float
 from cepheid.expr import Over
 from cepheid.inference import sum_type
 from cepheid.runtime.kernel import Array
 from cepheid.types import Family, Type
-from cepheid.values import decimal_of, to_float
+from cepheid.values import arithmetic, decimal_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +120,15 @@ def summed(array: pa.Array, lengths: Array) -> Column:
 
 
 def averaged(array: pa.Array, lengths: Array) -> Column:
-    """The sum of each group as a float, divided by the number of values."""
+    """The sum of each group as a float, divided by the number of values; of durations, rounded to a microsecond."""
     sums = summed(array, lengths)
     if sums is NULL:
         return NULL
     counts = np.maximum(Groups.of(array, lengths).lengths, 1)
-    return floats(as_float(sums) / counts, sums.valid)
+    averages = as_float(sums) / counts
+    if sums.type.family is Family.DURATION:
+        return Column(sums.type, whole_counts(averages)[0], sums.valid)
+    return floats(averages, sums.valid)
 
 
 def _sums_in_order(groups: Groups) -> Array:
@@ -220,7 +224,7 @@ class Total:
             return to_python(from_arrow(self.chosen), 1)[0]
         total = decimal_of(self.sum, self.type.scale) if self.type.family is Family.DECIMAL else self.sum
         if self.fn == "avg":
-            return to_float(total) / self.count
+            return arithmetic("/", total, self.count, types.average(self.type))
         is_too_long = self.type.family is Family.DURATION and not LOWEST <= total <= HIGHEST
         return None if is_too_long or (isinstance(total, float) and np.isnan(total)) else total
 

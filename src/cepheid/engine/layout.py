@@ -142,8 +142,8 @@ def _arrow_type(type_: Type) -> pa.DataType:
 
 
 def _total_type(expr: Aggregate) -> Type:
-    """The type of a count or sum over all matches, of which there may be astronomically many."""
-    if expr.type.is_exact or expr.type.family in (Family.UNSIGNED, Family.DECIMAL):
+    """The type of a count or sum over all matches, of which there may be astronomically many. Durations keep theirs."""
+    if expr.type.family in (Family.INTEGER, Family.UNSIGNED, Family.DECIMAL):
         return types.decimal(types.LONG_DIGITS, expr.type.scale)
     return expr.type
 

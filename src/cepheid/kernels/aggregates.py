@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from cepheid.codegen.scalar import NULL, Term, is_null
+from cepheid.codegen.scalar import NULL, Term, is_null, whole_count
 from cepheid.physical import Kind, kind_of
 from cepheid.runtime.numbers import HIGHEST, LOWEST
 from cepheid.types import UNKNOWN, Family, Type
@@ -143,8 +143,8 @@ class AggregateCode:
 
     `result(type, *accumulators)` is its value as source, with the condition that it is not null; without it, the first
     accumulator is the result, and `count`, if it is one of them, says whether there is one. `merge` says how it is
-    computed over all matches without enumerating them (empty: it cannot be), and `of_matches` makes its value of those
-    accumulators, which are Python's numbers."""
+    computed over all matches without enumerating them (empty: it cannot be), and `of_matches` makes its value of its
+    type and those accumulators, which are Python's numbers."""
 
     exact: tuple[str, ...]
     other: tuple[str, ...]
@@ -172,8 +172,8 @@ class AggregateCode:
         kind = Kind.FLOAT if self.result is not None else kind_of(attribute) or Kind.FLOAT
         return Term(NULL[kind], kind, None, attribute, "False")
 
-    def value(self, accumulators: Sequence[Any]) -> Any:
-        return accumulators[0] if self.of_matches is None else self.of_matches(*accumulators)
+    def value(self, type_: Type, accumulators: Sequence[Any]) -> Any:
+        return accumulators[0] if self.of_matches is None else self.of_matches(type_, *accumulators)
 
     @property
     def merges(self) -> bool:
@@ -198,7 +198,10 @@ def _average(attribute: Type, *parts: str) -> Term:
         return Term(f"divided({parts[0]}, float({parts[1]}))", Kind.FLOAT)
     beyond, total, count = parts
     number = f"float({total})" + (f" / {10.0**attribute.scale!r}" if attribute.scale else "")
-    return Term(f"divided({number}, float({count}))", Kind.FLOAT, known=f"({count} > 0 and {beyond} == 0)")
+    average, known = f"divided({number}, float({count}))", f"({count} > 0 and {beyond} == 0)"
+    if attribute.family is Family.DURATION:
+        return Term(whole_count(average), Kind.INT, None, attribute, known)
+    return Term(average, Kind.FLOAT, known=known)
 
 
 AGGREGATE_CODE: Mapping[str, AggregateCode] = {
@@ -208,7 +211,7 @@ AGGREGATE_CODE: Mapping[str, AggregateCode] = {
         ("sum", "count"),
         _average,
         (Merge.ADD, Merge.COUNT),
-        lambda total, count: arithmetic("/", total, count),
+        lambda type_, total, count: arithmetic("/", total, count, type_),
     ),
     "min": AggregateCode(("least", "count"), ("least",), merge=(Merge.LEAST,)),
     "max": AggregateCode(("most", "count"), ("most",), merge=(Merge.MOST,)),

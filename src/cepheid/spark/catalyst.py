@@ -353,6 +353,8 @@ class EventColumns:
             case Family.FLOAT:
                 return not_nan(float_arithmetic(op, self._double(left), self._double(right)))
             case Family.INTEGER | Family.TIMESTAMP | Family.DURATION:
+                if result.family is Family.DURATION and op == "/":
+                    raise OutsideCatalyst
                 if Family.DECIMAL in (left.type.family, right.type.family):
                     raise OutsideCatalyst
                 return integer_arithmetic(op, self._integer(left), self._integer(right))

@@ -153,7 +153,7 @@ class Summary:
         values = {merge: totals.value(merge, at, quantity.kind) for merge in row.merge}
         if quantity.scale:
             values |= {merge: decimal_of(values[merge], quantity.scale) for merge in values if merge is not Merge.COUNT}
-        return row.value(list(values.values()))
+        return row.value(column.expr.type, list(values.values()))
 
     # --- totals as words ----------------------------------------------------------------------------------------------
 
