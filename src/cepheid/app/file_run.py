@@ -68,7 +68,7 @@ class FileRun:
         source = open_files(inputs, columns, declared_types(query))
         with written.located_errors():
             prepared = prepare(query, source, options)
-            require_event_types(prepared.written, source)
+            require_event_types(prepared.written, source, in_python=False)
             prepared = with_detection(prepared) if detected_at else prepared
             unread = tuple(file for item in inputs for file in unknown_files(item.path))
             return cls(source, for_shape(prepared, shape), backend, shape=shape, unread=unread)

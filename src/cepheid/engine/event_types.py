@@ -11,8 +11,9 @@ from cepheid.io.source import SourceDescription
 from cepheid.pattern import EventClass, Query, SourceStream
 
 
-def require_event_types(query: Query, source: SourceDescription) -> None:
-    """Refuses a bound query that names event types if the events have no types, or if none of its types occurs."""
+def require_event_types(query: Query, source: SourceDescription, in_python: bool = True) -> None:
+    """Refuses a bound query that names event types if the events have no types, or if none of its types occurs. The
+    hint is for a caller in Python, or for the command line."""
     classes = [item for item in _positive_classes(query) if item.types]
     if not classes:
         return
@@ -24,8 +25,7 @@ def require_event_types(query: Query, source: SourceDescription) -> None:
             f"the events have no column `{shown(column)}`, and the query names event types",
             span=classes[0].span,
             expected=f"the type column; there are {listing(names)}",
-            hint=did_you_mean(column, names)
-            or "name the type column (--type-column, type_column=), or give all rows one type (--input TYPE=PATH)",
+            hint=did_you_mean(column, names) or _naming_types(column, in_python),
         )
     are_typed = all(item.types for item in _positive_classes(query))
     if known and source.count and are_typed and not any(name in known for item in classes for name in item.types):
@@ -36,6 +36,13 @@ def require_event_types(query: Query, source: SourceDescription) -> None:
             expected=f"some of {listing(known)}",
             hint=_swapped(classes, known) or did_you_mean(types[0], list(known)),
         )
+
+
+def _naming_types(column: str, in_python: bool) -> str:
+    if not in_python:
+        return "name the type column (--type-column), or give all rows one type (--input TYPE=PATH)"
+    keyword = shown(column) if column.isidentifier() else "type"
+    return f'name the type column (type_column=...), or give all rows one type: df.assign({keyword}="...")'
 
 
 def _swapped(classes: Iterable[EventClass], known: Collection[str]) -> str | None:

@@ -16,7 +16,7 @@ from cepheid.errors import InputProblem, listing, shown
 from cepheid.io.decoding import decoded, decoded_schema
 from cepheid.io.files import column_file, scan
 from cepheid.io.formats import expand, format_named
-from cepheid.io.formats.text import TextFormat
+from cepheid.io.formats.text import TextFormat, timestamps
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.rows import one_batch
 from cepheid.io.source import BatchSource, Source, TableSource, readable_type, require_time_column
@@ -53,13 +53,12 @@ def opened(events: Any, columns: Columns) -> Opened | None:
         )
     table, convert = _whole(events)
     if table is not None:
-        return Opened(TableSource.of(table, columns), convert)
+        return Opened(TableSource.of(_timed(table, columns), columns), convert)
     if isinstance(events, Iterable):
-        batches = (batch for item in events for batch in _batches(item))
+        batches = (batch for item in events for batch in _batches(item, columns))
         first = next(batches, None)
         if first is None:
             return None
-        require_time_column(first.schema, columns)
         return Opened(BatchSource(itertools.chain([first], batches), first.schema, columns), lambda _, rows: rows)
     raise InputProblem(f"events cannot be read from a {type(events).__name__}", expected=_EXPECTED)
 
@@ -145,10 +144,30 @@ def _decoded(table: pa.Table) -> pa.Table:
         raise InputProblem(f"the events cannot be read: {shown(str(problem), 200)}") from problem
 
 
-def _batches(item: Any) -> Iterator[pa.RecordBatch]:
+def _timed(table: pa.Table, columns: Columns) -> pa.Table:
+    """The table with strings of ISO 8601 in the columns of times as timestamps, as in text files. Other strings stay,
+    for the error that names the column."""
+    for name in columns.times:
+        if table.schema.names.count(name) != 1:
+            continue
+        column = table.column(name)
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            continue
+        parsed = timestamps(column.cast(pa.string()))
+        if parsed is not None:
+            table = table.set_column(table.schema.get_field_index(name), name, parsed)
+    return table
+
+
+def _batches(item: Any, columns: Columns | None = None) -> Iterator[pa.RecordBatch]:
+    """The batches of an item of an iterator. `columns` are given if strings may be times: the schema is not settled."""
     table, _ = _whole(item)
     if table is None:
         raise InputProblem(f"the iterator of events yields a {type(item).__name__}", expected="record batches")
+    if columns is not None:
+        table = _timed(table, columns)
+        require_time_column(table.schema, columns)
     yield from table.to_batches()
 
 

@@ -172,10 +172,16 @@ def require_time_column(schema: pa.Schema, columns: Columns) -> None:
     kind = schema.field(columns.time).type
     if not any(test(kind) for test in _TIMES):
         raise InputProblem(
-            f"the time column `{shown(columns.time)}` holds {kind}", expected="whole numbers or timestamps"
+            f"the time column `{shown(columns.time)}` holds {kind}",
+            expected="whole numbers or timestamps",
+            hint="convert it first, in pandas with pd.to_datetime(...)" if _is_text(kind) else None,
         )
     if columns.start is not None:
         _require_start_column(schema, columns.start, columns.time)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 _TIMES = (pa.types.is_integer, is_moment, pa.types.is_floating, pa.types.is_null)
@@ -228,27 +234,27 @@ def is_time(column: pa.Array) -> Array:
     return np.asarray(fits.fill_null(False))
 
 
-def ticks_of(column: pa.Array, name: str) -> Array:
+def ticks_of(column: pa.Array, name: str, noun: str = "time") -> Array:
     """The times of a column without nulls, in ticks. Nanoseconds are truncated to microseconds."""
     if column.null_count:
         row = int(np.flatnonzero(np.asarray(column.is_null()))[0])
         raise InputProblem(
-            f"the event in row {row} has no time: `{shown(name)}` is null",
-            expected="a time in every row",
-            hint="drop the rows without a time first",
+            f"the event in row {row} has no {noun}: `{shown(name)}` is null",
+            expected=f"a {noun} in every row",
+            hint=f"drop the rows without a {noun} first",
         )
     try:
         ticks = np.asarray(in_ticks(column).cast(pa.int64()))
         fits = is_time(column)
     except pa.ArrowInvalid as problem:
         raise InputProblem(
-            f"a time in `{shown(name)}` is not a whole number of 64 bits", expected="whole numbers or timestamps"
+            f"a {noun} in `{shown(name)}` is not a whole number of 64 bits", expected="whole numbers or timestamps"
         ) from problem
     if not fits.all():
         row = int(np.flatnonzero(~fits)[0])
         value = python_values(column.slice(row, 1))[0]
         raise InputProblem(
-            f"the event in row {row} has a time that does not fit: `{shown(name)}` is {value}",
+            f"the event in row {row} has a {noun} that does not fit: `{shown(name)}` is {value}",
             expected="times between -2^61 and 2^61",
             hint="drop such rows first",
         )
@@ -259,7 +265,7 @@ def starts_of(rows: pa.RecordBatch, columns: Columns, ticks: Array) -> Array | N
     """The starts of events in ticks, whose ends are `ticks`. None if the input has no start column."""
     if columns.start is None:
         return None
-    starts = ticks_of(rows.column(columns.start), columns.start)
+    starts = ticks_of(rows.column(columns.start), columns.start, "start")
     late = np.flatnonzero(starts > ticks)
     if len(late):
         raise InputProblem(
