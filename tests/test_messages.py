@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 import cepheid
+from cepheid.app.cli import app
 from cepheid.errors import CepheidError, CepheidWarning
 from cepheid.lang import parse
 
@@ -55,6 +61,10 @@ MISTAKES = {
     f"{SASE} WHERE x.ts > now()": ("unknown function `now`", "name a time: TIMESTAMP"),
     f"{SASE} RETURN x.*": ("unexpected `*`", "leave RETURN out for all events"),
     f"{SASE} RETURN *": ("unexpected `*`", "leave RETURN out for all events"),
+    "EVENT SEQ(ANY(*) x, Exit e)": ("unexpected `*`", "name the types: ANY(A, B) x"),
+    "EVENT Shelf x RETURN sum(x.tag_id)": ("which is one event", "beside count(*), aggregates range over all matches"),
+    "SELECT * FROM (Shelf S NEXT Exit E)": ("unexpected `NEXT`", "write `;` between an event and the next one"),
+    f"{SASE}\n\n{SASE}": ("unexpected `EVENT`", "each of several queries has a label"),
     f"{SASE} WITHIN 1 month": ("a month has no fixed length", "write 30 days"),
     f"{SASE} WHERE rnd(x.tag_id) = 1": ("unknown function `rnd`", "did you mean `round`?"),
 }
@@ -135,3 +145,60 @@ def test_nanoseconds_are_a_unit_of_integer_times(unit: str) -> None:
 def test_a_query_file_that_does_not_exist(command: str) -> None:
     done = subprocess.run([sys.executable, "-m", "cepheid", command, "nofile.sase"], capture_output=True, text=True)
     assert done.returncode != 0 and "there is no query file `nofile.sase`" in done.stderr
+
+
+def test_a_missing_type_column_in_python_and_on_the_command_line(tmp_path: Path) -> None:
+    events = EVENTS.drop(columns=["type", "shelf"])
+    with pytest.raises(CepheidError) as raised:
+        cepheid.match(SASE, events)
+    assert 'df.assign(type="...")' in (raised.value.hint or "") and "--input" not in (raised.value.hint or "")
+    events.to_csv(tmp_path / "a.csv", index=False)
+    found = CliRunner().invoke(app, ["run", "--query", SASE, "--input", str(tmp_path / "a.csv")])
+    assert "--input TYPE=PATH" in found.stderr and "df.assign" not in found.stderr
+
+
+def test_a_start_that_is_null() -> None:
+    with pytest.raises(CepheidError) as raised:
+        cepheid.match(SASE, EVENTS.assign(began=[EVENTS.ts[0], None]), start_column="began")
+    assert "has no start: `began` is null" in raised.value.what and "without a start" in (raised.value.hint or "")
+
+
+def test_a_time_that_is_a_string_of_digits(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"type": "Shelf", "ts": "17"}\n{"type": "Shelf", "ts": 18}\n')
+    found = CliRunner().invoke(app, ["run", "--query", "EVENT Shelf x", "--input", str(tmp_path / "a.jsonl")])
+    assert 'the time is the string "17", neither' in found.stderr and "without quotes" in found.stderr
+
+
+TEXTS = ["2024-03-01T00:00:00+01:00", "2024-03-02"]
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        pd.DataFrame,
+        lambda columns: pd.DataFrame(columns).astype({"ts": "category"}),
+        pa.table,
+        pl.DataFrame,
+        lambda columns: iter(pa.table(columns).to_batches(1)),
+    ],
+    ids=["pandas", "categories", "arrow", "polars", "iterator"],
+)
+def test_strings_are_times_as_on_the_command_line(of: Callable[[Any], Any]) -> None:
+    found = cepheid.match(f"{SASE} WITHIN 2 days", of({"type": ["Shelf", "Exit"], "ts": TEXTS, "began": TEXTS}))
+    batches = list(found) if isinstance(found, Iterator) else [found]
+    assert sum(map(len, batches)) == 1
+    none = cepheid.match(f"{SASE} WITHIN 24 hours", of({"type": ["Shelf", "Exit"], "ts": TEXTS}))
+    assert sum(map(len, list(none) if isinstance(none, Iterator) else [none])) == 0
+
+
+def test_strings_may_be_starts() -> None:
+    events = pd.DataFrame({"type": ["Shelf", "Exit"], "ts": TEXTS, "began": TEXTS})
+    assert len(cepheid.match(SASE, events, start_column="began")) == 1
+
+
+def test_strings_that_are_no_times() -> None:
+    rows = pa.table({"type": ["Shelf", "Exit"], "ts": ["2024-03-01", "02/03/2024"]})
+    for events in (rows, rows.to_pandas(), iter(rows.to_batches(1))):
+        with pytest.raises(CepheidError) as raised:
+            list(cepheid.match(SASE, events))
+        assert "holds" in raised.value.what and "pd.to_datetime(...)" in (raised.value.hint or "")

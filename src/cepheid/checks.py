@@ -312,7 +312,7 @@ def _check_aggregate(node: Aggregate, role: Role, query: Query) -> None:
             f"`{ex.to_text(node)}` aggregates `{node.var}`, which is one event",
             span=node.span,
             expected="an aggregate over a Kleene variable",
-            hint=f"write `{node.var}.{node.name}`, or give `{node.var}` a closure (+)" if node.name else None,
+            hint=_instead_of_one_event(node) if node.name else None,
         )
     if node.over is Over.BEFORE and query.dialect.closure is not Closure.RUN:
         raise PatternProblem(
@@ -320,6 +320,11 @@ def _check_aggregate(node: Aggregate, role: Role, query: Query) -> None:
             span=node.span,
             hint="aggregate the whole group",
         )
+
+
+def _instead_of_one_event(node: Aggregate) -> str:
+    closure = f"write `{node.var}.{node.name}`, or give `{node.var}` a closure (+)"
+    return f"{closure}; beside count(*), aggregates range over all matches: RETURN count(*), {ex.to_text(node)}"
 
 
 def _check_predicate(predicate: Expr, found: Mapping[str, Role], query: Query) -> None:

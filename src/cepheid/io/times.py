@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any
@@ -37,6 +38,8 @@ def unit_of(word: str) -> str:
     return unit
 
 
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
+
 LAST_TIME = 2**61
 """Times lie between -2^61 and 2^61 ticks, so that no sum of a time and a window overflows."""
 
@@ -55,6 +58,9 @@ def event_time(values: Mapping[str, Any], column: str, noun: str = "time") -> tu
         raise Malformed(f"no {noun}: `{shown(column)}` is {state}")
     if isinstance(value, str):
         ticks = timestamp(value)
+        if ticks is None and _INTEGER.fullmatch(value):  # in JSON: CSV has no quotes around numbers
+            text = f'the {noun} is the string "{shown(value)}", neither an integer nor an ISO 8601 timestamp'
+            raise Malformed(f"{text}; write it without quotes")
         if ticks is None:
             raise Malformed(f"the {noun} `{shown(value)}` is neither an integer nor an ISO 8601 timestamp")
         return TimeKind.TIMESTAMP, ticks

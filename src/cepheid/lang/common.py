@@ -168,6 +168,10 @@ _CLAUSES = frozenset(
         "PARTITION",
     ]
 )
+_ANOTHER_QUERY = re.compile(r"(EVENT|PATTERN|SELECT)\s+[\w`(*!]", re.IGNORECASE)
+_BEGINS = re.compile(r"\b(EVENT|PATTERN|SELECT)\b", re.IGNORECASE)
+_FROM = re.compile(r"\bFROM\b", re.IGNORECASE)
+_ANY_TYPE = re.compile(r"\bANY\s*\(\s*\Z", re.IGNORECASE)
 _BEFORE_WHERE = re.compile(r".*\b(WITHIN|RETURN|LIMIT|OUTPUT)\b", re.IGNORECASE | re.DOTALL)
 
 
@@ -189,6 +193,16 @@ def _foreign(text: str, span: Span) -> str | None:
     odd = _ODD_NAME.match(text, span.start) if before.endswith(".") else None
     if odd is not None:
         return f"write a name with other characters in backticks: `{odd[1].strip()}`"
+    if (
+        _ANOTHER_QUERY.match(text, span.start)
+        and not before.rstrip().endswith("(")
+        and _BEGINS.search(skeleton(before))
+    ):
+        return f"each of several queries has a label: First: ... Second: {word} ..."
+    if word == "NEXT" and _FROM.search(skeleton(before)):
+        return "write `;` between an event and the next one: A a; B b"
+    if word == "*" and _ANY_TYPE.search(before[-100:]):
+        return "name the types: ANY(A, B) x; ANY(*), for every type, is in ZStream: PATTERN ANY(*) x; B y"
     if word == "*":
         return "leave RETURN out for all events with all attributes, or name the variables: RETURN a, b"
     split = _SPLIT_NAME.search(before[-100:])
