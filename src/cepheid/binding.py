@@ -30,6 +30,7 @@ from cepheid.pattern import (
     Role,
     Seq,
     SourceStream,
+    always_bound,
     map_classes,
     partition_attributes,
     roles,
@@ -49,8 +50,7 @@ def bind(query: Query, schema: Schema, params: Mapping[str, Any] = _NO_PARAMS) -
     """The query with values for its parameters and resolved event classes; raises if it does not fit the schema."""
     query = with_params(query, params)
     inputs, schema = _bind_inputs(query, schema)
-    derived = {item.name for item in inputs if not isinstance(item, SourceStream)}
-    raw = Schema({name: attrs for name, attrs in schema.types.items() if name not in derived}, schema.open)
+    raw = Schema({name: attrs for name, attrs in schema.types.items() if name not in schema.derived}, schema.open)
     pattern = map_classes(query.pattern, lambda c: _settled(c, schema))
     query = replace(query, inputs=tuple(inputs), pattern=pattern)
     found = roles(pattern)
@@ -252,8 +252,10 @@ class _Checker:
 
     def _require_known(self, name: str, types: tuple[str, ...], node: Expr) -> None:
         """A type may lack an attribute that other types have (a predicate on it is then true, ruling 4). An attribute
-        that no type has is an error, provided that the types of the variable occur in the input."""
-        everyone = self.schema.attributes(self.schema.types)
+        that no type has is an error, provided that the types of the variable occur in the input. The attributes of a
+        derived type are known, so one that it lacks is an error even if others have it."""
+        is_derived = self.schema.derived.issuperset(types)
+        everyone = self.schema.attributes(types if is_derived else self.schema.types)
         if name in everyone or not types or any(t not in self.schema.types for t in types):
             return
         if self.schema.partial.intersection(types):
@@ -263,13 +265,18 @@ class _Checker:
             f"unknown attribute `{name.replace(MEMBER, '')}`" + (f" of `{node.var}`" if isinstance(node, Attr) else ""),
             span=node.span,
             expected=f"one of {listing(known)}",
-            hint=did_you_mean(name, known),
+            hint=_more_exact(name, known) if is_derived else did_you_mean(name, known),
         )
 
     def predicate(self, predicate: Expr) -> Expr:
         if isinstance(predicate, ex.Same):
             types = tuple(dict.fromkeys(t for var in self.found for t in self.types_of(var)))
             self._require_known(predicate.name, types, predicate)
+            for var in self.found:
+                if self.schema.derived.issuperset(self.types_of(var)):
+                    self._require_known(
+                        predicate.name, self.types_of(var), Attr(var, predicate.name, span=predicate.span)
+                    )
             if predicate.value is not None:
                 test = Compare("=", Attr(next(iter(self.found)), predicate.name), predicate.value, span=predicate.span)
                 fitted = self.predicate(test)
@@ -348,6 +355,12 @@ class _Checker:
         return literal
 
 
+def _more_exact(name: str, known: Iterable[str]) -> str | None:
+    """A hint with the events of a match that have the attribute, where it is not one of the match."""
+    inner = [one for one in known if one.endswith(f".{name}")]
+    return f"say whose it is: {listing(inner)}" if inner else did_you_mean(name, known)
+
+
 def _as_number(text: str) -> int | float | None:
     for read in (int, float):
         try:
@@ -371,7 +384,9 @@ def _bind_inputs(query: Query, schema: Schema) -> tuple[list[SourceStream | Deri
         bound, attributes = _bind_input(item, schema)
         inputs.append(bound)
         partial = schema.partial.union([bound.name or ""]) if _is_partial(bound, schema) else schema.partial
-        schema = replace(schema, types={**schema.types, bound.name or "": attributes}, partial=partial)
+        derived = schema.derived if isinstance(bound, SourceStream) else schema.derived.union([bound.name or ""])
+        types = {**schema.types, bound.name or "": attributes}
+        schema = replace(schema, types=types, partial=partial, derived=derived)
     return inputs, schema
 
 
@@ -462,7 +477,9 @@ def composite_names(query: Query, attributes_of: Callable[[str], Iterable[str]])
 
 
 def members(query: Query, attributes_of: Callable[[str], Iterable[str]]) -> Iterator[tuple[str, Expr]]:
-    """What can be read of the closures of a match, from the match: `b[1].v`, the last event, aggregates."""
+    """What can be read of the closures of a match, from the match: `b[1].v`, the last event, aggregates, and the bare
+    attribute of an equivalence test that only closures have, which their events share."""
+    yield from _shared_by_closures(query, attributes_of)
     returned = None if query.output is None else {c.expr.var for c in query.output if isinstance(c.expr, Whole)}
     for var, role in query.roles.items():
         if role.negated or not role.binds_many or (returned is not None and var not in returned):
@@ -473,6 +490,18 @@ def members(query: Query, attributes_of: Callable[[str], Iterable[str]]) -> Iter
             yield f"{var}{MEMBER}[{var}.LEN].{attribute}", Attr(var, attribute, At.LAST)
             for fn in ex.AGGREGATES:
                 yield f"{var}{MEMBER}{fn}.{attribute}", Aggregate(fn, var, attribute)
+
+
+def _shared_by_closures(query: Query, attributes_of: Callable[[str], Iterable[str]]) -> Iterator[tuple[str, Expr]]:
+    if query.output is not None:
+        return
+    closures = [var for var, role in query.roles.items() if role.binds_many and not role.negated]
+    bound = always_bound(query.pattern)
+    taken = {*INTERVAL_TYPES, *(name for name, _, _ in composite_names(query, attributes_of))}
+    for name in dict.fromkeys(test.name for test in query.where if isinstance(test, ex.Same)):
+        owners = [var for var in closures if name in attributes_of(var)]
+        if owners and name not in taken:
+            yield name, Attr(next((var for var in owners if var in bound), owners[0]), name, At.FIRST)
 
 
 def fitting(expr: Expr, attribute_type: Callable[[Attr], Type]) -> Expr | None:

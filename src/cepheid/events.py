@@ -63,6 +63,8 @@ class Schema:
     clock: Clock | None = None
     partial: frozenset[str] = frozenset()
     """The types that may have further attributes: events derived from events of which the data has none."""
+    derived: frozenset[str] = frozenset()
+    """The types whose events queries derive."""
 
     def attributes(self, types: Iterable[str]) -> dict[str, Type]:
         """The attributes of all these types. The type of an attribute holds the values in events of all types."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -17,11 +18,13 @@ from simulation_harness import SCHEMA, TYPES, multiset, random_rows
 
 import cepheid
 from cepheid.engine.prepare import Prepared, RunOptions, prepare
-from cepheid.errors import PatternProblem
+from cepheid.engine.spread import spread
+from cepheid.errors import NameProblem, PatternProblem
 from cepheid.graph import graph_of
 from cepheid.io.inputs import Columns
 from cepheid.io.source import TableSource
 from cepheid.lang import parse
+from cepheid.optimize.distribution import Keyed
 from cepheid.physical import REFERENCE
 from cepheid.streaming.plan import StreamSource, plan_stream
 from cepheid.streaming.reader import RowReader
@@ -106,16 +109,22 @@ def test_random_compositions_find_what_the_oracle_finds(seed: int) -> None:
 COMPOSED = [case for case in all_cases() if case.language == "composition" and case.matches is not None]
 
 
-def _table(case: Case) -> pa.Table:
+def _source(case: Case) -> TableSource:
+    """The events of a case, each with the attributes of its type."""
     _, events = case.bound()
     names = sorted({name for event in events for name in event.attributes})
     columns = {name: [event.attributes.get(name) for event in events] for name in names}
-    return pa.table({**columns, "type": [event.type for event in events], "ts": [event.end for event in events]})
+    times = {"type": [event.type for event in events], "ts": [event.end for event in events]}
+    table = pa.table({**columns, **times})
+    own: dict[str, dict[str, pa.DataType]] = {event.type: {} for event in events}
+    for event in events:
+        own[event.type] |= {name: table.schema.field(name).type for name in (*event.attributes, *times)}
+    return replace(TableSource.of(table, Columns()), attributes=own)
 
 
 @pytest.mark.parametrize("case", COMPOSED, ids=lambda case: case.name)
 def test_golden_compositions_run_compiled(case: Case) -> None:
-    plan = prepared(case.query, _table(case)).plan
+    plan = prepare(parse(case.query), _source(case), RunOptions(time_unit="ms")).plan
     assert plan.evaluator != REFERENCE, plan.reasons
 
 
@@ -130,6 +139,10 @@ MEMBERS = (
     "P: PATTERN SEQ(A a, B+ b[]) WHERE skip_till_next_match(a, b[]) { } WITHIN 6\n"
     "Q: PATTERN SEQ(P+ p[], C c) WHERE skip_till_next_match(p[], c) { p[i].b[1].v >= p[i-1].a.v AND "
     "sum(p[..i-1].b.v) < 12 } WITHIN 15 RETURN sum(p.b.v) AS total, count(p.b) AS n, c.id AS id",
+    "P: PATTERN SEQ(A+ a[], B+ b[]) WHERE skip_till_next_match(a[], b[]) { [id] } WITHIN 6\n"
+    "Q: EVENT SEQ(P p, C c) WHERE [id] WITHIN 15",
+    "P: PATTERN SEQ(A{2} a[]) WHERE skip_till_next_match(a[]) { [id] } WITHIN 6\n"
+    "Q: EVENT SEQ(!(P n), P p, C c) WHERE [id] AND p.id > 0 WITHIN 12 RETURN p.id AS id, c.v AS v",
 )
 
 
@@ -200,3 +213,20 @@ def test_a_composition_is_summed_up_over_timestamps() -> None:
     table = pa.table({"ts": times, "type": ["A", "B", "B"], "v": [1, 2, 3]})
     text = "P: EVENT SEQ(A a, B b)\nQ: EVENT P p RETURN count(*) AS n, sum(p.b.v) AS s"
     assert [(row["n"], row["s"]) for row in cepheid.match(text, table).to_pylist()] == [(2, 5)]
+
+
+def test_a_key_of_closures_alone_partitions_the_whole_composition() -> None:
+    text = (
+        "P: PATTERN SEQ(A{2} a[]) WHERE skip_till_next_match(a[]) { [id] } WITHIN 6\n"
+        "Q: EVENT SEQ(P p, C c) WHERE [id] WITHIN 12"
+    )
+    found = spread(prepared(text, pa.Table.from_pylist(random_rows(random.Random(1)), SCHEMA)))
+    assert isinstance(found, Keyed) and found.attributes == ("id",)
+
+
+@pytest.mark.parametrize("condition", ["p.v > 0", "[v]"])
+def test_an_attribute_that_a_derived_type_lacks_is_unknown_though_the_input_has_it(condition: str) -> None:
+    text = f"P: EVENT SEQ(A x, B y) WITHIN 5\nQ: EVENT SEQ(P p, C c) WHERE {condition} WITHIN 9"
+    with pytest.raises(NameProblem, match="unknown attribute `v` of `p`") as raised:
+        prepared(text, pa.Table.from_pylist(random_rows(random.Random(1)), SCHEMA))
+    assert raised.value.hint == "say whose it is: `x.v`, `y.v`"

@@ -100,7 +100,9 @@ def has_one_type_per_column(case: Case) -> bool:
     return all(len(kinds) == 1 for kinds in columns.values())
 
 
-TABULAR = [case for case in CASES if case.rows and has_one_type_per_column(case)]
+UNCLEAR = "composition/attributes"
+"""Its bare attribute is one of a single event. In a table all events have all columns, so both events have it."""
+TABULAR = [case for case in CASES if case.rows and has_one_type_per_column(case) and _id(case) != UNCLEAR]
 
 
 def makes_its_own(query: Query) -> bool:
@@ -109,6 +111,12 @@ def makes_its_own(query: Query) -> bool:
 
 def test_nearly_all_golden_cases_are_tables() -> None:
     assert len(TABULAR) > 0.9 * len(CASES)
+
+
+def test_a_bare_attribute_that_two_events_of_a_table_have_is_refused() -> None:
+    (case,) = [case for case in CASES if _id(case) == UNCLEAR]
+    with pytest.raises(CepheidError, match="unknown attribute `w` of `p`"):
+        cepheid.match(case.query, table_of(rows_of(case)))
 
 
 @pytest.mark.parametrize("case", TABULAR, ids=_id)

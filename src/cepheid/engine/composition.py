@@ -128,7 +128,8 @@ def attributes_of_matches(
         own = expr if expr.name is None else replace(expr, name=columns_of(expr.var)[expr.name])
         fitted = fitting(own, read)
         if fitted is not None:
-            found[name] = _attribute(name, fitted, arrow_type, ())
+            is_shared = MEMBER not in name and expr.var in always_bound(query.pattern)
+            found[name] = _attribute(name, fitted, arrow_type, key if is_shared else (), At.FIRST)
     return tuple(found.values())
 
 
@@ -146,9 +147,11 @@ def projected(stream: DerivedStream) -> Query:
     return Query(EventClass(alias, (stream.source,)), sase.DIALECT, output=tuple({**base, **computed}.values()))
 
 
-def _attribute(name: str, expr: Expr, arrow_type: Callable[[Expr], pa.DataType], key: Collection[str]) -> Attribute:
+def _attribute(
+    name: str, expr: Expr, arrow_type: Callable[[Expr], pa.DataType], key: Collection[str], at: At = At.EVENT
+) -> Attribute:
     # Floats that are equal can differ in their sign, so the key of another event does not stand for them.
-    is_key = isinstance(expr, Attr) and expr.at is At.EVENT and expr.type.family is not Family.FLOAT
+    is_key = isinstance(expr, Attr) and expr.at is at and expr.type.family is not Family.FLOAT
     shared = expr.name if is_key and isinstance(expr, Attr) and expr.name in key else None
     return Attribute(name, expr, expr.type, arrow_type(expr), shared)
 

@@ -143,9 +143,9 @@ def composite(query: Query, found: Found, clock: Clock, known: Mapping[str, Sequ
         event = found.bindings.get(var)
         attributes[name] = event.attributes.get(attribute) if isinstance(event, Event) else None
     env = Env(found.bindings, {}, clock)
-    inner = {name: value_or_null(expr, env) for name, expr in members(query, known.__getitem__)}
+    attributes |= {name: value_or_null(expr, env) for name, expr in members(query, known.__getitem__)}
     shown = {name: value for name, value in attributes.items() if MEMBER not in name}
-    return Event(query.name or "", found.start, found.end, 0, {**inner, **attributes}, shown, found.times, parts)
+    return Event(query.name or "", found.start, found.end, 0, attributes, shown, found.times, parts)
 
 
 def _base_schema(node_id: Any, start: int, end: int) -> dict[str, Any]:
