@@ -24,6 +24,7 @@ def _holds_up(language: str, text: str, stream: Stream) -> bool:
     assert parse(printed) == query
     matches = evaluate(bound(text, stream), stream.events)
     for match in matches:
+        assert match.start is not None and match.end is not None
         assert match.start <= match.end
         assert any(binding for binding in match.bindings.values())
     return bool(matches)

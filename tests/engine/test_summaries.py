@@ -6,6 +6,7 @@ from collections import Counter
 from contextlib import suppress
 from datetime import timedelta
 from decimal import Decimal
+from itertools import product
 
 import pyarrow as pa
 import pytest
@@ -107,8 +108,15 @@ def test_sums_over_matches_are_exact_beyond_64_bits() -> None:
 
 def test_a_summary_of_no_matches() -> None:
     query = "EVENT SEQ(A x, B y) WHERE x.w > y.w + 100 RETURN count(*) AS n, sum(x.v) AS total"
-    (row,) = cepheid.match(query, EVENTS).to_pylist()
-    assert row["n"] == 0 and row["total"] is None
+    any_match = (
+        "PATTERN SEQ(A x, B+ y[]) WHERE skip_till_any_match(x, y[]) { y[i].w > 100 AND y[1].w > 100 } WITHIN 9 "
+        "RETURN count(*) AS n, sum(x.v) AS total"
+    )
+    timed = EVENTS.set_column(1, "ts", EVENTS["ts"].cast(pa.timestamp("us")))
+    for text, events, evaluator in product((query, any_match), (EVENTS, timed), (None, "reference")):
+        text = text.replace("WITHIN 9 ", "WITHIN 9 us ") if events is timed else text
+        (row,) = cepheid.match(text, events, evaluator=evaluator).to_pylist()
+        assert row == {"n": 0, "total": None, "match_start": None, "match_end": None}
 
 
 @pytest.mark.parametrize("evaluator", ["reference", "runs"])

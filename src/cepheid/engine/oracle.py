@@ -200,9 +200,9 @@ def _match(
     """The match, and its sort key in detection order."""
     env = _env(bound, prepared)
     columns = None if output is None else {c.name: value_or_null(c.expr, env) for c in output}
-    match = Match(bound, *interval, columns)
+    start, end = interval
     groups = [[] if b is None else list(map(_POSITION, b if isinstance(b, tuple) else (b,))) for b in bound.values()]
-    return (match.end, match.start, *match_order(groups)), match
+    return (end, start, *match_order(groups)), Match(bound, start, end, columns)
 
 
 def _env(bound: Mapping[str, Binding], prepared: Prepared) -> Env:

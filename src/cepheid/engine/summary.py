@@ -48,7 +48,8 @@ class Summary:
     def row(self) -> Match:
         """The one row of the output."""
         values = {name: self.totals[node].value() for name, node in self.columns.items()}
-        return Match({}, *((self.start, self.end) if self.start <= self.end else (0, 0)), values)
+        has_matches = self.start <= self.end
+        return Match({}, self.start if has_matches else None, self.end if has_matches else None, values)
 
     def to_data(self) -> dict[str, Any]:
         """The summary as JSON."""

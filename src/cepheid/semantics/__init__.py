@@ -24,11 +24,12 @@ from cepheid.values import compare
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """One match: each positive variable with its event, its list of events (Kleene), or None (a branch not taken)."""
+    """One match: each positive variable with its event, its list of events (Kleene), or None (a branch not taken). A
+    summary of no matches has no interval."""
 
     bindings: Bindings
-    start: int
-    end: int
+    start: int | None
+    end: int | None
     columns: Mapping[str, Any] | None = None
 
 
@@ -183,5 +184,6 @@ def summary(query: Query, matches: Sequence[Match]) -> Match:
         else:
             events = [e for m in matches for e in events_of({of.var: m.bindings.get(of.var)})]
             row[column.name] = aggregate(replace(of, over=Over.MATCHES), events)
-    starts, ends = [m.start for m in matches], [m.end for m in matches]
-    return Match({}, min(starts, default=0), max(ends, default=0), row)
+    starts = [m.start for m in matches if m.start is not None]
+    ends = [m.end for m in matches if m.end is not None]
+    return Match({}, min(starts, default=None), max(ends, default=None), row)

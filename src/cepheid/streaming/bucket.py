@@ -431,7 +431,7 @@ class Bucket:
         matches = [
             match
             for match in oracle.matches(_unlimited(query.prepared), [events], self.rows.first)
-            if query.sums_up or self.watermark <= match.end + query.lag < watermark
+            if match.end is None or query.sums_up or self.watermark <= match.end + query.lag < watermark
         ]
         outputs: list[pa.RecordBatch] = []
         if matches and query.gatherer is None:

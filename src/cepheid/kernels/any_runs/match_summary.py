@@ -51,12 +51,12 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class SummaryRow:
-    """The one row of the output, and the times at which the first match starts and the last one ends. A string (the
-    `min` or `max` of some) is its code."""
+    """The one row of the output, and the times at which the first match starts and the last one ends, if there is one.
+    A string (the `min` or `max` of some) is its code."""
 
     values: Mapping[str, Any]
-    start: int
-    end: int
+    start: int | None
+    end: int | None
 
 
 @dataclass(slots=True)
@@ -140,7 +140,7 @@ class Summary:
     def row(self, packed_totals: Array) -> SummaryRow:
         totals = self.unpacked(packed_totals)
         values = {column.name: self._value(column, quantity, totals) for column, quantity in self.asked}
-        return SummaryRow(values, totals.start, totals.end)
+        return SummaryRow(values, totals.start if totals.matches else None, totals.end if totals.matches else None)
 
     def _value(self, column: Column, quantity: Quantity | None, totals: Totals) -> Any:
         if quantity is None:
