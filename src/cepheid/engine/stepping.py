@@ -31,7 +31,11 @@ twice the optimum at most."""
 LOADING = 0.4
 """The same for a kernel whose machine code is cached on disk: importing the compiler takes about as long."""
 PIECE = 1_000
-"""The number of events that are interpreted between two readings of the clock."""
+"""The most events that are interpreted between two readings of the clock."""
+FIRST_PIECE = 64
+"""As many are interpreted at first: the matches of an explosive query take long already."""
+QUICK = 0.02
+"""After a piece that took fewer seconds, the next one is twice as large."""
 COMPILED_PIECE = 1 << 16
 """The most events in one call of a compiled kernel: the matches of more do not fit into the processor's cache."""
 
@@ -53,6 +57,8 @@ class Stepper:
     """The time of the last event."""
     worked: float = 0.0
     """The CPU seconds of the kernels."""
+    piece: int = FIRST_PIECE
+    """The number of events of the next piece that is interpreted."""
 
     @classmethod
     def start(cls, kernel: Kernel, expected: int | None) -> Stepper:
@@ -77,7 +83,7 @@ class Stepper:
     def step_encoded(self, encoded: Batch, piece: int | None = None) -> Iterator[Positions]:
         at = 0
         while at < len(encoded):
-            size = PIECE if self.interpreting else piece or COMPILED_PIECE
+            size = min(self.piece, PIECE) if self.interpreting else piece or COMPILED_PIECE
             began = time.thread_time()
             events = encoded.cut(at, at + size)
             self.state, parts = self.kernel.step_lazily(self.state, events)
@@ -86,6 +92,7 @@ class Stepper:
             if self.interpreting:
                 self.spent += took
                 _spent[self.kernel.source] = self.spent
+                self.piece = min(2 * size, PIECE) if took < QUICK else size
             at += self.kernel.consumed(self.state, events)
             # `now` advances with the last part: matches of the others may end before it.
             last = next(parts, None)
