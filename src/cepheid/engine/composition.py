@@ -130,7 +130,9 @@ def attributes_of_matches(
         if fitted is not None:
             is_shared = MEMBER not in name and expr.var in always_bound(query.pattern)
             found[name] = _attribute(name, fitted, arrow_type, key if is_shared else (), At.FIRST)
-    return tuple(found.values())
+    # An attribute with the name of a key that need not be the key takes its column.
+    taken = {name for name in key if name in found and found[name].key != name}
+    return tuple(replace(one, key=None) if one.key in taken else one for one in found.values())
 
 
 def projected(stream: DerivedStream) -> Query:
