@@ -179,19 +179,21 @@ WIDE_ROWS = ["A,1,1,nan,1", "B,2,1,inf,2", "A,3,1,-inf,zz", "B,4,1,1.5,3", f"B,{
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("query", "matches", "bad"),
+    ("query", "evaluator", "matches", "bad"),
     [
-        ("EVENT SEQ(A a, B b) WHERE a.x = b.x RETURN a.ts AS at, b.ts AS bt", {(1, 2), (1, 4), (3, 4)}, set()),
-        ("SELECT A.ts AS at, B.ts AS bt FROM A; B WHERE A.x = B.x", {(1, 2)}, {WIDE_ROWS[2]}),
-        ("EVENT SEQ(A a, B b) WHERE a.x = b.x RETURN count(*) AS n, max(b.ts) AS last", {(3, 4)}, set()),
+        ("EVENT SEQ(A a, B b) WHERE a.x = b.x RETURN a.ts AS at, b.ts AS bt", None, {(1, 2), (1, 4), (3, 4)}, set()),
+        ("SELECT A.ts AS at, B.ts AS bt FROM A; B WHERE A.x = B.x", None, {(1, 2), (3, 4)}, set()),
+        ("SELECT A.ts AS at, B.ts AS bt FROM A; B WHERE A.x = B.x", "reference", {(1, 2)}, {WIDE_ROWS[2]}),
+        ("EVENT SEQ(A a, B b) WHERE a.x = b.x RETURN count(*) AS n, max(b.ts) AS last", None, {(3, 4)}, set()),
     ],
-    ids=["compiled", "by the oracle, which shows all columns", "by the oracle"],
+    ids=["compiled", "successors", "by the oracle, which reads all columns", "a summary"],
 )
 def test_no_line_is_lost_silently(
-    spark: SparkSession, tmp_path: Path, query: str, matches: set[tuple[int, int]], bad: set[str]
+    spark: SparkSession, tmp_path: Path, query: str, evaluator: str | None, matches: set[tuple[int, int]], bad: set[str]
 ) -> None:
     (tmp_path / "e.csv").write_text("\n".join(WIDE_ROWS))
-    found, rejects = cepheid.match(query, CsvFiles(str(tmp_path / "e.csv"), WIDE), session=spark, rejects=True)
+    files = CsvFiles(str(tmp_path / "e.csv"), WIDE)
+    found, rejects = cepheid.match(query, files, session=spark, evaluator=evaluator, rejects=True)
     assert {tuple(row)[:2] for row in found.collect()} == matches
     reasons = {row["line"]: row["reject_reason"] for row in rejects.collect()}
     assert reasons.keys() == {*bad, *WIDE_ROWS[4:]}

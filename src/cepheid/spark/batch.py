@@ -150,6 +150,8 @@ class SparkBatch:
         files = self.source.files
         if files is not None and not self.is_whole and not self._is_fed and self._is_small(files):
             return [f"one task reads the files and evaluates them: {files.rows:,} rows are too few to divide"]
+        if self._is_fed and self.source.local is not None:
+            return ["one task reads the files and evaluates them: a DataFrame of them would be divided"]
         match self.distribution:
             case Keyed(attributes=attributes):
                 divided = f"shuffled by {', '.join(attributes)}; every task evaluates all keys of its partition at once"
@@ -189,11 +191,16 @@ class SparkBatch:
     @property
     def is_whole(self) -> bool:
         """Whether one task runs the query over all events, as `engine.run` does: the oracle evaluates it, the output is
-        not made of rows of the input, or the rows do not show which attributes their events have."""
+        not made of rows of the input, the rows do not show which attributes their events have, or files feed a
+        composition."""
         prepared = self.prepared
         if makes_output(prepared.query) or prepared.plan.evaluator == REFERENCE or ROW in prepared.input.schema.names:
             return True
-        if self._is_fed and (isinstance(self.distribution, Undivided) or prepared.query.limit is not None):
+        if self._is_fed and (
+            self.source.local is not None
+            or isinstance(self.distribution, Undivided)
+            or prepared.query.limit is not None
+        ):
             return True
         if not self.as_text or self._types_are_in_column:
             return False

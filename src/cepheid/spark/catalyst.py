@@ -437,7 +437,7 @@ class EventColumns:
             case Family.FLOAT:
                 return self._double(expr)
             case Family.DECIMAL if expr.type.family is not Family.UNSIGNED:
-                return self._value(expr).cast(T.DecimalType(kind.precision, kind.scale))
+                return self._value(expr).try_cast(T.DecimalType(kind.precision, kind.scale))
             case Family.DECIMAL:
                 raise OutsideCatalyst
             case _:
@@ -449,6 +449,8 @@ class EventColumns:
         match of.type.family:
             case Family.INTEGER if digits >= 0:
                 return value
+            case Family.DECIMAL if of.type.precision >= 38:
+                raise OutsideCatalyst  # Spark fails where the rounded number has a digit more
             case Family.DECIMAL if digits >= 0:
                 return F.round(value, min(digits, of.type.scale)).try_cast(T.DecimalType(kind.precision, kind.scale))
             case Family.FLOAT:
