@@ -44,6 +44,8 @@ from cepheid.types import BINARY, BOOLEAN, LONG_DIGITS, STRING, Family, Type
 
 _LONG_DIGITS = 19
 """The digits of a 64-bit integer."""
+_ABS_DIGITS = 34
+"""Spark's `abs` rounds decimals of more digits."""
 _MICROSECONDS_A_DAY = 86_400_000_000
 _EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
 _CONDITIONS = (ex.Compare, ex.In, ex.Like, ex.Contains, ex.IsNull, ex.And, ex.Or, ex.Not, ex.Filter)
@@ -393,6 +395,8 @@ class EventColumns:
             case "abs" if is_whole:
                 value = self._value(of)
                 return F.when(value > LEAST, F.abs(value))
+            case "abs" if family is Family.DECIMAL and of.type.precision > _ABS_DIGITS:
+                raise OutsideCatalyst
             case "abs" if family in (Family.FLOAT, Family.DECIMAL):
                 return F.abs(self._value(of))
             case "floor" | "ceil" if is_whole:
