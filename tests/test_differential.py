@@ -64,16 +64,10 @@ def test_machine_code_gives_the_results_of_the_reference(profile: str, number: i
     assert comparison is not None and not comparison.findings, _shown(comparison)
 
 
-KNOWN_ON_SPARK = {("mixed", 1)}
-"""Open differences: an EQL union with a condition that names both branches has no matches on Spark."""
-
-
 @pytest.mark.spark
 @pytest.mark.parametrize("profile", PROFILES)
 def test_spark_gives_the_results_of_the_reference(spark: SparkSession, profile: str) -> None:
     for number in range(max(CASES // 4, 2)):
-        if (profile, number) in KNOWN_ON_SPARK:
-            continue
         comparison = compare(_with_matches(f"{profile} {number}", profile), stream=False, session=spark, only="spark")
         assert comparison is not None and not comparison.findings, _shown(comparison)
 

@@ -39,17 +39,38 @@ class Conditions:
         self.count = 0
 
     def write(self, w: Writer, predicates: Sequence[Expr], sides: Sides) -> list[str]:
-        """The conditions that the predicates are not false. Loops over all events of a group are written first."""
+        """The conditions that the predicates are not false. Loops over all events of a group are written first. A
+        predicate that names a variable of a branch that did not match does not apply as a whole:
+        `(w1[i1 + W1_ABSENT0] != 0 or column0[e] > w1[i1 + W1_LAST0_0])`."""
         sources = []
         for predicate in predicates:
+            unbound = [self._unbound(var, sides) for var in sorted(ex.variables(predicate))]
+            if "True" in unbound:
+                continue
             prepared: dict[str, Term] = {}
             plain = self._without_loops(w, predicate, sides, prepared)
 
             def read(node: Attr | Aggregate, prepared: dict[str, Term] = prepared) -> Term:
                 return prepared[node.name or ""] if node.var == _PREPARED else self._term(node, sides)
 
-            sources.append(condition(plain, read, self.constants))
+            test = condition(plain, read, self.constants)
+            guards = [source for source in unbound if source is not None]
+            sources.append(f"({' or '.join([*guards, test])})" if guards and test != "True" else test)
         return [source for source in sources if source != "True"]
+
+    def _unbound(self, var: str, sides: Sides) -> str | None:
+        """The condition that the match so far does not bind a variable; None if it does. An iteration binds each of its
+        variables, if only to no events."""
+        if sides.iteration is not None:
+            return None
+        side = self._side(var, sides)
+        if side is None or var in side.unbound:
+            return "True"
+        if var in side.bound:
+            return None
+        if var in side.operator.many:
+            return f"{side.read(Chain(_iteration_of(side.operator, var).number))} == EMPTY"
+        return f"{side.read(Value('absent', self.values.component[var]))} != 0"
 
     # --- conditions that are computed before --------------------------------------------------------------------------
 
@@ -120,12 +141,9 @@ class Conditions:
                 firsts.append(side.read(Value("first_time", c)))
                 lasts.append(side.read(Value("last_time", c)))
                 is_sure |= is_known
-            if sides.iteration is None:
-                only = self._side(var, sides)
-                if only is None or var in only.unbound:
-                    missing.append("True")
-                elif var not in only.bound:
-                    missing.append(f"{only.read(Value('absent', c))} != 0")
+            unbound = self._unbound(var, sides)
+            if unbound is not None:
+                missing.append(unbound)
         if not lasts:
             return Term("1", Kind.BOOL, "True", BOOLEAN, "True")
         latest, earliest = _nested("max", lasts), _nested("min", firsts)
@@ -196,15 +214,9 @@ class Conditions:
         if sides.iteration is not None:
             assert sides.whole is not None
             return self.values.aggregate(node, sides.whole, None)
-        side = self._side(node.var, sides)
-        if side is None or node.var in side.unbound:
+        side, missing = self._side(node.var, sides), self._unbound(node.var, sides)
+        if side is None or missing == "True":
             return self.values.empty_aggregate(node, "True")
-        missing = None
-        if node.var not in side.bound:
-            if node.var in side.operator.many:
-                missing = f"{side.read(Chain(_iteration_of(side.operator, node.var).number))} == EMPTY"
-            else:
-                missing = f"{side.read(Value('absent', self.values.component[node.var]))} != 0"
         if side is sides.occurring and node.var not in side.operator.many:
             return self.values.empty_aggregate(node, missing)
         return self.values.aggregate(node, side.read, missing)
