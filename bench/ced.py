@@ -11,7 +11,7 @@ import pyarrow as pa
 
 import cepheid
 from bench.measure import Outcome, Sample, measure
-from bench.report import Benchmark, Report
+from bench.report import Benchmark, Report, growth_report
 from cepheid.datasets import synthetic
 
 WINDOW = 5_000
@@ -56,15 +56,7 @@ def ced_growth(quick: bool) -> Report:
     for name, query in QUERIES.items():
         for n in (90, 900) if quick else (200_000, 2_000_000):
             samples.append(measure(f"{n:,}", name, n, partial(_matched, query, _events(n, quick)), question=name))
-    return Report(
-        "ced-growth",
-        "ten times the events of the same keys",
-        "events",
-        tuple(samples),
-        "the target is at most twelve times the time.",
-        value=lambda sample: sample.microseconds,
-        value_title="microseconds per event (CPU)",
-    )
+    return growth_report("ced-growth", "ten times the events of the same keys", samples)
 
 
 BENCHMARKS = (

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 import cepheid
 from bench.measure import Outcome, Sample, measure, prepare
-from bench.report import Benchmark, Report
+from bench.report import Benchmark, Report, growth_report
 from cepheid.codegen.encoder import Encoder
 from cepheid.datasets import cards
 from cepheid.runtime.kernel import Batch, Kernel
@@ -71,15 +71,7 @@ def eql_growth(quick: bool) -> Report:
         for n in sizes:
             table = cards(n, 10 if quick else 20_000, seed=1)
             samples.append(measure(f"{n:,}", name, n, partial(_matched, query, table), question=name))
-    return Report(
-        "eql-growth",
-        "ten times the events of the same accounts",
-        "events",
-        tuple(samples),
-        "the target is at most twelve times the time.",
-        value=lambda sample: sample.microseconds,
-        value_title="microseconds per event (CPU)",
-    )
+    return growth_report("eql-growth", "ten times the events of the same accounts", samples)
 
 
 BENCHMARKS = (

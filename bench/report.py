@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -143,3 +143,16 @@ class Benchmark:
     name: str
     about: str
     run: Callable[[bool], Report]
+
+
+def growth_report(name: str, title: str, samples: Sequence[Sample]) -> Report:
+    """The time of each event, for ten times the events."""
+    return Report(
+        name,
+        title,
+        "events",
+        tuple(samples),
+        "the target is at most twelve times the time.",
+        value=lambda sample: sample.microseconds,
+        value_title="microseconds per event (CPU)",
+    )

@@ -53,12 +53,17 @@ def cache() -> Finding:
     directory = wanted_directory()
     problem = directory_problem(directory)
     if problem is None:
-        return Finding("cache", Verdict.OK, str(directory))
+        return Finding("cache", Verdict.OK, _from_home(directory))
     return Finding(
         "cache",
         Verdict.WARNING,
         f"{directory} {problem}, so a temporary directory replaces it: set CEPHEID_CACHE to a directory of your own",
     )
+
+
+def _from_home(path: Path) -> str:
+    """`~/.cache/cepheid`"""
+    return str("~" / path.relative_to(Path.home()) if path.is_relative_to(Path.home()) else path)
 
 
 def java() -> Finding:

@@ -128,8 +128,8 @@ def attributes_of_matches(
         own = expr if expr.name is None else replace(expr, name=columns_of(expr.var)[expr.name])
         fitted = fitting(own, read)
         if fitted is not None:
-            is_shared = MEMBER not in name and expr.var in always_bound(query.pattern)
-            found[name] = _attribute(name, fitted, arrow_type, key if is_shared else (), At.FIRST)
+            own_key = () if MEMBER in name else key_of(expr.var)
+            found[name] = _attribute(name, fitted, arrow_type, own_key, At.FIRST)
     # An attribute with the name of a key that need not be the key takes its column.
     taken = {name for name in key if name in found and found[name].key != name}
     return tuple(replace(one, key=None) if one.key in taken else one for one in found.values())

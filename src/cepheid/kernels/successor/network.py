@@ -8,6 +8,7 @@ earliest history decides (`late` operators).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import nullcontext
 
@@ -49,7 +50,7 @@ from cepheid.kernels.successor.waiting import Cancelled, Tables, decided_by
 from cepheid.physical import Kind
 
 
-class Network(Tables):
+class Network(Tables, ABC):
     """The operators of a plan, as what is done with the composite events that they put out."""
 
     # --- output -------------------------------------------------------------------------------------------------------
@@ -88,11 +89,13 @@ class Network(Tables):
                 w(f"{self.builder.register('failed')} += 1")
                 self.fail(w, op, why, event)
 
+    @abstractmethod
     def fail(self, w: Writer, op: Operator, why: str, event: Composite) -> None:
-        raise NotImplementedError
+        """An instance of an operator is discarded for a reason."""
 
+    @abstractmethod
     def match(self, w: Writer, event: Composite) -> None:
-        raise NotImplementedError
+        """A composite event of the outermost operator is a match."""
 
     def _occur(self, w: Writer, op: Waiting, event: Composite) -> None:
         if op.is_prompt:

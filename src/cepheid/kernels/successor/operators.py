@@ -6,6 +6,7 @@ leaf's, `keeps` are θ on that event alone.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -16,7 +17,7 @@ from cepheid.pattern import Pattern, positives
 
 
 @dataclass(slots=True, eq=False)
-class Operator:
+class Operator(ABC):
     """`variables` are those that its composite events bind; `many` of them bind lists, `optional` ones may be unbound,
     and `empty` ones may bind an empty list. `lengths` are the numbers of events and timers in a history; None: there is
     no bound."""
@@ -36,8 +37,9 @@ class Operator:
         return ()
 
     @property
+    @abstractmethod
     def text(self) -> str:
-        raise NotImplementedError
+        """As errors and EXPLAIN name it."""
 
     def walk(self) -> Iterator[Operator]:
         """Everything under it and itself, bottom up."""
@@ -97,14 +99,15 @@ class Selection(Operator):
 
 @dataclass(slots=True, eq=False)
 class Waiting(Operator):
-    """An operator with instances that wait for a successor. `awaited` is the operand it comes from."""
+    """An operator with instances that wait for a successor."""
 
     skip: tuple[Expr, ...]
     keep: tuple[Expr, ...]
 
     @property
+    @abstractmethod
     def awaited(self) -> Operator:
-        raise NotImplementedError
+        """The operand that the successor comes from."""
 
     @property
     def is_prompt(self) -> bool:
