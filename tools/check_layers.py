@@ -61,7 +61,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     ("optimize",),
     ("runtime", "codegen", "kernels"),
-    ("io", "engine", "streaming", "spark"),
+    ("io", "engine", "deploy", "streaming", "spark"),
     ("api",),
     ("datasets", "app", "__main__"),
     (TOP,),

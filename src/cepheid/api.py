@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from cepheid.analysis import Analysis
 from cepheid.binding import warnings_for
+from cepheid.deploy.deployment import deploy
+from cepheid.deploy.run import run as run_deployment
 from cepheid.engine.adaptation import ignore
 from cepheid.engine.detection import with_detection
 from cepheid.engine.event_types import require_event_types
@@ -40,7 +42,7 @@ LEVELS = ("query", "plan", "code", "analyze")
 
 
 def match(
-    query: str | Query,
+    query: str | Query | Mapping[str, str | Query],
     events: Any,
     *,
     dialect: str = "auto",
@@ -93,12 +95,19 @@ def match(
 
     Spark runs the query if `events` is a Spark DataFrame, a dictionary with a DataFrame for each event type, `CsvFiles`
     or, with `session`, a path or table of Parquet files. It uses `partitions` tasks and returns a DataFrame. With
-    `rejects=True` it also returns a DataFrame of the rejected rows."""
+    `rejects=True` it also returns a DataFrame of the rejected rows.
+
+    `query` may be a dictionary of named queries in any languages. They run in one pass over the events, and what they
+    have in common runs once. The result is a list of tables, one for each set of output columns. Their first column,
+    `query`, is the name of the query."""
     if output not in OUTPUTS:
         raise InputProblem(f"unknown output `{shown(output)}`", expected=f"one of {listing(OUTPUTS)}")
     columns = Columns(type_column, time_column, start_column)
-    parsed = parse(query, dialect) if isinstance(query, str) else query
     run_options = RunOptions.of(params, evaluator, options, stats, adaptive, time_unit)
+    if isinstance(query, Mapping):
+        asked = detected_at or id_column is not None or rejects or output not in SHAPES
+        return _match_many(query, events, dialect, columns, run_options, output, session, asked, on_switch or ignore)
+    parsed = parse(query, dialect) if isinstance(query, str) else query
     if session is not None or is_spark(events):
         if adaptive is not False:
             raise InputProblem(
@@ -140,6 +149,39 @@ def match(
         prepared = for_shape(prepared, output)
         result = run(prepared, opened.source, numbered=output == LONG, on_switch=on_switch or ignore).shaped(output)
     return opened.convert(result.schema, result.batches)
+
+
+def _match_many(
+    queries: Mapping[str, str | Query],
+    events: Any,
+    dialect: str,
+    columns: Columns,
+    options: RunOptions,
+    output: str,
+    session: Any,
+    has_further_columns: bool,
+    on_switch: Callable[[Switch], None],
+) -> list[Any]:
+    """The matches of named queries, in one pass."""
+    if session is not None or is_spark(events):
+        raise NotAvailable("several queries over a Spark DataFrame", hint="run each query alone")
+    if has_further_columns:
+        raise NotAvailable(
+            "`detected_at`, `id_column`, `rejects`, positions and compressed matches of several queries",
+            hint="run the query alone",
+        )
+    opened = frames.opened(events, columns)
+    if opened is None:
+        return []
+    texts = {name: query for name, query in queries.items() if isinstance(query, str)}
+    parsed = {
+        name: parse(query, dialect, source=name) if isinstance(query, str) else query for name, query in queries.items()
+    }
+    deployment = deploy(parsed, opened.source, options, texts=texts)
+    for error in deployment.refused.values():
+        raise error
+    made = run_deployment(deployment, opened.source, shape=output, on_switch=on_switch)
+    return [opened.convert(table.schema, iter(table.batches)) for table in made]
 
 
 def matches(query: str | Query, **options: Any) -> Callable[[Any], Any]:

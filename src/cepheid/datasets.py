@@ -6,9 +6,12 @@ same arguments produce the same table. An attribute that a type does not have is
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -36,23 +39,102 @@ def retail(n: int, tags: int = 50_000, seed: int = 0) -> pa.Table:
     )
 
 
+_CURRENCIES = {"US": "USD", "GB": "GBP", "DE": "EUR", "FR": "EUR", "CH": "CHF", "JP": "JPY"}
+_AT_HOME = 0.95
+_MEDIAN, _SPREAD = 120, 0.9
+"""The countries of card transactions, the share of those in the country of the account, and their amounts."""
+
+
 def cards(n: int, accounts: int = 20_000, seed: int = 0) -> pa.Table:
     """Credit card transactions of ten days (NEXT, §1.1). Most happen in the country of the account."""
     rng = np.random.default_rng(seed)
-    places = {"US": "USD", "GB": "GBP", "DE": "EUR", "FR": "EUR", "CH": "CHF", "JP": "JPY"}
+    places = _CURRENCIES
     account = rng.integers(accounts, size=n)
     home = rng.integers(len(places), size=accounts)
-    place = np.where(rng.random(n) < 0.95, home[account], rng.integers(len(places), size=n))
+    place = np.where(rng.random(n) < _AT_HOME, home[account], rng.integers(len(places), size=n))
     return pa.table(
         {
             "type": _pick(["t"], np.zeros(n, np.int64)),
             "ts": np.sort(rng.integers(10 * DAY, size=n)),
             "acc": account + 1,
-            "amount": np.round(120 * rng.lognormal(0, 0.9, n), 2),
+            "amount": np.round(_MEDIAN * rng.lognormal(0, _SPREAD, n), 2),
             "currency": _pick(list(places.values()), place),
             "country": _pick(list(places), place),
         }
     )
+
+
+def fraud_rules(n: int, seed: int = 0) -> dict[str, str]:
+    """EQL rules over `cards` (NEXT, §1.1): sequences of 2 to 4 transactions of an account with limits on amounts,
+    countries, currencies and a window, some with an exception or a timer. The first rules of a larger number are the
+    same. All rules together find at most 0.2 matches per event, for up to 10,000 rules."""
+    rng = np.random.default_rng(seed)
+    return {f"rule{number}": _fraud_rule(rng) for number in range(n)}
+
+
+_WINDOWS = {
+    "20 min": 1 / 3,
+    "30 min": 0.5,
+    "45 min": 0.75,
+    "1 hours": 1.0,
+    "90 min": 1.5,
+    "2 hours": 2.0,
+    "4 hours": 4.0,
+}
+"""The windows of rules, in hours."""
+_SHARE = 2e-5
+"""The largest share of events that one rule matches."""
+_GAP = 5.0
+"""The hours between two transactions of an account in a million events."""
+
+
+def _fraud_rule(rng: np.random.Generator) -> str:
+    kind = rng.choice(["sequence", "exception", "timer"], p=[0.7, 0.15, 0.15])
+    share = _SHARE * 10 ** float(rng.uniform(-2, 0))
+    window = str(rng.choice(list(_WINDOWS)))
+    names = ["A", "B", "C", "D"][: int(rng.integers(2, 5)) if kind == "sequence" else 2]
+    if kind == "timer":
+        place, odds = _place_test(rng, "A")
+        tests = [*place, _amount("A", ">", share / odds), _amount("B", ">", float(rng.uniform(0.2, 0.9)))]
+        return f"SELECT * FROM ((t A @ {window}) \\ t B) WHERE A.acc = B.acc AND {' AND '.join(tests)}"
+    tests, last = [], names[-1]
+    share *= _GAP / _WINDOWS[window]
+    for name in names[:-1]:
+        odds = float(rng.uniform(0.1, 0.6))
+        place, of_place = _place_test(rng, name)
+        tests += [_amount(name, str(rng.choice(["<", ">"])), odds), *place]
+        share /= odds * of_place
+    place, of_place = _place_test(rng, last)
+    ending = [_amount(last, ">", min(share / of_place, 0.3)), *place]
+    filters = [f"FILTER({one}.acc = {other}.acc)" for one, other in itertools.pairwise(names)]
+    within = f"(A, {last}) OCCURS WITHIN {window}"
+    if kind == "exception":
+        filters += [f"FILTER({test})" for test in ending]
+        tests += ["A.acc = X.acc", _amount("X", "<", float(rng.uniform(0.05, 0.3))), within]
+        return f"SELECT * FROM (t A; (t B \\ t X)) WHERE {', '.join(filters)}, {' AND '.join(tests)}"
+    pattern = "; ".join(f"t {name}" for name in names)
+    return f"SELECT * FROM ({pattern}) WHERE {', '.join(filters)}, {' AND '.join([*tests, *ending, within])}"
+
+
+def _amount(name: str, op: str, share: float) -> str:
+    """A limit that this share of the amounts satisfies."""
+    share = min(max(share, 1e-7), 0.99)
+    limit = _MEDIAN * math.exp(_SPREAD * NormalDist().inv_cdf(share if op == "<" else 1 - share))
+    return f"{name}.amount {op} {limit:.0f}"
+
+
+def _place_test(rng: np.random.Generator, name: str) -> tuple[list[str], float]:
+    """A condition on country or currency, and the most events that satisfy it."""
+    country = str(rng.choice(list(_CURRENCIES)))
+    match int(rng.integers(4)):
+        case 0:
+            return [f"{name}.country = '{country}'"], 1 / 6
+        case 1:
+            return [f"{name}.currency = '{_CURRENCIES[country]}'"], 1 / 3
+        case 2:
+            return [f"{name}.country <> '{country}'"], 1.0
+        case _:
+            return [], 1.0
 
 
 def stock(n: int, symbols: int = 2, p_up: float = 0.7, seed: int = 0, *, alternating: bool = True) -> pa.Table:

@@ -1,0 +1,167 @@
+"""What the queries of a deployment show of the matches of their operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from cepheid.deploy.deployment import QUERY, Output
+from cepheid.engine import oracle
+from cepheid.engine.first_matches import FirstMatches
+from cepheid.engine.gather import Gatherer
+from cepheid.engine.positions import MatchPositions, position_columns
+from cepheid.engine.prepare import Prepared
+from cepheid.engine.run import gatherer_for, objects_of
+from cepheid.engine.shapes import (
+    EVENTS,
+    FLAT,
+    LONG,
+    NUMBER,
+    FlatColumn,
+    LongLayout,
+    flat,
+    flat_columns,
+    for_shape,
+    long,
+)
+from cepheid.engine.stepping import Stepper
+from cepheid.engine.summary import Summary
+from cepheid.io.rows import TYPE, Rows
+from cepheid.io.source import columns_read
+from cepheid.runtime.kernel import Array, Positions
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeTable:
+    """The matches of all queries with the same columns. The first column names the query."""
+
+    schema: pa.Schema
+    queries: tuple[str, ...]
+    batches: Sequence[pa.RecordBatch]
+
+
+def tables(outputs: Sequence[OutputRun]) -> list[ShapeTable]:
+    """The outputs by their columns, in the order of the queries."""
+    groups: dict[str, list[OutputRun]] = {}
+    for output in outputs:
+        groups.setdefault(output.schema.to_string(), []).append(output)
+    return [
+        ShapeTable(
+            group[0].schema,
+            tuple(name for one in group for name in one.output.names),
+            [batch for one in group for batch in one.batches],
+        )
+        for group in groups.values()
+    ]
+
+
+@dataclass(slots=True)
+class OutputRun:
+    """The matches of an operator as some of its queries show them."""
+
+    output: Output
+    prepared: Prepared
+    """The query in the shape of the output."""
+    gatherer: Gatherer | None
+    """None for a summary."""
+    shape: FlatColumns | LongLayout | None
+    retained: list[str]
+    """The columns of the rows that are shown."""
+    steps: Mapping[str, str]
+    """The variable of the query for each one of the operator."""
+    schema: pa.Schema
+    first: FirstMatches | None = None
+    """The first matches, if the queries have a LIMIT."""
+    summary: Summary | None = None
+    """The summary of all matches, unless the kernel computes it."""
+    matches: int = 0
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, output: Output, operator: Prepared, shape: str) -> OutputRun:
+        prepared = for_shape(output.prepared, shape)
+        steps = dict(zip(operator.variables, prepared.variables, strict=True))
+        if prepared.query.summarizes:
+            summary = None if oracle.sums_up(prepared) else Summary.of(prepared.query)
+            schema = oracle.match_batch(prepared, []).schema
+            read = [] if summary is None else columns_read(summary.attributes, prepared.input.schema)
+            return cls(output, prepared, None, None, read, steps, _with_query(schema), summary=summary)
+        gatherer = gatherer_for(prepared, False, shape == LONG and prepared.graph is None)
+        retained = [name for name in gatherer.needed() if name != TYPE]
+        layout = _layout(gatherer.schema, objects_of(prepared).types, shape)
+        schema = gatherer.schema if layout is None else layout.schema
+        limit = prepared.query.limit
+        first = None
+        if limit is not None:
+            assert operator.kernel is not None
+            own = tuple(steps[step] for step in operator.kernel.steps)
+            first = FirstMatches.of(limit, own, prepared.binding)
+        return cls(output, prepared, gatherer, layout, retained, steps, _with_query(schema), first)
+
+    @property
+    def oldest(self) -> int | None:
+        """The position of the oldest row that is still to be shown."""
+        return None if self.first is None else self.first.oldest()
+
+    def add(self, positions: Positions, start: Array, end: Array, rows: Rows) -> None:
+        """Matches of the operator, which belong to each of the queries."""
+        own = replace(positions, steps=tuple(self.steps[step] for step in positions.steps))
+        if self.first is not None:
+            self.first.add(own, start, end)
+            return
+        columns = position_columns(own, self.prepared.binding)
+        self.show(MatchPositions(columns, start, end, positions.reasons), rows)
+
+    def show(self, matches: MatchPositions, rows: Rows, queries: pa.Array | None = None) -> None:
+        """Shows matches; `queries` is the name of the query of each, if not each is one of every query."""
+        if self.summary is not None:
+            self.summary.add(matches, rows, self.prepared.input.schema)
+        elif self.gatherer is not None and len(matches.start):
+            self._emit(self.gatherer.table(matches, rows), queries)
+
+    def finish(self, rows: Rows, stepper: Stepper) -> None:
+        """Shows what the end of the input decides: the first matches of LIMIT, and summaries."""
+        if self.first is not None:
+            positions, start, end = self.first.positions()
+            self.show(MatchPositions(position_columns(positions, self.prepared.binding), start, end), rows)
+        elif self.gatherer is None:
+            row = oracle.summary_match(self.prepared, stepper) if self.summary is None else self.summary.row()
+            self._emit(oracle.match_batch(self.prepared, [row][: self.prepared.query.limit]), None)
+
+    def _emit(self, table: pa.RecordBatch, queries: pa.Array | None) -> None:
+        count = table.num_rows
+        numbers: Array = np.arange(count)
+        match self.shape:
+            case FlatColumns():
+                table = flat(table, self.shape.columns)
+            case LongLayout():
+                table = long(table, self.shape, self.matches)
+                numbers = np.asarray(table.column(NUMBER)) - self.matches
+        self.matches += count
+        for name in self.output.names if queries is None else ("",):
+            each = pa.array([name] * len(numbers), pa.string()) if queries is None else queries.take(pa.array(numbers))
+            self.batches.append(pa.RecordBatch.from_arrays([each, *table.columns], schema=self.schema))
+
+
+@dataclass(frozen=True, slots=True)
+class FlatColumns:
+    """The columns of the flat shape."""
+
+    columns: Sequence[FlatColumn]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([(column.name, column.type) for column in self.columns])
+
+
+def _layout(schema: pa.Schema, variables: Mapping[str, Sequence[str]], shape: str) -> FlatColumns | LongLayout | None:
+    if shape == EVENTS:
+        return None
+    return FlatColumns(flat_columns(schema, variables)) if shape == FLAT else LongLayout.of(schema, variables)
+
+
+def _with_query(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([pa.field(QUERY, pa.string()), *schema])

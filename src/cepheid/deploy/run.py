@@ -1,0 +1,153 @@
+"""Runs a deployment in one pass over its input: each batch is read once and passes through every operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cepheid.deploy.deployment import Deployment, Operator
+from cepheid.deploy.outputs import OutputRun, ShapeTable, tables
+from cepheid.engine.adaptation import OnSwitch, ignore, stepper_for
+from cepheid.engine.derivation import GraphRun, Wiring
+from cepheid.engine.positions import intervals
+from cepheid.engine.run import Progress, read_by_plan
+from cepheid.engine.shapes import EVENTS
+from cepheid.engine.stepping import PIECE, Stepper
+from cepheid.errors import NotAvailable
+from cepheid.io.rows import TIME, RecentRows, Rows
+from cepheid.io.source import Source, for_kernel
+from cepheid.runtime.kernel import END_OF_TIME, Positions
+
+
+def run(
+    deployment: Deployment,
+    source: Source,
+    *,
+    shape: str = EVENTS,
+    progress: Progress = ignore,
+    on_switch: OnSwitch = ignore,
+) -> list[ShapeTable]:
+    """The matches of all queries, in a table for each set of output columns, in the order of the queries. Those of one
+    query are in order of detection."""
+    running = [OperatorRun.start(operator, source, shape, on_switch) for operator in deployment.operators]
+    names = list(dict.fromkeys(name for one in running for name in one.input_columns))
+    rows = source.rows(list(dict.fromkeys(name for one in running for name in one.shown_input)))
+    read = matches = 0
+    for batch in source.batches(names):
+        rows.add(batch)
+        for one in running:
+            matches += one.step(batch, rows)
+        read += batch.num_rows
+        rows.forget(min((one.oldest_input for one in running), default=read))
+        progress(read, matches)
+    for one in running:
+        one.finish(rows)
+    return tables([shown for one in running for shown in one.shown])
+
+
+@dataclass(slots=True)
+class OperatorRun:
+    """An operator while it runs, and what its queries show of its matches."""
+
+    operator: Operator
+    stepper: Stepper
+    shown: list[OutputRun]
+    names: list[str]
+    """The columns that the kernel reads."""
+    input_columns: Sequence[str]
+    """The columns of the input that are read for it."""
+    graph: GraphRun | None = None
+    """The queries that feed it."""
+    merged: RecentRows | None = None
+    """The events that it reads, if some of them are derived."""
+    is_done: bool = False
+    """Whether LIMIT allows no more matches."""
+
+    @classmethod
+    def start(cls, operator: Operator, source: Source, shape: str, on_switch: OnSwitch) -> OperatorRun:
+        prepared = operator.prepared
+        if prepared.kernel is None:
+            raise NotAvailable(
+                "the reference evaluator runs one query at a time", hint="run the query alone, or drop `evaluator`"
+            )
+        shown = [OutputRun.of(output, prepared, shape) for output in operator.outputs]
+        retained = list(dict.fromkeys(name for one in shown for name in one.retained))
+        names = read_by_plan(prepared, source.schema if prepared.graph is None else prepared.graph.reading.shape.schema)
+        every = list(dict.fromkeys([*names, *retained]))
+        stepper = stepper_for(prepared, prepared.kernel, source.count, on_switch)
+        if prepared.graph is None:
+            return cls(operator, stepper, shown, names, every)
+        wiring = Wiring.of(prepared, every, source.schema)
+        feeding = GraphRun.start(wiring, source.count)
+        return cls(operator, stepper, shown, names, wiring.input_columns, feeding, RecentRows(retained))
+
+    @property
+    def shown_input(self) -> list[str]:
+        """The columns of the input that its queries show."""
+        return [] if self.graph is not None else [name for one in self.shown for name in one.retained]
+
+    @property
+    def oldest_input(self) -> int:
+        """The position of the oldest row of the input that a later match may show."""
+        return END_OF_TIME if self.graph is not None else self._oldest
+
+    @property
+    def _oldest(self) -> int:
+        held = [oldest for one in self.shown if (oldest := one.oldest) is not None]
+        return min([END_OF_TIME if self.is_done else self.stepper.oldest, *held])
+
+    def step(self, batch: pa.RecordBatch, rows: Rows) -> int:
+        """Takes the events of a batch; returns the number of matches."""
+        if self.is_done or not batch.num_rows:
+            return 0
+        if self.graph is None:
+            return self._matched(self.stepper.step(for_kernel(batch, self.names), self._piece), rows)
+        self.graph.add(batch)
+        return self._derived(int(batch.column(TIME)[-1].as_py()))
+
+    def _derived(self, reached: int) -> int:
+        """The matches over the input and the events that other queries derive from it."""
+        assert self.graph is not None and self.merged is not None
+        events = self.graph.merge.release(self.graph.derive(reached))
+        if events is None:
+            return 0
+        self.merged.add(events)
+        found = self._matched(self.stepper.step(for_kernel(events, self.names), self._piece), self.merged)
+        self.merged.forget(self._oldest)
+        return found
+
+    @property
+    def _is_limited(self) -> bool:
+        return all(one.first is not None for one in self.shown)
+
+    @property
+    def _piece(self) -> int | None:
+        """An operator whose queries all have a LIMIT may end after any piece."""
+        return PIECE if self._is_limited else None
+
+    def _matched(self, parts: Iterator[Positions], rows: Rows) -> int:
+        found, latest = 0, -END_OF_TIME
+        for positions in parts:
+            if len(positions):
+                start, end = intervals(positions, rows)
+                found, latest = found + len(positions), int(end[-1])
+                for one in self.shown:
+                    one.add(positions, start, end, rows)
+            if self._is_limited:
+                before = self.stepper.later_matches_end_at(latest)
+                if all(one.first is not None and one.first.settled(before) for one in self.shown):
+                    self.is_done = True
+                    break
+        return found
+
+    def finish(self, rows: Rows) -> None:
+        """The matches that the end of the input makes certain."""
+        if self.graph is not None and not self.is_done:
+            self._derived(END_OF_TIME)
+        rows = rows if self.merged is None else self.merged
+        if not self.is_done:
+            self._matched(self.stepper.finish_lazily(), rows)
+        for one in self.shown:
+            one.finish(rows, self.stepper)
