@@ -60,6 +60,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "builder",
     ),
     ("optimize",),
+    ("acquire",),
     ("runtime", "codegen", "kernels"),
     ("io", "engine", "deploy", "streaming", "spark"),
     ("api",),

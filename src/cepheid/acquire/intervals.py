@@ -1,0 +1,99 @@
+"""Sets of points in time: closed intervals of whole ticks, in order, none of which touch.
+
+>>> IntervalSet.of([(5, 7), (1, 3), (4, 4)])
+IntervalSet(((1, 7),))
+>>> IntervalSet(((1, 9),)) - IntervalSet(((3, 4),))
+IntervalSet(((1, 2), (5, 9)))
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+Interval = tuple[int, int]
+
+BEGINNING, END = -(2**62), 2**62
+"""Before and after all times."""
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalSet:
+    """Disjoint closed intervals, in order. Two that touch are one."""
+
+    intervals: tuple[Interval, ...] = ()
+
+    @classmethod
+    def of(cls, intervals: Iterable[Interval]) -> IntervalSet:
+        """The union of intervals in any order. One that ends before it begins is empty."""
+        merged: list[list[int]] = []
+        for begin, end in sorted(intervals):
+            if end < begin:
+                continue
+            if merged and begin <= merged[-1][1] + 1:
+                merged[-1][1] = max(merged[-1][1], end)
+            else:
+                merged.append([begin, end])
+        return cls(tuple((begin, end) for begin, end in merged))
+
+    def __bool__(self) -> bool:
+        return bool(self.intervals)
+
+    def __or__(self, other: IntervalSet) -> IntervalSet:
+        if not other.intervals or not self.intervals:
+            return self if not other.intervals else other
+        return IntervalSet.of((*self.intervals, *other.intervals))
+
+    def __and__(self, other: IntervalSet) -> IntervalSet:
+        found: list[Interval] = []
+        mine, theirs = iter(self.intervals), iter(other.intervals)
+        a, b = next(mine, None), next(theirs, None)
+        while a is not None and b is not None:
+            begin, end = max(a[0], b[0]), min(a[1], b[1])
+            if begin <= end:
+                found.append((begin, end))
+            if a[1] < b[1]:
+                a = next(mine, None)
+            else:
+                b = next(theirs, None)
+        return IntervalSet(tuple(found))
+
+    def __sub__(self, other: IntervalSet) -> IntervalSet:
+        return self & other.complement()
+
+    def complement(self) -> IntervalSet:
+        found: list[Interval] = []
+        begin = BEGINNING
+        for first, last in self.intervals:
+            if begin < first:
+                found.append((begin, first - 1))
+            begin = last + 1
+        if begin <= END:
+            found.append((begin, END))
+        return IntervalSet(tuple(found))
+
+    def contains(self, time: int) -> bool:
+        index = bisect_left(self.intervals, (time + 1,)) - 1
+        return index >= 0 and time <= self.intervals[index][1]
+
+    def extended(self, before: int = 0, after: int = 0) -> IntervalSet:
+        """Each interval with this much time before and after it."""
+        return IntervalSet.of((max(begin - before, BEGINNING), min(end + after, END)) for begin, end in self.intervals)
+
+    def from_time(self, time: int) -> IntervalSet:
+        """Without the points before a time."""
+        return self & IntervalSet(((time, END),))
+
+    @property
+    def first(self) -> int:
+        """The first point, or the end of time."""
+        return self.intervals[0][0] if self.intervals else END
+
+    @property
+    def length(self) -> int:
+        return sum(end - begin + 1 for begin, end in self.intervals)
+
+
+NEVER = IntervalSet()
+ALWAYS = IntervalSet(((BEGINNING, END),))

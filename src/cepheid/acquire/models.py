@@ -1,0 +1,266 @@
+"""Models of when the events of a type occur (CED §4): Poisson, Bernoulli, a histogram of gaps, and a Markov chain for
+bursts. A model answers two questions, from which costs follow: how many events there are, and how likely an interval of
+some length has at least one."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Complexes = npt.NDArray[np.complex128]
+
+_POINTS = 1024
+_HORIZON = 2.5
+"""The transform of a waiting time is integrated over this many windows, at this many points."""
+
+
+class Model(ABC):
+    """The occurrences of one event type over time, in ticks."""
+
+    @property
+    @abstractmethod
+    def rate(self) -> float:
+        """Events per tick."""
+
+    @abstractmethod
+    def present(self, length: float) -> float:
+        """The probability that an interval of this length has an event."""
+
+    @abstractmethod
+    def entering(self, length: float) -> float:
+        """The derivative of `present`: how often per tick an event comes after a gap of more than this length."""
+
+    def transform(self, points: Complexes, window: float) -> Complexes:
+        """The Laplace transform of the time until the next event, at these points."""
+        times = np.linspace(0.0, _HORIZON * window, _POINTS)
+        present = np.array([self.present(time) for time in times])
+        kernel = np.exp(-np.outer(points, times))
+        found: Complexes = points * np.trapezoid(kernel * present, times, axis=1)
+        return found
+
+
+@dataclass(frozen=True)
+class Poisson(Model):
+    """Independent events with a constant rate."""
+
+    per_tick: float
+
+    @property
+    def rate(self) -> float:
+        return self.per_tick
+
+    def present(self, length: float) -> float:
+        return -math.expm1(-self.rate * length)
+
+    def entering(self, length: float) -> float:
+        return self.rate * math.exp(-self.rate * length)
+
+    def transform(self, points: Complexes, window: float) -> Complexes:
+        found: Complexes = self.rate / (self.rate + points)
+        return found
+
+
+@dataclass(frozen=True)
+class Bernoulli(Model):
+    """At each step of time an event, or none, independent of other steps."""
+
+    probability: float
+    step: float = 1.0
+
+    @property
+    def rate(self) -> float:
+        return self.probability / self.step
+
+    def present(self, length: float) -> float:
+        return -math.expm1(math.log1p(-self.probability) * length / self.step) if self.probability < 1 else 1.0
+
+    def entering(self, length: float) -> float:
+        if self.probability >= 1.0:
+            return 0.0
+        return -math.log1p(-self.probability) / self.step * (1.0 - self.present(length))
+
+
+@dataclass(frozen=True)
+class Histogram(Model):
+    """The distribution of the gaps between events: the share of gaps that are longer than each bound. Of any stationary
+    process, `present` grows with the rate of events times the share of gaps that are longer."""
+
+    bounds: tuple[float, ...]
+    """Ascending, the first is 0, the last the longest gap."""
+    longer: tuple[float, ...]
+    """The share of gaps longer than each bound."""
+
+    @cached_property
+    def _areas(self) -> tuple[float, ...]:
+        """The integral of `longer` up to each bound."""
+        areas = [0.0]
+        for i in range(1, len(self.bounds)):
+            width = self.bounds[i] - self.bounds[i - 1]
+            areas.append(areas[-1] + width * (self.longer[i] + self.longer[i - 1]) / 2)
+        return tuple(areas)
+
+    @property
+    def rate(self) -> float:
+        return 1.0 / self._areas[-1]
+
+    def _longer(self, length: float) -> float:
+        i = bisect_right(self.bounds, length) - 1
+        if i >= len(self.bounds) - 1:
+            return 0.0
+        share = (length - self.bounds[i]) / (self.bounds[i + 1] - self.bounds[i])
+        return self.longer[i] + share * (self.longer[i + 1] - self.longer[i])
+
+    def present(self, length: float) -> float:
+        i = bisect_right(self.bounds, length) - 1
+        if i >= len(self.bounds) - 1:
+            return 1.0
+        area = self._areas[i] + (length - self.bounds[i]) * (self.longer[i] + self._longer(length)) / 2
+        return min(area * self.rate, 1.0)
+
+    def entering(self, length: float) -> float:
+        return self.rate * self._longer(length)
+
+
+@dataclass(frozen=True)
+class MarkovChain(Model):
+    """At each step of time an event, or none, with a probability that depends on the last steps (CED §4.2)."""
+
+    step: float
+    probabilities: tuple[float, ...]
+    """For each state of the last steps (a number whose lowest bit is the last step): the probability of an event."""
+
+    @property
+    def order(self) -> int:
+        return len(self.probabilities).bit_length() - 1
+
+    @cached_property
+    def _stationary(self) -> Floats:
+        states = len(self.probabilities)
+        matrix = np.zeros((states, states))
+        for state, probability in enumerate(self.probabilities):
+            following = (state << 1) & (states - 1)
+            matrix[state, following | (1 if states > 1 else 0)] += probability
+            matrix[state, following] += 1.0 - probability
+        system = np.vstack([matrix.T - np.eye(states), np.ones(states)])
+        solution: Floats = np.linalg.lstsq(system, np.append(np.zeros(states), 1.0), rcond=None)[0]
+        return solution
+
+    @property
+    def rate(self) -> float:
+        return float(self._stationary @ np.array(self.probabilities)) / self.step
+
+    @cached_property
+    def _absent(self) -> tuple[float, ...]:
+        """The probability of no event in 0, 1, ... steps, until the last steps are known to have none."""
+        states = len(self.probabilities)
+        weights, found = self._stationary, [1.0]
+        for _ in range(self.order + 1):
+            following = np.zeros(states)
+            for state in range(states):
+                following[(state << 1) & (states - 1)] += weights[state] * (1.0 - self.probabilities[state])
+            weights = following
+            found.append(float(weights.sum()))
+        return tuple(found)
+
+    def _without(self, steps: int) -> float:
+        """The probability of no event in this many steps."""
+        last = len(self._absent) - 1
+        if steps <= last:
+            return self._absent[steps]
+        return self._absent[last] * (1.0 - self.probabilities[0]) ** (steps - last)
+
+    def present(self, length: float) -> float:
+        steps = length / self.step
+        whole = math.floor(steps)
+        low, high = self._without(whole), self._without(whole + 1)
+        return 1.0 - (low + (steps - whole) * (high - low))
+
+    def entering(self, length: float) -> float:
+        whole = math.floor(length / self.step)
+        return (self._without(whole) - self._without(whole + 1)) / self.step
+
+
+# --- fitting ----------------------------------------------------------------------------------------------------------
+
+MAX_ORDER = 3
+_BINS = 64
+_MAX_STEPS = 1_000_000
+_FEW = 20
+"""Fewer events than this do not show more than a rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A model and how well it describes a sample: the Bayesian information criterion, less is better."""
+
+    model: Model
+    criterion: float = field(compare=False)
+
+
+def fitted(times: Sequence[int] | npt.NDArray[np.int64], begin: int, end: int) -> Model:
+    """The model that describes the events in [begin, end] best."""
+    return fits(times, begin, end)[0].model
+
+
+def fits(times: Sequence[int] | npt.NDArray[np.int64], begin: int, end: int) -> list[Fit]:
+    """All models of a sample of event times, the best first."""
+    ordered = np.sort(np.asarray(times, np.int64))
+    length = max(end - begin + 1, 1)
+    gaps = np.diff(ordered)
+    rate = max(len(ordered), 0.5) / length
+    if len(ordered) < _FEW:
+        return [Fit(Poisson(rate), 0.0)]
+    step = max(float(np.quantile(gaps, 0.02)), length / _MAX_STEPS, 1.0)
+    steps = max(math.ceil(length / step), 1)
+    counts = np.bincount(((ordered - begin) / step).astype(np.int64).clip(0, steps - 1), minlength=steps)
+    found = [_poisson(rate, counts, step), _histogram(gaps, step)]
+    if counts.max() <= 1:
+        found += [_chain(counts, step, order) for order in range(MAX_ORDER + 1)]
+    return sorted(found, key=lambda fit: fit.criterion)
+
+
+def _criterion(likelihood: float, parameters: int, size: int) -> float:
+    return parameters * math.log(max(size, 2)) - 2 * likelihood
+
+
+def _poisson(rate: float, counts: npt.NDArray[np.int64], step: float) -> Fit:
+    mean = rate * step
+    factorials = np.cumsum(np.log(np.maximum(np.arange(counts.max() + 1), 1)))
+    likelihood = float(counts.sum() * math.log(mean) - mean * len(counts) - factorials[counts].sum())
+    return Fit(Poisson(rate), _criterion(likelihood, 1, len(counts)))
+
+
+def _histogram(gaps: npt.NDArray[np.int64], step: float) -> Fit:
+    bounds = np.unique(np.concatenate([[0.0], np.quantile(gaps, np.linspace(0, 1, _BINS + 1))]))
+    ordered = np.sort(gaps)
+    longer = 1.0 - np.searchsorted(ordered, bounds, "right") / len(gaps)
+    longer[0], longer[-1] = 1.0, 0.0
+    shares = -np.diff(longer)
+    widths = np.maximum(np.diff(bounds) / step, 1.0)
+    filled = shares > 0
+    likelihood = float(len(gaps) * (shares[filled] * np.log(shares[filled] / widths[filled])).sum())
+    model = Histogram(tuple(bounds.tolist()), tuple(longer.tolist()))
+    return Fit(model, _criterion(likelihood, len(bounds) - 2, len(gaps)))
+
+
+def _chain(counts: npt.NDArray[np.int64], step: float, order: int) -> Fit:
+    """A Markov chain; that of order 0 is Bernoulli's."""
+    states = np.zeros(len(counts) - order, np.int64)
+    for back in range(1, order + 1):
+        states |= counts[order - back : len(counts) - back] << (back - 1)
+    following = counts[order:]
+    seen = np.bincount(states, minlength=1 << order)
+    events = np.bincount(states, weights=following, minlength=1 << order)
+    shares = (events + 0.5 * (seen == 0)) / np.maximum(seen, 1)
+    inner = np.clip(shares, 1e-12, 1 - 1e-12)
+    likelihood = float((events * np.log(inner) + (seen - events) * np.log1p(-inner)).sum())
+    model: Model = MarkovChain(step, tuple(shares.tolist())) if order else Bernoulli(float(shares[0]), step)
+    return Fit(model, _criterion(likelihood, 1 << order, len(counts)))

@@ -1,0 +1,172 @@
+"""The event detection tree of a query (CED §2.3): operators with their windows over the streams that sources are asked
+for. Complex events that the query names are expanded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from cepheid.errors import NotAvailable
+from cepheid.events import Clock
+from cepheid.pattern import Conj, DerivedStream, Disj, EventClass, Neg, Pattern, Query, Seq, SourceStream
+
+
+class Kind(Enum):
+    AND = "and"
+    OR = "or"
+    SEQ = "seq"
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """The events of one type, which a source is asked for."""
+
+    name: str
+    stream: str
+    """The event type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A complex event. `negated` says for each operand whether it must not occur."""
+
+    name: str
+    kind: Kind
+    items: tuple[Node, ...]
+    window: int | None
+    """The window in ticks. An `or` has none."""
+    negated: tuple[bool, ...] = ()
+
+    units: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
+    """The operands that a plan places together: those of one stream, since its events are fetched once."""
+    negated_units: int = field(init=False, repr=False, compare=False)
+    """The units that must not occur, as bits."""
+
+    def __post_init__(self) -> None:
+        negated = self.negated or (False,) * len(self.items)
+        found: dict[object, list[int]] = {}
+        for index, item in enumerate(self.items):
+            key = (item.stream, negated[index]) if isinstance(item, Primitive) else index
+            found.setdefault(key, []).append(index)
+        units = tuple(tuple(indices) for indices in found.values())
+        object.__setattr__(self, "negated", negated)
+        object.__setattr__(self, "units", units)
+        object.__setattr__(self, "negated_units", sum(1 << i for i, unit in enumerate(units) if negated[unit[0]]))
+
+    def is_negated(self, unit: tuple[int, ...]) -> bool:
+        return self.negated[unit[0]]
+
+
+Node = Primitive | Operator
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The text behind an operator: its pattern, and the query in which it stands."""
+
+    query: Query
+    pattern: Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class EventTree:
+    """The tree of a query, and for each operator its part of the query."""
+
+    root: Node
+    parts: Mapping[str, Part] = field(default_factory=dict)
+
+
+def nodes(node: Node) -> Iterator[Node]:
+    """The node and all below it, top down."""
+    yield node
+    if isinstance(node, Operator):
+        for item in node.items:
+            yield from nodes(item)
+
+
+def streams(node: Node) -> tuple[str, ...]:
+    """The event types under a node, each once."""
+    return tuple(dict.fromkeys(leaf.stream for leaf in nodes(node) if isinstance(leaf, Primitive)))
+
+
+def negated_streams(node: Node, is_negated: bool = False) -> frozenset[str]:
+    """The event types that may spoil an event."""
+    if isinstance(node, Primitive):
+        return frozenset({node.stream}) if is_negated else frozenset()
+    below = (negated_streams(item, is_negated or node.negated[i]) for i, item in enumerate(node.items))
+    return frozenset().union(*below)
+
+
+def span(node: Node) -> int | None:
+    """The longest time between the end of an event and the end of its earliest primitive event. None: no limit."""
+    if isinstance(node, Primitive):
+        return 0
+    inner = [span(item) for item in node.items]
+    if None in inner or (node.window is None and node.kind is not Kind.OR):
+        return None
+    return (node.window or 0) + max(part for part in inner if part is not None)
+
+
+# --- from a query -----------------------------------------------------------------------------------------------------
+
+
+def tree_of(query: Query, clock: Clock) -> EventTree:
+    """The tree of a bound query in CED's language."""
+    parts: dict[str, Part] = {}
+    root = _Building(clock, parts).node(query.pattern, query, {}, query.name or "event")
+    return EventTree(root, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Building:
+    clock: Clock
+    parts: dict[str, Part]
+
+    def node(self, pattern: Pattern, query: Query, scope: Mapping[str, DerivedStream | Query], name: str) -> Node:
+        """`scope` has the derived streams that the query may name, `name` is unique in the tree."""
+        known = {**scope, **{s.name or "": s for s in query.inputs if not isinstance(s, SourceStream)}}
+        match pattern:
+            case EventClass(types=(kind,)) if kind in known:
+                stream = known[kind]
+                if isinstance(stream, DerivedStream):
+                    return self.node(EventClass(pattern.var, (stream.source,)), query, _before(known, kind), name)
+                return self.node(stream.pattern, stream, _before(known, kind), name)
+            case EventClass(types=(kind,)):
+                return Primitive(name, kind)
+            case Seq() | Conj() | Disj():
+                return self.operator(pattern, query, known, name)
+            case _:
+                raise NotAvailable(
+                    "a plan for events other than those of CED's operators",
+                    expected="and, or, seq and ! over event types",
+                    hint="`cepheid.match` runs this query over events that are all at hand",
+                )
+
+    def operator(
+        self, pattern: Seq | Conj | Disj, query: Query, scope: Mapping[str, DerivedStream | Query], name: str
+    ) -> Operator:
+        items = [item.item if isinstance(item, Neg) else item for item in pattern.items]
+        below = [self.node(item, query, scope, f"{name}.{_label(item, i)}") for i, item in enumerate(items)]
+        negated = tuple(isinstance(item, Neg) for item in pattern.items)
+        self.parts[name] = Part(query, pattern)
+        if isinstance(pattern, Disj):
+            return Operator(name, Kind.OR, tuple(below), None, negated)
+        window = None if pattern.window is None else math.floor(self.clock.ticks(pattern.window))
+        kind = Kind.SEQ if isinstance(pattern, Seq) else Kind.AND
+        return Operator(name, kind, tuple(below), window, negated)
+
+
+def _label(pattern: Pattern, index: int) -> str:
+    return pattern.var if isinstance(pattern, EventClass) else str(index + 1)
+
+
+def _before(scope: Mapping[str, DerivedStream | Query], name: str) -> dict[str, DerivedStream | Query]:
+    """The streams that a declaration may use: those before it."""
+    found: dict[str, DerivedStream | Query] = {}
+    for label, stream in scope.items():
+        if label == name:
+            break
+        found[label] = stream
+    return found

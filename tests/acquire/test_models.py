@@ -1,0 +1,127 @@
+"""Models of occurrences, and the share of time that plans cover, against simulated streams."""
+
+import numpy as np
+import pytest
+from acquire.planning import flat
+
+from cepheid.acquire.cost import CoverageModel, PaperModel, StreamModel
+from cepheid.acquire.intervals import IntervalSet
+from cepheid.acquire.models import Bernoulli, Histogram, MarkovChain, Model, Poisson, fits, fitted
+from cepheid.acquire.plans import LEAF, Plan, naive
+from cepheid.acquire.tree import Kind, Operator
+
+MODELS = [
+    Poisson(0.02),
+    Bernoulli(0.02),
+    Histogram((0.0, 10.0, 30.0, 200.0), (1.0, 0.4, 0.2, 0.0)),
+    MarkovChain(1.0, (0.005, 0.7)),
+    MarkovChain(2.0, (0.01, 0.3, 0.2, 0.8)),
+]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_entering_is_the_slope_of_present(model: Model) -> None:
+    assert model.present(0) == 0
+    assert model.present(1e6) == pytest.approx(1, abs=1e-3)
+    lengths = np.arange(0, 120.0, 0.01)
+    slope = np.array([model.entering(x) for x in lengths])
+    assert slope.sum() * 0.01 == pytest.approx(model.present(120.0), rel=0.03)
+    assert model.entering(0) <= model.rate * 1.02
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_transform_is_that_of_the_waiting_time(model: Model) -> None:
+    at = np.array([0.15 + 0j, 0.4 + 0.3j])
+    times = np.arange(0, 400, 0.02)
+    slope = np.array([model.entering(x) for x in times])
+    expected = [(np.exp(-s * times) * slope).sum() * 0.02 for s in at]
+    assert model.transform(at, 100.0) == pytest.approx(expected, rel=0.03, abs=2e-3)
+
+
+def bursty(rng: np.random.Generator, length: int) -> list[int]:
+    state, times = 0, []
+    for time in range(length):
+        state = int(rng.random() < (0.004, 0.75)[state])
+        if state:
+            times.append(time * 5)
+    return times
+
+
+def test_the_likelihood_chooses_the_model() -> None:
+    rng = np.random.default_rng(1)
+    steady = np.sort(rng.integers(0, 1_000_000, 2_000))
+    assert isinstance(fitted(steady, 0, 1_000_000), Poisson | Bernoulli)
+    assert fitted(steady, 0, 1_000_000).rate == pytest.approx(0.002, rel=0.05)
+    times = bursty(rng, 100_000)
+    chosen = fits(times, 0, 500_000)
+    assert isinstance(chosen[0].model, MarkovChain)
+    assert chosen[0].model.rate == pytest.approx(len(times) / 500_000, rel=0.05)
+    # Bursts cover much less than independent events of the same rate.
+    assert chosen[0].model.present(100) < 0.6 * Poisson(len(times) / 500_000).present(100)
+
+
+def combined(streams: list[np.ndarray], kind: Kind, window: int) -> IntervalSet:
+    """Where the partial detections of all but the last of the subevents ask for the last, one by one."""
+    found: list[tuple[int, int]] = []
+
+    def extend(index: int, first: int, last: int) -> None:
+        if index == len(streams):
+            found.append((last - window, first + window) if kind is Kind.AND else (last + 1, first + window))
+            return
+        times = streams[index]
+        low, high = (last - window, first + window) if kind is Kind.AND else (last + 1, first + window)
+        for time in times[np.searchsorted(times, low) : np.searchsorted(times, high, "right")].tolist():
+            extend(index + 1, min(first, time), max(last, time))
+
+    for time in streams[0].tolist():
+        extend(1, time, time)
+    return IntervalSet.of(found)
+
+
+@pytest.mark.parametrize("kind", [Kind.AND, Kind.SEQ])
+@pytest.mark.parametrize("load", [0.02, 0.3, 1.0])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_coverage_is_that_of_simulated_streams(kind: Kind, load: float, count: int) -> None:
+    rng = np.random.default_rng(7)
+    window, length = 1_000, int(4_000_000 / max(load, 0.1) / (4 if count == 3 and load > 0.5 else 1))
+    rates = [load / window * share for share in (1.0, 0.5, 2.0)[:count]]
+    streams = [np.sort(rng.integers(0, length, rng.poisson(rate * length))) for rate in rates]
+    covered = combined(streams, kind, window).length / length
+    models = {f"E{i}": StreamModel(Poisson(rate)) for i, rate in enumerate([*rates, 1.0])}
+    share = CoverageModel(models).coverage(flat(count + 1, kind, window=window), (1 << count) - 1).fraction
+    assert share == pytest.approx(covered, rel=0.12, abs=0.001)
+
+
+def test_bursts_cover_what_the_chain_expects() -> None:
+    rng = np.random.default_rng(2)
+    times = bursty(rng, 200_000)
+    covered = combined([np.array(times)], Kind.AND, 200).length / 1_000_000
+    models = {"E0": StreamModel(fitted(times, 0, 1_000_000)), "E1": StreamModel(Poisson(1.0))}
+    share = CoverageModel(models).coverage(flat(2, Kind.AND, window=200), 1).fraction
+    assert share == pytest.approx(covered, rel=0.1)
+
+
+def test_the_papers_example_has_the_papers_cost() -> None:
+    """The cost of e1 → e2 → e3 in §4."""
+    rates, window = (0.01, 0.02, 0.5), 4
+    operator: Operator = flat(3, Kind.AND, window=window)
+    streams = {f"E{i}": StreamModel(Poisson(rate), latency=3) for i, rate in enumerate(rates)}
+    one, two, three = rates
+    now = [1 - np.exp(-rate) for rate in rates]
+    seen = [1 - np.exp(-rate * window) for rate in rates]
+    expected = one + now[0] * 2 * window * two + (now[0] * seen[1] + now[1] * seen[0]) * 2 * window * three
+    steps = Plan(((0,), (1,), (2,)), (LEAF,) * 3)
+    assert PaperModel(streams).estimate(operator, steps) == pytest.approx((expected, 9))
+    assert PaperModel(streams).estimate(operator, naive(operator)) == pytest.approx((sum(rates), 3))
+    last_first = Plan(((2,), (0,), (1,)), (LEAF,) * 3)
+    assert PaperModel(streams).estimate(flat(3, Kind.SEQ), last_first).latency == 9
+    assert PaperModel(streams).estimate(flat(3, Kind.SEQ), steps).latency == 3
+
+
+def test_the_default_model_never_expects_more_than_everything() -> None:
+    operator = flat(2, Kind.AND, window=100)
+    streams = {"E0": StreamModel(Poisson(0.01)), "E1": StreamModel(Poisson(0.01))}
+    steps = Plan(((0,), (1,)), (LEAF, LEAF))
+    assert CoverageModel(streams).estimate(operator, steps).cost < 0.02
+    assert CoverageModel(streams).estimate(operator, steps).cost == pytest.approx(0.01 + 0.01 * (1 - np.exp(-2)))
+    assert PaperModel(streams).estimate(operator, steps).cost > 0.02
