@@ -122,11 +122,13 @@ def test_long_lines_are_cut_with_an_ellipsis() -> None:
     assert str(raised.value).splitlines()[2].startswith("  1 | EVENT") and "…" in str(raised.value)
 
 
-def test_a_dictionary_of_tables_is_not_a_table() -> None:
-    with pytest.raises(CepheidError) as raised:
-        cepheid.match(SASE, {"Shelf": EVENTS, "Exit": EVENTS})
-    assert "the events are a dictionary (`Exit`, `Shelf`)" in raised.value.what
-    assert "df.assign(type=name)" in (raised.value.hint or "")
+def test_a_dictionary_of_tables_has_one_for_each_type() -> None:
+    tables = {kind: EVENTS[EVENTS["type"] == kind].drop(columns="type") for kind in ("Shelf", "Exit")}
+    assert len(cepheid.match(SASE, tables)) == len(cepheid.match(SASE, EVENTS))
+    with pytest.raises(CepheidError, match="a key of the dictionary of events is 5"):
+        cepheid.match(SASE, {5: EVENTS})
+    with pytest.raises(CepheidError, match="the dictionary of events is empty"):
+        cepheid.match(SASE, {})
 
 
 def test_one_is_singular() -> None:
@@ -151,10 +153,10 @@ def test_a_missing_type_column_in_python_and_on_the_command_line(tmp_path: Path)
     events = EVENTS.drop(columns=["type", "shelf"])
     with pytest.raises(CepheidError) as raised:
         cepheid.match(SASE, events)
-    assert 'df.assign(type="...")' in (raised.value.hint or "") and "--input" not in (raised.value.hint or "")
+    assert 'type="Shelf"' in (raised.value.hint or "") and "--input" not in (raised.value.hint or "")
     events.to_csv(tmp_path / "a.csv", index=False)
     found = CliRunner().invoke(app, ["run", "--query", SASE, "--input", str(tmp_path / "a.csv")])
-    assert "--input TYPE=PATH" in found.stderr and "df.assign" not in found.stderr
+    assert "--type Shelf" in found.stderr and 'type="Shelf"' not in found.stderr
 
 
 def test_a_start_that_is_null() -> None:

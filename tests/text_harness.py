@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
-from cepheid.app import cli, file_run
+from cepheid.app import cli
 from cepheid.errors import InputProblem
-from cepheid.io import files
+from cepheid.io import files, merged
 from cepheid.io.files import FileSource
 from cepheid.io.formats.csv import csv_columns
 from cepheid.io.inputs import Columns, Input
@@ -75,7 +75,7 @@ def is_by_columns(backend: str, case: Case, directory: Path, monkeypatch: pytest
 
     with monkeypatch.context() as patched:
         patched.setattr(files, "LEAST_TEXT", 0)
-        patched.setattr(file_run, "open_files", open_files)
+        patched.setattr(merged, "open_files", open_files)
         found = cepheid(*arguments, backend)
     assert found.exit_code == by_rows.exit_code, found.exception
     assert lines(found) == lines(by_rows) and bool(lines(by_rows)) == case.finds

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cepheid.api import statistics as statistics
     from cepheid.errors import CepheidError as CepheidError
     from cepheid.errors import CepheidWarning as CepheidWarning
+    from cepheid.io.inputs import Input as Input
     from cepheid.lang import parse as parse
     from cepheid.lang import to_text as to_text
     from cepheid.optimize.adapt import Adaptive as Adaptive
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "cepheid.api": ("explain", "match", "matches", "read_output", "statistics"),
     "cepheid.errors": ("CepheidError", "CepheidWarning"),
+    "cepheid.io.inputs": ("Input",),
     "cepheid.lang": ("parse", "to_text"),
     "cepheid.optimize.adapt": ("Adaptive", "Switch"),
     "cepheid.optimize.stats": ("Stats",),

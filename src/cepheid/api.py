@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,17 +15,19 @@ from cepheid.deploy.deployment import deploy
 from cepheid.deploy.run import run as run_deployment
 from cepheid.engine.adaptation import ignore
 from cepheid.engine.detection import with_detection
-from cepheid.engine.event_types import require_event_types
+from cepheid.engine.event_types import require_event_types, settled
 from cepheid.engine.prepare import Prepared, RunOptions, code_of, feeds_of, prepare, with_match_ids
-from cepheid.engine.query_text import require_settled_classes
+from cepheid.engine.query_text import declared_types, require_settled_classes
 from cepheid.engine.run import analyze, run, run_compressed, run_positions
 from cepheid.engine.shapes import LONG, SHAPES, for_shape
 from cepheid.errors import CepheidError, CepheidWarning, InputProblem, NotAvailable, listing, shown
 from cepheid.explanation import Explained
 from cepheid.explanation import explain as explain_query
 from cepheid.io import frames
-from cepheid.io.inputs import Columns
+from cepheid.io.inputs import Columns, Input
+from cepheid.io.merged import MergedSource
 from cepheid.io.source import SourceDescription
+from cepheid.io.stream_rows import reject_rows
 from cepheid.kernels.registry import SEARCHING
 from cepheid.lang import parse
 from cepheid.optimize.adapt import Policy, Switch
@@ -46,7 +48,8 @@ def match(
     events: Any,
     *,
     dialect: str = "auto",
-    type_column: str = "type",
+    type: str | None = None,
+    type_column: str | None = "type",
     time_column: str = "ts",
     start_column: str | None = None,
     time_unit: str | None = None,
@@ -102,12 +105,13 @@ def match(
     `query`, is the name of the query."""
     if output not in OUTPUTS:
         raise InputProblem(f"unknown output `{shown(output)}`", expected=f"one of {listing(OUTPUTS)}")
-    columns = Columns(type_column, time_column, start_column)
+    columns = Columns.of(type_column, time_column, start_column, type)
     run_options = RunOptions.of(params, evaluator, options, stats, adaptive, time_unit)
     if isinstance(query, Mapping):
         asked = detected_at or id_column is not None or rejects or output not in SHAPES
         return _match_many(query, events, dialect, columns, run_options, output, session, asked, on_switch or ignore)
     parsed = parse(query, dialect) if isinstance(query, str) else query
+    columns = _columns(query, parsed, columns)
     if session is not None or is_spark(events):
         if adaptive is not False:
             raise InputProblem(
@@ -128,9 +132,14 @@ def match(
             batch = replace(batch, prepared=with_match_ids(batch.prepared, id_column))
         matches = batch.shaped(output)
         return (matches, batch.rejects()) if rejects else matches
-    opened = frames.opened(events, columns)
+    opened = frames.opened(events, columns, run_options.time_unit, declared_types(parsed), rejects)
     if opened is None:
         return iter(())
+    if output not in SHAPES and isinstance(opened.source, MergedSource):
+        raise NotAvailable(
+            f"{output} matches of several inputs: their rows have no common numbers",
+            expected=f"one of {listing(SHAPES)}",
+        )
     prepared = _prepared(query, parsed, opened.source, run_options)
     for text in warnings_for(prepared.written, prepared.schema):
         warnings.warn(text, CepheidWarning, stacklevel=2)
@@ -147,8 +156,12 @@ def match(
         result = run_positions(prepared, opened.source, on_switch or ignore)
     else:
         prepared = for_shape(prepared, output)
-        result = run(prepared, opened.source, numbered=output == LONG, on_switch=on_switch or ignore).shaped(output)
-    return opened.convert(result.schema, result.batches)
+        numbered = output == LONG and not isinstance(opened.source, MergedSource)
+        result = run(prepared, opened.source, numbered=numbered, on_switch=on_switch or ignore).shaped(output)
+    matches = opened.convert(result.schema, result.batches)
+    if not rejects:
+        return matches
+    return matches, pa.Table.from_batches([reject_rows([asdict(reject) for reject in opened.source.rejects()])])
 
 
 def _match_many(
@@ -170,13 +183,13 @@ def _match_many(
             "`detected_at`, `id_column`, `rejects`, positions and compressed matches of several queries",
             hint="run the query alone",
         )
-    opened = frames.opened(events, columns)
-    if opened is None:
-        return []
     texts = {name: query for name, query in queries.items() if isinstance(query, str)}
     parsed = {
         name: parse(query, dialect, source=name) if isinstance(query, str) else query for name, query in queries.items()
     }
+    opened = frames.opened(events, settled(columns, parsed.values()), options.time_unit)
+    if opened is None:
+        return []
     deployment = deploy(parsed, opened.source, options, texts=texts)
     for error in deployment.refused.values():
         raise error
@@ -196,7 +209,8 @@ def explain(
     dialect: str = "auto",
     level: str | None = None,
     format: str = "text",
-    type_column: str = "type",
+    type: str | None = None,
+    type_column: str | None = "type",
     time_column: str = "ts",
     start_column: str | None = None,
     time_unit: str | None = None,
@@ -215,8 +229,8 @@ def explain(
     level = level or ("query" if events is None else "plan")
     if level not in LEVELS:
         raise InputProblem(f"unknown level `{shown(level)}`", expected=f"one of {listing(LEVELS)}")
-    columns = Columns(type_column, time_column, start_column)
     parsed = parse(query, dialect) if isinstance(query, str) else query
+    columns = _columns(query, parsed, Columns.of(type_column, time_column, start_column, type))
     run_options = RunOptions.of(params, evaluator, options, stats, adaptive, time_unit)
     if is_spark(events):
         if level == "analyze":
@@ -234,7 +248,7 @@ def explain(
         if level != "query":
             raise InputProblem(f"the {level} depends on the columns and types of the events", expected="events")
         return explain_query(parsed, format)
-    opened = frames.opened(events, columns)
+    opened = frames.opened(events, columns, time_unit, declared_types(parsed))
     if opened is None:
         raise InputProblem("the iterator of events is empty, so the columns are unknown", expected="at least one batch")
     prepared = _prepared(query, parsed, opened.source, run_options)
@@ -254,7 +268,8 @@ def statistics(
     *,
     dialect: str = "auto",
     params: Mapping[str, Any] | None = None,
-    type_column: str = "type",
+    type: str | None = None,
+    type_column: str | None = "type",
     time_column: str = "ts",
     start_column: str | None = None,
     time_unit: str | None = None,
@@ -262,14 +277,14 @@ def statistics(
     """Returns the statistics of the events for a query: rates of its event classes and selectivities of its predicates.
     Pass them to `match(..., stats=...)`. A Spark DataFrame is counted in one pass."""
     parsed = parse(query, dialect) if isinstance(query, str) else query
-    columns = Columns(type_column, time_column, start_column)
+    columns = _columns(query, parsed, Columns.of(type_column, time_column, start_column, type))
     options = RunOptions(params=params or {}, time_unit=time_unit)
     if is_spark(events):
         from cepheid.spark.stats import statistics as spark_statistics
 
         batch = _spark_batch(query, parsed, events, columns, replace(options, evaluator=SEARCHING[0]))
         return spark_statistics(batch.prepared, batch.source)
-    opened = frames.opened(events, columns)
+    opened = frames.opened(events, columns, time_unit, declared_types(parsed))
     if opened is None:
         raise InputProblem("the iterator of events is empty, so the columns are unknown", expected="at least one batch")
     return _prepared(query, parsed, opened.source, options).stats
@@ -289,7 +304,7 @@ def _spark_batch(
     from cepheid.spark.source import SparkSource
     from cepheid.spark.workers import require_workers
 
-    opened = SparkSource.open(events, columns, session)
+    opened = SparkSource.open(events, columns, session, options.time_unit)
     if on_workers:
         require_workers(opened.frame.sparkSession)
     source = opened.for_query(query, options.time_unit)
@@ -310,11 +325,23 @@ def _prepared(source_text: str | Query, query: Query, source: SourceDescription,
         raise
 
 
+def _columns(source_text: str | Query, query: Query, columns: Columns) -> Columns:
+    """The columns, with the type of events that have no type column. Errors show their position in the text."""
+    try:
+        return settled(columns, [query])
+    except CepheidError as error:
+        raise error.within(source_text) if isinstance(source_text, str) else error from None
+
+
 def is_spark(events: Any) -> bool:
     """Whether the events are in Spark. Decided by the name of the type, so that Spark is not loaded."""
     if isinstance(events, Mapping):
         return bool(events) and all(is_spark(item) for item in events.values())
-    return type(events).__module__.startswith(("pyspark.sql.", "cepheid.spark."))
+    if isinstance(events, list | tuple):
+        return bool(events) and all(isinstance(item, Input) and is_spark(item) for item in events)
+    if isinstance(events, Input):
+        return is_spark(events.data)
+    return bool(events.__class__.__module__.startswith(("pyspark.sql.", "cepheid.spark.")))
 
 
 def read_output(path: str, session: Any = None) -> pa.Table:

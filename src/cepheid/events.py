@@ -156,8 +156,8 @@ class Duration:
         return f"{self.amount} {word.removesuffix('s') if self.amount == 1 and len(word) > 3 else word}"
 
 
-_NANOSECONDS = {"ns": 1, **{unit: 1_000 * length for unit, length in MICROSECONDS.items()}}
-COLUMN_UNITS = tuple(_NANOSECONDS)
+NANOSECONDS = {"ns": 1, **{unit: 1_000 * length for unit, length in MICROSECONDS.items()}}
+COLUMN_UNITS = tuple(NANOSECONDS)
 """The units that an integer time column may have."""
 _YEAR_2000, _YEAR_2100 = 946_684_800, 4_102_444_800
 
@@ -166,7 +166,7 @@ def epoch_unit(first: int, last: int) -> str | None:
     """The unit of integer times that count from 1970, recognised if all of them fall into the years 2000 to 2100 in
     exactly one of s, ms, us and ns (ruling 1)."""
     for unit in ("s", "ms", "us", "ns"):
-        ticks = _NANOSECONDS["s"] // _NANOSECONDS[unit]
+        ticks = NANOSECONDS["s"] // NANOSECONDS[unit]
         if _YEAR_2000 * ticks <= first <= last < _YEAR_2100 * ticks:
             return unit
     return None
@@ -198,7 +198,7 @@ class Clock:
                 expected="the unit of the time column, or a window in its own units",
                 hint="declare it (--time-unit ms, or time_unit='ms'), or write `WITHIN n units`",
             )
-        return _fitting(_amount(duration) * _NANOSECONDS[duration.unit] / _NANOSECONDS[self.unit], duration)
+        return _fitting(_amount(duration) * NANOSECONDS[duration.unit] / NANOSECONDS[self.unit], duration)
 
 
 def _amount(duration: Duration) -> Fraction:

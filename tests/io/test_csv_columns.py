@@ -366,6 +366,7 @@ LARGER = "type,ts,x\nA,1,9007199254740993\n"
 AS, BS = "ts,id,x\n1,7,2\n4,8,3\n", "ts,id,y\n2,7,2\n5,8,3\n"
 
 AS_COLUMNS = {
+    "times of two kinds": Case(SEQ, {"a.csv": SOME, "b.csv": MOMENTS}, ("a.csv", "b.csv"), finds=False),
     "any of several types that are given": Case(ANY, {"a.csv": AS, "b.csv": BS}, ("A=a.csv", "B=b.csv")),
     "whole events": Case(SEQ, {"a.csv": SOME}),
     "a key and a predicate": Case("EVENT SEQ(A x, B y) WHERE [id] AND x.x < y.x WITHIN 100 units", {"a.csv": SOME}),
@@ -415,7 +416,6 @@ BY_ROWS = {
     "JSON Lines too": Case(SEQ, {"a.csv": SOME, "b.jsonl": '{"type": "B", "ts": 7}\n'}, ("a.csv", "b.jsonl")),
     "a reject": Case(SEQ, {"a.csv": SOME + "A,soon,1,2,red\n"}),
     "times of two kinds in one input": Case(SEQ, {"d/1.csv": SOME, "d/2.csv": MOMENTS}, ("d",)),
-    "times of two kinds": Case(SEQ, {"a.csv": SOME, "b.csv": MOMENTS}, ("a.csv", "b.csv"), finds=False),
     "types in some files": Case(SEQ, {"d/1.csv": SOME, "d/2.csv": "ts,x\n1,2\n"}, ("d",)),
     "text in another file": Case(SEQ, {"a.csv": WHOLE, "b.csv": BROKEN.replace("2.5", "two")}, ("a.csv", "b.csv")),
     "numbers that are no floats": Case(SEQ, {"a.csv": LARGER, "b.csv": BROKEN}, ("a.csv", "b.csv")),

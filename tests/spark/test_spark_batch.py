@@ -597,3 +597,23 @@ def rows_by_match(long: pa.Table) -> Counter[str]:
     for row in long.to_pylist():
         of.setdefault(row.pop("match_number"), []).append(row)
     return Counter(map(json.dumps, of.values()))
+
+
+def test_inputs_with_their_own_times(spark: SparkSession) -> None:
+    """As outside Spark: integer times become timestamps where others are."""
+    logins = pa.table({"user": ["ann", "bob", "ann"], "ts": [1709280000, 1709280010, 1709280020]})
+    moments = pa.array([1709280030_000000, 1709280031_000000], pa.timestamp("us", "UTC"))
+    orders = pa.table({"user": ["ann", "bob"], "created_at": moments})
+    query = "EVENT SEQ(Login a, Order b) WHERE [user] AND b.created_at - a.ts < 25 seconds WITHIN 1 hour"
+    inputs = {"Login": logins, "Order": cepheid.Input(orders, time_column="created_at")}
+    frames = {
+        "Login": spark.createDataFrame(logins),
+        "Order": cepheid.Input(spark.createDataFrame(orders), time_column="created_at"),
+    }
+    expected = cepheid.match(query, inputs).to_pylist()
+    assert len(expected) == 2
+    found = cepheid.match(query, frames).toArrow()
+    assert sorted(found.to_pylist(), key=str) == sorted(expected, key=str)
+    one = "PATTERN SEQ(Login a, Login b) WHERE skip_till_next_match(a, b) { [user] } WITHIN 1 minute"
+    for options in ({"type": "Login"}, {"type_column": None}):
+        assert cepheid.match(one, spark.createDataFrame(logins), **options).count() == 1

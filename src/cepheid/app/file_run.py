@@ -22,9 +22,9 @@ from cepheid.engine.query_text import QueryText, declared_types
 from cepheid.engine.run import Progress, Result, analyze, run
 from cepheid.engine.shapes import EVENTS, SHAPES, for_shape
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
-from cepheid.io.files import open_files
 from cepheid.io.formats import expand, unknown_files
 from cepheid.io.inputs import Columns, Input
+from cepheid.io.merged import open_inputs
 from cepheid.io.sinks import write_batches
 from cepheid.io.source import Source
 from cepheid.optimize.adapt import Switch
@@ -65,12 +65,12 @@ class FileRun:
             raise InputProblem(f"unknown output shape `{shown(shape)}`", expected=f"one of {listing(SHAPES)}")
         if backend == REFERENCE:
             options = replace(options, evaluator=REFERENCE)
-        source = open_files(inputs, columns, declared_types(query))
+        source = open_inputs(inputs, columns, options.time_unit, declared_types(query))
         with written.located_errors():
             prepared = prepare(query, source, options)
             require_event_types(prepared.written, source, in_python=False)
             prepared = with_detection(prepared) if detected_at else prepared
-            unread = tuple(file for item in inputs for file in unknown_files(item.path))
+            unread = tuple(file for item in inputs if item.format is None for file in unknown_files(item.path))
             return cls(source, for_shape(prepared, shape), backend, shape=shape, unread=unread)
 
     @property
@@ -142,6 +142,6 @@ def require_distinct(output: str, inputs: Sequence[Input]) -> None:
     if not output:
         raise InputProblem("the name of an output file is empty", expected="--output PATH, --rejects PATH")
     for item in inputs:
-        for file, _ in expand(item.path):
+        for file, _ in expand(item.path, item.format):
             if Path(output).exists() and os.path.samefile(output, file):
                 raise InputProblem(f"`{shown(output, 200)}` is an input; the output would replace it")

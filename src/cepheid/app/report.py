@@ -45,6 +45,8 @@ def warn(lines: Iterable[str]) -> None:
 
 def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) -> Iterator[str]:
     """The lines at the end of a run."""
+    from cepheid.io.merged import MergedSource, units_of  # lazily: the messages of errors do not need pyarrow
+
     prepared, time_column = run.prepared, run.source.columns.time
     events, found = run.source.count or 0, count(matches, "match", "matches")
     if rejects:
@@ -62,6 +64,10 @@ def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) ->
     if used and not clock.is_timestamp and clock.unit is not None:
         how = "recognised by its values" if clock.is_recognised else f"for {', '.join(used)}"
         yield f"`{time_column}` is an integer column in {clock.unit}, {how} (--time-unit changes it)"
+    if isinstance(run.source, MergedSource):
+        for name, own in units_of(run.source.inputs).items():
+            how = "recognised by its values" if own.is_recognised else "as declared"
+            yield f"the times of {name} are in {own.unit}, {how}, and read as timestamps"
     if clock.is_timestamp and clock.is_recognised:
         yield f"`{time_column}` has times in {run.source.epoch_unit} with fractions, read as timestamps"
     if run.backend != REFERENCE:

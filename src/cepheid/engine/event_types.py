@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import UNTYPED
+from cepheid.io.inputs import NO_COLUMN, Columns
 from cepheid.io.rows import ROW
 from cepheid.io.source import SourceDescription
 from cepheid.pattern import EventClass, Query, SourceStream
@@ -19,13 +21,14 @@ def require_event_types(query: Query, source: SourceDescription, in_python: bool
         return
     known, column = source.attributes, source.columns.type
     is_untyped = column not in source.schema.names if known is None else set(known) == {UNTYPED}
+    is_untyped = is_untyped and source.columns.event_type is None
     if is_untyped:
         names = [name for name in source.schema.names if name != ROW]
         raise InputProblem(
             f"the events have no column `{shown(column)}`, and the query names event types",
             span=classes[0].span,
             expected=f"the type column; there are {listing(names)}",
-            hint=did_you_mean(column, names) or _naming_types(column, in_python),
+            hint=did_you_mean(column, names) or _naming_types(classes[0].types, in_python),
         )
     are_typed = all(item.types for item in _positive_classes(query))
     if known and source.count and are_typed and not any(name in known for item in classes for name in item.types):
@@ -38,11 +41,27 @@ def require_event_types(query: Query, source: SourceDescription, in_python: bool
         )
 
 
-def _naming_types(column: str, in_python: bool) -> str:
+def _naming_types(types: Sequence[str], in_python: bool) -> str:
+    kind = types[0]
     if not in_python:
-        return "name the type column (--type-column), or give all rows one type (--input TYPE=PATH)"
-    keyword = shown(column) if column.isidentifier() else "type"
-    return f'name the type column (type_column=...), or give all rows one type: df.assign({keyword}="...")'
+        return f"name the type column (--type-column), or give all rows one type (--type {shown(kind)})"
+    return f'name the type column (type_column=...), or give all rows one type: type="{shown(kind)}"'
+
+
+def settled(columns: Columns, queries: Iterable[Query]) -> Columns:
+    """The columns of events without a type column (`type_column=None`): all have the one type that the queries name."""
+    if columns.type != NO_COLUMN or columns.event_type is not None:
+        return columns
+    classes = [item for query in queries for item in _positive_classes(query) if item.types]
+    names = list(dict.fromkeys(name for item in classes for name in item.types))
+    if len(names) > 1:
+        raise InputProblem(
+            f"the events have no type column, and the query names the types {listing(names)}",
+            span=classes[0].span,
+            expected="one type, because all events have the same",
+            hint="name the type column, or give each type an input of its own: {'A': table, 'B': table}",
+        )
+    return replace(columns, event_type=names[0]) if names else columns
 
 
 def _swapped(classes: Iterable[EventClass], known: Collection[str]) -> str | None:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cepheid.errors import InputProblem, shown
+from cepheid.errors import shown
 from cepheid.events import EMPTY_SCHEMA, UNTYPED, Schema, epoch_unit
 from cepheid.io.formats import expand, format_named
 from cepheid.io.formats.columnar import ColumnFormat, column_format
@@ -44,7 +44,7 @@ from cepheid.io.source import (
     with_epochs,
     with_type_and_time,
 )
-from cepheid.io.times import LAST_TIME, fraction_unit, out_of_range
+from cepheid.io.times import LAST_TIME, MixedTimes, fraction_unit, out_of_range
 from cepheid.runtime.kernel import Array
 
 LEAST_TEXT = 1 << 20
@@ -52,15 +52,15 @@ LEAST_TEXT = 1 << 20
 
 
 def open_files(inputs: Sequence[Input], columns: Columns, declared: Schema = EMPTY_SCHEMA) -> Source:
-    """The events of all inputs. Files are read as columns if that retains every row and every value, else row by row.
-    `declared` holds the types that the query declares."""
+    """The events of all inputs, which have the same columns of type and time. Files are read as columns if that retains
+    every row and every value, else row by row. `declared` holds the types that the query declares."""
     source = column_source(inputs, columns, declared)
     return row_source(read_events(inputs, columns, declared), columns) if source is None else source
 
 
 def column_source(inputs: Sequence[Input], columns: Columns, declared: Schema = EMPTY_SCHEMA) -> FileSource | None:
     """The inputs as columns. None if the rows must be read one by one."""
-    expanded = [(item, expand(item.path)) for item in inputs]
+    expanded = [(item, expand(item.path, item.format)) for item in inputs]
     texts = {path for _, paths in expanded for path, name in paths if isinstance(format_named(name), TextFormat)}
     for item, paths in expanded:
         if any(path not in texts and not _is_columnar(path, name, item, columns) for path, name in paths):
@@ -97,7 +97,7 @@ def _text_file(path: Path, name: str, item: Input, columns: Columns) -> TextFile
     """None if the file must be read row by row."""
     format = format_named(name)
     assert isinstance(format, TextFormat)
-    text = format.columns(path, columns, item.type)
+    text = format.columns(path, item.columns(columns), item.type)
     if text is None:
         return None
     if columns.start is not None and not _starts_in_time(text.rows, columns):
@@ -452,7 +452,7 @@ def _require_one_kind_of_time(files: Sequence[EventFile], columns: Columns) -> N
         kinds.setdefault("timestamps" if is_moment(kind) else "integers", file)
     if len(kinds) > 1:
         sides = " but ".join(f"in `{shown(file.path)}` it is {kind}" for kind, file in kinds.items())
-        raise InputProblem(
+        raise MixedTimes(
             f"the time column `{shown(columns.time)}` is not of one kind: {sides}",
             expected="integers in every input, or timestamps in every input",
         )

@@ -6,18 +6,19 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
-from cepheid.errors import InputProblem, listing, shown
+from cepheid.errors import InputProblem, shown
+from cepheid.events import EMPTY_SCHEMA, Schema
 from cepheid.io.decoding import decoded, decoded_schema
-from cepheid.io.files import column_file, scan
-from cepheid.io.formats import expand, format_named
-from cepheid.io.formats.text import TextFormat, timestamps
+from cepheid.io.files import FileSource, TextFile
+from cepheid.io.formats.text import timestamps
 from cepheid.io.inputs import Columns, Input
+from cepheid.io.merged import merged, open_inputs, without_rows
 from cepheid.io.rows import one_batch
 from cepheid.io.source import BatchSource, Source, TableSource, readable_type, require_time_column
 
@@ -25,8 +26,8 @@ Convert = Callable[[pa.Schema, Iterator[pa.RecordBatch]], Any]
 """Converts the schema and batches of the matches to the table type of the events."""
 
 _EXPECTED = (
-    "a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or Polars DataFrame, the path of a Parquet, Arrow or "
-    "ORC file, or an iterator of batches"
+    "a pyarrow Table, RecordBatch or RecordBatchReader, a pandas or Polars DataFrame, the path of a file, an iterator "
+    "of batches, a cepheid.Input, or a list or dictionary of several inputs"
 )
 
 
@@ -36,21 +37,25 @@ class Opened:
     convert: Convert
 
 
-def opened(events: Any, columns: Columns) -> Opened | None:
-    """The events as a source; None for an empty iterator, which has no schema."""
-    if isinstance(events, str | os.PathLike):
-        return Opened(_file(os.fspath(events), columns), _table)
+def opened(
+    events: Any, columns: Columns, unit: str | None = None, declared: Schema = EMPTY_SCHEMA, rejects: bool = False
+) -> Opened | None:
+    """The events as a source; None for an empty iterator, which has no schema. `unit` is that of integer times,
+    `declared` holds the types that the query declares. Rows that are not events are an error, unless the user wants
+    them (`rejects`)."""
+    inputs = inputs_of(events)
+    if inputs is not None and all(isinstance(item.data, str | os.PathLike) for item in inputs):
+        source = without_rows(open_inputs(inputs, columns, unit, declared))
+        return Opened(_whole_file(source) if rejects else _whole_file(_without_rejects(source)), _table)
+    if inputs is not None and len(inputs) == 1:
+        return opened(inputs[0].data, inputs[0].columns(columns), unit)
+    if inputs is not None:
+        return _merged(inputs, columns, unit, declared, rejects)
     if isinstance(events, pa.RecordBatchReader):
         schema = decoded_schema(events.schema)
         require_time_column(schema, columns)
         batches = (batch for item in events for batch in _batches(item))
         return Opened(BatchSource(batches, schema, columns), pa.RecordBatchReader.from_batches)
-    if isinstance(events, Mapping):
-        raise InputProblem(
-            f"the events are a dictionary ({listing(map(str, events))})",
-            expected="one table, in which a column names the type of each event",
-            hint="pandas.concat([df.assign(type=name) for name, df in tables.items()])",
-        )
     table, convert = _whole(events)
     if table is not None:
         return Opened(TableSource.of(_timed(table, columns), columns), convert)
@@ -63,23 +68,66 @@ def opened(events: Any, columns: Columns) -> Opened | None:
     raise InputProblem(f"events cannot be read from a {type(events).__name__}", expected=_EXPECTED)
 
 
-def _file(path: str, columns: Columns) -> Source:
-    files = expand(path)
-    text = [file for file, name in files if isinstance(format_named(name), TextFormat)]
-    if text:
-        raise InputProblem(
-            f"`{shown(str(text[0]), 200)}` is not a Parquet, Arrow or ORC file",
-            expected="one of these, or a table read from the file",
-        )
-    source = scan([[column_file(file, name, Input(path), columns) for file, name in files]], columns)
+def inputs_of(events: Any) -> list[Input] | None:
+    """The inputs, if the events are paths or described inputs, or several: a list of them, or a dictionary with one for
+    each event type. None for a table or an iterator."""
+    match events:
+        case Input():
+            return [events]
+        case str() | os.PathLike():
+            return [Input(events)]
+        case Mapping():
+            if not events:
+                raise InputProblem("the dictionary of events is empty", expected="an input for each event type")
+            return [_of_type(kind, item) for kind, item in events.items()]
+        case list() | tuple() if events and any(isinstance(item, Input | str | os.PathLike) for item in events):
+            return [item if isinstance(item, Input) else Input(item) for item in events]
+        case _:
+            return None
+
+
+def _of_type(kind: Any, item: Any) -> Input:
+    if not isinstance(kind, str) or not kind:
+        raise InputProblem(f"a key of the dictionary of events is {shown(repr(kind))}", expected="an event type")
+    if isinstance(item, Input) and item.type not in (None, kind):
+        raise InputProblem(f"the input of `{shown(kind)}` has the type `{shown(item.type or '')}`")
+    return replace(item, type=kind) if isinstance(item, Input) else Input(item, kind)
+
+
+def _merged(
+    inputs: Sequence[Input], columns: Columns, unit: str | None, declared: Schema, rejects: bool
+) -> Opened | None:
+    """Several inputs. The matches are a table of the kind of the first table among them."""
+    all_opened = [opened(item, columns, unit, declared, rejects) for item in inputs]
+    known = [(item, one) for item, one in zip(inputs, all_opened, strict=True) if one is not None]
+    if not known:
+        return None
+    for item, one in known:
+        if one.source.attributes is None:
+            raise InputProblem(
+                f"one of several inputs is an iterator of batches ({item.name})",
+                expected="tables or files: the event types of each input must be known",
+            )
+    convert = next((one.convert for item, one in known if not isinstance(item.data, str | os.PathLike)), _table)
+    return Opened(merged([one.source for _, one in known], [item.name for item, _ in known], unit), convert)
+
+
+def _without_rejects(source: Source) -> Source:
     if source.rejected:
-        first = next(source.rejects())
+        first = next(iter(source.rejects()))
         raise InputProblem(
             f"row {first.line} of `{shown(first.source, 200)}` is not a valid event: {first.reason}",
-            hint="drop such rows first (`cepheid run` writes them to its reject output)",
+            hint="drop such rows first, or use rejects=True, which returns the matches and the rejected rows",
         )
+    return source
+
+
+def _whole_file(source: Source) -> Source:
+    """A source of files in which every event has all columns, as in a table. One that is not in time order is read."""
+    if not isinstance(source, FileSource) or any(isinstance(file, TextFile) or file.type for file in source.files):
+        return source
     if not source.in_order:
-        return TableSource.of(source.whole(), columns)
+        return TableSource.of(source.whole(), source.columns)
     everything = {field.name: field.type for field in source.schema}
     return replace(source, attributes=dict.fromkeys(source.attributes, everything))
 

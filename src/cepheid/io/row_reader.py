@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cepheid.errors import InputProblem, shown
+from cepheid.errors import shown
 from cepheid.events import EMPTY_SCHEMA, MICROSECONDS, UNTYPED, Event, Schema, complete, infer_schema
 from cepheid.io.formats import BrokenRow, Format, expand, format_named
 from cepheid.io.formats.text import EXACT
@@ -28,7 +28,7 @@ from cepheid.io.inputs import DEFAULT_COLUMNS, Columns, Input
 from cepheid.io.rejects import Malformed, Reject, after_end
 from cepheid.io.rows import ROW, START, TIME, TYPE
 from cepheid.io.source import JSON, TableSource, other_kind_of_start
-from cepheid.io.times import LAST_TIME, TimeKind, event_time, fraction_unit
+from cepheid.io.times import LAST_TIME, MixedTimes, TimeKind, event_time, fraction_unit
 from cepheid.io.values import event_type, flatten, misfit, typed_values
 from cepheid.types import BOOLEAN, FLOAT, INTEGER, RECORD, STRING, UNKNOWN, to_arrow, type_of, united
 
@@ -76,7 +76,7 @@ def read_events(inputs: Sequence[Input], columns: Columns = DEFAULT_COLUMNS, dec
             kinds.setdefault(read.kind, item)
     if len(kinds) > 1:
         sides = " but ".join(f"in `{shown(item.path)}` it is {kind.value}" for kind, item in kinds.items())
-        raise InputProblem(
+        raise MixedTimes(
             f"the time column `{shown(columns.time)}` is not of one kind: {sides}",
             expected="integers in every input, or timestamps in every input",
         )
@@ -128,7 +128,7 @@ class _InputReader:
     def rows(self) -> list[_Row]:
         rows: list[_Row] = []
         tabular = False
-        for file, name in expand(self.item.path):
+        for file, name in expand(self.item.path, self.item.format):
             format = format_named(name)
             tabular = tabular or format.is_tabular
             rows.extend(self._file_rows(file, format))
@@ -139,7 +139,7 @@ class _InputReader:
 
     def _file_rows(self, file: Path, format: Format) -> list[_Row]:
         source, rows = str(file), []
-        for row in format.rows(file, self.columns, self.item.type):
+        for row in format.rows(file, self.item.columns(self.columns), self.item.type):
             self.arrived += 1
             if isinstance(row, BrokenRow):
                 self.rejects.append((self.arrived, Reject(source, row.line, row.reason, row.raw)))

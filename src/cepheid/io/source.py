@@ -125,6 +125,7 @@ def clock_of(source: SourceDescription, unit: str | None) -> Clock:
     """The unit of the time column: declared (`unit`) or recognised (ruling 1), else unknown. Without events any unit
     will do."""
     kind = source.schema.field(source.columns.time).type
+    unit = source.columns.unit or unit
     if is_moment(kind):
         return replace(TIMESTAMP_CLOCK, is_recognised=source.epoch_unit is not None)
     if unit is None and source.epoch_unit is not None:
@@ -355,7 +356,9 @@ def _types_of(columns: Sequence[pa.Array]) -> list[pa.DataType]:
 
 
 def types_column(batch: pa.RecordBatch, columns: Columns) -> pa.Array:
-    """The event types, dictionary-encoded. Without a type column, events are UNTYPED."""
+    """The event types, dictionary-encoded. Without a type column, events have the one type of the input, or none."""
+    if columns.event_type is not None:
+        return one_type(columns.event_type, batch.num_rows)
     if columns.type not in batch.schema.names:
         return one_type(UNTYPED, batch.num_rows)
     column = batch.column(columns.type)

@@ -22,6 +22,10 @@ class TimeKind(Enum):
         return f"the {noun} `{shown(str(time))}` is not like the others, which are {self.value}"
 
 
+class MixedTimes(InputProblem):
+    """Some inputs have integer times, and others timestamps."""
+
+
 _NANOSECOND_WORDS = ("ns", "nsec", "nsecs", "nanosecond", "nanoseconds")
 
 

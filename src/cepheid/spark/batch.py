@@ -196,6 +196,8 @@ class SparkBatch:
         prepared = self.prepared
         if makes_output(prepared.query) or prepared.plan.evaluator == REFERENCE or ROW in prepared.input.schema.names:
             return True
+        if self.source.local is not None and self.source.files is None:  # inputs that are merged by time
+            return True
         if self._is_fed and (
             self.source.local is not None
             or isinstance(self.distribution, Undivided)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,12 +21,14 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from cepheid.errors import InputProblem, shown
-from cepheid.events import MICROSECONDS, UNTYPED, epoch_unit
-from cepheid.io.files import EventFile, FileSource, TextFile
+from cepheid.events import MICROSECONDS, NANOSECONDS, UNTYPED, epoch_unit
+from cepheid.io.files import ColumnFile, EventFile, FileSource, TextFile
 from cepheid.io.formats import format_of
 from cepheid.io.formats.columnar import stored_columns
 from cepheid.io.formats.csv import stored_csv
-from cepheid.io.inputs import Columns
+from cepheid.io.frames import inputs_of
+from cepheid.io.inputs import Columns, Input
+from cepheid.io.merged import MERGED_START, MERGED_TIME
 from cepheid.io.rejects import after_end, no_start, no_time
 from cepheid.io.shares import MOST_FILES, StoredFile, StoredFiles
 from cepheid.io.source import Attributes, Source, require_time_column, schema_with_epochs
@@ -55,7 +59,8 @@ class CsvFiles:
     header: bool = False
 
 
-SparkInput = DataFrame | Mapping[str, DataFrame] | str | os.PathLike[str] | CsvFiles
+SparkEvents = DataFrame | Input | Sequence[Input] | Mapping[str, DataFrame | Input]
+SparkInput = SparkEvents | str | os.PathLike[str] | CsvFiles
 """A DataFrame, a DataFrame for each event type, a path or table of Parquet files, or CSV files with a schema."""
 TYPES = "\ue000type"
 """The column with the event type, if each type has its own DataFrame."""
@@ -84,22 +89,28 @@ class SparkSource:
     count: None = None
 
     @classmethod
-    def open(cls, events: SparkInput, columns: Columns, session: SparkSession | None = None) -> SparkSource:
+    def open(
+        cls, events: SparkInput, columns: Columns, session: SparkSession | None = None, unit: str | None = None
+    ) -> SparkSource:
         """Opens files in this session, in the running session, or in a new one."""
-        if isinstance(events, CsvFiles):
+        is_typed = columns.event_type is not None
+        if isinstance(events, CsvFiles) and not is_typed:
             return cls._csv(events, session or running_session(), columns)
-        if isinstance(events, str | os.PathLike):
+        if isinstance(events, str | os.PathLike) and not is_typed:
             return cls._stored(os.fspath(events), session or running_session(), columns)
-        return cls.of(events, columns)
+        inputs = inputs_of(events) or [Input(events)]
+        return cls.of([replace(item, data=_frame(item.data, session)) for item in inputs], columns, unit)
 
     @classmethod
-    def of(cls, events: DataFrame | Mapping[str, DataFrame], columns: Columns) -> SparkSource:
-        if isinstance(events, DataFrame):
-            frame = _with_string_types(events, columns.type)
-            source = cls(frame, columns, _arrow_schema(frame))
-        else:
-            source = _united(events, columns)
-        require_time_column(source.schema, columns)
+    def of(cls, events: SparkEvents, columns: Columns, unit: str | None = None) -> SparkSource:
+        """`unit` is that of integer times, of inputs without their own."""
+        inputs = inputs_of(events) or [Input(events)]
+        own = inputs[0].columns(columns)
+        if len(inputs) > 1 or own.event_type is not None:
+            return united(inputs, columns, unit)
+        frame = _with_string_types(_require_frame(inputs[0]), own.type)
+        source = cls(frame, own, _arrow_schema(frame))
+        require_time_column(source.schema, own)
         return source
 
     @classmethod
@@ -239,7 +250,7 @@ def _stored_file(file: EventFile, temporary: Path) -> StoredFile:
     if isinstance(file, TextFile):
         path = temporary
         pq.write_table(file.table, path, compression="none", row_group_size=_ROW_GROUP)
-    return StoredFile(str(path), file.type, format_of(path))
+    return StoredFile(str(path), file.type, file.format if isinstance(file, ColumnFile) else format_of(path))
 
 
 # --- DataFrames -------------------------------------------------------------------------------------------------------
@@ -288,28 +299,148 @@ def _arrow_schema(frame: DataFrame) -> pa.Schema:
     return arrow_schema(frame)
 
 
-def _united(events: Mapping[str, DataFrame], columns: Columns) -> SparkSource:
-    """The DataFrames of several event types as one. A column must have the same type in all of them."""
-    if not events:
+# --- several inputs ---------------------------------------------------------------------------------------------------
+
+
+def _frame(data: Any, session: SparkSession | None) -> Any:
+    """One of several inputs as a DataFrame, which Spark reads."""
+    if isinstance(data, CsvFiles):
+        reader = (session or running_session()).read.schema(data.schema).options(header=data.header)
+        return reader.options(mode="DROPMALFORMED").csv(data.path)
+    if not isinstance(data, str | os.PathLike):
+        return data
+    name = os.fspath(data)
+    spark = session or running_session()
+    is_path = "/" in name or name.lower().endswith(".parquet")
+    return _read(name, spark) if is_path else spark.table(name)
+
+
+def united(inputs: Sequence[Input], columns: Columns, unit: str | None = None) -> SparkSource:
+    """DataFrames with their own types, columns of time and units as one (see `io.merged`). A column must have the same
+    type in all of them."""
+    if not inputs:
         raise InputProblem("there are no DataFrames", expected="at least one: {'Shelf': df}")
+    parts = [_Part.of(item, columns, unit) for item in inputs]
+    timed, started = {part.columns.time for part in parts}, {part.columns.start for part in parts}
+    if len(timed) > 1 or len({(part.unit, part.is_timestamp) for part in parts}) > 1:
+        parts = [part.recognised() for part in parts]
+    clocks = {(part.unit, part.is_timestamp) for part in parts}
+    converts = len(clocks) > 1 or (len(timed) > 1 and None not in {known for known, _ in clocks})
+    if converts:
+        parts = [part.as_timestamps() for part in parts]
+    merged = columns if len(inputs) > 1 else parts[0].columns
+    merged = replace(merged, type=TYPES, event_type=None, time=parts[0].columns.time, start=parts[0].columns.start)
+    if len(timed) > 1:
+        merged = replace(merged, time=MERGED_TIME)
+        parts = [part.with_column(MERGED_TIME, part.columns.time) for part in parts]
+    if len(started) > 1 or (started != {None} and len(timed) > 1):
+        merged = replace(merged, start=MERGED_START)
+        parts = [part.with_column(MERGED_START, part.columns.start or part.columns.time) for part in parts]
+    _require_same_types(parts)
+    whole = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), (part.frame for part in parts))
+    schema = _arrow_schema(whole.drop(TYPES))
+    hidden = (TYPES, MERGED_TIME, MERGED_START)
+    attributes: dict[str, dict[str, pa.DataType]] = {}
+    for part in parts:
+        own = {name: schema.field(name).type for name in part.frame.columns if name not in hidden}
+        for kind in part.kinds:
+            attributes.setdefault(kind, {}).update(own)
+    merged = replace(merged, unit=None if converts else parts[0].unit)
+    return SparkSource(whole, merged, schema, attributes, is_closed=all(part.columns.event_type for part in parts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One of several DataFrames. `unit` is that of its integer times, if it is known."""
+
+    name: str
+    frame: DataFrame
+    columns: Columns
+    unit: str | None
+    is_timestamp: bool
+
+    @classmethod
+    def of(cls, item: Input, columns: Columns, unit: str | None) -> _Part:
+        own, frame = item.columns(columns), _require_frame(item)
+        require_time_column(_arrow_schema(frame), own)
+        if own.event_type is None and own.type not in frame.columns:
+            raise InputProblem(
+                f"the events of {item.name} have no column `{shown(own.type)}`",
+                expected="the type column, or a type for all events",
+                hint="set the type: cepheid.Input(df, type='...'), or {'...': df}",
+            )
+        kinds = F.lit(own.event_type) if own.event_type is not None else column(own.type).cast("string")
+        time = frame.schema[own.time].dataType
+        is_timestamp = not isinstance(time, T.NumericType)
+        known = None if is_timestamp else own.unit or unit
+        return cls(item.name, frame.withColumn(TYPES, kinds), own, known, is_timestamp)
+
+    def recognised(self) -> _Part:
+        """The part with the unit of its times, by the first and the last of them (ruling 1). A stream has none yet."""
+        if self.is_timestamp or self.unit is not None or self.frame.isStreaming:
+            return self
+        time = column(self.columns.time)
+        row = self.frame.agg(F.min(time), F.max(time)).first()
+        if row is None or row[0] is None:
+            return self
+        return replace(self, unit=epoch_unit(math.floor(row[0]), math.ceil(row[1])))
+
+    @property
+    def kinds(self) -> list[str]:
+        if self.columns.event_type is not None:
+            return [self.columns.event_type]
+        if self.frame.isStreaming:
+            raise InputProblem(
+                f"the event types of {self.name} are not known yet", expected="one type for each of several streams"
+            )
+        return [row[0] for row in self.frame.select(column(TYPES)).distinct().collect() if row[0] is not None]
+
+    def as_timestamps(self) -> _Part:
+        """The part with its times as timestamps: numbers count from 1970, timestamps without a zone are in UTC."""
+        if not self.is_timestamp and self.unit is None:
+            raise InputProblem(
+                f"the unit of the times `{shown(self.columns.time)}` of {self.name} is not known, and others have one",
+                expected="a unit for each column of numbers",
+                hint="declare it: cepheid.Input(df, time_unit='ms')",
+            )
+        frame = self.frame.withColumns({name: self._timestamp(name) for name in self.columns.times})
+        return replace(self, frame=frame, unit="us", is_timestamp=True)
+
+    def _timestamp(self, name: str) -> Column:
+        if self.is_timestamp:
+            return F.timestamp_micros(ticks(column(name), self.frame.schema[name].dataType))
+        length = NANOSECONDS[self.unit or "us"]
+        if length < 1000:
+            return F.timestamp_micros(F.floor(column(name) / (1000 // length)).cast("long"))
+        is_whole = isinstance(self.frame.schema[name].dataType, T.IntegralType)
+        micros = column(name) * F.lit(length // 1000)
+        return F.timestamp_micros(micros.cast("long") if is_whole else F.rint(micros).cast("long"))
+
+    def with_column(self, name: str, of: str) -> _Part:
+        return replace(self, frame=self.frame.withColumn(name, column(of)))
+
+
+def _require_frame(item: Input) -> DataFrame:
+    if isinstance(item.data, DataFrame):
+        return item.data
+    raise InputProblem(
+        f"the events of `{item.name}` are a {type(item.data).__name__}",
+        expected="a DataFrame",
+        hint="spark.createDataFrame(...) makes one of a table",
+    )
+
+
+def _require_same_types(parts: Sequence[_Part]) -> None:
     kinds: dict[str, tuple[str, T.DataType]] = {}
-    for kind, frame in events.items():
-        if not isinstance(frame, DataFrame):
-            raise InputProblem(f"the events of `{shown(kind)}` are a {type(frame).__name__}", expected="a DataFrame")
-        require_time_column(_arrow_schema(frame), columns)
-        for field in frame.schema:
-            other, expected = kinds.setdefault(field.name, (kind, field.dataType))
+    for part in parts:
+        for field in part.frame.schema:
+            other, expected = kinds.setdefault(field.name, (part.name, field.dataType))
             if expected != field.dataType:
                 raise InputProblem(
                     f"the column `{shown(field.name)}` is {expected.simpleString()} in the events of `{shown(other)}` "
-                    f"and {field.dataType.simpleString()} in those of `{shown(kind)}`",
+                    f"and {field.dataType.simpleString()} in those of `{shown(part.name)}`",
                     hint="cast one of them",
                 )
-    typed = [frame.withColumn(TYPES, F.lit(kind)) for kind, frame in events.items()]
-    whole = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), typed)
-    schema = _arrow_schema(whole.drop(TYPES))
-    attributes = {kind: {name: schema.field(name).type for name in frame.columns} for kind, frame in events.items()}
-    return SparkSource(whole, replace(columns, type=TYPES), schema, attributes, is_closed=True)
 
 
 # --- the types that a query names -------------------------------------------------------------------------------------

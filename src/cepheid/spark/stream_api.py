@@ -7,8 +7,8 @@ from contextlib import nullcontext
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
+from cepheid.engine.event_types import settled
 from cepheid.engine.prepare import RunOptions
 from cepheid.engine.query_text import QueryText, require_settled_classes
 from cepheid.errors import InputProblem
@@ -18,7 +18,7 @@ from cepheid.lang import parse
 from cepheid.optimize.adapt import Policy
 from cepheid.pattern import Query, types_named
 from cepheid.spark.hadoop import open_directory
-from cepheid.spark.source import SparkSource
+from cepheid.spark.source import SparkEvents, SparkSource
 from cepheid.spark.stream import RunningStream, SparkStream, Trigger, Writer, buckets_of, tasks_of
 from cepheid.spark.workers import require_workers
 from cepheid.spark.writers import BatchDirectories
@@ -37,7 +37,7 @@ Hook = Callable[[Mapping[str, Any], str], None]
 
 def stream(
     query: str | Query | Mapping[str, str | Query],
-    events: DataFrame | Mapping[str, DataFrame],
+    events: SparkEvents,
     *,
     watermark: str | int,
     checkpoint: str,
@@ -50,7 +50,8 @@ def stream(
     on_late: Hook | None = None,
     on_progress: Callable[[Metrics], None] | None = None,
     dialect: str = "auto",
-    type_column: str = "type",
+    type: str | None = None,
+    type_column: str | None = "type",
     time_column: str = "ts",
     start_column: str | None = None,
     time_unit: str | None = None,
@@ -79,6 +80,9 @@ def stream(
     jsonl, with a file for each batch, or any other that Spark can write, with a directory for each. From `checkpoint`
     the stream resumes after a stop or a crash. `on_progress` is called with the stream's metrics after every batch.
 
+    `events` is a streaming DataFrame, a dictionary with one for each event type, or `cepheid.Input` values with their
+    own type, columns of time and unit. `type` is the type of all events, if no column holds it.
+
     Events with a duration have their start in `start_column` and their end in `time_column`, which decides whether they
     are late. Those of one end are ordered by their start.
 
@@ -91,7 +95,8 @@ def stream(
     An event that completes more matches than `options={"max_matches": ...}` stops the stream. With `drop_keys=True`,
     the events of its key are ignored from then on instead; `metrics().dropped` lists the keys."""
     queries = _parsed(query, dialect)
-    input = SparkSource.of(events, Columns(type_column, time_column, start_column))
+    columns = settled(Columns.of(type_column, time_column, start_column, type), queries.values())
+    input = SparkSource.of(events, columns, time_unit)
     run_options = RunOptions.of(params, evaluator, options, None, adaptive, time_unit)
     session = input.frame.sparkSession
     require_workers(session)

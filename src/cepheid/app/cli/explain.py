@@ -33,7 +33,7 @@ def explain_command(
     parsed = written.parse()
     if not input:
         if code or analyze or stats is not None:
-            raise InputProblem("the plan depends on the data's columns and types", expected="--input [TYPE=]PATH")
+            raise InputProblem("the plan depends on the data's columns and types", expected="--input PATH")
         typer.echo(explain(parsed, format), nl=False)
         return
     from cepheid.app.file_run import FileRun  # lazily: an explanation without data does not need pyarrow

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -16,7 +16,7 @@ import typer
 from cepheid.engine.query_text import QueryText
 from cepheid.errors import InputProblem, shown
 from cepheid.io.formats import NAMES
-from cepheid.io.inputs import Columns, exists, read_delimiter
+from cepheid.io.inputs import INPUT_OPTIONS, Columns, exists, read_delimiter
 from cepheid.lang import DIALECTS
 
 if TYPE_CHECKING:
@@ -33,12 +33,16 @@ Inputs = Annotated[
     typer.Option(
         "--input",
         "-i",
-        metavar="[TYPE=]PATH",
-        help=f"The events: a file ({NAMES}), a directory, or a quoted glob; may be repeated. "
-        "With TYPE= every row is an event of that type.",
+        metavar="PATH[,OPTION=VALUE...]",
+        help=f"The events: a file ({NAMES}), a directory, or a quoted glob; may be repeated. An input may have options "
+        f"of its own: {INPUT_OPTIONS}, such as 'logins.csv,type=Login,time=at,unit=s'. TYPE=PATH is short for "
+        "PATH,type=TYPE: every row is an event of that type.",
     ),
 ]
 Backend = Annotated[str, typer.Option(help="The backend: reference, local or spark.")]
+Type = Annotated[
+    str | None, typer.Option("--type", metavar="TYPE", help="The type of all events, if no column holds it.")
+]
 TypeColumn = Annotated[str, typer.Option(help="The column of the event type.")]
 TimeColumn = Annotated[str, typer.Option(help="The column of the event time: integers or ISO 8601.")]
 StartColumn = Annotated[
@@ -79,6 +83,7 @@ Params = Annotated[
 class EventOptions:
     """The options of every command that reads events."""
 
+    type: Type = None
     type_column: TypeColumn = "type"
     time_column: TimeColumn = "ts"
     start_column: StartColumn = None
@@ -89,7 +94,9 @@ class EventOptions:
     @property
     def columns(self) -> Columns:
         delimiter = None if self.delimiter is None else read_delimiter(self.delimiter)
-        return Columns(self.type_column, self.time_column, self.start_column, delimiter)
+        return replace(
+            Columns.of(self.type_column, self.time_column, self.start_column, self.type), delimiter=delimiter
+        )
 
     def run_options(
         self, *, stats: str | None = None, adaptive: bool = False, max_matches: str | None = None

@@ -74,7 +74,7 @@ def run_command(
     if (query is None) == (query_file is None):
         raise InputProblem("there is no query" if query is None else "there are two queries", expected=_QUERY_OPTIONS)
     if not input:
-        raise InputProblem("there are no events", expected="--input [TYPE=]PATH, at least once")
+        raise InputProblem("there are no events", expected="--input PATH, at least once")
     written = QueryText(query, "query", dialect) if query is not None else cli.read_query(query_file or "", dialect)
     parsed = written.parse()
     from cepheid.app.file_run import FileRun, require_distinct  # lazily: help and errors in queries do not need pyarrow

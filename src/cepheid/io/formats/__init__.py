@@ -102,22 +102,41 @@ def known_format(path: Path) -> str | None:
 def format_of(path: Path) -> str:
     name = known_format(path)
     if name is None:
-        raise InputProblem(f"the format of `{shown(str(path), 200)}` is not known by its name", expected=_EXPECTED)
+        raise InputProblem(
+            f"the format of `{shown(str(path), 200)}` is not known by its name",
+            expected=_EXPECTED,
+            hint=f"name the format: --input {shown(str(path), 200)},format=csv, or cepheid.Input(..., format='csv')",
+        )
     return name
 
 
-def expand(path: str) -> list[tuple[Path, str]]:
-    """The files of a path (a file, a directory or a glob), sorted by name, each with its format."""
+def format_by_name(name: str) -> str:
+    """The format that a user names: `csv`, or a suffix such as `.ndjson`."""
+    format = FORMATS.get(f".{name.lower().removeprefix('.')}")
+    if format is None:
+        names = [suffix.removeprefix(".") for suffix in FORMATS]
+        raise InputProblem(
+            f"`{shown(name)}` is not a format of event files",
+            expected=f"one of {listing(names)}",
+            hint=did_you_mean(name, names),
+        )
+    return format
+
+
+def expand(path: str, format: str | None = None) -> list[tuple[Path, str]]:
+    """The files of a path (a file, a directory or a glob), sorted by name, each with its format: that of its name, or
+    the one that the user names."""
+    named = None if format is None else format_by_name(format)
     if exists(path):
         root = Path(path)
         if not root.is_dir():
-            return [(root, format_of(root))]
-        files = [file for file in _stored(root) if known_format(file) is not None]
+            return [(root, named or format_of(root))]
+        files = [file for file in _stored(root) if named is not None or known_format(file) is not None]
         if not files:
             raise InputProblem(f"the directory `{shown(path, 200)}` holds no event files", expected=_EXPECTED)
-        return [(file, format_of(file)) for file in files]
+        return [(file, named or format_of(file)) for file in files]
     if any(character in path for character in "*?[") and (matches := sorted(glob.glob(path, recursive=True))):
-        return [pair for name in matches for pair in expand(name)]
+        return [pair for name in matches for pair in expand(name, format)]
     raise InputProblem(f"there is no file `{shown(path, 200)}`", hint=did_you_mean(Path(path).name, neighbours(path)))
 
 

@@ -1,0 +1,295 @@
+"""Several inputs as one source of events, each with its own columns, unit of time and format.
+
+Inputs whose columns of type and time have the same names and the same unit are read together (`io.files`). Others are
+opened one by one and merged by time. If their times differ in kind or unit, all become timestamps: an integer column
+needs a unit then, declared or recognised (ruling 1). An event keeps the columns of its own input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from cepheid.errors import InputProblem, shown
+from cepheid.events import EMPTY_SCHEMA, NANOSECONDS, Clock, Schema
+from cepheid.io.files import open_files
+from cepheid.io.inputs import Columns, Input
+from cepheid.io.rejects import Reject
+from cepheid.io.rows import ROW, START, TIME, TYPE, RecentRows, is_moment
+from cepheid.io.source import (
+    EPOCH_TIMESTAMP,
+    JSON,
+    Attributes,
+    Source,
+    TableSource,
+    clock_of,
+    in_stream_order,
+    with_type_and_time,
+)
+from cepheid.io.stream_rows import plain_schema
+from cepheid.io.times import LAST_TIME, MixedTimes, unit_of
+from cepheid.runtime.kernel import Array
+
+MERGED_TIME, MERGED_START = "\ue000time", "\ue000start"
+"""The columns of time of inputs whose own have several names. No event type has them as attributes."""
+
+
+def open_inputs(
+    inputs: Sequence[Input], columns: Columns, unit: str | None = None, declared: Schema = EMPTY_SCHEMA
+) -> Source:
+    """The events of all files. `columns` and `unit` hold for inputs without their own. `declared` holds the types that
+    the query declares."""
+    own = [item.columns(columns) for item in inputs]
+    typed = [replace(item, type=of.event_type) for item, of in zip(inputs, own, strict=True)]
+    shared = {replace(of, delimiter=None, event_type=None) for of in own}
+    if len(shared) == 1:
+        # Inputs may have delimiters of their own, which their values hold.
+        together = own[0] if len(own) == 1 else replace(shared.pop(), delimiter=columns.delimiter)
+        try:
+            return open_files(typed, together, declared)
+        except MixedTimes:
+            if len(inputs) == 1:
+                raise
+    return merged(_opened_alone(typed, own, declared), [item.name for item in inputs], unit)
+
+
+def _opened_alone(inputs: Sequence[Input], columns: Sequence[Columns], declared: Schema) -> list[Source]:
+    return [without_rows(open_files([item], of, declared)) for item, of in zip(inputs, columns, strict=True)]
+
+
+def without_rows(source: Source) -> Source:
+    """A source that was read row by row, as columns. Values that fit no column are JSON text."""
+    if ROW not in source.schema.names or not isinstance(source, TableSource):
+        return source
+    names = [name for name in source.schema.names if name != ROW]
+    text = {name for name in names if source.schema.field(name).type == JSON}
+    arrays = [_as_text(source.table.column(name)) if name in text else source.table.column(name) for name in names]
+    table = pa.RecordBatch.from_arrays(arrays, names=names)
+    attributes = {
+        kind: {name: pa.string() if name in text else table.schema.field(name).type for name in of}
+        for kind, of in source.attributes.items()
+    }
+    return replace(source, table=table, attributes=attributes, omits_nulls=True)
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    return column.cast(pa.string())
+
+
+@dataclass(frozen=True, slots=True)
+class MergedInput:
+    """One of several inputs, and the conversion of its times."""
+
+    name: str
+    source: Source
+    clock: Clock
+    as_timestamps: bool
+    """Whether its times are integers that become timestamps."""
+
+    def ticks(self, own: Array) -> Array:
+        """Times in the ticks of the merged source."""
+        if not self.as_timestamps or self.clock.unit is None:
+            return own
+        length = NANOSECONDS[self.clock.unit]
+        if len(own) and int(np.abs(own).max()) * length // 1000 > LAST_TIME:
+            raise InputProblem(
+                f"a time of {self.name} does not fit: {int(np.abs(own).max())} {self.clock.unit} since 1970",
+                expected="times between -2^61 and 2^61 microseconds",
+                hint="declare another unit of this input",
+            )
+        return own * (length // 1000) if length >= 1000 else own // (1000 // length)
+
+
+@dataclass(frozen=True, slots=True)
+class MergedSource:
+    """Several sources, merged by time; events with equal times are in the order of the inputs."""
+
+    inputs: tuple[MergedInput, ...]
+    schema: pa.Schema
+    columns: Columns
+    attributes: Attributes
+    is_closed: bool = False
+    epoch_unit: None = None
+
+    @property
+    def count(self) -> int | None:
+        counts = [item.source.count for item in self.inputs]
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+    @property
+    def omits_nulls(self) -> bool:
+        return any(item.source.omits_nulls for item in self.inputs)
+
+    @property
+    def rejected(self) -> int:
+        return sum(item.source.rejected for item in self.inputs)
+
+    def rejects(self) -> Iterator[Reject]:
+        for item in self.inputs:
+            yield from item.source.rejects()
+
+    def sample(self, names: Sequence[str], size: int) -> pa.RecordBatch | None:
+        parts = []
+        for item in self.inputs:
+            part = item.source.sample(self._own_names(item, names), size)
+            if part is None:
+                return None
+            parts.append(self._aligned(item, part, names))
+        return _in_order(parts).slice(0, size)
+
+    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Merges the inputs. Events before the bound are certain: no input that can still be read has earlier ones."""
+        arriving = {at: self._of(item, names) for at, item in enumerate(self.inputs)}
+        waiting: dict[int, pa.RecordBatch] = {}
+        while arriving:
+            lasting = {at: _last(waiting[at]) for at in arriving if at in waiting}
+            bound = min(lasting.values(), default=0)
+            for at in [at for at in arriving if at not in lasting or lasting[at] == bound]:
+                more = next(arriving[at], None)
+                if more is None:
+                    del arriving[at]
+                else:
+                    waiting[at] = _joined([waiting[at], more]) if at in waiting else more
+            if all(at in waiting for at in arriving):
+                bound = min((_last(waiting[at]) for at in arriving), default=LAST_TIME + 1)
+                cuts = {at: int(np.searchsorted(np.asarray(b.column(TIME)), bound)) for at, b in waiting.items()}
+                ready = [waiting[at].slice(0, cut) for at, cut in sorted(cuts.items()) if cut]
+                waiting = {at: b.slice(cuts[at]) for at, b in waiting.items() if cuts[at] < b.num_rows}
+                if ready:
+                    yield _in_order(ready)
+
+    def _of(self, item: MergedInput, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for batch in item.source.batches(self._own_names(item, names)):
+            if batch.num_rows:
+                yield self._aligned(item, batch, names)
+
+    def _own_names(self, item: MergedInput, names: Sequence[str]) -> list[str]:
+        return [name for name in names if name in item.source.schema.names]
+
+    def _aligned(self, item: MergedInput, batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+        """The batch with the columns and the times of the merged source."""
+        ticks = item.ticks(np.asarray(batch.column(TIME)))
+        starts = None
+        if self.columns.start is not None:
+            starts = item.ticks(np.asarray(batch.column(START))) if START in batch.schema.names else ticks
+        times = {MERGED_TIME: ticks, MERGED_START: starts, item.source.columns.start: starts}
+        of_times = {**times, item.source.columns.time: ticks}
+        arrays = []
+        for name in names:
+            kind = self.schema.field(name).type
+            if name in of_times:
+                arrays.append(pa.array(of_times[name]).cast(kind))
+            elif name in batch.schema.names:
+                column = batch.column(name)
+                arrays.append(column if column.type == kind else column.cast(kind))
+            else:
+                arrays.append(pa.nulls(batch.num_rows, kind))
+        whole = pa.RecordBatch.from_arrays(arrays, schema=pa.schema([self.schema.field(name) for name in names]))
+        types = batch.column(TYPE)
+        return with_type_and_time(whole, names, types.dictionary_decode(), ticks, starts)
+
+    def rows(self, names: Sequence[str]) -> RecentRows:
+        return RecentRows(names)
+
+
+def merged(sources: Sequence[Source], names: Sequence[str], unit: str | None) -> MergedSource:
+    """`names` are those of the inputs, for messages; `unit` is that of integer times without their own."""
+    declared = None if unit is None else unit_of(unit)
+    clocks = [clock_of(source, declared) for source in sources]
+    timed = {source.columns.time for source in sources}
+    is_of_one_kind = len({(clock.unit, clock.is_timestamp) for clock in clocks}) == 1
+    converts = not is_of_one_kind or (len(timed) > 1 and clocks[0].unit is not None)
+    inputs = []
+    for source, name, clock in zip(sources, names, clocks, strict=True):
+        if converts and clock.unit is None:
+            known = next(c for c in clocks if c.unit is not None)
+            other = "timestamps" if known.is_timestamp else f"integers in {known.unit}"
+            raise InputProblem(
+                f"the unit of the times `{shown(source.columns.time)}` of {name} is not known, and others are {other}",
+                expected="a unit for each column of integers",
+                hint=f"declare it: --input {name},unit=ms, or cepheid.Input(..., time_unit='ms')",
+            )
+        inputs.append(MergedInput(name, source, clock, converts and not clock.is_timestamp))
+    schema = _unified([_schema(item) for item in inputs], names)
+    columns = sources[0].columns
+    starts = {source.columns.start for source in sources}
+    if len(timed) > 1:
+        schema = schema.append(pa.field(MERGED_TIME, EPOCH_TIMESTAMP if clocks[0].unit is not None else pa.int64()))
+        columns = replace(columns, time=MERGED_TIME)
+    if starts != {None} and (len(starts) > 1 or len(timed) > 1):
+        schema = schema.append(pa.field(MERGED_START, schema.field(columns.time).type))
+        columns = replace(columns, start=MERGED_START)
+    columns = replace(columns, event_type=None, unit=None if converts else clocks[0].unit)
+    return MergedSource(tuple(inputs), schema, columns, _attributes(inputs, schema))
+
+
+def _schema(item: MergedInput) -> pa.Schema:
+    """The columns of an input, with its times as the merged source shows them."""
+    times = item.source.columns.times
+    return pa.schema(
+        [
+            field.with_type(_time_type(field.type, item.as_timestamps)) if field.name in times else field
+            for field in plain_schema(item.source.schema)
+        ]
+    )
+
+
+def _time_type(kind: pa.DataType, as_timestamps: bool) -> pa.DataType:
+    """Timestamps of all inputs have one type. Those without a zone are in UTC."""
+    if as_timestamps or is_moment(kind):
+        return EPOCH_TIMESTAMP
+    return pa.int64()
+
+
+def _unified(schemas: Sequence[pa.Schema], names: Sequence[str]) -> pa.Schema:
+    fields: dict[str, tuple[str, pa.Field]] = {}
+    for schema, name in zip(schemas, names, strict=True):
+        for field in schema:
+            first, known = fields.setdefault(field.name, (name, field))
+            try:
+                (both,) = pa.unify_schemas([pa.schema([known]), pa.schema([field])], promote_options="permissive")
+            except pa.ArrowException:
+                raise InputProblem(
+                    f"the column `{shown(field.name)}` is {known.type} in {first} and {field.type} in {name}",
+                    expected="one type in all inputs",
+                    hint="rename the column of one input, or write its values alike",
+                ) from None
+            fields[field.name] = first, both
+    return pa.schema([field for _, field in fields.values()])
+
+
+def _attributes(inputs: Sequence[MergedInput], schema: pa.Schema) -> Attributes:
+    attributes: dict[str, dict[str, pa.DataType]] = {}
+    for item in inputs:
+        for kind, own in (item.source.attributes or {}).items():
+            attributes.setdefault(kind, {}).update({name: schema.field(name).type for name in own})
+    return attributes
+
+
+def units_of(inputs: Sequence[MergedInput]) -> Mapping[str, Clock]:
+    """The inputs whose integer times became timestamps."""
+    return {item.name: item.clock for item in inputs if item.as_timestamps}
+
+
+def _last(batch: pa.RecordBatch) -> int:
+    return int(batch.column(TIME)[-1].as_py())
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    filled = [batch for batch in batches if batch.num_rows]
+    if len(filled) < 2:
+        return filled[0] if filled else batches[0]
+    return pa.concat_batches(filled)
+
+
+def _in_order(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The events of all parts by end, then start, then input, with their types encoded."""
+    whole = _joined(parts)
+    starts = np.asarray(whole.column(START)) if START in whole.schema.names else None
+    order = in_stream_order(np.asarray(whole.column(TIME)), starts)
+    whole = whole if order is None else whole.take(pa.array(order))
+    at = whole.schema.get_field_index(TYPE)
+    return whole.set_column(at, TYPE, whole.column(at).dictionary_encode())
