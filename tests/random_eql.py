@@ -49,8 +49,22 @@ class Drawn:
 def query(rng: Random, depth: int = 3) -> str:
     drawn = Drawn(rng, rng.choice((1, 2, 2, depth)))
     conditions = [_condition(rng, drawn) for _ in range(rng.choice((0, 1, 1, 2, 3, 4)))]
+    if rng.randrange(4) == 0:
+        conditions += _keys(rng, drawn)
     where = f"\nWHERE {', '.join(conditions)}" if conditions else ""
     return f"SELECT *\nFROM {drawn.pattern}{where}"
+
+
+def _keys(rng: Random, drawn: Drawn) -> list[str]:
+    """Equalities between most pairs of events, whatever branch of a union matches, often of expressions."""
+    everyone = [*drawn.positive, *drawn.negative]
+    pairs = [(one, two) for number, one in enumerate(everyone) for two in everyone[number:] if rng.randrange(8)]
+    return [f"FILTER({_equality(rng, one, two)})" for one, two in pairs]
+
+
+def _equality(rng: Random, one: str, two: str) -> str:
+    other = f"PREV({two}.k)" if one == two else f"{two}.k"
+    return rng.choice((f"{one}.k = {other}", f"{one}.k + 1 = {other} + 1", f"{other} * 2 = {one}.k + {one}.k"))
 
 
 def _condition(rng: Random, drawn: Drawn) -> str:
@@ -78,12 +92,14 @@ def _test(rng: Random, drawn: Drawn, everyone: Sequence[str]) -> str:
         f"({one}, {two}) OCCURS WITHIN {rng.choice((0, 1, 2, 3, 5))}",
         f"(NOT ({one}.v {sign} {two}.w) OR {one}.k = 1)",
         f"({one}.k = {two}.k = {rng.choice(everyone)}.k)",
+        f"{one}.{name} = {two}.{rng.choice('vwk')} - 1",
     ]
     if drawn.iterated:
         var = rng.choice(drawn.iterated)
         fn = rng.choice(("sum", "min", "max", "avg", "first", "last"))
         forms += [f"{fn}({var}.{name}) {sign} {rng.choice((2, 4, f'{one}.v'))}", f"count({var}) {sign} 2"]
         forms += [f"{var}.k = PREV({var}.k)", f"max({var}.s) {sign} 'q'", f"count({var}.v) < 3"]
+        forms += [f"{fn}({var}.{name}) = {one}.{name}", f"count({var}) = {one}.v"]
     return rng.choice(forms)
 
 

@@ -162,7 +162,7 @@ class _Truth:
 
 
 @dataclass(frozen=True, slots=True)
-class _Operand:
+class Operand:
     """A value inside an expression. `known` are the conditions, in order, under which `source` may be computed and is
     not null (apart from NaN). `kind` is None for null itself."""
 
@@ -173,12 +173,17 @@ class _Operand:
     is_decimal: bool = False
 
 
-_NULL = _Operand("np.nan", None)
+_NULL = Operand("np.nan", None)
 
 
 def condition(predicate: Expr, read: Reader, constants: Constants) -> str:
     """Source that is true where the predicate is not false."""
     return _Scalars(read, constants).truth(predicate).allowed
+
+
+def value(expr: Expr, read: Reader, constants: Constants) -> Operand:
+    """The value of an expression none of whose attributes is missing."""
+    return _Scalars(read, constants).value(expr, [])
 
 
 # --- what can be compiled ---------------------------------------------------------------------------------------------
@@ -313,7 +318,7 @@ class _Scalars:
 
     # --- comparisons --------------------------------------------------------------------------------------------------
 
-    def comparison(self, op: str, left: _Operand, right: _Operand) -> str:
+    def comparison(self, op: str, left: Operand, right: Operand) -> str:
         """`(column0[e] != NULL_INT and column0[e] < integers[1])`"""
         if left.kind is None or right.kind is None:
             return "False"
@@ -329,7 +334,7 @@ class _Scalars:
 
     # --- values -------------------------------------------------------------------------------------------------------
 
-    def value(self, expr: Expr, missing: list[str]) -> _Operand:
+    def value(self, expr: Expr, missing: list[str]) -> Operand:
         match expr:
             case ex.Const():
                 return self.constant(expr)
@@ -340,12 +345,12 @@ class _Scalars:
                 known = () if term.kind is Kind.FLOAT and term.known is None else (term.is_known,)
                 is_decimal = term.type.family is Family.DECIMAL and term.kind is Kind.INT
                 scale = term.type.scale if is_decimal else 0
-                return _Operand(term.source, term.kind, scale, tuple(k for k in known if k != "True"), is_decimal)
+                return Operand(term.source, term.kind, scale, tuple(k for k in known if k != "True"), is_decimal)
             case ex.Negative():
                 item = self.value(expr.item, missing)
                 if item.kind is Kind.FLOAT:
                     return replace(item, source=f"(-{item.source})")
-                return _arithmetic("-", _Operand("0", Kind.INT), item)
+                return _arithmetic("-", Operand("0", Kind.INT), item)
             case ex.Arithmetic():
                 sides = self.value(expr.left, missing), self.value(expr.right, missing)
                 return _arithmetic(expr.op, *sides, expr.type.family is Family.DURATION)
@@ -363,9 +368,9 @@ class _Scalars:
             case ex.Call():
                 return _call(expr, [self.value(arg, missing) for arg in expr.args])
             case _:
-                return _Operand(f"int({self.truth(expr).allowed})", Kind.BOOL)
+                return Operand(f"int({self.truth(expr).allowed})", Kind.BOOL)
 
-    def cases(self, case: ex.Call, missing: list[str]) -> _Operand:
+    def cases(self, case: ex.Call, missing: list[str]) -> Operand:
         """`(column0[e] if column1[e] == 1 else integers[0])`, and that the value which is chosen is not null."""
         otherwise = _converted(self.value(case.args[-1], missing), case.type) if len(case.args) % 2 else _NULL
         for test, of in reversed(list(zip(case.args[::2], case.args[1::2], strict=False))):
@@ -377,26 +382,26 @@ class _Scalars:
         item = self.value(test, missing)
         return _when(item.known, f"{item.source} == 1") if item.kind is Kind.BOOL else "False"
 
-    def constant(self, node: ex.Const) -> _Operand:
+    def constant(self, node: ex.Const) -> Operand:
         value = node.value
         match value:
             case bool():
-                return _Operand(str(int(value)), Kind.BOOL)
+                return Operand(str(int(value)), Kind.BOOL)
             case int() if LOWEST <= value <= HIGHEST:
-                return _Operand(self.constants.integer(value), Kind.INT)
+                return Operand(self.constants.integer(value), Kind.INT)
             case int() if 0 <= value < 2**64:
-                return _Operand(self.constants.integer(value - 2**64), Kind.UNSIGNED)
+                return Operand(self.constants.integer(value - 2**64), Kind.UNSIGNED)
             case int() | float():
-                return _Operand(self.constants.float(value), Kind.FLOAT) if value == value else _NULL
+                return Operand(self.constants.float(value), Kind.FLOAT) if value == value else _NULL
             case Decimal():
                 kind = node.type if node.type.family is Family.DECIMAL else type_of(value)
                 if not kind.is_short:
-                    return _Operand(self.constants.text(value), Kind.CODE)
+                    return Operand(self.constants.text(value), Kind.CODE)
                 unscaled = self.constants.integer(int(value.scaleb(kind.scale)))
-                return _Operand(unscaled, Kind.INT, kind.scale, is_decimal=True)
+                return Operand(unscaled, Kind.INT, kind.scale, is_decimal=True)
             case str() | bytes():
                 code = self.constants.text(value)
-                return _Operand(code, Kind.CODE)
+                return Operand(code, Kind.CODE)
             case _:
                 return _NULL
 
@@ -405,7 +410,7 @@ def _when(known: Sequence[str], test: str) -> str:
     return f"({' and '.join([*known, test])})"
 
 
-def _ordered(op: str, left: _Operand, right: _Operand) -> str:
+def _ordered(op: str, left: Operand, right: Operand) -> str:
     """The comparison of two numbers that are not null, exact whatever their kinds."""
     kinds = left.kind, right.kind
     if kinds in ((Kind.FLOAT, Kind.FLOAT), (Kind.INT, Kind.INT)) and left.scale == right.scale:
@@ -420,7 +425,7 @@ def _ordered(op: str, left: _Operand, right: _Operand) -> str:
         if left.kind is Kind.UNSIGNED:
             return f"{known}compare_unsigned_float({left.source}, {right.source}) {_python(op)} 0"
         if left.scale:
-            return f"{known}{_float(left)} {_python(op)} {right.source}"
+            return f"{known}{nearest_float(left)} {_python(op)} {right.source}"
         return f"{known}compare_float({left.source}, {right.source}) {_python(op)} 0"
     if left.kind is right.kind is Kind.UNSIGNED:
         return _unsigned(op, left.source, right.source)
@@ -450,7 +455,7 @@ def _unsigned(op: str, a: str, b: str) -> str:
             return f"not unsigned_less({a}, {b})"
 
 
-def _float(operand: _Operand) -> str:
+def nearest_float(operand: Operand) -> str:
     """The nearest float: `float(column0[e]) / 100.0`."""
     if operand.kind is Kind.FLOAT:
         return operand.source
@@ -459,24 +464,24 @@ def _float(operand: _Operand) -> str:
     return f"float({operand.source}) / {10.0**operand.scale!r}" if operand.scale else f"float({operand.source})"
 
 
-def _signed(operand: _Operand) -> _Operand:
+def _signed(operand: Operand) -> Operand:
     """An unsigned integer enters arithmetic as an integer."""
     if operand.kind is not Kind.UNSIGNED:
         return operand
     return replace(operand, kind=Kind.INT, known=(*operand.known, f"{operand.source} >= 0"))
 
 
-def _arithmetic(op: str, left: _Operand, right: _Operand, is_duration: bool = False) -> _Operand:
+def _arithmetic(op: str, left: Operand, right: Operand, is_duration: bool = False) -> Operand:
     numbers = (Kind.INT, Kind.UNSIGNED, Kind.FLOAT)
     if left.kind not in numbers or right.kind not in numbers:
         return _NULL
     known = tuple(dict.fromkeys((*left.known, *right.known)))
     if op == "/" or Kind.FLOAT in (left.kind, right.kind):
-        a, b = _float(left), _float(right)
+        a, b = nearest_float(left), nearest_float(right)
         source = {"/": f"divided({a}, {b})", "%": f"remainder({a}, {b})"}.get(op, f"({a} {op} {b})")
         if is_duration and op == "/":
-            return _Operand(whole_count(source), Kind.INT, known=(*known, has_whole_count(source)))
-        return _Operand(source, Kind.FLOAT, known=known)
+            return Operand(whole_count(source), Kind.INT, known=(*known, has_whole_count(source)))
+        return Operand(source, Kind.FLOAT, known=known)
     left, right = _signed(left), _signed(right)
     known = tuple(dict.fromkeys((*left.known, *right.known)))
     is_decimal = any(side.is_decimal or side.scale > 0 for side in (left, right))
@@ -486,9 +491,9 @@ def _arithmetic(op: str, left: _Operand, right: _Operand, is_duration: bool = Fa
     (a, fits_a), (b, fits_b) = _rescaled(left, scale), _rescaled(right, scale)
     known = (*known, *fits_a, *fits_b)
     if op == "%":
-        return _limited(_Operand(f"modulo({a}, {b})", Kind.INT, scale, (*known, f"{b} != 0"), is_decimal))
+        return _limited(Operand(f"modulo({a}, {b})", Kind.INT, scale, (*known, f"{b} != 0"), is_decimal))
     overflows = "sum_overflows" if op == "+" else "difference_overflows"
-    return _limited(_Operand(f"({a} {op} {b})", Kind.INT, scale, (*known, f"not {overflows}({a}, {b})"), is_decimal))
+    return _limited(Operand(f"({a} {op} {b})", Kind.INT, scale, (*known, f"not {overflows}({a}, {b})"), is_decimal))
 
 
 def whole_count(count: str) -> str:
@@ -501,13 +506,13 @@ def has_whole_count(count: str) -> str:
     return f"abs({count}) < {2.0**63!r}"
 
 
-def _product(left: _Operand, right: _Operand, known: tuple[str, ...], is_decimal: bool) -> _Operand:
+def _product(left: Operand, right: Operand, known: tuple[str, ...], is_decimal: bool) -> Operand:
     source = f"({left.source} * {right.source})"
     known = (*known, f"not product_overflows({left.source}, {right.source})")
-    return _limited(_Operand(source, Kind.INT, left.scale + right.scale, known, is_decimal))
+    return _limited(Operand(source, Kind.INT, left.scale + right.scale, known, is_decimal))
 
 
-def _rescaled(operand: _Operand, scale: int) -> tuple[str, tuple[str, ...]]:
+def _rescaled(operand: Operand, scale: int) -> tuple[str, tuple[str, ...]]:
     """The operand with more digits after the point, and the condition that it fits."""
     if operand.scale == scale:
         return operand.source, ()
@@ -515,14 +520,14 @@ def _rescaled(operand: _Operand, scale: int) -> tuple[str, tuple[str, ...]]:
     return f"({operand.source} * {factor})", (f"not product_overflows({operand.source}, {factor})",)
 
 
-def _limited(operand: _Operand) -> _Operand:
+def _limited(operand: Operand) -> Operand:
     """A decimal with more than 18 digits is undefined."""
     if not operand.is_decimal:
         return operand
     return replace(operand, known=(*operand.known, f"{-_LIMIT} < {operand.source} < {_LIMIT}"))
 
 
-def _call(call: ex.Call, args: Sequence[_Operand]) -> _Operand:
+def _call(call: ex.Call, args: Sequence[Operand]) -> Operand:
     """A function keeps exact numbers exact: `abs(x)`, `x // 100` for the floor of a decimal."""
     function = FUNCTIONS[call.fn]
     if function.kernel is None:
@@ -540,13 +545,13 @@ def _call(call: ex.Call, args: Sequence[_Operand]) -> _Operand:
                 return replace(arg, source=f"abs({arg.source})", known=(*known, f"{arg.source} != {LOWEST}"))
             case "floor" | "ceil" if arg.scale:
                 rounded = f"({arg.source} // {unit})" if call.fn == "floor" else f"(-(-{arg.source} // {unit}))"
-                return _Operand(rounded, Kind.INT, 0, known, is_decimal=True)
+                return Operand(rounded, Kind.INT, 0, known, is_decimal=True)
             case "abs" | "floor" | "ceil":
                 return arg
-    return _Operand(function.kernel.format(*map(_float, args)), Kind.FLOAT, known=known)
+    return Operand(function.kernel.format(*map(nearest_float, args)), Kind.FLOAT, known=known)
 
 
-def _rounded(arg: _Operand, digits: int) -> _Operand:
+def _rounded(arg: Operand, digits: int) -> Operand:
     """`rounded_float(x, 2)`; of a decimal, `rounded_units(x, 100)`."""
     if arg.kind is Kind.FLOAT:
         return replace(arg, source=f"rounded_float({arg.source}, {digits})")
@@ -556,21 +561,21 @@ def _rounded(arg: _Operand, digits: int) -> _Operand:
     return replace(arg, source=f"rounded_units({arg.source}, {10 ** (arg.scale - digits)})", scale=digits)
 
 
-def _converted(operand: _Operand, type_: Type) -> _Operand:
+def _converted(operand: Operand, type_: Type) -> Operand:
     """A value in the type of a result that can hold it."""
     if operand.kind is None:
         return operand
     match kind_of(type_):
         case Kind.FLOAT:
-            return _Operand(_float(operand), Kind.FLOAT, known=operand.known)
+            return Operand(nearest_float(operand), Kind.FLOAT, known=operand.known)
         case Kind.INT if type_.family is Family.DECIMAL:
             source, fits = _rescaled(operand, type_.scale)
-            return _Operand(source, Kind.INT, type_.scale, (*operand.known, *fits), is_decimal=True)
+            return Operand(source, Kind.INT, type_.scale, (*operand.known, *fits), is_decimal=True)
         case kind:
             return replace(operand, kind=kind)
 
 
-def _chosen(condition: str, value: _Operand, otherwise: _Operand) -> _Operand:
+def _chosen(condition: str, value: Operand, otherwise: Operand) -> Operand:
     """`(value if condition else otherwise)`; each is computed only where it is chosen."""
     known = [" and ".join(of.known) or "True" if of.kind is not None else "False" for of in (value, otherwise)]
     if value.kind is None:

@@ -113,6 +113,12 @@ class Values:
             return ACCUMULATORS[value.what].kind_over(self.plan.columns[self.names[value.column]])
         return self.plan.columns[self.names[value.column]] if value.what in ("first", "last") else Kind.INT
 
+    def may_lack(self, var: str, name: str) -> bool:
+        """Whether an event of a variable may be of a type without an attribute."""
+        lacking = self.plan.lacks.get(name, ()) if name in self.plan.lacking else ()
+        types = self.plan.bits[self.plan.steps[self.component[var]].begin].types
+        return bool(lacking) and (not types or not set(lacking).isdisjoint(types))
+
     def as_held(self, field: Field, source: str) -> str:
         """A value as one of the integers of a record: `float_key(x)`."""
         is_float = isinstance(field, Value) and self.kind(field) is Kind.FLOAT
@@ -152,8 +158,9 @@ class Values:
         if value.column < 0:
             return Term("0", Kind.INT, known="True")
         name = self.names[value.column]
-        bit = self.plan.lacking.get(name)
-        missing = None if bit is None else f"bits & np.uint64({1 << bit}) != 0"
+        missing = None
+        if self.may_lack(self.variable(value), name):
+            missing = f"bits & np.uint64({1 << self.plan.lacking[name]}) != 0"
         known = known_by(self.plan, name, "bits")
         return Term(f"column{value.column}[e]", self.plan.columns[name], missing, self.plan.types[name], known)
 
@@ -232,24 +239,6 @@ class Values:
             return read
         return [value] if value.what in ("length", "first_time") else []
 
-    def of_item(self, value: Value, is_event: bool) -> list[Value]:
-        """The values that an item of an iteration has to carry, so that a chain's value can be updated."""
-        if is_event:
-            return []
-        component = Value("absent", value.component)
-        match value.what:
-            case "absent" | "length":
-                return [component]
-            case "first_time" | "last_time":
-                return [component, value]
-        name = self.names[value.column]
-        carried = [component, replace(value, what="last")]
-        if name in self.plan.lacking:
-            carried.append(replace(value, what="last_missing"))
-        if known_by(self.plan, name, "") not in (None, "True"):
-            carried.append(replace(value, what="last_null"))
-        return carried
-
     # --- what predicates read -----------------------------------------------------------------------------------------
 
     def term(self, node: Attr, which: str, of: Composite, missing_if_absent: bool) -> Term:
@@ -258,7 +247,7 @@ class Values:
             return self.event_term(Value(which, self.component[node.var], self.column[node.name]))
         value = Value(which, self.component[node.var], self.column[node.name])
         missing = None
-        if missing_if_absent or node.name in self.plan.lacking:
+        if missing_if_absent or self.may_lack(node.var, node.name):
             missing = f"{of.read(replace(value, what=f'{which}_missing'))} != 0"
         known = known_by(self.plan, node.name, "")
         if known not in (None, "True"):
@@ -276,7 +265,7 @@ class Values:
         if node.name is None:
             return Term(read(Value("length", c)), Kind.INT, missing, known="True")
         column = self.column[node.name]
-        if node.name in self.plan.lacking:
+        if self.may_lack(node.var, node.name):
             lacking = f"{read(Value('lacking', c, column))} != 0"
             missing = lacking if missing is None else f"({missing} or {lacking})"
         row = AGGREGATE_CODE[node.fn]

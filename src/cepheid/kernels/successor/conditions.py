@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from cepheid import expr as ex
 from cepheid.codegen.builder import Writer
-from cepheid.codegen.scalar import Constants, KeyFit, Term, condition, key_fit
+from cepheid.codegen.scalar import Constants, Term, condition
 from cepheid.expr import Aggregate, At, Attr, Expr
 from cepheid.kernels.state_vector import Value
 from cepheid.kernels.successor.composites import LATE, Chain, Composite, Values
@@ -242,62 +242,6 @@ def _iteration_of(operator: Operator, var: str) -> Iteration:
     """The outermost iteration under an operator that binds a variable."""
     found = [node for node in operator.walk() if isinstance(node, Iteration) and var in node.variables]
     return found[-1]
-
-
-# --- equalities -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """An equality between an attribute of what waits and one of what is awaited."""
-
-    predicate: Expr
-    waiting: Attr
-    awaited: Attr
-    fit: KeyFit
-    decides: bool
-    """Whether equal keys imply that the predicate holds."""
-
-
-def links_of(
-    predicates: Sequence[Expr], waiting: Operator, awaited: Operator, values: Values, iterates: bool = False
-) -> list[Link]:
-    """The equalities among predicates that both sides surely have the attributes for. In an iteration, its chains wait
-    for its own items."""
-    found = []
-    for predicate in predicates:
-        match predicate:
-            case ex.Compare(op="=", left=Attr() as left, right=Attr() as right):
-                for one, other in ((left, right), (right, left)):
-                    link = _link(predicate, (one, other), (waiting, awaited), values, iterates)
-                    if link is not None:
-                        found.append(link)
-                        break
-    return found
-
-
-def _link(
-    predicate: Expr, sides: tuple[Attr, Attr], operators: tuple[Operator, Operator], values: Values, iterates: bool
-) -> Link | None:
-    lacking = values.plan.lacking
-    (one, other), (waiting, awaited) = sides, operators
-    if one.name in lacking or other.name in lacking:
-        return None
-    if one.var not in waiting.variables or other.var not in awaited.variables:
-        return None
-    if one.var in waiting.optional | waiting.empty or other.var in awaited.optional | awaited.empty:
-        return None
-    if iterates:
-        if other.var in awaited.many or other.at is not At.EVENT:
-            return None
-        if one.at not in (At.PREVIOUS, At.LAST, At.ALL) and one.var not in awaited.many:
-            return None
-    elif other.at is not At.EVENT or one.at is At.CURRENT or one.var in awaited.variables:
-        return None
-    fit = key_fit(values.plan.types[one.name], values.plan.types[other.name])
-    if fit is None:
-        return None
-    return Link(predicate, one, other, fit, fit.decides and one.at is not At.ALL)
 
 
 def waits_for(operator: Waiting) -> Operator:

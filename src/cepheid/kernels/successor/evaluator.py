@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cepheid.codegen.builder import KernelBuilder, Writer
+from cepheid.expr import Attr
 from cepheid.kernels.successor import instances, successor_kernel
 from cepheid.kernels.successor.composites import ENDS, HISTORY, OLDEST, STARTS, Chain, Composite, Field, Row, Time
 from cepheid.kernels.successor.failures import REASON, reason_numbers, shows_failures
@@ -136,8 +137,8 @@ class _Evaluator(Network):
         arrays = []
         for table in self._tables():
             arrays.append(table.array())
-            if "key" in table.own:
-                arrays.append(StateArray(f"{table.name}_index", "int64", 32, fill=-1, width=2))
+            for number in table.keyed:
+                arrays.append(StateArray(table.index_name(number), "int64", 32, fill=-1, width=2))
         return [*arrays, StateArray("history", "int64", 16, width=2)]
 
     # --- the function -------------------------------------------------------------------------------------------------
@@ -189,14 +190,21 @@ class _Evaluator(Network):
         if e + 16 < time.shape[0]:
             prefetch(w1_index, 2 * first_slot(column0[e + 16], w1_index.shape[0] >> 1))
         """
-        keyed = [op for op in prompt if isinstance(op.awaited, Leaf) and self.links[op]]
-        if not keyed:
+        ahead = {}
+        for op in prompt:
+            for leaf in leaves_of(op.awaited):
+                others = frozenset(op.awaited.variables).difference(leaf.variables)
+                event = replace(self.values.at_hand(leaf), unbound=others)
+                for number, choices in self.visited(self.tables[op], event).items():
+                    parts = choices[0][1]
+                    if parts and all(isinstance(part.expr, Attr) for part in parts):
+                        key, _ = self._key_of(parts, event)
+                        ahead[self.tables[op].index_name(number), key] = op
+        if not ahead:
             return
         with w.block(f"if e + {prefetch.AHEAD} < time.shape[0]:"):
-            for op in keyed:
-                assert isinstance(op.awaited, Leaf)
-                index, table = f"{self.tables[op].name}_index", self.tables[op].name
-                key, _ = self._key(op, self.values.at_hand(op.awaited), "awaited")
+            for (index, key), op in ahead.items():
+                table = self.tables[op].name
                 far, near = (str(key).replace("[e]", f"[e + {n}]") for n in (prefetch.AHEAD, prefetch.SOON))
                 with w.block(f"if {index}.shape[0] > {prefetch.FAR}:"):
                     w(f"prefetch({index}, 2 * first_slot({far}, {index}.shape[0] >> 1))")
@@ -391,8 +399,9 @@ class _Evaluator(Network):
                 w(f"u{k} = order{k}[o{k}]")
                 with w.block(f"if o{k} == 0 or {differs}:"):
                     w("stamp += 1")
-                if isinstance(op, Iteration) and self.links[op]:
-                    self.widen(w, self.tables[op], f"live{k} + 1")
+                if isinstance(op, Iteration):
+                    for number in self.tables[op].keyed:
+                        self.widen(w, self.tables[op], f"live{k} + 1", number)
                 self.succeed(w, op, queue.composite(op.awaited, f"u{k}", "tick"))
             w(f"{queue.top} = 0")
 
@@ -428,8 +437,8 @@ class _Evaluator(Network):
             for table in self._tables():
                 if table.size and (table is not self.found or self.is_bounded):
                     table.grow(w, "room")
-                if "key" in table.own:
-                    self.widen(w, table, "room")
+                for number in table.keyed:
+                    self.widen(w, table, "room", number)
             for table in self.fifos.values():
                 self._shift(w, table)
             if self.histories:
@@ -450,7 +459,7 @@ class _Evaluator(Network):
         """Drop the instances that were decided or came too late, and what cancels nothing any more:
 
         w1_top = compacted(w1, 7, w1_top, moment, W1_UNTIL, moment)
-        w1_index, w1_used = reindexed(w1_index, w1, 7, w1_top, 16)
+        w1_index, w1_used = reindexed(w1_index, w1, 7, w1_top, 8, NEXT, KEY)
         """
         for op, table in self.tables.items():
             until = table.offset("until") if self.expires(op) else "-1"
@@ -473,11 +482,13 @@ class _Evaluator(Network):
         name, free = table.name, self.builder.register(f"{table.name}_free")
         w(f"{table.top} = compacted({name}, {table.size}, {table.top}, {done}, {until}, {now})", f"{free} = 0")
         w(f"{self._kept(table)} = {table.top}")
-        if "key" in table.own:
-            self.builder.register(f"{name}_used")
-            w(f"{name}_index, {name}_used = reindexed({name}_index, {name}, {table.size}, {table.top}, 8)")
-        else:
-            w(f"{self.builder.register(f'{name}_head')} = relinked({name}, {table.size}, {table.top}) + 1")
+        for number in range(len(self._of(table).indexes)):
+            link = table.field("next", number)
+            if number in table.keyed:
+                index, used, key = table.index_name(number), table.used(number), table.field("key", number)
+                w(f"{index}, {used} = reindexed({index}, {name}, {table.size}, {table.top}, 8, {link}, {key})")
+            else:
+                w(f"{table.head(number)} = relinked({name}, {table.size}, {table.top}, {link}) + 1")
 
     def _oldest_start(self, w: Writer, op: Operator) -> None:
         """The earliest time from which on something may still cancel: of an instance that waits, or of a part of the

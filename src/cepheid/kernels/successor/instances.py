@@ -3,7 +3,8 @@
 Each table is one array of integers, and a record is identified by its offset. An *instance* waits for its successor in
 the list of its key (NEXT). DONE says when its successor was found: events of the same time may be successors too, so it
 stays until that time has passed. The *index* of a table holds pairs of a key and the head of its list (EMPTY: no key;
-DEAD: a key without instances).
+DEAD: a key without instances). A table with several indexes has a NEXT and a KEY for each; an instance is then in
+several lists, and is dropped from each when that is visited.
 
 The chains of an iteration share their prefixes: a node holds the item that a chain ends with, and PREV is the chain
 without it. A *history* (NEXT §3.2) is a list of time points from the last to the first.
@@ -22,7 +23,8 @@ FREED = -(1 << 62) - 1
 """DONE of a record that is free."""
 NEVER = 1 << 62
 """DONE of an instance that waits; a time later than any other."""
-DEAD = -2
+DEAD, ABSENT = -2, -3
+"""ABSENT is the NEXT of a record that is in no list of an index."""
 PREV, LENGTH = 0, 1
 """The first fields of a node: the node before it, and how many there are up to it."""
 BEFORE, POINT, POINT_SIZE = 0, 1, 2
@@ -57,8 +59,11 @@ def compacted(table: np.ndarray, size: int, top: int, done: int, until: int, now
 
 
 @njit
-def reindexed(index: np.ndarray, table: np.ndarray, size: int, top: int, room: int) -> tuple[np.ndarray, int]:
-    """The index of a compacted table with room for more keys, and how many keys it has."""
+def reindexed(
+    index: np.ndarray, table: np.ndarray, size: int, top: int, room: int, link: int, key: int
+) -> tuple[np.ndarray, int]:
+    """The index of a compacted table with room for more keys, and how many keys it has. `link` and `key` are the
+    fields of the index."""
     slots = 16
     while slots < 2 * (top // size + room):
         slots *= 2
@@ -68,12 +73,13 @@ def reindexed(index: np.ndarray, table: np.ndarray, size: int, top: int, room: i
         index[at] = EMPTY
     used = 0
     for at in range(0, top, size):
-        slot = slot_for(index, table[at + KEY])
-        head = index[slot + 1]
-        used += int(head == EMPTY)
-        table[at + NEXT] = EMPTY if head < 0 else head
-        index[slot] = table[at + KEY]
-        index[slot + 1] = at
+        if table[at + link] != ABSENT:
+            slot = slot_for(index, table[at + key])
+            head = index[slot + 1]
+            used += int(head == EMPTY)
+            table[at + link] = EMPTY if head < 0 else head
+            index[slot] = table[at + key]
+            index[slot + 1] = at
     return index, used
 
 
@@ -120,12 +126,13 @@ def reverse(values: np.ndarray, start: int, end: int) -> None:
 
 
 @njit
-def relinked(table: np.ndarray, size: int, top: int) -> int:
-    """The head of the one list of a compacted table without an index."""
+def relinked(table: np.ndarray, size: int, top: int, link: int) -> int:
+    """The head of the one list of a compacted table without keys."""
     head = EMPTY
     for at in range(0, top, size):
-        table[at + NEXT] = head
-        head = at
+        if table[at + link] != ABSENT:
+            table[at + link] = head
+            head = at
     return head
 
 
@@ -284,8 +291,8 @@ def in_order(queue: np.ndarray, size: int, top: int, times: int, length: int, hi
 
 
 IMPORTS = f"""from {__name__} import (
-    BEFORE, DEAD, DONE, END, FREED, KEY, LENGTH, NEVER, NEXT, POINT, PREV, compacted, compare_histories, compare_times,
-    concatenated, events_in, first_slot, forward, history_length, in_order, kept_nodes, lowest, lowest_waiting, mark,
-    reindexed, relinked, reverse, shifted, slot_for, trimmed, unmarked, widened,
+    ABSENT, BEFORE, DEAD, DONE, END, FREED, KEY, LENGTH, NEVER, NEXT, POINT, PREV, compacted, compare_histories,
+    compare_times, concatenated, events_in, first_slot, forward, history_length, in_order, kept_nodes, lowest,
+    lowest_waiting, mark, reindexed, relinked, reverse, shifted, slot_for, trimmed, unmarked, widened,
 )"""
 """The import of generated modules."""

@@ -46,7 +46,7 @@ from cepheid.kernels.successor.operators import (
     Waiting,
     leaves_of,
 )
-from cepheid.kernels.successor.waiting import Cancelled, Tables, decided_by
+from cepheid.kernels.successor.waiting import Cancelled, Tables
 from cepheid.physical import Kind
 
 
@@ -123,48 +123,76 @@ class Network(Tables, ABC):
             i1 = following1
         """
         table, k = self.tables[op], op.number
-        name, starts, tried = table.name, event.read(STARTS), self.builder.register(f"tried{k}")
-        key, known = self._key(op, event, "awaited")
-        w(f"before{k} = EMPTY")
-        with w.when(known):
-            if key is None:
-                w(f"s{k} = 0", f"i{k} = {self.builder.register(f'{name}_head')} - 1")
-            else:
-                w(f"s{k} = slot_for({name}_index, {key})", f"i{k} = {name}_index[s{k} + 1]")
-            with w.block(f"while i{k} >= 0:"):
-                w(f"following{k} = {name}[i{k} + NEXT]", f"{tried} += 1")
-                dead = [
-                    f"{name}[i{k} + DONE] < {event.read(ENDS)}"
-                    if op.is_prompt
-                    else f"{name}[i{k} + DONE] <= decided{k}"
-                ]
-                if self.expires(op):
-                    dead.append(f"{table.at('until', f'i{k}')} < {event.read(ENDS)}")
-                with w.block(f"if {' or '.join(dead)}:"):
-                    self._drop(w, op)
-                decided = "" if op.is_prompt else f"{name}[i{k} + DONE] >= stamp and "
-                with w.block(f"elif {decided}{name}[i{k} + END] < {starts}:"):
-                    self._test(w, op, event)
-                with w.block("else:"):
-                    w(f"before{k} = i{k}")
-                w(f"i{k} = following{k}")
+        lists = self.visited(table, event)
+        if len(lists) == 1:
+            w(f"before{k} = EMPTY")
+            ((number, choices),) = lists.items()
+            if table.is_shared:
+                w(f"at{k} = {number}")
+            key, known = self._key(w, event, choices, f"{k}_{number}")
+            with w.when(known):
+                self._head_of(w, op, key, number)
+                self._visit(w, op, event, list(lists))
+        else:
+            with w.block(f"for at{k} in {tuple(lists)}:"):
+                w(f"before{k} = i{k} = EMPTY", f"s{k} = link{k} = 0")
+                for number, choices in lists.items():
+                    with w.block(f"if at{k} == {number}:"):
+                        key, known = self._key(w, event, choices, f"{k}_{number}")
+                        w(f"link{k} = {table.field('next', number)}")
+                        with w.when(known):
+                            self._head_of(w, op, key, number)
+                self._visit(w, op, event, list(lists))
         if isinstance(op, Iteration):
             self._begin_chain(w, op, event)
 
-    def _drop(self, w: Writer, op: Waiting) -> None:
-        """Take the instance at hand out of its list, and free it."""
+    def _head_of(self, w: Writer, op: Waiting, key: str | None, number: int) -> None:
+        table, k = self.tables[op], op.number
+        if key is None:
+            w(f"s{k} = 0", f"i{k} = {table.head(number)} - 1")
+        else:
+            index = table.index_name(number)
+            w(f"s{k} = slot_for({index}, {key})", f"i{k} = {index}[s{k} + 1]")
+
+    def _visit(self, w: Writer, op: Waiting, event: Composite, lists: Sequence[int]) -> None:
+        table, k = self.tables[op], op.number
+        name, starts, tried = table.name, event.read(STARTS), self.builder.register(f"tried{k}")
+        with w.block(f"while i{k} >= 0:"):
+            w(f"following{k} = {name}[i{k} + {self._link_of(op, lists)}]", f"{tried} += 1")
+            dead = [
+                f"{name}[i{k} + DONE] < {event.read(ENDS)}" if op.is_prompt else f"{name}[i{k} + DONE] <= decided{k}"
+            ]
+            if self.expires(op):
+                dead.append(f"{table.at('until', f'i{k}')} < {event.read(ENDS)}")
+            with w.block(f"if {' or '.join(dead)}:"):
+                self._drop(w, op, lists)
+            decided = "" if op.is_prompt else f"{name}[i{k} + DONE] >= stamp and "
+            with w.block(f"elif {decided}{name}[i{k} + END] < {starts}:"):
+                self._test(w, op, event, lists)
+            with w.block("else:"):
+                w(f"before{k} = i{k}")
+            w(f"i{k} = following{k}")
+
+    def _link_of(self, op: Waiting, lists: Sequence[int]) -> str:
+        return f"link{op.number}" if len(lists) > 1 else self.tables[op].field("next", lists[0])
+
+    def _drop(self, w: Writer, op: Waiting, lists: Sequence[int]) -> None:
+        """Take the instance at hand out of its list, and free it if it is in no other one."""
         table, k = self.tables[op], op.number
         name, free = table.name, self.builder.register(f"{self.tables[op].name}_free")
         with w.block(f"if before{k} != EMPTY:"):
-            w(f"{name}[before{k} + NEXT] = following{k}")
-        with w.block("else:"):
-            if self.links[op]:
-                w(f"{name}_index[s{k} + 1] = following{k} if following{k} != EMPTY else DEAD")
-            else:
-                w(f"{name}_head = following{k} + 1")
-        w(f"{name}[i{k} + DONE] = FREED", f"{name}[i{k} + NEXT] = {free} - 1", f"{free} = i{k} + 1", f"live{k} -= 1")
+            w(f"{name}[before{k} + {self._link_of(op, lists)}] = following{k}")
+        for number in lists:
+            with w.block("else:" if len(lists) == 1 else f"elif at{k} == {number}:"):
+                if number in table.keyed:
+                    w(f"{table.index_name(number)}[s{k} + 1] = following{k} if following{k} != EMPTY else DEAD")
+                else:
+                    w(f"{table.head(number)} = following{k} + 1")
+        if not table.is_shared:
+            w(f"{name}[i{k} + DONE] = FREED", f"{name}[i{k} + NEXT] = {free} - 1", f"{free} = i{k} + 1")
+            w(f"live{k} -= 1")
 
-    def _test(self, w: Writer, op: Waiting, event: Composite) -> None:
+    def _test(self, w: Writer, op: Waiting, event: Composite, lists: Sequence[int]) -> None:
         """φ, then θ, of the instance at hand and the event."""
         k = op.number
         waiting = self.tables[op].composite(waits_for(op), f"i{k}", f"{self.tables[op].name}[i{k} + END]")
@@ -174,26 +202,26 @@ class Network(Tables, ABC):
         if iteration is not None and early:
             made = self._chain(w, iteration, waiting, event)
         sides = Sides(waiting, event, iteration, None if made is None else made.read)
-        decided = decided_by(self.links[op])
+        decided = self._of(self.tables[op]).decided
         skip = self.conditions.write(w, [p for p in op.skip if p not in decided], sides)
         with w.block(f"if {' and '.join(skip)}:") if skip else nullcontext():
             if iteration is not None:
                 made = made or self._chain(w, iteration, waiting, event)
-            self._decide(w, op)
+            self._decide(w, op, lists)
             self._keep(w, op, sides, made)
         if skip:
             with w.block("else:"):
                 w(f"before{k} = i{k}")
 
-    def _decide(self, w: Writer, op: Waiting) -> None:
+    def _decide(self, w: Writer, op: Waiting, lists: Sequence[int]) -> None:
         """The instance at hand has found its successor. Others of the same time may succeed it too."""
         k, name = op.number, self.tables[op].name
         if not op.is_prompt:
             w(f"{name}[i{k} + DONE] = stamp", f"before{k} = i{k}")
             return
-        if _is_exclusive(op.awaited):
+        if _is_exclusive(op.awaited) and not self.tables[op].is_shared:
             with w.block("if lone:"):
-                self._drop(w, op)
+                self._drop(w, op, lists)
             with w.block("else:"):
                 w(f"{name}[i{k} + DONE] = t", f"before{k} = i{k}")
         else:
@@ -361,15 +389,22 @@ class Network(Tables, ABC):
 
     def _remember_cancel(self, w: Writer, op: Cancelled, event: Composite) -> None:
         table, k = self.cancels[op], op.number
-        key, known = self._key_of(self.cancel_links[op], event, "awaited")
+        if table.is_shared:
+            self._fill(w, table, f"x{k}", event)
+            w(*(f"{table.name}[x{k} + {link}] = ABSENT" for link in self._link_fields(table)))
+            for number in range(len(self._of(table).indexes)):
+                key, known = self._key(w, event, self._stored(table, number, event), f"{k}_{number}")
+                with w.when(known):
+                    self._link(w, op, table, f"x{k}", key, f"y{k}", number)
+            self._unless_listed(w, op, table, f"x{k}")
+            return
+        key, known = self._key(w, event, self._stored(table, 0, event), f"{k}_0")
         with w.when(known):
             if not self._walks(op):
                 self._latest_cancel(w, op, event, key)
                 return
-            self._allocate(w, table, f"x{k}")
-            w(f"{table.name}[x{k} + DONE] = NEVER", f"{table.name}[x{k} + END] = {event.read(ENDS)}")
-            table.fill(w, f"x{k}", event)
-            self._link(w, op, table, f"x{k}", key, f"y{k}")
+            self._fill(w, table, f"x{k}", event)
+            self._link(w, op, table, f"x{k}", key, f"y{k}", 0)
             w("made += 1")
 
     def _latest_cancel(self, w: Writer, op: Cancelled, event: Composite, key: str | None) -> None:
@@ -380,13 +415,13 @@ class Network(Tables, ABC):
             c1[x1 + END] = t
         """
         table, k = self.cancels[op], op.number
-        prior = len(table.own) - 1
-        self._head(w, op, key)
+        prior = table.own.index("prior")
+        self._head(w, op, key, 0)
         with w.block(f"if x{k} < 0:"):
             self._allocate(w, table, f"x{k}")
             w(f"{table.name}[x{k} + DONE] = NEVER", f"{table.name}[x{k} + END] = {event.read(ENDS)}")
             w(f"{table.name}[x{k} + {prior}] = -{LATE}")
-            self._link(w, op, table, f"x{k}", key, f"y{k}")
+            self._link(w, op, table, f"x{k}", key, f"y{k}", 0)
             w("made += 1")
         with w.block(f"elif {table.name}[x{k} + END] < {event.read(ENDS)}:"):
             w(
@@ -394,12 +429,12 @@ class Network(Tables, ABC):
                 f"{table.name}[x{k} + END] = {event.read(ENDS)}",
             )
 
-    def _head(self, w: Writer, op: Cancelled, key: str | None) -> None:
+    def _head(self, w: Writer, op: Cancelled, key: str | None, number: int) -> None:
         table, k = self.cancels[op], op.number
         if key is None:
-            w(f"x{k} = {self.builder.register(f'{table.name}_head')} - 1")
+            w(f"x{k} = {table.head(number)} - 1")
         else:
-            w(f"x{k} = {table.name}_index[slot_for({table.name}_index, {key}) + 1]")
+            w(f"x{k} = {table.index_name(number)}[slot_for({table.index_name(number)}, {key}) + 1]")
 
     def _unless_cancelled(self, w: Writer, op: Cancelled, event: Composite, edge: str, first: Composite) -> None:
         """Whether what cancels occurred strictly between the start (or the end of the first operand) and the end:
@@ -411,26 +446,35 @@ class Network(Tables, ABC):
         """
         assert op.cancel is not None
         table, k = self.cancels[op], op.number
-        key, known = self._key_of(self.cancel_links[op], event, "waiting")
         since, ends = first.read(edge), event.read(ENDS)
         w(f"cancelled{k} = False")
-        with w.when(known):
-            self._head(w, op, key)
-            if not self._walks(op):
-                prior = len(table.own) - 1
-                with w.block(f"if x{k} >= 0:"):
-                    w(f"z{k} = {table.name}[x{k} + END]")
-                    with w.block(f"if z{k} >= {ends}:"):
-                        w(f"z{k} = {table.name}[x{k} + {prior}]")
-                    w(f"cancelled{k} = z{k} > {since}")
-                return
-            with w.block(f"while x{k} >= 0 and {table.name}[x{k} + END] > {since}:"):
-                with w.block(f"if {table.name}[x{k} + END] < {ends}:"):
-                    other = table.composite(op.cancel, f"x{k}", f"{table.name}[x{k} + END]")
-                    tests = self.conditions.write(w, op.when, Sides(event, other))
-                    with w.block(f"if {' and '.join(tests)}:") if tests else nullcontext():
-                        w(f"cancelled{k} = True", "break")
-                w(f"x{k} = {table.name}[x{k} + NEXT]")
+        lists = self.visited(table, event)
+        for number, choices in lists.items():
+            with w.when([] if number == next(iter(lists)) else [f"not cancelled{k}"]):
+                key, known = self._key(w, event, choices, f"{k}_{number}")
+                with w.when(known):
+                    self._head(w, op, key, number)
+                    if self._walks(op):
+                        self._seek_cancel(w, op, event, since, number)
+                    else:
+                        prior = table.own.index("prior")
+                        with w.block(f"if x{k} >= 0:"):
+                            w(f"z{k} = {table.name}[x{k} + END]")
+                            with w.block(f"if z{k} >= {ends}:"):
+                                w(f"z{k} = {table.name}[x{k} + {prior}]")
+                            w(f"cancelled{k} = z{k} > {since}")
+
+    def _seek_cancel(self, w: Writer, op: Cancelled, event: Composite, since: str, number: int) -> None:
+        assert op.cancel is not None
+        table, k = self.cancels[op], op.number
+        decided = self._of(table).decided
+        with w.block(f"while x{k} >= 0 and {table.name}[x{k} + END] > {since}:"):
+            with w.block(f"if {table.name}[x{k} + END] < {event.read(ENDS)}:"):
+                other = table.composite(op.cancel, f"x{k}", f"{table.name}[x{k} + END]")
+                tests = self.conditions.write(w, [p for p in op.when if p not in decided], Sides(event, other))
+                with w.block(f"if {' and '.join(tests)}:") if tests else nullcontext():
+                    w(f"cancelled{k} = True", "break")
+            w(f"x{k} = {table.name}[x{k} + {table.field('next', number)}]")
 
 
 def _aggregates(predicates: Sequence[Expr]) -> bool:

@@ -9,15 +9,28 @@ from collections.abc import Callable
 
 from cepheid.codegen.builder import Register, Writer
 from cepheid.kernels.successor.composites import ENDS, Chain, Composite, Field, Row, Values, field_name
+from cepheid.kernels.successor.links import Indexes
 from cepheid.kernels.successor.operators import Operator
 from cepheid.runtime.kernel import StateArray
 
 
 class Table:
-    """An array of records. `own` are its first fields, by the names of their constants."""
+    """An array of records. `own` are its first fields, by the names of their constants. Those of a table with indexes
+    end with the links and keys of the indexes."""
 
-    def __init__(self, name: str, own: tuple[str, ...], values: Values, register: Callable[[str], Register]) -> None:
+    def __init__(
+        self,
+        name: str,
+        own: tuple[str, ...],
+        values: Values,
+        register: Callable[[str], Register],
+        indexes: Indexes | None = None,
+    ) -> None:
         self.name = name
+        self.indexes = indexes
+        for number, index in enumerate(indexes.indexes if indexes else ()):
+            own += (f"next{number or ''}",) if number else ()
+            own += (f"key{number or ''}",) if index.is_keyed else ()
         self.own = own
         self.values = values
         self.fields: dict[Field, None] = {}
@@ -47,6 +60,32 @@ class Table:
 
     def array(self) -> StateArray:
         return StateArray(self.name, "int64", 16 * self.size, width=self.size)
+
+    def field(self, name: str, index: int) -> str:
+        """The offset of the link (`next`) or the key (`key`) of an index: `NEXT`, or `5`."""
+        return name.upper() if index == 0 else str(self.own.index(f"{name}{index}"))
+
+    def index_name(self, index: int) -> str:
+        """`w1_index`"""
+        return f"{self.name}_index{index or ''}"
+
+    def used(self, index: int) -> str:
+        """The register with the number of keys in an index: `w1_used`."""
+        return self.register(f"{self.name}_used{index or ''}")
+
+    def head(self, index: int) -> str:
+        """The register with the head of the only list of an index, from 1 on: `w1_head`."""
+        return self.register(f"{self.name}_head{index or ''}")
+
+    @property
+    def keyed(self) -> list[int]:
+        """The indexes that have keys."""
+        return [number for number, index in enumerate(self.indexes.indexes) if index.is_keyed] if self.indexes else []
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether its records are in the lists of several indexes."""
+        return self.indexes is not None and len(self.indexes.indexes) > 1
 
     def composite(self, operator: Operator, start: str, ends: str | None = None) -> Composite:
         """The composite event of an operator in the record at `start`; `ends` reads its end, if that is no field."""

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cepheid.codegen.builder import KernelBuilder, Writer
-from cepheid.codegen.scalar import key_of
-from cepheid.expr import At, Expr
+from cepheid.codegen.scalar import Term, mixed, value
+from cepheid.expr import Aggregate, At, Attr
 from cepheid.kernels.state_vector import Value
 from cepheid.kernels.successor.composites import ENDS, HISTORY, LATE, STARTS, Composite, Field, Values
-from cepheid.kernels.successor.conditions import Conditions, Link, links_of, waits_for
+from cepheid.kernels.successor.conditions import Conditions, waits_for
+from cepheid.kernels.successor.links import Alternative, Indexes, Parts, as_key, indexes_of, links_of, possible
 from cepheid.kernels.successor.operators import (
     Exception_,
     Iteration,
@@ -44,31 +45,23 @@ class Tables:
         self.checked = False
         self.operators = list(root.walk())
         self.waiting = [op for op in self.operators if isinstance(op, Waiting)]
-        self.links = {op: self._links(op) for op in self.waiting}
         self.deadlines = {op: list(self._deadlines(op)) for op in self.waiting}
         self.lifetimes = {op: None if self.deadlines[op] else lifetime(op, plan.has_durations) for op in self.waiting}
         """The ticks after its start after which an instance can be dropped, where no variable has a deadline."""
-        self.cancel_links = {
-            op: links_of(op.when, op if isinstance(op, Next) else op.item, op.cancel, self.values)
-            for op in self.operators
-            if isinstance(op, Exception_ | Next) and op.cancel is not None
-        }
-        self.tables: dict[Waiting, Table] = {}
-        for op in self.waiting:
-            own = ["next", "done", "end"] + (["key"] if self.links[op] else [])
-            self.tables[op] = self._table(f"w{op.number}", own)
+        instance = ("next", "done", "end")
+        self.tables = {op: self._table(f"w{op.number}", instance, self._indexes(op)) for op in self.waiting}
         self.queues = {op: self._table(f"q{op.number}", ()) for op in self.waiting if not op.is_prompt}
         self.fifos = {op: self._table(f"f{op.number}", ("due",)) for op in self.operators if isinstance(op, Timer)}
         self.nodes = {
             op: self._table(f"node{op.number}", ("prev", "length")) for op in self.waiting if isinstance(op, Iteration)
         }
         self.cancels = {
-            op: self._table(
-                f"c{op.number}",
-                ("next", "done", "end", *(["key"] if links else []), *([] if self._walks(op) else ["prior"])),
-            )
-            for op, links in self.cancel_links.items()
+            op: self._table(f"c{op.number}", instance, self._cancel_indexes(op, op.cancel))
+            for op in self.operators
+            if isinstance(op, Exception_ | Next) and op.cancel is not None
         }
+        for op, table in self.cancels.items():
+            table.own += () if self._walks(op) else ("prior",)
         self.found = self._table("found", ())
         self.chained: set[int] = set()
         """The iterations whose chains are read, so that they have nodes."""
@@ -76,8 +69,8 @@ class Tables:
         """The operators whose histories are read as lists."""
         self.chain_values: dict[Iteration, dict[Field, None]] = {op: {} for op in self.nodes}
 
-    def _table(self, name: str, own: Sequence[str]) -> Table:
-        return Table(name, tuple(own), self.values, self.builder.register)
+    def _table(self, name: str, own: Sequence[str], indexes: Indexes | None = None) -> Table:
+        return Table(name, tuple(own), self.values, self.builder.register, indexes)
 
     def shape(self) -> tuple[object, ...]:
         """What the last source has read; if it has not changed, the source is complete."""
@@ -87,12 +80,23 @@ class Tables:
         values = [tuple(v) for v in self.chain_values.values()]
         return (fields, values, frozenset(self.chained), frozenset(self.histories))
 
-    def _links(self, op: Waiting) -> list[Link]:
-        return links_of(op.skip, waits_for(op), op.awaited, self.values, isinstance(op, Iteration))
+    def _indexes(self, op: Waiting) -> Indexes:
+        """The indexes of the instances of an operator, by φ's equalities."""
+        waiting, iterates = waits_for(op), isinstance(op, Iteration)
+        links = links_of(op.skip, waiting, op.awaited, self.values, iterates)
+        return indexes_of(links, waiting, op.awaited, iterates=iterates)
+
+    def _cancel_indexes(self, op: Cancelled, cancel: Operator) -> Indexes:
+        """The indexes of the events that may cancel, by λ's equalities."""
+        item = op if isinstance(op, Next) else op.item
+        links = links_of(op.when, item, cancel, self.values)
+        return indexes_of(links, item, cancel, stores_awaited=True)
 
     def _walks(self, op: Cancelled) -> bool:
         """Whether λ is tested on each event that may cancel; otherwise the latest one of its key decides."""
-        return len(op.when) > len(decided_by(self.cancel_links[op]))
+        indexes = self.cancels[op].indexes
+        assert indexes is not None
+        return len(indexes.indexes) > 1 or any(predicate not in indexes.decided for predicate in op.when)
 
     def _deadlines(self, op: Waiting) -> list[tuple[str, int]]:
         """OCCURS WITHIN: the variables that wait in the operator's table, each with the ticks after which whatever it
@@ -142,18 +146,55 @@ class Tables:
         index1[s1 + 1] = i1
         """
         table, k = self.tables[op], op.number
-        key, known = self._key(op, event, "waiting")
+        held = self._with_deadline(op, event)
+        iterates = isinstance(op, Iteration)
+        if table.is_shared:
+            self._fill(w, table, f"j{k}", held)
+            w(*(f"{table.name}[j{k} + {link}] = ABSENT" for link in self._link_fields(table)))
+            for number in range(len(self._of(table).indexes)):
+                key, known = self._key(w, event, self._stored(table, number, event), f"{k}_{number}")
+                with w.when(known):
+                    self._link(w, op, table, f"j{k}", key, f"p{k}", number)
+                    self._after_insertion(w, op, key, number) if iterates else None
+            self._unless_listed(w, op, table, f"j{k}")
+            return
+        key, known = self._key(w, event, self._stored(table, 0, event), f"{k}_0")
         with w.when(known):
-            self._allocate(w, table, f"j{k}")
-            w(f"{table.name}[j{k} + DONE] = NEVER", f"{table.name}[j{k} + END] = {event.read(ENDS)}")
-            table.fill(w, f"j{k}", self._with_deadline(op, event))
-            self._link(w, op, table, f"j{k}", key, f"p{k}")
+            self._fill(w, table, f"j{k}", held)
+            self._link(w, op, table, f"j{k}", key, f"p{k}", 0)
             w(f"live{k} += 1", "made += 1", "partial_matches += 1")
-            if isinstance(op, Iteration):
-                # The chain may be in the list that is being visited, before the instance at hand.
-                same = f" and p{k} == s{k}" if key is not None else ""
-                with w.block(f"if before{k} == EMPTY{same}:"):
-                    w(f"before{k} = j{k}")
+            if iterates:
+                self._after_insertion(w, op, key, 0)
+
+    def _after_insertion(self, w: Writer, op: Waiting, key: str | None, number: int) -> None:
+        """The chain may be in the list that is being visited, before the instance at hand."""
+        k = op.number
+        same = f" and p{k} == s{k}" if key is not None else ""
+        same += f" and at{k} == {number}" if self.tables[op].is_shared else ""
+        with w.block(f"if before{k} == EMPTY{same}:"):
+            w(f"before{k} = j{k}")
+
+    def _unless_listed(self, w: Writer, op: Operator, table: Table, name: str) -> None:
+        """Count an instance, or free it if no event can visit it."""
+        k, free = op.number, self.builder.register(f"{table.name}_free")
+        links = self._link_fields(table)
+        with w.block(f"if {' and '.join(f'{table.name}[{name} + {link}] == ABSENT' for link in links)}:"):
+            w(f"{table.name}[{name} + DONE] = FREED")
+            w(f"{table.name}[{name} + NEXT] = {free} - 1", f"{free} = {name} + 1")
+        with w.block("else:"):
+            w(*([f"live{k} += 1", "partial_matches += 1"] if table in self.tables.values() else []), "made += 1")
+
+    def _link_fields(self, table: Table) -> list[str]:
+        return [table.field("next", number) for number in range(len(self._of(table).indexes))]
+
+    def _of(self, table: Table) -> Indexes:
+        assert table.indexes is not None
+        return table.indexes
+
+    def _fill(self, w: Writer, table: Table, name: str, event: Composite) -> None:
+        self._allocate(w, table, name)
+        w(f"{table.name}[{name} + DONE] = NEVER", f"{table.name}[{name} + END] = {event.read(ENDS)}")
+        table.fill(w, name, event)
 
     def _allocate(self, w: Writer, table: Table, name: str) -> None:
         free = self.builder.register(f"{table.name}_free")
@@ -164,27 +205,27 @@ class Tables:
                 table.ensure(w)
             w(f"{name} = {table.top}", f"{table.top} += {table.size}")
 
-    def _link(self, w: Writer, op: Operator, table: Table, name: str, key: str | None, slot: str) -> None:
+    def _link(self, w: Writer, op: Operator, table: Table, name: str, key: str | None, slot: str, number: int) -> None:
         """Put a record at the head of the list of its key. Nothing moves the index of an iteration, whose lists may be
         being visited."""
-        index, used = f"{table.name}_index", f"{table.name}_used"
+        link = table.field("next", number)
         if key is None:
-            head = self.builder.register(f"{table.name}_head")
-            w(f"{table.name}[{name} + NEXT] = {head} - 1", f"{head} = {name} + 1")
+            head = table.head(number)
+            w(f"{table.name}[{name} + {link}] = {head} - 1", f"{head} = {name} + 1")
             return
-        self.builder.register(used)
+        index, used, field = table.index_name(number), table.used(number), table.field("key", number)
         if self.checked and not isinstance(op, Iteration):
-            self.widen(w, table, "1")
-        w(f"{table.name}[{name} + KEY] = {key}", f"{slot} = slot_for({index}, {table.name}[{name} + KEY])")
+            self.widen(w, table, "1", number)
+        w(f"{table.name}[{name} + {field}] = {key}", f"{slot} = slot_for({index}, {table.name}[{name} + {field}])")
         w(f"{used} += int({index}[{slot} + 1] == EMPTY)")
-        w(f"{table.name}[{name} + NEXT] = max({index}[{slot} + 1], EMPTY)")
-        w(f"{index}[{slot}] = {table.name}[{name} + KEY]", f"{index}[{slot} + 1] = {name}")
+        w(f"{table.name}[{name} + {link}] = max({index}[{slot} + 1], EMPTY)")
+        w(f"{index}[{slot}] = {table.name}[{name} + {field}]", f"{index}[{slot} + 1] = {name}")
 
-    def widen(self, w: Writer, table: Table, more: str) -> None:
+    def widen(self, w: Writer, table: Table, more: str, number: int) -> None:
         """`w1_index, w1_used = widened(w1_index, w1_used + 1)`, if there is no room for so many keys."""
-        name = table.name
-        with w.block(f"if 4 * ({name}_used + {more}) > {name}_index.shape[0]:"):
-            w(f"{name}_index, {name}_used = widened({name}_index, {name}_used + {more})")
+        index, used = table.index_name(number), table.used(number)
+        with w.block(f"if 4 * ({used} + {more}) > {index}.shape[0]:"):
+            w(f"{index}, {used} = widened({index}, {used} + {more})")
 
     def expires(self, op: Waiting) -> bool:
         """Whether instances can be dropped after some time."""
@@ -205,20 +246,68 @@ class Tables:
             until = f"min({time}, {until})"
         return event.reading({"until": until})
 
-    def _key(self, op: Waiting, event: Composite, side: str) -> tuple[str | None, list[str]]:
-        """The key of an instance or of what it waits for, and the conditions that it is not null."""
-        return self._key_of(self.links[op], event, side)
+    # --- keys ---------------------------------------------------------------------------------------------------------
 
-    def _key_of(self, links: Sequence[Link], event: Composite, side: str) -> tuple[str | None, list[str]]:
-        if not links:
+    def _stored(self, table: Table, number: int, event: Composite) -> list[tuple[list[str], Parts]]:
+        """The keys that a record may have in an index, each with the conditions that it is the one."""
+        keys = dict(self._of(table).indexes[number].keys)
+        chosen = possible(event, self._of(table).stored)
+        return [(self._binds(event, one, told), keys[one]) for one, told in chosen if one in keys]
+
+    def visited(self, table: Table, event: Composite) -> dict[int, list[tuple[list[str], Parts]]]:
+        """The indexes that a composite has to visit, each with the keys that it may have."""
+        indexes = self._of(table)
+        found: dict[int, list[tuple[list[str], Parts]]] = {}
+        for one, told in possible(event, indexes.visiting):
+            for number, parts in indexes.visits[one]:
+                found.setdefault(number, []).append((self._binds(event, one, told), parts))
+        return found
+
+    def _binds(self, event: Composite, alternative: Alternative, told: Sequence[str]) -> list[str]:
+        """The conditions that a composite binds the variables of an alternative: `w1[i1 + W1_ABSENT0] == 0`."""
+        return [
+            f"{event.read(Value('absent', self.values.component[var]))} {'==' if var in alternative else '!='} 0"
+            for var in told
+        ]
+
+    def _key(
+        self, w: Writer, event: Composite, choices: Sequence[tuple[list[str], Parts]], name: str
+    ) -> tuple[str | None, list[str]]:
+        """The key of a composite, and the conditions that it has one. Where it may have several, the one that it has
+        is computed first:
+
+        has1_0 = False
+        if w1[i1 + W1_ABSENT0] == 0:
+            has1_0, key1_0 = True, w1[i1 + W1_LAST0_0]
+        """
+        if len(choices) == 1 and not choices[0][0]:
+            return self._key_of(choices[0][1], event)
+        is_keyed = any(parts for _, parts in choices)
+        w(f"has{name} = False", *([f"key{name} = 0"] if is_keyed else []))
+        for number, (tests, parts) in enumerate(choices):
+            with w.block(f"{'elif' if number else 'if'} {' and '.join(tests)}:"):
+                key, known = self._key_of(parts, event)
+                with w.when(known):
+                    w(f"has{name} = True", *([f"key{name} = {key}"] if is_keyed else []))
+        return f"key{name}" if is_keyed else None, [f"has{name}"]
+
+    def _key_of(self, parts: Parts, event: Composite) -> tuple[str | None, list[str]]:
+        """`mixed_key(column0[e], column1[e])`, and the conditions that no part of it is null."""
+        if not parts:
             return None, []
-        parts = []
-        for link in links:
-            attr = link.waiting if side == "waiting" else link.awaited
-            which = "first" if attr.at is At.FIRST and attr.var in event.operator.many else "last"
-            parts.append((self.values.term(attr, which, event, False), link.fit.as_float))
-        key, known = key_of(parts)
-        return key, [part for part in known.split(" and ") if part != "True"]
+        sources, known = [], []
+        for part in parts:
+            operand = value(part.expr, lambda node: self._part(node, event), self.builder.constants)
+            source, conditions = as_key(operand, part)
+            sources.append(source)
+            known += conditions
+        return mixed(sources), list(dict.fromkeys(known))
+
+    def _part(self, node: Attr | Aggregate, event: Composite) -> Term:
+        if isinstance(node, Aggregate):
+            return self.values.aggregate(node, event.read, None)
+        which = "first" if node.at is At.FIRST and node.var in event.operator.many else "last"
+        return self.values.term(node, which, event, False)
 
     # --- histories ----------------------------------------------------------------------------------------------------
 
@@ -263,8 +352,3 @@ class Tables:
     def _room(self, w: Writer, points: str) -> None:
         if self.checked:
             w(f"history = grown(history, history_top + {points})")
-
-
-def decided_by(links: Sequence[Link]) -> list[Expr]:
-    """The predicates that hold wherever the keys are equal."""
-    return [link.predicate for link in links if len(links) == 1 and link.decides]
