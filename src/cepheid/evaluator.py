@@ -17,6 +17,8 @@ class Evaluator(Protocol[S, K]):
     NAME: str
     OPTIONS: Options
     """Its options."""
+    FOLDS: bool
+    """Whether it summarizes matches, and finds the first ones, without enumerating all."""
     SEARCHES: bool
     """Whether statistics decide between plans of its own."""
     SWITCHES: bool

@@ -214,7 +214,12 @@ class Query:
         a closure is a match, and all are enumerated."""
         chooses = self.dialect.selection == RUNS and self.strategy is Strategy.ANY_MATCH
         has_closure = any(isinstance(node, Kleene) and node.high is None for node in walk(self.pattern))
-        return chooses and has_closure and self.limit is None and not self.summarizes
+        return chooses and has_closure and not self.is_folded
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether the output does not list all matches: it summarizes them, or has only the first ones."""
+        return self.limit is not None or self.summarizes
 
     @cached_property
     def combines_without_window(self) -> bool:
@@ -222,8 +227,7 @@ class Query:
         enumerated."""
         chooses = self.dialect.selection == RUNS and self.strategy is Strategy.ANY_MATCH
         combines = self.dialect.selection == COMBINATIONS or chooses
-        enumerated = self.limit is None and not self.summarizes
-        return combines and enumerated and self.window is None and components_of_a_match(self.pattern) > 2
+        return combines and not self.is_folded and self.window is None and components_of_a_match(self.pattern) > 2
 
     @cached_property
     def summarizes(self) -> bool:

@@ -184,7 +184,8 @@ def test_groups_are_found_by_all_their_words_and_by_the_first(words: list[tuple[
 def tidy(store: Store, floor: int, limit: int, *, jit: bool = False) -> list[int]:
     """What is left of the groups after tidying: the new number of each."""
     function = machine_code(tidied) if jit else tidied
-    nodes, groups, heads, moved = function(store.nodes, store.groups, store.registers, STRIDE, GROUP, floor, limit)
+    layout = store.registers, STRIDE, GROUP
+    nodes, groups, heads, moved = function(store.nodes, store.groups, *layout, floor, limit, False)
     store.nodes, store.groups, store.heads = nodes, groups, heads
     return [int(number) for number in moved]
 

@@ -201,6 +201,74 @@ def test_summaries_agree_with_the_oracle(rows: list[dict[str, Any]], text: str, 
     assert (row.start, row.end) == (expected.start, expected.end)
 
 
+plain_sequences = st.tuples(
+    strategies.steps(negation=False), st.sampled_from([strategies.Steps.sase, strategies.Steps.zstream])
+)
+
+
+@pytest.mark.reach(0.6)
+@settings(max_examples=150, deadline=None)
+@given(strategies.streams(max_events=11, gap=2), plain_sequences, st.data())
+def test_plain_sequences_are_summarised_as_the_oracle_does(
+    drawn: strategies.Stream, steps: tuple[strategies.Steps, Any], data: st.DataObject
+) -> None:
+    """In SASE and ZStream, events of one time are not in sequence, however the stream is cut among them."""
+    text = steps[1](steps[0])
+    stream = stream_of([dict(event.row) for event in drawn.events] or [{"type": "A", "ts": 0}])
+    var = data.draw(st.sampled_from(positives(parse(text).pattern)))
+    kernel = kernel_or_reject(f"{text} RETURN {', '.join(COLUMNS).format(var)}", stream)
+    row = summary(kernel, stream, range(1, len(stream.events)))
+    (expected,) = evaluate(kernel.plan.query, stream.events)
+    assert expected.columns is not None
+    assert row.values == pytest.approx(dict(expected.columns))
+    assert (row.start, row.end) == (expected.start, expected.end)
+
+
+@pytest.mark.reach(0.6)
+@settings(max_examples=100, deadline=None)
+@given(strategies.streams(max_events=11, gap=2), plain_sequences, st.sampled_from([0, 1, 2, 7]))
+def test_limit_gets_the_first_matches_of_plain_sequences(
+    drawn: strategies.Stream, steps: tuple[strategies.Steps, Any], limit: int
+) -> None:
+    text = steps[1](steps[0])
+    stream = stream_of([dict(event.row) for event in drawn.events] or [{"type": "A", "ts": 0}])
+    kernel = kernel_or_reject(f"{text} LIMIT {limit}", stream)
+    found, _ = by_kernel(kernel, stream, range(1, len(stream.events)))
+    everything = by_oracle(bound(text, stream), stream)
+    assert set(found) <= set(everything)
+
+    def order(match: tuple[tuple[int, ...], ...]) -> tuple[int, int, list[int]]:
+        positions = [position for part in match for position in part]
+        of_match = [stream.events[position] for position in positions]
+        return max(e.end for e in of_match), min(e.start for e in of_match), sorted(positions)
+
+    assert sorted(map(order, found))[:limit] == sorted(map(order, everything))[:limit]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "EVENT SEQ(A a, B b, B c) RETURN count(*), sum(b.v)",
+        "PATTERN A a; B b; B c RETURN count(*), sum(b.v)",
+        "PATTERN SEQ(A a, B b, B c) WHERE skip_till_any_match { 1 = 1 } RETURN count(*), sum(b.v)",
+    ],
+)
+def test_a_cubic_number_of_matches_is_counted_without_enumeration(text: str) -> None:
+    count = 3_000
+    table = pa.table({"type": ["A"] * count + ["B"] * count, "ts": range(2 * count), "v": [10**17] * 2 * count})
+    (row,) = cepheid.match(text, table).to_pylist()
+    pairs = count * (count - 1) // 2
+    assert row["count(*)"] == count * pairs
+    assert row["sum(b.v)"] == count * pairs * 10**17
+
+
+def test_limit_stops_a_sequence_without_a_window_early() -> None:
+    count = 3_000
+    table = pa.table({"type": ["A"] * count + ["B"] * count, "ts": range(2 * count)})
+    rows = cepheid.match("EVENT SEQ(A a, A b, B c, B d) LIMIT 3", table, output="positions").to_pylist()
+    assert [(row["a"], row["b"], row["c"], row["d"]) for row in rows] == [(0, b, count, count + 1) for b in (1, 2, 3)]
+
+
 def summary(kernel: LazyKernel, stream: Stream, cuts: Sequence[int] = ()) -> SummaryRow:
     encoder, state = encoder_of(kernel), kernel.initial()
     for start, end in itertools.pairwise([0, *sorted(cuts), len(stream.events)]):

@@ -33,6 +33,7 @@ class _Fake:
     reason: str | None = None
     made_for: bool = True
     OPTIONS: Options = field(default_factory=dict)
+    FOLDS: bool = False
     SEARCHES: bool = False
     SWITCHES: bool = False
 

@@ -63,6 +63,8 @@ def lower(
     lowered = _lowered(query, types, schema, clock, options, has_durations)
     reasons = {e.NAME: e.able(lowered) for e in evaluators}
     able = [e for e in evaluators if reasons[e.NAME] is None]
+    if query.is_folded:
+        able.sort(key=lambda e: not e.FOLDS)
     if evaluator not in (None, REFERENCE, *(e.NAME for e in able)):
         raise _cannot_evaluate(str(evaluator), query, reasons)
     if evaluator == REFERENCE:
@@ -73,9 +75,12 @@ def lower(
             hint='the definition itself runs every query, slowly: evaluator="reference", or --backend reference',
         )
     searching = [e for e in able if e.SEARCHES and evaluator in (None, e.NAME)]
-    if stats == NO_STATS and searching and sample is not None:
-        stats = sample(searching[0].plan(lowered, NO_STATS))
+    decides = searching or (able if query.is_folded and evaluator is None and len(able) > 1 else [])
+    if stats == NO_STATS and decides and sample is not None:
+        stats = sample(decides[0].plan(lowered, NO_STATS))
     wanted = _with_most_options(able, options) if evaluator is None else [e for e in able if evaluator == e.NAME]
+    if query.is_folded and query.window is None and not _compares(lowered):
+        wanted = [e for e in wanted if e.FOLDS] or wanted  # nothing bounds the number of matches that others enumerate
     plans = {e.NAME: e.plan(lowered, stats) for e in (wanted[:1] if stats == NO_STATS else able)}
     costs = {e.NAME: e.cost(plans[e.NAME], stats) for e in able if stats != NO_STATS}
     chosen = _cheapest([e.NAME for e in wanted], costs)
@@ -87,6 +92,11 @@ def lower(
         expected=costs.get(chosen, math.nan),
         others=tuple(_why_others_lost(chosen, others, costs, evaluator is not None)),
     )
+
+
+def _compares(lowered: Lowered) -> bool:
+    """Whether partial matches differ in more than their events: predicates between events do more than equate."""
+    return any(not (isinstance(p, ex.Compare) and p.op == "=") for p in lowered.between)
 
 
 def _require_windows(query: Query, clock: Clock) -> None:

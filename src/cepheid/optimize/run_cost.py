@@ -34,6 +34,8 @@ VISIT = 4.0
 """Nanoseconds to test a run or a group that an event may extend."""
 GROUP = 90.0
 """Nanoseconds to find the group that an event extends, and to add the new group to a table and the store."""
+FOLD = 20.0
+"""Nanoseconds to visit a node of the store for a summary."""
 ENUMERATE = 10.0
 """Nanoseconds for each event of a match that is written out."""
 
@@ -57,21 +59,31 @@ def runs_cost(steps: Sequence[Step], situation: Situation) -> float:
 
 def any_runs_cost(steps: Sequence[Step], situation: Situation) -> float:
     """Nanoseconds for each event under skip till any match. The number of matches of a closure cannot be predicted:
-    a closure counts as one event."""
-    model = situation.model(alternatives(situation.query.pattern)[0])
+    a closure counts as one event. A summary visits the events of a window once for each that completes a match;
+    without a window, all of them once."""
+    query = situation.query
+    model = situation.model(alternatives(query.pattern)[0])
     components = _Components(steps, model)
     first = components.cardinality(0)
     matches = Operand(first, 1, first)
     cost = reading_cost(model) + GROUP * (first + components.negated)
+    nodes = first
     for i in range(1, len(components.positive)):
         here = components.cardinality(i)
-        cost += (GROUP + HASH) * here * (2 if components.positive[i].kleene else 1)
         if components.count(i):  # such tests run on each group, and groups differ in the attributes that they read
             cost += VISIT * here * components.cardinality(i - 1) * components.equal(i) * components.test_weight(i)
         pairs = sequence_pairs(matches, Operand(here, 1, here), DEFAULT_ORDER)
         made = pairs.fitting * components.equal(i) * components.others(i)
         matches = Operand(made, matches.classes + 1, matches.starts)
-    cost += ENUMERATE * len(components.positive) * matches.cardinality
+        items = max(here, made) if components.differ(i) else here
+        cost += (GROUP + HASH) * items * (2 if components.positive[i].kleene else 1)
+        nodes += items
+    if query.summarizes:
+        last = len(components.positive) - 1
+        passes = components.cardinality(last) * (components.equal(last) if query.window is not None else 0.0)
+        cost += FOLD * (1.0 + passes) * nodes
+    else:
+        cost += ENUMERATE * len(components.positive) * min(matches.cardinality, query.limit or math.inf)
     return float(cost / events_in_window(model))
 
 
@@ -99,6 +111,12 @@ class _Components:
 
     def others(self, i: int) -> float:
         return math.prod(self.model.stats.selectivity(p) for p in self._ready[i] if not _is_equality(p))
+
+    def differ(self, i: int) -> bool:
+        """Whether the runs that reach a component are many groups: later tests read their earlier events."""
+        tests = (p for ready in self._ready[i:] for p in ready if not _is_equality(p))
+        earlier = {step.var for step in self.positive[:i]}
+        return any(ex.variables(p) & earlier for p in tests)
 
     def count(self, i: int) -> int:
         return sum(not _is_equality(p) for p in self._ready[i])

@@ -10,20 +10,29 @@ from cepheid.optimize.stats import Stats
 from cepheid.pattern import EventClass, Kleene, Neg, Strategy
 from cepheid.physical import Lowered, Plan, not_made_for
 
-__all__ = ["NAME", "OPTIONS", "SEARCHES", "SWITCHES", "able", "cost", "kernel", "plan"]
+__all__ = ["FOLDS", "NAME", "OPTIONS", "SEARCHES", "SWITCHES", "able", "cost", "kernel", "plan"]
 
 NAME = "any_runs"
+FOLDS = True
 SEARCHES = False
 SWITCHES = False
 
 
 def able(lowered: Lowered) -> str | None:
-    """Sequences, closures among them, under skip till any match, and summaries of all their matches."""
+    """Sequences, closures among them, under skip till any match; summaries and the first matches of plain sequences in
+    languages that combine all events."""
+    if lowered.combines and lowered.operator_windows is None and _is_folded(lowered):
+        return why_not(lowered)
     is_sequence = all(isinstance(item, EventClass | Neg | Kleene) for item in lowered.items)
     selects_all = lowered.has_strategy and lowered.query.strategy is Strategy.ANY_MATCH
     if not (selects_all and is_sequence):
         return not_made_for(lowered.query)
     return why_not(lowered, excludes=True, durations=True)
+
+
+def _is_folded(lowered: Lowered) -> bool:
+    """Whether not all matches of a sequence of single events are enumerated."""
+    return lowered.query.is_folded and all(isinstance(item, EventClass) for item in lowered.items)
 
 
 def plan(lowered: Lowered, stats: Stats) -> Plan:

@@ -31,6 +31,9 @@ ROW, STEP, BEFORE, START, TIME, LEFT, RIGHT, RANK, NODE_VALUES = range(9)
 SET, LATEST, CHAIN, LINK, WIDTH, INDEXED, WORDS = range(7)
 """The fields of a group; LATEST is the measure of the last event put into it, WIDTH the number of its words and INDEXED
 of those that it is linked by (0: by none)."""
+EARLIER, SINCE = 2, 1
+"""Where events of one time are not in sequence, the last two fields of a group, counted from its end: the time of the
+last event put into it, and the set before that time, which events of that time read."""
 MARK = -2
 """In place of a group's set: the group only stores when a negative event occurred last."""
 
@@ -219,6 +222,25 @@ def put(
 
 
 @njit
+def note_time(groups: Array, group_stride: int, group: int, is_new: bool, time: int) -> None:
+    """Before an event of this time is put into a group: remember the set that events of the same time read."""
+    end = (group + 1) * group_stride
+    if is_new:
+        groups[end - EARLIER] = EMPTY
+    elif groups[end - SINCE] != time:
+        groups[end - EARLIER] = groups[end - group_stride + SET]
+    groups[end - SINCE] = time
+
+
+@njit
+def set_before(groups: Array, group_stride: int, group: int, time: int) -> int:
+    """The set of a group without the sequences that end at this time."""
+    end = (group + 1) * group_stride
+    before: int = groups[end - EARLIER] if groups[end - SINCE] == time else groups[end - group_stride + SET]
+    return before
+
+
+@njit
 def with_match(nodes: Array, registers: Array, roots: Array, item: Array, floor: int) -> tuple[Array, Array]:
     """Add the sequences of an item to the matches."""
     nodes, root = with_item(nodes, registers, item, int(EMPTY), floor)
@@ -240,11 +262,11 @@ def with_root(registers: Array, roots: Array, root: int, floor: int) -> Array:
 
 @entry
 def tidied(
-    nodes: Array, groups: Array, registers: Array, stride: int, group_stride: int, floor: int, limit: int
+    nodes: Array, groups: Array, registers: Array, stride: int, group_stride: int, floor: int, limit: int, by_time: bool
 ) -> tuple[Array, Array, Array, Array]:
     """Nodes and groups within the window, the heads of the groups' chains, and each group's new number. If the measure
     is the position in a partition (`limit` >= 0), each group has a window of its own, up to the last event put into
-    it."""
+    it. With `by_time` groups have the field EARLIER."""
     count = registers[GROUPS]
     moved = np.full(count, EMPTY, np.int64)
     floors = np.full(registers[NODES] + 1, EMPTY, np.int64)
@@ -255,8 +277,9 @@ def tidied(
         own = groups[at + LATEST] - limit if limit >= 0 else floor
         root = groups[at + SET]
         if is_alive(nodes, stride, root, own):
-            marked[root] = True
-            floors[root] = own
+            _mark_root(root, own, marked, floors)
+            if by_time and is_alive(nodes, stride, groups[at + group_stride - EARLIER], own):
+                _mark_root(groups[at + group_stride - EARLIER], own, marked, floors)
         elif root != MARK or groups[at + LATEST] < floor:
             continue
         moved[group] = kept_groups
@@ -270,10 +293,18 @@ def tidied(
             copy(groups, group * group_stride, kept, at, group_stride)
             if kept[at + SET] >= 0:
                 kept[at + SET] = numbers[kept[at + SET]]
+            if by_time and kept[at + group_stride - EARLIER] >= 0:
+                kept[at + group_stride - EARLIER] = numbers[kept[at + group_stride - EARLIER]]
     registers[GROUPS] = kept_groups
     registers[NODES] = registers[KEPT] = kept_nodes.shape[0] // stride - _LONGEST_PATH
     registers[FIRST_ROW] = first_row
     return kept_nodes, kept, linked_anew(kept, group_stride, kept_groups), moved
+
+
+@njit
+def _mark_root(root: int, floor: int, marked: Array, floors: Array) -> None:
+    floors[root] = min(floors[root], floor) if marked[root] else floor
+    marked[root] = True
 
 
 @njit
@@ -316,8 +347,7 @@ def reachable(nodes: Array, stride: int, roots: Array) -> tuple[Array, Array]:
     marked = np.zeros(nodes.shape[0] // stride + 1, np.bool_)
     floors = np.full(marked.shape[0], EMPTY, np.int64)
     for i in range(0, roots.shape[0], 2):
-        floors[roots[i]] = min(floors[roots[i]], roots[i + 1]) if marked[roots[i]] else roots[i + 1]
-        marked[roots[i]] = True
+        _mark_root(roots[i], roots[i + 1], marked, floors)
     _mark(nodes, stride, marked, floors)
     kept, numbers, _ = _kept_nodes(nodes, stride, marked, floors)
     moved = roots.copy()

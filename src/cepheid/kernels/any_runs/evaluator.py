@@ -31,7 +31,7 @@ from cepheid.errors import NotAvailable
 from cepheid.events import START as START_TICKS
 from cepheid.expr import Attr
 from cepheid.kernels.any_runs.automaton import Automaton, Edge, Entry, Negation, Route, Table
-from cepheid.kernels.any_runs.compact_store import NODE_VALUES, REGISTERS, WORDS
+from cepheid.kernels.any_runs.compact_store import EARLIER, NODE_VALUES, REGISTERS, SINCE, WORDS
 from cepheid.kernels.any_runs.lazy_matches import LazyKernel
 from cepheid.kernels.any_runs.match_summary import Summary
 from cepheid.kernels.exclusion import exclusive
@@ -41,7 +41,7 @@ from cepheid.runtime.kernel import COUNTERS, END_OF_TIME, FREE, Kernel
 
 IMPORTS = """from cepheid.kernels.any_runs.compact_store import (
     BEFORE, GROUPS, LATEST, LOWEST, MARK, NEGATIVES, NEVER, NODES, PENDING, ROW, SET, START, STEP, TIME,
-    first_linked, find_group, group_of, is_alive, next_linked, put, with_match, with_root,
+    first_linked, find_group, group_of, is_alive, next_linked, note_time, put, set_before, with_match, with_root,
 )"""
 
 
@@ -85,7 +85,9 @@ class _Generator:
         self.tables = automaton.tables
         self.summary = Summary.of(plan, self.vector.index)
         self.node_stride = NODE_VALUES + len(self.summary.columns) + len(self.summary.nullable)
+        self.by_time = not plan.query.dialect.ordered_by_position
         self.group_stride = WORDS + 1 + max([len(table.values) for table in self.tables] + [len(self.keys)], default=0)
+        self.group_stride += max(EARLIER, SINCE) if self.by_time else 0
         self.queue_stride = 2 + max(len(state) for state in self.states)
         self.ring = {n.number: self._ring_columns(n) for n in automaton.negations}
         self.negative_stride = 3 + max((len(columns) for columns in self.ring.values()), default=0)
@@ -127,7 +129,7 @@ class _Generator:
         declare("groups", length=16 * self.group_stride, width=self.group_stride)
         declare("heads", length=64, fill=-1)
         declare("negatives", length=self.negative_stride if self.automaton.late else 1)
-        for name in ("pending_times", "pending_items", "totals", "order"):
+        for name in ("pending_times", "pending_items", "totals", "order", "unfolded"):
             declare(name, length=1)
 
     # --- the function -------------------------------------------------------------------------------------------------
@@ -157,6 +159,7 @@ class _Generator:
                 "node_stride": self.node_stride,
                 "group_stride": self.group_stride,
                 "negative_stride": self.negative_stride,
+                "by_time": self.by_time,
                 "expires": self.plan.window is not None,
                 "places": self.plan.counts_events and bool(self.plan.key),
                 "waits": bool(self.waiting),
@@ -243,7 +246,12 @@ class _Generator:
         return len(self.tables) + negation.number
 
     def _extend(self, w: Writer, route: Route, number: int) -> None:
-        """Queue the groups of an edge's table, extended by the event."""
+        """Queue the groups of an edge's table, extended by the event:
+
+        before = set_before(groups, 9, g, time[e])
+        if is_alive(nodes, item.shape[0], before, floor):
+            queue[q + 1] = before
+        """
         table = self.tables[number]
         equal = dict(self.automaton.equalities(route))
         # A value that must equal several attributes is looked up by one of them and compared with the others.
@@ -260,14 +268,18 @@ class _Generator:
         read = self.vector.reader(route.edge.source, words, event=route.edge.target)
         conditions = [condition(p, read, self.constants) for p in tests]
         indexed = [self._event_word(equal[value]) for value in table.indexed]
-        conditions_of_group = ["is_alive(nodes, item.shape[0], groups[at + SET], floor)"]
+        before = "before" if self.by_time else "groups[at + SET]"
+        conditions_of_group = [f"is_alive(nodes, item.shape[0], {before}, floor)"]
         nulls = [replace(value, what=f"{value.what}_null") for value in table.indexed]
         conditions_of_group += [f"{words(value)} == 0" for value in nulls if value in table.values]
-        with w.when(known), self._each_group(w, number, indexed), w.when(conditions_of_group):
-            if conditions:
-                w(f"predicates += {len(conditions)}")
-            with w.when(conditions):
-                self._enqueue(w, route.edge, "groups[at + SET]", words)
+        with w.when(known), self._each_group(w, number, indexed):
+            if self.by_time:
+                w(f"before = set_before(groups, {self.group_stride}, g, time[e])")
+            with w.when(conditions_of_group):
+                if conditions:
+                    w(f"predicates += {len(conditions)}")
+                with w.when(conditions):
+                    self._enqueue(w, route.edge, before, words)
 
     @contextmanager
     def _each_group(self, w: Writer, number: int, indexed: Sequence[str]) -> Iterator[None]:
@@ -484,9 +496,11 @@ class _Generator:
         width = self._width(len(table.values))
         indexed = self._width(len(table.indexed)) if table.others else "unlinked"
         self._fill_words(w, number, [words(value) for value in table.values])
-        if table.waits and self.plan.window is not None:
+        if self.by_time or (table.waits and self.plan.window is not None):
             w("known = reg[GROUPS]")
         w(f"groups, heads, g = group_of(groups, heads, reg, words, {width}, {indexed})")
+        if self.by_time:
+            w("note_time(groups, words.shape[0], g, g == known, time[e])")
         w("nodes = put(nodes, groups, reg, words.shape[0], g, item, floor, m)")
         if table.waits and self.plan.window is not None:
             with w.block("if g == known:"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -45,8 +45,9 @@ _interpreted: dict[Callable[..., Any], int] = {}
 """How many of them each function has processed in plain Python."""
 _MATCHES, _PEAK = COUNTERS.index("matches"), COUNTERS.index("peak_retained")
 _NODES_ARRAY, _GROUPS_ARRAY, _HEADS_ARRAY, _NEGATIVES_ARRAY = range(1, 5)
-_TIMES_ARRAY, _ITEMS_ARRAY, _TOTALS_ARRAY, _ORDER_ARRAY = range(5, 9)
-"""The arrays of the state, after the registers."""
+_TIMES_ARRAY, _ITEMS_ARRAY, _TOTALS_ARRAY, _ORDER_ARRAY, _UNFOLDED_ARRAY = range(5, 10)
+"""The arrays of the state, after the registers. The last one holds the roots whose matches the totals lack, after their
+number."""
 
 
 def _order(match: tuple[tuple[int, ...], tuple[int, ...]]) -> tuple[tuple[int, ...], list[int]]:
@@ -73,14 +74,15 @@ class Compressed:
 
 @dataclass(frozen=True, slots=True)
 class LazyKernel(Kernel):
-    """The layout of the store: the length of nodes, groups and negative events, whether sequences that start before the
-    window expire (`expires`), whether the window counts positions in partitions (`places`), and whether matches wait
-    for a trailing negation."""
+    """The layout of the store: the length of nodes, groups and negative events, whether events of one time are not in
+    sequence (`by_time`), whether sequences that start before the window expire (`expires`), whether the window counts
+    positions in partitions (`places`), and whether matches wait for a trailing negation."""
 
     summary: Summary = NO_SUMMARY
     node_stride: int = 0
     group_stride: int = 0
     negative_stride: int = 0
+    by_time: bool = False
     expires: bool = False
     places: bool = False
     waits: bool = False
@@ -125,7 +127,14 @@ class LazyKernel(Kernel):
 
     def summary_row(self, state: State) -> SummaryRow:
         """The summary of all matches so far."""
-        return self.summary.row(state[_TOTALS_ARRAY])
+        nodes = state[_NODES_ARRAY][: state[0][store.NODES] * self.node_stride]
+        return self.summary.row(self._folded(state, nodes))
+
+    def _folded(self, arrays: Sequence[Array], nodes: Array) -> Array:
+        """The totals with all matches so far."""
+        totals, order, unfolded = arrays[_TOTALS_ARRAY], arrays[_ORDER_ARRAY], arrays[_UNFOLDED_ARRAY]
+        roots = unfolded[1 : 1 + unfolded[0]]
+        return self.summary.added(totals, nodes, self.node_stride, roots, order) if len(roots) else totals
 
     # --- roots --------------------------------------------------------------------------------------------------------
 
@@ -140,8 +149,7 @@ class LazyKernel(Kernel):
         if self.summary.compares_texts and len(batch):
             arrays[_ORDER_ARRAY] = batch.ranks.copy()
         if self.summary.asked and len(roots):
-            totals, order = arrays[_TOTALS_ARRAY], arrays[_ORDER_ARRAY]
-            arrays[_TOTALS_ARRAY] = self.summary.added(totals, nodes, self.node_stride, roots, order)
+            arrays[_UNFOLDED_ARRAY] = _with_roots(arrays[_UNFOLDED_ARRAY], roots)
         if len(batch):
             self._tidy(arrays, int(batch.measure[-1]))
             store.note_oldest(registers, batch.first + len(batch))
@@ -149,14 +157,18 @@ class LazyKernel(Kernel):
 
     def _tidy(self, arrays: list[Array], measure: int) -> None:
         """Compacts the store without the nodes that have left the window. It waits until the store has doubled (or half
-        a window has passed), so the amortized cost of a node is constant."""
+        a window has passed), so the amortized cost of a node is constant. A summary is folded before that, all roots in
+        one pass: without a window, they share all that they are made of."""
         registers = arrays[0]
         used, limit = int(registers[store.NODES]), int(self.integers[0])
-        by_time = self.expires and not self.places
-        is_due = by_time and used + registers[store.GROUPS] > 0 and 2 * (measure - registers[store.TIDIED]) > limit
+        expires = self.expires and not self.places
+        is_due = expires and used + registers[store.GROUPS] > 0 and 2 * (measure - registers[store.TIDIED]) > limit
         if not is_due and used <= 2 * registers[store.KEPT] + _FEW:
             return
-        floor = measure - limit if by_time else store.LOWEST
+        if self.summary.asked:
+            arrays[_TOTALS_ARRAY] = self._folded(arrays, arrays[_NODES_ARRAY][: used * self.node_stride])
+            arrays[_UNFOLDED_ARRAY] = np.zeros(1, np.int64)
+        floor = measure - limit if expires else store.LOWEST
         nodes, groups, heads, moved = _fast(store.tidied, used)(
             arrays[_NODES_ARRAY],
             arrays[_GROUPS_ARRAY],
@@ -165,6 +177,7 @@ class LazyKernel(Kernel):
             self.group_stride,
             floor,
             limit if self.places else -1,
+            self.by_time,
         )
         arrays[_NODES_ARRAY], arrays[_GROUPS_ARRAY], arrays[_HEADS_ARRAY] = nodes, groups, heads
         pending = int(registers[store.PENDING])
@@ -293,6 +306,16 @@ def _items(table: Array, roots: Array) -> Iterator[tuple[int, int]]:
             yield item, floor
             children = (int(table[item, pointer]) for pointer in (store.LEFT, store.RIGHT))
             waiting.extend(child for child in children if child >= 0 and table[child, store.START] >= floor)
+
+
+def _with_roots(unfolded: Array, roots: Array) -> Array:
+    """The roots to fold with some more, after their number."""
+    used = int(unfolded[0])
+    if 1 + used + len(roots) > len(unfolded):
+        unfolded = np.append(unfolded, np.zeros(max(len(unfolded), len(roots)), np.int64))
+    unfolded[1 + used : 1 + used + len(roots)] = roots
+    unfolded[0] += len(roots)
+    return unfolded
 
 
 def _fast(function: F, amount: int) -> F:

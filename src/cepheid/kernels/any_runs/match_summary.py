@@ -27,8 +27,8 @@ from cepheid.values import decimal_of
 
 Array = np.ndarray
 
-WORTH_COMPILING = 2_000
-"""The number of nodes from which machine code pays."""
+WORTH_COMPILING = 20_000
+"""The number of nodes to visit from which machine code pays. Roots with different windows visit a node anew."""
 _FITS_WHOLE = 4e18
 _FITS_REAL = 4e15
 """What an integer, or a float that holds integers exactly, has room for."""
@@ -192,7 +192,8 @@ class Summary:
         """The totals with the matches of more roots."""
         totals = self.unpacked(packed_totals)
         table = nodes.reshape(-1, stride)
-        fast = jit_enabled() and len(table) >= WORTH_COMPILING
+        passes = len(np.unique(roots[1::2]))
+        fast = jit_enabled() and len(table) * passes >= WORTH_COMPILING
         weights = _Weights.of(self.quantities, table, self.begins, ranks, exact=not fast)
         exact: _Weights | None = None
         for root, floor in roots.reshape(-1, 2).tolist():

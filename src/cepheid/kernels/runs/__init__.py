@@ -10,9 +10,10 @@ from cepheid.optimize.stats import Stats
 from cepheid.pattern import EventClass, Kleene, Neg, Strategy
 from cepheid.physical import Lowered, Plan, not_made_for
 
-__all__ = ["NAME", "OPTIONS", "SEARCHES", "SWITCHES", "able", "cost", "kernel", "plan"]
+__all__ = ["FOLDS", "NAME", "OPTIONS", "SEARCHES", "SWITCHES", "able", "cost", "kernel", "plan"]
 
 NAME = "runs"
+FOLDS = False
 SEARCHES = False
 SWITCHES = False
 

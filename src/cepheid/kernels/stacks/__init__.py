@@ -28,9 +28,10 @@ from cepheid.pattern import Conj, EventClass, Neg, Seq, Strategy, walk
 from cepheid.physical import Lowered, Options, Plan, not_made_for
 from cepheid.runtime.kernel import Kernel
 
-__all__ = ["NAME", "OPTIONS", "SEARCHES", "SWITCHES", "able", "cost", "kernel", "plan"]
+__all__ = ["FOLDS", "NAME", "OPTIONS", "SEARCHES", "SWITCHES", "able", "cost", "kernel", "plan"]
 
 NAME = "stacks"
+FOLDS = False
 SEARCHES = False
 SWITCHES = True
 OPTIONS: Options = {

@@ -39,9 +39,10 @@ from cepheid.optimize.stats import Stats
 from cepheid.pattern import Pattern
 from cepheid.physical import Bit, Lowered, Plan, not_made_for
 
-__all__ = ["NAME", "OPTIONS", "SEARCHES", "SWITCHES", "able", "cost", "failed_detections", "kernel", "plan"]
+__all__ = ["FOLDS", "NAME", "OPTIONS", "SEARCHES", "SWITCHES", "able", "cost", "failed_detections", "kernel", "plan"]
 
 NAME = "successor"
+FOLDS = False
 SEARCHES = False
 SWITCHES = False
 

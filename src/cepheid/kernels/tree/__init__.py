@@ -10,9 +10,10 @@ from cepheid.optimize.search import plan_cost as cost
 from cepheid.optimize.stats import Stats
 from cepheid.physical import Lowered, Plan, not_made_for
 
-__all__ = ["NAME", "OPTIONS", "SEARCHES", "SWITCHES", "able", "cost", "kernel", "plan"]
+__all__ = ["FOLDS", "NAME", "OPTIONS", "SEARCHES", "SWITCHES", "able", "cost", "kernel", "plan"]
 
 NAME = "tree"
+FOLDS = False
 SEARCHES = True
 SWITCHES = True
 _MASK_BITS = 64
