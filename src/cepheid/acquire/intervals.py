@@ -12,6 +12,10 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.int64]
 Interval = tuple[int, int]
 
 BEGINNING, END = -(2**62), 2**62
@@ -36,6 +40,29 @@ class IntervalSet:
             else:
                 merged.append([begin, end])
         return cls(tuple((begin, end) for begin, end in merged))
+
+    @classmethod
+    def of_arrays(cls, begins: Numbers, ends: Numbers) -> IntervalSet:
+        """The union of many intervals."""
+        filled = begins <= ends
+        begins, ends = begins[filled], ends[filled]
+        if not len(begins):
+            return cls()
+        order = np.argsort(begins, kind="stable")
+        begins, reached = begins[order], np.maximum.accumulate(ends[order])
+        is_first = np.ones(len(begins), bool)
+        is_first[1:] = begins[1:] > reached[:-1] + 1
+        is_last = np.append(is_first[1:], True)
+        return cls(tuple(zip(begins[is_first].tolist(), reached[is_last].tolist(), strict=True)))
+
+    def holds(self, times: Numbers) -> npt.NDArray[np.bool_]:
+        """Whether each time is in the set."""
+        if not self.intervals:
+            return np.zeros(len(times), bool)
+        begins, ends = np.array(self.intervals, np.int64).T
+        index = np.searchsorted(begins, times, "right") - 1
+        held: npt.NDArray[np.bool_] = (index >= 0) & (times <= ends[np.maximum(index, 0)])
+        return held
 
     def __bool__(self) -> bool:
         return bool(self.intervals)

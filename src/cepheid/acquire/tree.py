@@ -4,13 +4,14 @@ for. Complex events that the query names are expanded."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from cepheid.errors import NotAvailable
 from cepheid.events import Clock
-from cepheid.pattern import Conj, DerivedStream, Disj, EventClass, Neg, Pattern, Query, Seq, SourceStream
+from cepheid.expr import Same, variables
+from cepheid.pattern import Conj, DerivedStream, Disj, EventClass, Neg, Pattern, Query, Seq, SourceStream, roles, walk
 
 
 class Kind(Enum):
@@ -111,11 +112,13 @@ def span(node: Node) -> int | None:
 
 # --- from a query -----------------------------------------------------------------------------------------------------
 
+_Declared = SourceStream | DerivedStream | Query
+
 
 def tree_of(query: Query, clock: Clock) -> EventTree:
     """The tree of a bound query in CED's language."""
     parts: dict[str, Part] = {}
-    root = _Building(clock, parts).node(query.pattern, query, {}, query.name or "event")
+    root = _Building(clock, parts).node(query.pattern, query, query.name or "event")
     return EventTree(root, parts)
 
 
@@ -124,19 +127,20 @@ class _Building:
     clock: Clock
     parts: dict[str, Part]
 
-    def node(self, pattern: Pattern, query: Query, scope: Mapping[str, DerivedStream | Query], name: str) -> Node:
-        """`scope` has the derived streams that the query may name, `name` is unique in the tree."""
-        known = {**scope, **{s.name or "": s for s in query.inputs if not isinstance(s, SourceStream)}}
+    def node(self, pattern: Pattern, query: Query, name: str) -> Node:
+        """`query` is the one in which the pattern stands, with the declarations before it. `name` is unique."""
         match pattern:
-            case EventClass(types=(kind,)) if kind in known:
-                stream = known[kind]
-                if isinstance(stream, DerivedStream):
-                    return self.node(EventClass(pattern.var, (stream.source,)), query, _before(known, kind), name)
-                return self.node(stream.pattern, stream, _before(known, kind), name)
             case EventClass(types=(kind,)):
+                for number, stream in enumerate(query.inputs):
+                    if stream.name == kind and isinstance(stream, DerivedStream):
+                        inner = replace(query, inputs=query.inputs[:number])
+                        return self.node(EventClass(pattern.var, (stream.source,)), inner, name)
+                    if stream.name == kind and isinstance(stream, Query):
+                        inner = replace(stream, inputs=(*query.inputs[:number], *stream.inputs))
+                        return self.node(inner.pattern, inner, name)
                 return Primitive(name, kind)
             case Seq() | Conj() | Disj():
-                return self.operator(pattern, query, known, name)
+                return self.operator(pattern, query, name)
             case _:
                 raise NotAvailable(
                     "a plan for events other than those of CED's operators",
@@ -144,11 +148,9 @@ class _Building:
                     hint="`cepheid.match` runs this query over events that are all at hand",
                 )
 
-    def operator(
-        self, pattern: Seq | Conj | Disj, query: Query, scope: Mapping[str, DerivedStream | Query], name: str
-    ) -> Operator:
+    def operator(self, pattern: Seq | Conj | Disj, query: Query, name: str) -> Operator:
         items = [item.item if isinstance(item, Neg) else item for item in pattern.items]
-        below = [self.node(item, query, scope, f"{name}.{_label(item, i)}") for i, item in enumerate(items)]
+        below = [self.node(item, query, f"{name}.{_label(item, i)}") for i, item in enumerate(items)]
         negated = tuple(isinstance(item, Neg) for item in pattern.items)
         self.parts[name] = Part(query, pattern)
         if isinstance(pattern, Disj):
@@ -162,11 +164,39 @@ def _label(pattern: Pattern, index: int) -> str:
     return pattern.var if isinstance(pattern, EventClass) else str(index + 1)
 
 
-def _before(scope: Mapping[str, DerivedStream | Query], name: str) -> dict[str, DerivedStream | Query]:
-    """The streams that a declaration may use: those before it."""
-    found: dict[str, DerivedStream | Query] = {}
-    for label, stream in scope.items():
-        if label == name:
-            break
-        found[label] = stream
-    return found
+# --- partial events ---------------------------------------------------------------------------------------------------
+
+
+def partial_query(part: Part, indices: Sequence[int]) -> Query:
+    """The query of a partial detection: some operands of an operator, and the predicates that speak of them only.
+    Negations inside the other operands are left out: what they exclude may not be known yet."""
+    pattern = part.pattern
+    assert isinstance(pattern, Seq | Conj)
+    items = [item if isinstance(item, Neg) else _positive(item) for item in (pattern.items[i] for i in indices)]
+    chosen = items[0] if len(items) == 1 else replace(pattern, items=tuple(items))
+    known = set(roles(chosen))
+    where = tuple(p for p in part.query.where if isinstance(p, Same) or variables(p) <= known)
+    used = {name for node in walk(chosen) if isinstance(node, EventClass) for name in node.types}
+    inputs: list[_Declared] = []
+    for stream in reversed(part.query.inputs):
+        if stream.name in used:
+            inputs.append(stream)
+            used |= _types(stream)
+    return replace(part.query, pattern=chosen, where=where, output=None, inputs=tuple(reversed(inputs)), name=None)
+
+
+def _positive(pattern: Pattern) -> Pattern:
+    if not isinstance(pattern, Seq | Conj | Disj):
+        return pattern
+    items = tuple(_positive(item) for item in pattern.items if not isinstance(item, Neg))
+    return items[0] if len(items) == 1 else replace(pattern, items=items)
+
+
+def _types(stream: _Declared) -> set[str]:
+    match stream:
+        case Query():
+            return {name for node in walk(stream.pattern) if isinstance(node, EventClass) for name in node.types}
+        case DerivedStream():
+            return {stream.source}
+        case _:
+            return set()

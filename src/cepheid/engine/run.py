@@ -102,6 +102,14 @@ def run_positions(prepared: Prepared, source: Source, on_switch: OnSwitch = igno
     return Result(running.position_schema, running.positions(), objects_of(prepared))
 
 
+def run_matches(prepared: Prepared, source: Source) -> Iterator[tuple[MatchPositions, Rows]]:
+    """The matches as positions, with the rows whose times they have. Both are valid until the next ones are read."""
+    running = _Run(prepared, composed(prepared, source), ignore, ignore)
+    rows = running.source.rows([])
+    for matches in running._matches(rows, []):
+        yield matches, rows
+
+
 def run_compressed(prepared: Prepared, source: Source) -> Iterator[Compressed]:
     """The matches in the form of the compact store, batch by batch; the rows of their nodes are those of the input."""
     kernel = prepared.kernel

@@ -1,0 +1,48 @@
+"""What a base asks of sources, and what they answer.
+
+An answer covers an interval: it has all events of the stream from `begin` up to `complete`. Absence is known, never
+guessed. An answer that comes late, twice or out of order covers the same interval again, which changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Asks a source for the events of one type in [begin, end]. A pull has an end that the source has passed. A
+    subscription (`follow`) also sends the events to come, as they occur, until its end."""
+
+    number: int
+    source: str
+    stream: str
+    begin: int
+    end: int
+    follow: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """All events of a type in [begin, complete]. The source still has its events from `retained` on; those before it
+    that it was asked for are lost."""
+
+    source: str
+    stream: str
+    begin: int
+    complete: int
+    retained: int
+    events: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """An interval that a source could not answer."""
+
+    source: str
+    stream: str
+    begin: int
+    end: int
+    reason: str

@@ -1,0 +1,75 @@
+"""A log of events that can be asked: the events of one source, in time order, of which it keeps the most recent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cepheid.acquire.intervals import BEGINNING, END
+from cepheid.acquire.requests import Answer, Request
+from cepheid.io.inputs import Columns
+from cepheid.io.source import in_stream_order, ticks_of, types_column
+from cepheid.runtime.kernel import Array
+
+
+@dataclass(slots=True)
+class Sent:
+    """What a source has sent."""
+
+    events: int = 0
+    bytes: int = 0
+    answers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The events of one type, in time order."""
+
+    events: pa.RecordBatch
+    times: Array
+
+
+@dataclass(frozen=True, slots=True)
+class EventLog:
+    """The events of a source by type. `retention` is how long it keeps them, in ticks; None: for ever."""
+
+    name: str
+    streams: Mapping[str, Stored]
+    retention: int | None = None
+    sent: Sent = field(default_factory=Sent)
+
+    @classmethod
+    def of(cls, name: str, table: pa.Table, columns: Columns, retention: int | None = None) -> EventLog:
+        """The log of a table in any order."""
+        batch = (
+            table.combine_chunks().to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], table.schema)
+        )
+        times = ticks_of(batch.column(columns.time), columns.time)
+        order = in_stream_order(times, None)
+        if order is not None:
+            batch, times = batch.take(pa.array(order)), times[order]
+        types = types_column(batch, columns)
+        streams: dict[str, Stored] = {}
+        for code, kind in enumerate(types.dictionary.to_pylist()):
+            own = np.flatnonzero(np.asarray(pc.fill_null(pc.equal(types.indices, code), False)))
+            streams[kind] = Stored(batch.take(pa.array(own)), times[own])
+        return cls(name, streams, retention)
+
+    def answer(self, request: Request, begin: int, now: int = END, pushed: bool = False) -> Answer:
+        """The events that a request asks for, from `begin` on, as far as they have occurred. Events are `pushed` as
+        they occur, before any is dropped."""
+        stored = self.streams[request.stream]
+        complete = min(request.end, now)
+        keeps_all = self.retention is None or now >= END or pushed
+        retained = BEGINNING if keeps_all or self.retention is None else now - self.retention
+        low = int(np.searchsorted(stored.times, max(begin, retained), "left"))
+        high = int(np.searchsorted(stored.times, complete, "right"))
+        events = stored.events.slice(low, max(high - low, 0))
+        self.sent.events += events.num_rows
+        self.sent.bytes += events.nbytes
+        self.sent.answers += 1
+        return Answer(self.name, request.stream, begin, complete, retained, events)

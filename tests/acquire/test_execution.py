@@ -1,0 +1,178 @@
+"""Every plan of random events gives the oracle's matches, whatever the network does, and fetches no event twice."""
+
+import random
+
+import pytest
+from acquire.running import NAMED, World, drawn_query, drawn_table, rows
+
+from cepheid.acquire.plans import all_plans, is_naive, naive, plan_text
+from cepheid.engine.acquisition import UNCERTAIN, Acquisition
+from cepheid.engine.replay import replay
+from cepheid.engine.simulation import Network, Simulation
+from cepheid.errors import InputProblem, NotAvailable
+
+
+def drawn(seed: int) -> tuple[random.Random, World]:
+    """Every third query names other events."""
+    rng = random.Random(seed)
+    text = NAMED[seed // 3 % len(NAMED)] if seed % 3 == 2 else drawn_query(rng)
+    return rng, World.of(text, drawn_table(rng, 40, 100))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_every_plan_gives_the_matches_of_the_oracle(seed: int) -> None:
+    rng, world = drawn(seed)
+    expected = world.expected()
+    plans = list(all_plans(world.tree.root))
+    chosen = plans if len(plans) <= 5 else rng.sample(plans, 5)
+    for plan in chosen:
+        logs = world.logs()
+        running = Acquisition(world.program(plan, logs))
+        assert rows(replay(running, logs)) == expected, (world.text, plan_text(world.tree.root, plan))
+        assert running.counts.repeated == 0
+        assert running.counts.events == sum(log.sent.events for log in logs.values())
+        assert running.counts.bytes == sum(log.sent.bytes for log in logs.values())
+        assert running.counts.events <= world.table.num_rows
+        # Some types may not be part of the query.
+        assert not is_naive(plan) or running.counts.events >= len(expected) ** 0.25
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_delays_losses_and_restarts_change_no_match(seed: int) -> None:
+    rng, world = drawn(seed)
+    plan = rng.choice(list(all_plans(world.tree.root)))
+    logs = world.logs()
+    network = Network(0, rng.choice((0, 3, 15)), rng.choice((0.0, 0.2)), rng.choice((0.0, 0.2)))
+    restarts = tuple(rng.randint(0, 130) for _ in range(rng.choice((0, 2))))
+    simulation = Simulation(world.program(plan, logs), logs, network, seed, beat=9, restarts=restarts)
+    found = rows(simulation.run())
+    assert found == world.expected(), (world.text, plan_text(world.tree.root, plan), network, restarts)
+    assert simulation.gaps == []
+    if network.loss == network.repeats == 0 and not restarts:
+        assert simulation.acquisition.counts.repeated == 0
+
+
+def test_a_match_is_output_when_its_events_are_known() -> None:
+    """The latency is that of the messages, not that of the window."""
+    table = drawn_table(random.Random(4), 40, 200)
+    world = World.of("complex Q on A as a, B as b, C as c event and(a, b, c; 50)", table)
+    (plan,) = [p for p in all_plans(world.tree.root) if plan_text(world.tree.root, p) == "a → b → c"]
+    logs = world.logs()
+    simulation = Simulation(world.program(plan, logs), logs, Network(2, 2), beat=5)
+    simulation.run()
+    delays = [
+        detected.now - end for detected in simulation.detected for end in detected.matches["match_end"].to_pylist()
+    ]
+    assert len(delays) > 20
+    assert max(delays) <= 2 + 2 * 2 + 2 * 2
+
+
+def test_known_events_are_forgotten_behind_the_frontier() -> None:
+    table = drawn_table(random.Random(4), 100, 1_000)
+    world = World.of("complex Q on A as a, B as b event seq(a, b; 20)", table)
+    for plan in all_plans(world.tree.root):
+        logs = world.logs()
+        simulation = Simulation(world.program(plan, logs), logs, Network(0, 3), beat=50)
+        assert rows(simulation.run()) == world.expected()
+        assert sum(batch.num_rows for kept in simulation.acquisition.known.values() for batch in kept) < 40
+
+
+def test_rare_events_first_move_few_events() -> None:
+    rng = random.Random(9)
+    times = {"A": rng.sample(range(100_000), 40), "B": rng.sample(range(100_000), 8_000)}
+    drawn_rows = sorted((time, kind, 1) for kind, own in times.items() for time in own)
+    import pyarrow as pa
+
+    table = pa.table(
+        {"type": [r[1] for r in drawn_rows], "ts": [r[0] for r in drawn_rows], "id": [r[2] for r in drawn_rows]}
+    )
+    world = World.of("complex Q on A as a, B as b event and(a, b; 50)", table)
+    counts = {}
+    for plan in all_plans(world.tree.root):
+        logs = world.logs()
+        running = Acquisition(world.program(plan, logs))
+        replay(running, logs)
+        counts[plan_text(world.tree.root, plan)] = running.counts.events
+    assert counts["a, b"] == 8_040
+    assert 40 + 200 < counts["a → b"] < 40 + 500
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+
+def negated_world() -> World:
+    table = drawn_table(random.Random(2), 60, 200)
+    return World.of("complex Q on A as a, B as b, C as c event seq(a, !b, c; 20)", table)
+
+
+def test_a_source_that_never_answers_is_a_gap_and_its_matches_are_marked() -> None:
+    world = negated_world()
+    plan = next(p for p in all_plans(world.tree.root) if plan_text(world.tree.root, p) == "a → c → !b")
+    logs = world.logs()
+    running = Acquisition(world.program(plan, logs))
+    result, found = running.start(), []
+    while result.requests:
+        answered = [r for r in result.requests if (r.source, r.stream) != ("left", "B")]
+        silent = [r for r in result.requests if (r.source, r.stream) == ("left", "B")]
+        result = running.receive([logs[r.source].answer(r, r.begin) for r in answered])
+        found.append(result.matches)
+        for request in silent:
+            given_up = running.give_up(request, "no answer")
+            assert [(gap.source, gap.stream, gap.reason) for gap in given_up.gaps] == [("left", "B", "no answer")]
+            assert (given_up.gaps[0].begin, given_up.gaps[0].end) == (request.begin, request.end)
+            result.requests.extend(given_up.requests)
+            found.append(given_up.matches)
+    matches = [row for table in found for row in table.to_pylist()]
+    assert len(matches) >= len(world.expected())
+    assert all(row[UNCERTAIN] for row in matches)
+
+
+def test_silence_is_not_absence() -> None:
+    world = negated_world()
+    plan = next(p for p in all_plans(world.tree.root) if plan_text(world.tree.root, p) == "a → c → !b")
+    logs = world.logs()
+    running = Acquisition(world.program(plan, logs))
+    result = running.start()
+    for _ in range(3):
+        asked = [r for r in result.requests if r.stream != "B"]
+        result = running.receive([logs[r.source].answer(r, r.begin) for r in asked])
+        assert result.matches.num_rows == 0
+
+
+def test_what_a_source_has_dropped_is_a_gap() -> None:
+    world = World.of("complex Q on A as a, B as b event seq(a, b; 20)", drawn_table(random.Random(2), 60, 200))
+    plan = next(p for p in all_plans(world.tree.root) if plan_text(world.tree.root, p) == "b → a")
+    logs = world.logs(retention=3)
+    simulation = Simulation(world.program(plan, logs), logs, Network(4, 4), beat=5)
+    simulation.run()
+    assert {gap.stream for gap in simulation.gaps} == {"A"}
+    assert {gap.reason for gap in simulation.gaps} == {"the source has dropped these events"}
+
+
+def test_an_answer_that_does_not_fit_is_refused() -> None:
+    world = negated_world()
+    logs = world.logs()
+    running = Acquisition(world.program(naive(world.tree.root), logs))
+    request = running.start().requests[0]
+    from dataclasses import replace
+
+    answer = logs[request.source].answer(request, request.begin)
+    with pytest.raises(InputProblem, match="outside of the interval that it answers"):
+        running.receive([replace(answer, complete=-5)])
+    with pytest.raises(InputProblem, match="which it was not asked for"):
+        running.receive([replace(answer, stream="Z")])
+    with pytest.raises(InputProblem, match="sends the columns `other`"):
+        running.receive([replace(answer, events=answer.events.rename_columns(["type", "ts", "other"]))])
+
+
+def test_an_identity_over_all_time_has_no_plan() -> None:
+    text = "source A schema int id\nsource B schema int id\nprimitive X on A as s schema event_id as s.id\n"
+    text += "complex Q on X as x, B as b event seq(x, b; 6)"
+    with pytest.raises(NotAvailable, match="count once for each `event_id`, however far apart"):
+        World.of(text, drawn_table(random.Random(1), 10, 50))
+
+
+def test_a_type_without_a_source_is_refused() -> None:
+    world = negated_world()
+    with pytest.raises(InputProblem, match="no source has events of type `A`, `B`, `C`"):
+        world.program(naive(world.tree.root), {})
