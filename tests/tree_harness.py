@@ -11,7 +11,8 @@ from cepheid.optimize.alternatives import alternatives
 from cepheid.optimize.search import Search, Situation
 from cepheid.optimize.shapes import within
 from cepheid.pattern import Conj, Disj, EventClass, Pattern, Query, Seq
-from cepheid.physical import ConNode, DisNode, LeafBuffer, Plan, SeqNode, TreeNode, TreePlan
+from cepheid.physical import Plan
+from cepheid.tree_plan import ConNode, DisNode, LeafBuffer, SeqNode, TreeNode, TreePlan
 
 _NODES = {Seq: SeqNode, Conj: ConNode, Disj: DisNode}
 

@@ -49,6 +49,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "analysis",
         "limits",
+        "tree_plan",
         "physical",
         "graph",
         "evaluator",

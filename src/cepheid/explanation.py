@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cepheid import pattern as pt
-from cepheid import physical as ph
+from cepheid import tree_plan as tp
 from cepheid.analysis import Analysis
 from cepheid.core_language import core_form, endless_chains
 from cepheid.dialect import RUNS, Closure, Windows
@@ -28,9 +28,10 @@ from cepheid.pattern import (
     components_of_a_match,
     partition_attributes,
 )
-from cepheid.physical import REFERENCE, Plan, TreeNode, TreePlan, tree_operands, tree_text
+from cepheid.physical import REFERENCE, Plan
 from cepheid.picture import Explanation, Node
 from cepheid.rendering import FORMATS, render_svg
+from cepheid.tree_plan import TreeNode, TreePlan, tree_operands, tree_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,15 +362,15 @@ def _tree_nodes(plan: TreePlan, analysis: Analysis | None) -> list[Node]:
 def _operator_node(node: TreeNode, analysis: Analysis | None) -> Node:
     expected, actual = f"about {node.cardinality:.4g} in a window", _actual(node, analysis)
     match node:
-        case ph.LeafBuffer():
+        case tp.LeafBuffer():
             return Node(f"{node.var}: {expected}{actual}")
-        case ph.NseqNode() | ph.NegNode():
+        case tp.NseqNode() | tp.NegNode():
             what = f"{_OPERATORS[type(node)]} of {', '.join(node.negated)}"
-        case ph.KseqNode():
-            what = f"{_OPERATORS[ph.KseqNode]} of {node.closure}"
-        case ph.GroupNode():
-            what = f"{_OPERATORS[ph.GroupNode]} of {', '.join(node.closures)}"
-        case ph.Within():
+        case tp.KseqNode():
+            what = f"{_OPERATORS[tp.KseqNode]} of {node.closure}"
+        case tp.GroupNode():
+            what = f"{_OPERATORS[tp.GroupNode]} of {', '.join(node.closures)}"
+        case tp.Within():
             length = "without a window" if node.window is None else f"ends within {node.window} ticks"
             inner = _operator_node(node.item, analysis)
             return Node(f"{inner.label}, {length}", inner.children)
@@ -402,13 +403,13 @@ def _analysis_node(plan: Plan, analysis: Analysis) -> Node:
 
 
 _OPERATORS: Mapping[type[TreeNode], str] = {
-    ph.SeqNode: "SEQ",
-    ph.ConNode: "CON",
-    ph.DisNode: "DIS",
-    ph.KseqNode: "KSEQ",
-    ph.NseqNode: "NSEQ, pushed down,",
-    ph.NegNode: "NEG, on top,",
-    ph.GroupNode: "groups, on top,",
+    tp.SeqNode: "SEQ",
+    tp.ConNode: "CON",
+    tp.DisNode: "DIS",
+    tp.KseqNode: "KSEQ",
+    tp.NseqNode: "NSEQ, pushed down,",
+    tp.NegNode: "NEG, on top,",
+    tp.GroupNode: "groups, on top,",
 }
 
 

@@ -258,9 +258,20 @@ def conjunction(items: Sequence[Expr]) -> Expr:
     return TRUE if not items else items[0] if len(items) == 1 else And(tuple(items))
 
 
+def _parts(expr: Expr) -> tuple[str, ...]:
+    """The fields of a node that are part of its value. (`dataclasses.fields` is slow, and trees are walked often.)"""
+    names = _PARTS.get(type(expr))
+    if names is None:
+        names = _PARTS[type(expr)] = tuple(spec.name for spec in fields(expr) if spec.compare)
+    return names
+
+
+_PARTS: dict[type[Expr], tuple[str, ...]] = {}
+
+
 def children(expr: Expr) -> Iterator[Expr]:
-    for spec in fields(expr):
-        value = getattr(expr, spec.name)
+    for name in _parts(expr):
+        value = getattr(expr, name)
         if isinstance(value, Expr):
             yield value
         elif isinstance(value, tuple):
@@ -274,8 +285,8 @@ def walk(expr: Expr) -> list[Expr]:
     while waiting:
         node = waiting.pop()
         found.append(node)
-        for spec in reversed(fields(node)):
-            value = getattr(node, spec.name)
+        for name in reversed(_parts(node)):
+            value = getattr(node, name)
             if isinstance(value, Expr):
                 waiting.append(value)
             elif isinstance(value, tuple):
@@ -286,12 +297,12 @@ def walk(expr: Expr) -> list[Expr]:
 def with_parts(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """A copy with `change` applied to every node right under it."""
     updates: dict[str, Any] = {}
-    for spec in fields(expr):
-        value = getattr(expr, spec.name)
+    for name in _parts(expr):
+        value = getattr(expr, name)
         if isinstance(value, Expr):
-            updates[spec.name] = change(value)
+            updates[name] = change(value)
         elif isinstance(value, tuple):
-            updates[spec.name] = tuple(change(item) if isinstance(item, Expr) else item for item in value)
+            updates[name] = tuple(change(item) if isinstance(item, Expr) else item for item in value)
     return replace(expr, **updates) if updates else expr
 
 

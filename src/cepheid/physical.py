@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cached_property
 
 from cepheid import expr as ex
 from cepheid import limits
@@ -34,6 +35,7 @@ from cepheid.pattern import (
     partition_attributes,
     walk,
 )
+from cepheid.tree_plan import TreePlan
 from cepheid.types import BOOLEAN, INTEGER, UNKNOWN, Family, Type
 
 REFERENCE = "reference"
@@ -78,6 +80,15 @@ _KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
+class MaskTest:
+    """A predicate on one event, without the name of a variable, so that equal predicates of several components compare
+    equal. The types are those of the attributes it reads, which its own value leaves out."""
+
+    predicate: Expr
+    types: tuple[Type, ...]
+
+
+@dataclass(frozen=True)
 class Bit:
     """One bit of the mask: the event has one of the types (or any, if none is given) and passes the tests, each of
     which speaks of this one event, under the variable name `var`."""
@@ -86,6 +97,15 @@ class Bit:
     var: str
     types: tuple[str, ...]
     tests: tuple[Expr, ...] = ()
+
+    @cached_property
+    def mask_tests(self) -> tuple[MaskTest, ...]:
+        return tuple(map(_mask_test, self.tests))
+
+
+def _mask_test(test: Expr) -> MaskTest:
+    of_one = ex.transform(test, lambda node: replace(node, var="", at=ex.At.EVENT) if isinstance(node, Attr) else node)
+    return MaskTest(of_one, tuple(node.type for node in ex.walk(of_one) if isinstance(node, Attr)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,151 +123,6 @@ class Step:
     @property
     def kleene(self) -> bool:
         return self.take is not None
-
-
-# --- tree plans (ZStream §4) ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class TreeNode:
-    """A node of a tree plan, with what the cost model expects of it: the records in its buffer while a window passes,
-    and its own cost (formula 1), without that of its operands."""
-
-    cardinality: float = field(default=math.nan, compare=False, kw_only=True)
-    cost: float = field(default=math.nan, compare=False, kw_only=True)
-
-
-@dataclass(frozen=True, slots=True)
-class LeafBuffer(TreeNode):
-    """The events that a variable may bind. Of a closure that is counted (`^n`) or comes last in its sequence it holds
-    the events that may close the group."""
-
-    var: str
-
-
-@dataclass(frozen=True, slots=True)
-class _BinaryNode(TreeNode):
-    left: TreeNode
-    right: TreeNode
-
-
-class SeqNode(_BinaryNode):
-    """Records on the left that end before one on the right starts (Algorithm 1)."""
-
-    __slots__ = ()
-
-
-class ConNode(_BinaryNode):
-    """Records of both sides in any order (Algorithm 3)."""
-
-    __slots__ = ()
-
-
-class DisNode(_BinaryNode):
-    """The records of both sides."""
-
-    __slots__ = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Within(TreeNode):
-    """An operator with a window of its own, over the ends of its operands (CED §2.2), in ticks; None: without limit.
-    To the operator around it, its records are single events."""
-
-    item: TreeNode
-    window: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class NseqNode(TreeNode):
-    """Each record of the operand with the latest event that negates it; what is joined from the left must not end
-    before that (Algorithm 2)."""
-
-    negated: tuple[str, ...]
-    right: TreeNode
-
-
-@dataclass(frozen=True, slots=True)
-class KseqNode(TreeNode):
-    """A closure between two operands (Algorithm 4): joined are only those pairs with enough members between them."""
-
-    left: TreeNode
-    closure: str
-    right: TreeNode
-
-
-@dataclass(frozen=True, slots=True)
-class NegNode(TreeNode):
-    """A negation on top: complete records are tested against the events that must not occur."""
-
-    item: TreeNode
-    negated: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupNode(TreeNode):
-    """Closures on top: the groups of complete records (whose start or end class may be missing)."""
-
-    item: TreeNode
-    closures: tuple[str, ...]
-
-
-_INFIX: Mapping[type[TreeNode], str] = {SeqNode: "; ", ConNode: " & ", DisNode: " | "}
-TREE_NODES = (LeafBuffer, SeqNode, ConNode, DisNode, Within, NseqNode, KseqNode, NegNode, GroupNode)
-
-
-def tree_operands(node: TreeNode) -> tuple[TreeNode, ...]:
-    match node:
-        case SeqNode() | KseqNode() | ConNode() | DisNode():
-            return node.left, node.right
-        case NseqNode():
-            return (node.right,)
-        case NegNode() | GroupNode() | Within():
-            return (node.item,)
-        case _:
-            return ()
-
-
-def tree_nodes(node: TreeNode) -> list[TreeNode]:
-    """The node and everything under it, top down."""
-    return [node, *(inner for operand in tree_operands(node) for inner in tree_nodes(operand))]
-
-
-def tree_text(node: TreeNode) -> str:
-    """A plan on one line, as ZStream §6.2 writes it.
-
-    >>> tree_text(SeqNode(LeafBuffer("IBM"), NseqNode(("Sun",), LeafBuffer("Oracle"))))
-    '[IBM; NSEQ(!Sun, Oracle)]'
-    """
-    operands = [tree_text(operand) for operand in tree_operands(node)]
-    match node:
-        case LeafBuffer():
-            return node.var
-        case SeqNode() | ConNode() | DisNode():
-            return f"[{_INFIX[type(node)].join(operands)}]"
-        case Within():
-            return operands[0] if node.window is None else f"{operands[0]} within {node.window}"
-        case KseqNode():
-            return f"KSEQ({operands[0]}, {node.closure}, {operands[1]})"
-        case NseqNode():
-            return f"NSEQ({', '.join(f'!{var}' for var in node.negated)}, {operands[0]})"
-        case NegNode():
-            return f"NEG({operands[0]}, {', '.join(f'!{var}' for var in node.negated)})"
-        case GroupNode():
-            return f"GROUPS({operands[0]}, {', '.join(node.closures)})"
-        case _:
-            raise TypeError(f"no text for {type(node).__name__}")
-
-
-@dataclass(frozen=True, slots=True)
-class TreePlan:
-    """One tree for each alternative of the pattern, in the order of `optimize.alternatives`; their union is the root's
-    disjunction."""
-
-    trees: tuple[TreeNode, ...]
-    cost: float = math.nan
-    runners_up: tuple[tuple[tuple[TreeNode, ...], float, str], ...] = ()
-    """The best other plans, with the reason why each lost."""
 
 
 @dataclass(frozen=True, slots=True)

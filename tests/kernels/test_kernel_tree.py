@@ -18,8 +18,8 @@ from tree_harness import drawn_plan
 from cepheid.codegen.compile import interpreted
 from cepheid.errors import CepheidError
 from cepheid.kernels.tree import evaluator as tree
-from cepheid.physical import TreePlan
 from cepheid.runtime.kernel import Kernel, operator_counts
+from cepheid.tree_plan import TreePlan
 
 _EXAMPLES = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 _MANY = settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))

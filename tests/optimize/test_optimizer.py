@@ -32,7 +32,7 @@ from cepheid.optimize.stats import (
     to_json,
 )
 from cepheid.pattern import Conj, Disj, EventClass, Pattern, Seq
-from cepheid.physical import ConNode, DisNode, LeafBuffer, NegNode, NseqNode, SeqNode, TreeNode, tree_text
+from cepheid.tree_plan import ConNode, DisNode, LeafBuffer, NegNode, NseqNode, SeqNode, TreeNode, tree_text
 
 QUERY_4 = "PATTERN IBM;Sun;Oracle WHERE IBM.price > Sun.price WITHIN 200"
 QUERY_6 = (

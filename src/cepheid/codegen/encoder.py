@@ -256,11 +256,11 @@ def _count_in_partition(keys: Array, counts: Array, indices: Array) -> None:
 def _distinct_keys(table: pa.RecordBatch, names: Sequence[str]) -> tuple[list[tuple[Any, ...]], Array]:
     """The partition keys of a batch, and for each row the number of its key."""
     parts = [_encoded_key(attribute(table, name), table.num_rows) for name in names]
+    if len(parts) == 1:
+        return [(value,) for value in parts[0][0]], parts[0][1]
     combined = np.zeros(table.num_rows, np.int64)
     for values, indices in parts:
         combined = combined * len(values) + indices
-    if len(parts) == 1:
-        return [(value,) for value in parts[0][0]], combined
     distinct, inverse = np.unique(combined, return_inverse=True)
     keys = []
     for number in distinct.tolist():
@@ -280,6 +280,8 @@ def _encoded_key(column: pa.Array | None, rows: int) -> tuple[list[Any], Array]:
     values = to_python(typed(encoded.dictionary), len(encoded.dictionary))
     # A dictionary may have equal values, and null.
     numbers = {value: number for number, value in enumerate(dict.fromkeys([*values, None]))}
+    if len(numbers) > len(values) and not encoded.indices.null_count:
+        return values, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     translation = np.array([*(numbers[value] for value in values), numbers[None]], np.int64)
     indices = encoded.indices.fill_null(len(values)).to_numpy(zero_copy_only=False)
     return list(numbers), translation[indices]

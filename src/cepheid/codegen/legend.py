@@ -8,8 +8,9 @@ from __future__ import annotations
 from cepheid import expr as ex
 from cepheid.errors import shown
 from cepheid.events import START
-from cepheid.physical import Bit, tree_text
+from cepheid.physical import Bit
 from cepheid.runtime.kernel import COUNTERS, Kernel
+from cepheid.tree_plan import tree_text
 
 _WIDEST = 118
 

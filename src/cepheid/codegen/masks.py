@@ -16,9 +16,12 @@ from cepheid.codegen.points import of_points
 from cepheid.codegen.typed_columns import NULL, Column, from_arrow, from_json, is_json
 from cepheid.codegen.vector import Evaluation, is_vectorisable
 from cepheid.expr import Aggregate, Attr, Expr
-from cepheid.physical import Plan
+from cepheid.physical import MaskTest, Plan
 from cepheid.runtime.kernel import Array
 from cepheid.types import Type
+
+
+_ALL_BITS = ~np.uint64(0)
 
 
 def is_maskable(predicate: Expr) -> bool:
@@ -32,15 +35,14 @@ def masks(plan: Plan, table: pa.RecordBatch, type_column: str) -> Array:
     result: Array = np.array(by_type, np.uint64)[codes]
     attributes = _Attributes(plan, table, names, codes)
     evaluation = Evaluation(table.num_rows, attributes.read, _no_aggregate)
-    done: dict[tuple[tuple[Expr, ...], tuple[Type, ...]], Array] = {}
+    done: dict[tuple[MaskTest, ...], Array] = {}
     for number, bit in enumerate(plan.bits):
-        tests = tuple(test for test in map(_of_one_event, bit.tests) if not attributes.always_hold(test))
+        tests = tuple(test for test in bit.mask_tests if not attributes.always_hold(test.predicate))
         if not tests:
             continue
-        key = tests, tuple(node.type for test in tests for node in ex.walk(test) if isinstance(node, Attr))
-        if key not in done:
-            done[key] = np.logical_and.reduce([evaluation.truth(test)[1] for test in tests])
-        result &= ~(np.uint64(1 << number) * ~done[key])
+        if tests not in done:
+            done[tests] = np.logical_and.reduce([evaluation.truth(test.predicate)[1] for test in tests])
+        result &= np.where(done[tests], _ALL_BITS, ~np.uint64(1 << number))
     return result
 
 
@@ -51,11 +53,6 @@ def derived_column(plan: Plan, table: pa.RecordBatch, name: str) -> Column:
         return point
     attributes = _Attributes(plan, table, [], np.empty(0, np.int64))
     return Evaluation(table.num_rows, attributes.present, _no_aggregate).value(plan.derived[name])
-
-
-def _of_one_event(test: Expr) -> Expr:
-    """The test without the name of its variable, so that equal tests of several components are evaluated once."""
-    return ex.transform(test, lambda node: replace(node, var="", at=ex.At.EVENT) if isinstance(node, Attr) else node)
 
 
 def _no_aggregate(node: Aggregate) -> Column:

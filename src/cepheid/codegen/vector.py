@@ -348,6 +348,8 @@ def _integers(op: str, a: Any, b: Any) -> tuple[Any, Any]:
             return difference, ((a ^ b) & (a ^ difference)) < 0
         case "*":
             return _product(a, b)
+        case _ if np.all(b):
+            return np.remainder(a, b), None
         case _:
             return np.where(b == 0, 0, np.remainder(a, np.where(b == 0, 1, b))), b == 0
 

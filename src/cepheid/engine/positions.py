@@ -99,7 +99,7 @@ def _columns(positions: Positions, binding: Binding) -> dict[str, pa.Array]:
             values = positions.values[np.where(empty, 0, starts)] if len(positions.values) else positions.values
             columns[var] = pa.array(values, mask=empty if empty.any() else None)
             continue
-        values = positions.values[_ranges(starts, ends - starts)]
+        values = _events_of(positions.steps.index(var), positions.values, positions.bounds, width)
         if var not in binding.never_empty:
             of_rivals = [edges[rival] for rival in binding.rivals.get(var, ()) if rival in edges]
             empty = empty & np.logical_or.reduce([np.zeros(len(empty), bool), *(a != b for a, b in of_rivals)])
@@ -124,10 +124,12 @@ def _transposed(rows: Array) -> Array:
     return columns
 
 
-def _ranges(starts: Array, lengths: Array) -> Array:
-    """starts[0], starts[0]+1, ... for lengths[0] numbers, then the same for the next."""
-    before = np.cumsum(lengths) - lengths
-    return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
+def _events_of(step: int, values: Array, bounds: Array, width: int) -> Array:
+    """The events of one step, match by match. (Flags of a byte are faster than indices of eight.)"""
+    is_step = np.zeros(len(bounds) - 1, bool)
+    is_step[step::width] = True
+    events: Array = values[bounds[0] : bounds[-1]][np.repeat(is_step, np.diff(bounds))]
+    return events
 
 
 def joined_positions(parts: Sequence[Positions]) -> Positions:

@@ -26,7 +26,8 @@ from cepheid.optimize.search import (
 )
 from cepheid.optimize.stats import Drift, Stats, drift
 from cepheid.pattern import Kleene, walk
-from cepheid.physical import TREE_NODES, Plan, TreeNode, TreePlan, tree_text
+from cepheid.physical import Plan
+from cepheid.tree_plan import TREE_NODES, TreeNode, TreePlan, tree_text
 
 OBSERVED_EVERY = 1 << 12
 """The number of events between two observations of a stream."""

@@ -23,12 +23,12 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from cepheid import expr as ex
-from cepheid import physical as ph
+from cepheid import tree_plan as tp
 from cepheid.expr import At, Attr, Compare, Expr
 from cepheid.optimize.alternatives import Absence, Alternative, Group
 from cepheid.optimize.placement import equality_classes, join_tests, names_of, placed
 from cepheid.optimize.stats import DEFAULT_ORDER, NO_STATS, Stats
-from cepheid.physical import TreeNode, tree_operands
+from cepheid.tree_plan import TreeNode, tree_operands
 
 TRY = 0.8
 """Nanoseconds to try one combination of two records: the unit of formula (1)."""
@@ -284,13 +284,13 @@ class Model:
     def annotated(self, tree: TreeNode) -> TreeNode:
         """The tree with the estimates of every operator."""
         match tree:
-            case ph.NegNode():
+            case tp.NegNode():
                 item = self.annotated(tree.item)
                 left = math.prod(self.survival(a) for a in self.absence_of(tree.negated))
                 made = item.cardinality * left
                 cost = operator_cost(item.cardinality, 0, made, item.cardinality * len(tree.negated))
                 return replace(tree, item=item, cardinality=made, cost=cost)
-            case ph.GroupNode():
+            case tp.GroupNode():
                 item = self.annotated(tree.item)
                 made, cost = self.groups(item.cardinality, tree.closures)
                 return replace(tree, item=item, cardinality=made, cost=cost)
@@ -310,30 +310,30 @@ class Model:
 
     def _core(self, node: TreeNode, tests: Sequence[JoinTest]) -> Estimated:
         match node:
-            case ph.LeafBuffer():
+            case tp.LeafBuffer():
                 events, own = self.cardinality(node.var), (node.var,)
                 leaf = replace(node, cardinality=events, cost=0.0)
                 return Estimated(leaf, Operand(events, 1, events), own, own, own)
-            case ph.Within():
+            case tp.Within():
                 inner = self._core(node.item, tests)
                 whole = replace(node, item=inner.tree, cardinality=inner.operand.cardinality, cost=0.0)
                 return replace(inner, tree=whole)
-            case ph.NseqNode():
+            case tp.NseqNode():
                 right = self._core(node.right, tests)
                 made = right.operand.cardinality
                 nseq = replace(node, right=right.tree, cardinality=made, cost=self.negating(made, node.negated))
                 return replace(right, tree=nseq, negated=(*node.negated, *right.negated))
-            case ph.SeqNode() | ph.KseqNode() | ph.ConNode() | ph.DisNode():
+            case tp.SeqNode() | tp.KseqNode() | tp.ConNode() | tp.DisNode():
                 parts = placed(node, tests, attrgetter("names"))
                 left, right = self._core(node.left, parts.left), self._core(node.right, parts.right)
                 made, cost = self._join(node, left, right, parts.own)
                 tree = replace(node, left=left.tree, right=right.tree, cardinality=made, cost=cost)
                 names = (*left.names, *right.names)
-                if isinstance(node, ph.SeqNode | ph.KseqNode):
+                if isinstance(node, tp.SeqNode | tp.KseqNode):
                     operand = Operand(made, len(names), left.operand.starts)
                     return Estimated(tree, operand, names, left.first, right.last, left.negated)
                 starts = left.operand.starts + right.operand.starts
-                operand = Operand(made, 1 if isinstance(node, ph.DisNode) else len(names), starts)
+                operand = Operand(made, 1 if isinstance(node, tp.DisNode) else len(names), starts)
                 return Estimated(tree, operand, names, names, names)
             case _:
                 raise AssertionError("not inside a tree")
@@ -344,17 +344,17 @@ class Model:
 
     def _join(self, node: TreeNode, left: Estimated, right: Estimated, own: Sequence[JoinTest]) -> tuple[float, float]:
         a, b = left.operand.cardinality, right.operand.cardinality
-        if isinstance(node, ph.DisNode):
+        if isinstance(node, tp.DisNode):
             return a + b, operator_cost(a + b, 0, a + b)
         sides = frozenset(left.names), frozenset(right.names)
         between = one_of_each(test for test in own if test.names & sides[0] and test.names & sides[1])
         tests = [(test.selectivity, test.is_equality) for test in between]
-        if isinstance(node, ph.ConNode):
+        if isinstance(node, tp.ConNode):
             return tested_join(conjunction_pairs(left.operand, right.operand), a + b, a + b, tests)
         pairs = sequence_pairs(left.operand, right.operand, self.stats.order(left.last, right.first))
         for absence in self.absence_of(right.negated):
             pairs = pairs.scaled(self.survival(absence))
-        if not isinstance(node, ph.KseqNode):
+        if not isinstance(node, tp.KseqNode):
             return tested_join(pairs, b, a, tests)
         return tested_join(pairs.scaled(self.enough_between(self.group_of(node.closure))), 2 * b, a, tests)
 
@@ -381,4 +381,4 @@ def kept(model: Model) -> float:
 def total_cost(node: TreeNode) -> float:
     """The cost of a whole annotated tree: the sum of its operators'."""
     inside = sum(total_cost(operand) for operand in tree_operands(node))
-    return inside if isinstance(node, ph.LeafBuffer) else node.cost + inside
+    return inside if isinstance(node, tp.LeafBuffer) else node.cost + inside

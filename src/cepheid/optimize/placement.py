@@ -13,7 +13,7 @@ from cepheid import expr as ex
 from cepheid.expr import At, Attr, Compare, Expr
 from cepheid.optimize.alternatives import Absence, Alternative, Group, Level, Sides
 from cepheid.pattern import EventClass, Pattern, Seq, walk
-from cepheid.physical import ConNode, DisNode, KseqNode, LeafBuffer, NseqNode, SeqNode, TreeNode, Within
+from cepheid.tree_plan import ConNode, DisNode, KseqNode, LeafBuffer, NseqNode, SeqNode, TreeNode, Within
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from cepheid import physical as ph
+from cepheid import tree_plan as tp
 from cepheid.errors import InputProblem, listing
 from cepheid.events import Duration
 from cepheid.expr import Expr
@@ -43,7 +43,8 @@ from cepheid.optimize.shapes import SHAPES, parse_shape, shaped, within
 from cepheid.optimize.stack_cost import stacks_cost
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Conj, Disj, EventClass, Pattern, Query, Seq
-from cepheid.physical import Options, Plan, TreeNode, TreePlan, tree_nodes, tree_text
+from cepheid.physical import Options, Plan
+from cepheid.tree_plan import TreeNode, TreePlan, tree_nodes, tree_text
 
 TREE_OPTIONS: Options = {"shape": (), "negation": ("pushed", "top")}
 _FEW = 6
@@ -234,24 +235,24 @@ class Search:
         core = self._narrowed(tree)
         pushed = {var for absence, _ in self.absences for var in absence.variables}
         if self.alternative.groups:
-            core = ph.GroupNode(core, tuple(group.var for group in self.alternative.groups))
+            core = tp.GroupNode(core, tuple(group.var for group in self.alternative.groups))
         on_top = tuple(v for a in self.alternative.absences for v in a.variables if v not in pushed)
-        return ph.NegNode(core, on_top) if on_top else core
+        return tp.NegNode(core, on_top) if on_top else core
 
     def _narrowed(self, node: TreeNode) -> TreeNode:
         """NSEQ around the operand after a pushed negation, and KSEQ where a closure lies in the gap."""
         match node:
-            case ph.SeqNode():
+            case tp.SeqNode():
                 left, right = self._narrowed(node.left), self._narrowed(node.right)
                 first, last = _edge_names(node.right, first=True), _edge_names(node.left, first=False)
                 for group, gap in self.closures:
                     items = gap.sequence.items
                     if class_names(items[gap.index]) == first and class_names(items[gap.index - 1]) == last:
-                        return ph.KseqNode(left, group.var, self._negated(right, first))
-                return ph.SeqNode(left, self._negated(right, first))
-            case ph.ConNode() | ph.DisNode():
+                        return tp.KseqNode(left, group.var, self._negated(right, first))
+                return tp.SeqNode(left, self._negated(right, first))
+            case tp.ConNode() | tp.DisNode():
                 return replace(node, left=self._narrowed(node.left), right=self._narrowed(node.right))
-            case ph.Within():
+            case tp.Within():
                 return replace(node, item=self._narrowed(node.item))
             case _:
                 return node
@@ -269,7 +270,7 @@ class Search:
         match pattern:
             case EventClass():
                 events = self.model.cardinality(pattern.var)
-                return Solved(ph.LeafBuffer(pattern.var), Operand(events, 1, events), 0.0)
+                return Solved(tp.LeafBuffer(pattern.var), Operand(events, 1, events), 0.0)
             case Seq():
                 return self._within(self._sequence(pattern).best(), pattern)
             case Conj():
@@ -293,14 +294,14 @@ class Search:
                 items[index] = replace(items[index], cost=items[index].cost + nseq)
             kept = math.prod(map(self.model.survival, absences)) * math.prod(map(self.model.enough_between, closures))
             steps.append(_Step(order, kept, searches=1 + len(closures)))
-        return _Stretches(items, steps, _crossing(self.model, names), ph.SeqNode)
+        return _Stretches(items, steps, _crossing(self.model, names), tp.SeqNode)
 
     def _conjunction(self, pattern: Conj) -> Solved:
         items = [self._solve(item) for item in pattern.items]
         names = [class_names(item) for item in pattern.items]
         if len(items) > _FEW:
             steps = [_Step(1.0)] * len(items)
-            return _Stretches(items, steps, _crossing(self.model, names), ph.ConNode).best()
+            return _Stretches(items, steps, _crossing(self.model, names), tp.ConNode).best()
         return self._parted(items, names)
 
     def _parted(self, items: Sequence[Solved], names: Sequence[frozenset[str]]) -> Solved:
@@ -320,7 +321,7 @@ class Search:
                 made, cost = tested_join(pairs, records, records, [(t.selectivity, t.equality) for t in between])
                 cost += one.cost + other.cost
                 if chosen not in best or cost < best[chosen].cost:
-                    best[chosen] = Solved(ph.ConNode(one.tree, other.tree), _joined(one, other, made), cost)
+                    best[chosen] = Solved(tp.ConNode(one.tree, other.tree), _joined(one, other, made), cost)
                 part = (part - 1) & chosen
         return best[(1 << len(items)) - 1]
 
@@ -330,7 +331,7 @@ class Search:
             made = first.operand.cardinality + item.operand.cardinality
             cost = first.cost + item.cost + operator_cost(made, 0, made)
             starts = first.operand.starts + item.operand.starts
-            first = Solved(ph.DisNode(first.tree, item.tree), Operand(made, 1, starts), cost)
+            first = Solved(tp.DisNode(first.tree, item.tree), Operand(made, 1, starts), cost)
         return first
 
 
@@ -421,7 +422,7 @@ class _Stretches:
         items: Sequence[Solved],
         steps: Sequence[_Step],
         tests: Sequence[_Crossing],
-        node: type[ph.SeqNode] | type[ph.ConNode],
+        node: type[tp.SeqNode] | type[tp.ConNode],
     ) -> None:
         n = len(items)
         self.items = items
@@ -449,7 +450,7 @@ class _Stretches:
         left, right = self.cardinality[i, r], self.cardinality[r, j]
         one, other = self.classes[r] - self.classes[i], self.classes[j] - self.classes[r]
         searches: Any
-        if self.node is ph.SeqNode:
+        if self.node is tp.SeqNode:
             fit = self.fit[one - 1, other - 1]
             pairs = pairs_in_order(left, right, other, self.order[r], fit, self.in_vain[i]).scaled(self.kept[r])
             searches, linked = right * self.searches[r], left
@@ -469,7 +470,7 @@ class _Stretches:
 
     @property
     def _whole(self) -> Operand:
-        starts = self.items[0].operand.starts if self.node is ph.SeqNode else float(self.starts[-1])
+        starts = self.items[0].operand.starts if self.node is tp.SeqNode else float(self.starts[-1])
         return Operand(float(self.cardinality[0, -1]), int(self.classes[-1]), starts)
 
     def best(self) -> Solved:
@@ -487,12 +488,12 @@ class _Stretches:
 
 def _edge_names(node: TreeNode, *, first: bool) -> frozenset[str]:
     """The variables of the first (or last) operand of a subtree."""
-    while isinstance(node, ph.SeqNode):
+    while isinstance(node, tp.SeqNode):
         node = node.left if first else node.right
-    return frozenset(n.var for n in tree_nodes(node) if isinstance(n, ph.LeafBuffer))
+    return frozenset(n.var for n in tree_nodes(node) if isinstance(n, tp.LeafBuffer))
 
 
 def _wrap_first(node: TreeNode, negated: tuple[str, ...]) -> TreeNode:
-    if isinstance(node, ph.SeqNode | ph.KseqNode):
+    if isinstance(node, tp.SeqNode | tp.KseqNode):
         return replace(node, left=_wrap_first(node.left, negated))
-    return ph.NseqNode(negated, node)
+    return tp.NseqNode(negated, node)

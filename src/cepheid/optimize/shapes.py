@@ -9,7 +9,7 @@ from cepheid.errors import InputProblem, shown
 from cepheid.events import Duration
 from cepheid.logic import normal_form
 from cepheid.pattern import Conj, Disj, EventClass, Pattern, Seq
-from cepheid.physical import ConNode, DisNode, LeafBuffer, SeqNode, TreeNode, Within
+from cepheid.tree_plan import ConNode, DisNode, LeafBuffer, SeqNode, TreeNode, Within
 
 SHAPES = ("left-deep", "right-deep", "bushy")
 _NODES: dict[type[Pattern], type[SeqNode] | type[ConNode] | type[DisNode]] = {

@@ -21,8 +21,9 @@ from cepheid.codegen.builder import KernelBuilder, Register, Writer, known_by
 from cepheid.codegen.scalar import NULL, KeyFit, Reader, Term, condition, key_fit, key_of
 from cepheid.expr import At, Attr, Compare, Expr
 from cepheid.optimize.alternatives import Alternative
-from cepheid.physical import DisNode, Kind, LeafBuffer, Plan, Step, TreeNode, Within, tree_nodes, tree_operands
+from cepheid.physical import Kind, Plan, Step
 from cepheid.runtime.kernel import StateArray
+from cepheid.tree_plan import DisNode, LeafBuffer, TreeNode, Within, tree_nodes, tree_operands
 
 NEVER = "NULL_INT"
 """A time before every other: no bound, or nothing there."""

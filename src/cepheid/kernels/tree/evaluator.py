@@ -27,8 +27,9 @@ from cepheid.kernels.tree.output import Output
 from cepheid.optimize.alternatives import alternatives
 from cepheid.optimize.search import TREE_OPTIONS
 from cepheid.pattern import Conj, Disj, EventClass, Kleene, Pattern, Seq, walk
-from cepheid.physical import DisNode, LeafBuffer, Options, Plan, tree_nodes, tree_text
+from cepheid.physical import Options, Plan
 from cepheid.runtime.kernel import END_OF_TIME, FREE, Kernel, OperatorRegisters
+from cepheid.tree_plan import DisNode, LeafBuffer, tree_nodes, tree_text
 
 OPTIONS: Options = TREE_OPTIONS
 _CHUNK = 1024

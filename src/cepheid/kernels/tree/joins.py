@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from cepheid import expr as ex
-from cepheid import physical as ph
+from cepheid import tree_plan as tp
 from cepheid.codegen.builder import Register, Writer
 from cepheid.errors import NotAvailable
 from cepheid.expr import Expr
@@ -18,7 +18,7 @@ from cepheid.optimize.alternatives import Absence, Alternative, Group
 from cepheid.optimize.placement import first_nodes, join_tests, lean, names_of, placed
 from cepheid.optimize.shapes import SHAPES, shaped
 from cepheid.pattern import EventClass, Neg, negated_parts, walk
-from cepheid.physical import TreeNode, tree_text
+from cepheid.tree_plan import TreeNode, tree_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ class Branch:
         self.text = tree_text(tree)
         self.operators: list[Join] = []
         core = tree
-        while isinstance(core, ph.NegNode | ph.GroupNode):
+        while isinstance(core, tp.NegNode | tp.GroupNode):
             core = core.item
-        pushed = {var for node in ph.tree_nodes(core) if isinstance(node, ph.NseqNode) for var in node.negated}
+        pushed = {var for node in tp.tree_nodes(core) if isinstance(node, tp.NseqNode) for var in node.negated}
         on_top = [a for a in alternative.absences if not pushed.issuperset(a.variables)]
         about_nothing = any(ex.variables(p).intersection(alternative.empty) for p in buffers.plan.predicates)
         # A disjunction has no output of its own: it only comes first where closures beside it are empty.
-        needs_top = bool(alternative.groups or on_top or about_nothing or isinstance(core, ph.DisNode))
+        needs_top = bool(alternative.groups or on_top or about_nothing or isinstance(core, tp.DisNode))
         negated = [step.var for step in buffers.plan.steps if step.negated]
         self.bindable = frozenset({*alternative.joined, *negated})
         joinable, self.at_root = join_tests(alternative, buffers.plan.predicates, negated)
@@ -70,8 +70,8 @@ class Branch:
         self.always = len(self.operators)
         """How many operators make what must not occur: they run in every round."""
         root = self._build(core, joinable, is_root=True, emits=not needs_top)
-        alone = (*joinable, *self.at_root) if isinstance(core, ph.LeafBuffer) else ()
-        self.leaf = root if isinstance(core, ph.LeafBuffer) and not needs_top else None
+        alone = (*joinable, *self.at_root) if isinstance(core, tp.LeafBuffer) else ()
+        self.leaf = root if isinstance(core, tp.LeafBuffer) and not needs_top else None
         self.leaf_tests = alone
         self.top = Top(buffers, output, number, alternative, root, tuple(negations), alone) if needs_top else None
         """None: the joins give out matches themselves."""
@@ -93,22 +93,22 @@ class Branch:
         *,
         is_root: bool = False,
         emits: bool = False,
-        operator: ph.Within | None = None,
+        operator: tp.Within | None = None,
     ) -> Buffer:
         """The buffer of a node; its operators are appended, operands first. A root that emits has no buffer, so that
         of its left operand is given instead. `operator` is the one that the node is a part of."""
-        completes = isinstance(node, ph.Within)
-        if isinstance(node, ph.Within):
+        completes = isinstance(node, tp.Within)
+        if isinstance(node, tp.Within):
             operator = node
             node = node.item
         match node:
-            case ph.LeafBuffer():
+            case tp.LeafBuffer():
                 return self.buffers.leaves[node.var]
-            case ph.DisNode() if (shared := self._shared_leaf(node)) is not None:
+            case tp.DisNode() if (shared := self._shared_leaf(node)) is not None:
                 return shared
-            case ph.NseqNode():
+            case tp.NseqNode():
                 return self._build(node.right, tests, is_root=is_root, emits=emits, operator=operator)
-            case ph.SeqNode() | ph.KseqNode() | ph.ConNode() | ph.DisNode():
+            case tp.SeqNode() | tp.KseqNode() | tp.ConNode() | tp.DisNode():
                 pass
             case _:
                 raise NotAvailable(f"a tree plan has no {type(node).__name__} inside")
@@ -123,7 +123,7 @@ class Branch:
         own += self.at_root if is_root else []
         out = None
         if not emits:
-            bound = () if isinstance(node, ph.DisNode) else sure
+            bound = () if isinstance(node, tp.DisNode) else sure
             out = self.buffers.node((*left.variables, *right.variables), bound)
         join = self._operator(node, left, right, out, own)
         self.operators.append(replace(join, limit=limit, completes=completes))
@@ -131,28 +131,28 @@ class Branch:
 
     def _shared_leaf(self, node: TreeNode) -> Buffer | None:
         """The leaf buffer of a disjunction of classes, if they share one."""
-        leaves = [self.buffers.leaves.get(p.var) for p in ph.tree_nodes(node) if isinstance(p, ph.LeafBuffer)]
+        leaves = [self.buffers.leaves.get(p.var) for p in tp.tree_nodes(node) if isinstance(p, tp.LeafBuffer)]
         shared = leaves[0] is not None and leaves[0].is_shared and all(leaf is leaves[0] for leaf in leaves)
         return leaves[0] if shared else None
 
     def _operator(self, node: TreeNode, left: Buffer, right: Buffer, out: Buffer | None, tests: list[Expr]) -> Join:
         b = self.buffers
         equal = b.equalities(tests, left.sure, right.sure)
-        chain = b.chain(left, equal, shared=not isinstance(node, ph.ConNode)) if equal else None
+        chain = b.chain(left, equal, shared=not isinstance(node, tp.ConNode)) if equal else None
         rest = tuple(chain.unsettled(tests) if chain is not None else tests)
         number = f"a{self.number}_{len(self.operators)}"
         made = b.register(f"{number}_made") if out is None else out.following
         named = tree_text(node), b.register(f"{number}_tried"), made
         match node:
-            case ph.ConNode():
+            case tp.ConNode():
                 other = b.chain(right, b.equalities(tests, right.sure, left.sure), shared=False) if equal else None
                 return Join("CON", *named, left, right, out, rest, chain, other)
-            case ph.SeqNode() | ph.KseqNode():
+            case tp.SeqNode() | tp.KseqNode():
                 absent = tuple(
                     (var, self._absence_chain(var, right)) for n in first_nodes(node.right) for var in n.negated
                 )
                 closure = None
-                if isinstance(node, ph.KseqNode):
+                if isinstance(node, tp.KseqNode):
                     (closure,) = (group for group in self.alternative.groups if group.var == node.closure)
                 return Join("SEQ", *named, left, right, out, rest, chain, None, absent, closure)
             case _:
