@@ -113,19 +113,13 @@ class Aggregate(Expr):
 class Arithmetic(OfTwo):
     """`+`, `-`, `*`, `/` or `%`."""
 
-    __slots__ = ()
-
 
 class Negative(OfOne):
     """`-item`."""
 
-    __slots__ = ()
-
 
 class Vector(OfMany):
     """A list of values, such as a point."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +130,6 @@ class Call(Expr):
 
 class Compare(OfTwo):
     """One of `=`, `!=`, `<`, `<=`, `>`, `>=`."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,25 +155,17 @@ class In(Expr):
 class IsNull(OfOne):
     """`item IS NULL`."""
 
-    __slots__ = ()
-
 
 class And(OfMany):
     """All of them hold."""
-
-    __slots__ = ()
 
 
 class Or(OfMany):
     """One of them holds."""
 
-    __slots__ = ()
-
 
 class Not(OfOne):
     """It does not hold."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +187,6 @@ class OccursWithin(Expr):
 
 class Filter(OfOne):
     """EQL's `FILTER(p)`, the skip predicate φ: an event that fails it is skipped and does not end the instance."""
-
-    __slots__ = ()
 
 
 TRUE = Const(True)

@@ -5,7 +5,7 @@ their last identifiers, ignore edges by strategy, the window (steps 1-4, and 5 a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cepheid.expr import to_text, variables
 from cepheid.logic import expanded, last_instantiated
@@ -14,18 +14,17 @@ from cepheid.pattern import EventClass, Query, Role, Strategy, partition_attribu
 FINAL = "F"
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(NamedTuple):
     """`begin` and `take` consume an event and bind it, `ignore` consumes it, `proceed` consumes nothing."""
 
     kind: str
     source: str
     target: str
     formula: str
+    """Its condition on the event, as text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Automaton:
+class Automaton(NamedTuple):
     """States in a line, the first the start and the last the final one."""
 
     states: tuple[str, ...]

@@ -342,6 +342,11 @@ class Lowered:
         value = self.derived.get(name, Attr("", name, type=type_))
         return Bit(f"null {name}", "", (), (ex.IsNull(value, type=BOOLEAN),))
 
+    @property
+    def is_sequence(self) -> bool:
+        """Whether it is a sequence of events, negations and closures."""
+        return all(isinstance(item, EventClass | Neg | Kleene) for item in self.items)
+
     def nullable(self, left: Sequence[Expr]) -> list[str]:
         """The attributes that need a bit for null, with these predicates left between events: their kind has no null
         value, and they may be null in an event that has a role."""

@@ -45,8 +45,7 @@ def render_mermaid(explanation: Explanation) -> str:
         lines.append(f'  n{number}["{_mermaid(label)}"]')
         if parent is not None:
             lines.append(f"  n{parent} --> n{number}")
-    for number, (title, automaton) in enumerate(explanation.automata):
-        names = {state: f"a{number}s{index}" for index, state in enumerate(automaton.states)}
+    for number, title, automaton, names in _named_automata(explanation):
         lines += [f'  subgraph a{number} ["{_mermaid(title)}"]', "    direction LR"]
         for state, name in names.items():
             final = state == automaton.states[-1]
@@ -76,8 +75,7 @@ def render_dot(explanation: Explanation) -> str:
         lines.append(f"  n{number} [label={_quoted(label)}];")
         if parent is not None:
             lines.append(f"  n{parent} -> n{number} [arrowhead=none];")
-    for number, (title, automaton) in enumerate(explanation.automata):
-        names = {state: f"a{number}s{index}" for index, state in enumerate(automaton.states)}
+    for number, title, automaton, names in _named_automata(explanation):
         lines += [f"  subgraph cluster_{number} {{", f"    label={_quoted(title)};"]
         for state, name in names.items():
             shape = "doublecircle" if state == automaton.states[-1] else "circle"
@@ -98,6 +96,12 @@ def _quoted(label: str) -> str:
     """A string of Graphviz, in lines of a width that leaves a picture readable."""
     lines = wrapped(label, _DOT_WIDTH)
     return '"' + "\\n".join(line.replace("\\", "\\\\").replace('"', '\\"') for line in lines) + '"'
+
+
+def _named_automata(explanation: Explanation) -> Iterator[tuple[int, str, Automaton, dict[str, str]]]:
+    """Every automaton with its number, its title, and an identifier for each state: `a0s1`."""
+    for number, (title, automaton) in enumerate(explanation.automata):
+        yield number, title, automaton, {state: f"a{number}s{index}" for index, state in enumerate(automaton.states)}
 
 
 def _numbered(tree: Node) -> Iterator[tuple[int, int | None, str]]:

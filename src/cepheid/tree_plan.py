@@ -33,19 +33,13 @@ class _BinaryNode(TreeNode):
 class SeqNode(_BinaryNode):
     """Records on the left that end before one on the right starts (Algorithm 1)."""
 
-    __slots__ = ()
-
 
 class ConNode(_BinaryNode):
     """Records of both sides in any order (Algorithm 3)."""
 
-    __slots__ = ()
-
 
 class DisNode(_BinaryNode):
     """The records of both sides."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

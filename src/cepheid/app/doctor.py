@@ -8,9 +8,9 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import NamedTuple
 
 from cepheid.errors import CepheidError
 from cepheid.runtime.code_cache import directory_problem, wanted_directory
@@ -22,16 +22,18 @@ SPARK_VERSIONS = ((4, 1), (5, 0))
 
 
 class Verdict(Enum):
+    """Whether a part of the machine works, works with a limit, or must be repaired."""
+
     OK = "ok"
     WARNING = "warning"
     PROBLEM = "problem"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """The state of one part of the machine, in one line. Of a problem the text says what to do."""
 
     subject: str
+    """The part: Java, Spark, the code cache."""
     verdict: Verdict
     text: str
 

@@ -20,7 +20,6 @@ from cepheid.physical import MaskTest, Plan
 from cepheid.runtime.kernel import Array
 from cepheid.types import Type
 
-
 _ALL_BITS = ~np.uint64(0)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 from cepheid import expr as ex
 from cepheid.errors import NotAvailable
@@ -155,10 +155,13 @@ class Constants:
         return self.ranks
 
 
-@dataclass(frozen=True, slots=True)
-class _Truth:
+class _Truth(NamedTuple):
+    """The source of a predicate in three-valued logic."""
+
     certain: str
+    """Whether it is true."""
     allowed: str
+    """Whether it is not false: true, or it does not apply."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -62,12 +63,13 @@ class DerivedType:
         return self.renamed.get(name, name)
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A query over batches that contain derived events: rewritten to their columns, with their schema."""
+class Reading(NamedTuple):
+    """A query over batches that contain derived events, with their schema."""
 
     query: Query
+    """Rewritten to the columns of derived events."""
     shape: InputShape
+    """The columns of the input and of derived events."""
     schema: Schema
     derived: tuple[DerivedType, ...]
     types: frozenset[str] | None
@@ -275,6 +277,7 @@ class Composed:
 
     source: SourceDescription
     shape: InputShape
+    count: int | None = None
 
     @property
     def columns(self) -> Columns:
@@ -295,10 +298,6 @@ class Composed:
     @property
     def is_closed(self) -> bool:
         return self.source.is_closed
-
-    @property
-    def count(self) -> int | None:
-        return None
 
     @property
     def epoch_unit(self) -> str | None:

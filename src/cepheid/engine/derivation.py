@@ -18,7 +18,7 @@ import pyarrow as pa
 from cepheid.checks import EVENT_ID
 from cepheid.codegen.columns import attribute, types_of
 from cepheid.dialect import COMBINATIONS
-from cepheid.engine.composition import OTHER, DerivedType, Reading
+from cepheid.engine.composition import OTHER, Composed, DerivedType, Reading
 from cepheid.engine.gather import Gatherer, OutputColumn, with_types
 from cepheid.engine.layout import INTERVAL
 from cepheid.engine.positions import (
@@ -29,12 +29,11 @@ from cepheid.engine.positions import (
     match_order,
     position_columns,
 )
-from cepheid.engine.prepare import Prepared, PreparedGraph, PreparedNode, is_alone
+from cepheid.engine.prepare import Prepared, PreparedNode, is_alone
 from cepheid.engine.stepping import Stepper
-from cepheid.io.inputs import Columns
 from cepheid.io.rejects import Reject
 from cepheid.io.rows import ROW, START, TIME, TYPE, RecentRows, Rows, one_batch
-from cepheid.io.source import Attributes, Source, columns_read, for_kernel, one_type
+from cepheid.io.source import Source, columns_read, for_kernel, one_type
 from cepheid.kernels.registry import kernel_for
 from cepheid.optimize.distribution import may_drop
 from cepheid.pattern import Kleene, Query, walk
@@ -497,40 +496,11 @@ class GraphRun:
 
 
 @dataclass(frozen=True, slots=True)
-class ComposedSource:
+class ComposedSource(Composed):
     """A source with the events that other queries derive from it. It can be read once."""
 
-    prepared: Prepared
-    graph: PreparedGraph
     source: Source
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.graph.reading.shape.schema
-
-    @property
-    def columns(self) -> Columns:
-        return self.graph.reading.shape.columns
-
-    @property
-    def attributes(self) -> Attributes | None:
-        return self.graph.reading.shape.attributes
-
-    @property
-    def omits_nulls(self) -> bool:
-        return self.source.omits_nulls
-
-    @property
-    def is_closed(self) -> bool:
-        return self.source.is_closed
-
-    @property
-    def count(self) -> int | None:
-        return self.source.count
-
-    @property
-    def epoch_unit(self) -> str | None:
-        return self.source.epoch_unit
+    prepared: Prepared = field(kw_only=True)
 
     @property
     def rejected(self) -> int:
@@ -538,9 +508,6 @@ class ComposedSource:
 
     def rejects(self) -> Iterator[Reject]:
         return self.source.rejects()
-
-    def sample(self, names: Sequence[str], size: int) -> pa.RecordBatch | None:
-        return None
 
     def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         wiring = Wiring.of(self.prepared, names, self.source.schema)
@@ -570,4 +537,6 @@ class AllRows(RecentRows):
 
 def composed(prepared: Prepared, source: Source) -> Source:
     """The source that the kernel of a query reads."""
-    return source if prepared.graph is None else ComposedSource(prepared, prepared.graph, source)
+    if prepared.graph is None:
+        return source
+    return ComposedSource(source, prepared.graph.reading.shape, source.count, prepared=prepared)

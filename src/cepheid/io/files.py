@@ -244,7 +244,9 @@ class FileSource:
     is_uniform: bool
     """Whether the events of a type have the same columns in every file."""
     epoch_unit: str | None = None
+    """The unit of times that are numbers with fractions."""
     is_closed: bool = False
+    """Whether the types and attributes that the files show are all there are."""
 
     @property
     def omits_nulls(self) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from cepheid import expr as ex
 from cepheid.expr import At, Attr, Compare, Expr
@@ -193,12 +193,12 @@ def placed(
 # --- push-down --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
-    """The position of a negation or closure in a sequence of operands: before the operand `index`."""
+class Gap(NamedTuple):
+    """The position of a negation or closure in a sequence of operands."""
 
     sequence: Seq
-    index: int
+    following: int
+    """The index of the operand after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ class Narrowing:
         return None
 
     def _depends_on_right(self, var: str, gap: Gap, sides: Sides) -> bool:
-        right = class_names(gap.sequence.items[gap.index])
+        right = class_names(gap.sequence.items[gap.following])
         own = {*self.alternative.joined, *(group.var for group in self.alternative.groups)}
         for predicate in self.predicates:
             names = names_of(predicate) - {var}

@@ -203,22 +203,15 @@ class Solved:
     cost: float
 
 
+@dataclass(frozen=True, slots=True)
 class Search:
     """The search over one alternative, with these negations and closures pushed down."""
 
-    def __init__(
-        self,
-        model: Model,
-        alternative: Alternative,
-        absences: Sequence[tuple[Absence, Gap]],
-        closures: Sequence[tuple[Group, Gap]],
-        windows: Mapping[Duration, int] | None = None,
-    ) -> None:
-        self.model = model
-        self.windows = windows
-        self.alternative = alternative
-        self.absences = absences
-        self.closures = closures
+    model: Model
+    alternative: Alternative
+    absences: Sequence[tuple[Absence, Gap]]
+    closures: Sequence[tuple[Group, Gap]]
+    windows: Mapping[Duration, int] | None = None
 
     def by_root_split(self, number: int) -> list[Solved]:
         """The best plan for each split of the whole pattern: the cheapest `number` of them, cheapest first."""
@@ -247,7 +240,7 @@ class Search:
                 first, last = _edge_names(node.right, first=True), _edge_names(node.left, first=False)
                 for group, gap in self.closures:
                     items = gap.sequence.items
-                    if class_names(items[gap.index]) == first and class_names(items[gap.index - 1]) == last:
+                    if class_names(items[gap.following]) == first and class_names(items[gap.following - 1]) == last:
                         return tp.KseqNode(left, group.var, self._negated(right, first))
                 return tp.SeqNode(left, self._negated(right, first))
             case tp.ConNode() | tp.DisNode():
@@ -261,7 +254,7 @@ class Search:
         negated = tuple(
             var
             for absence, gap in self.absences
-            if class_names(gap.sequence.items[gap.index]) == first
+            if class_names(gap.sequence.items[gap.following]) == first
             for var in absence.variables
         )
         return _wrap_first(node, negated) if negated else node

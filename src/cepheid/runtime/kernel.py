@@ -140,8 +140,10 @@ class Kernel:
     integers: Array
     floats: Array
     steps: tuple[str, ...]
+    """The variables of a match, in the order of its output."""
     column_types: tuple[str, ...]
     has_bounds: bool
+    """Whether a step may bind any number of events, so that the output has `bounds`."""
     texts: tuple[Any, ...] = ()
     """The string constants; batches contain their codes."""
     needs_ranks: bool = False

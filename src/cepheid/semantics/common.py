@@ -21,12 +21,14 @@ NOTHING: Mapping[str, Event] = {}
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A match of a (sub)pattern: the bound events, and the interval and history of the whole."""
+    """A match of a (sub)pattern."""
 
     bindings: Bindings
+    """The bound events."""
     start: int
     end: int
     times: tuple[int, ...]
+    """Its history: the times of its events, in order."""
 
 
 @dataclass(frozen=True, slots=True)

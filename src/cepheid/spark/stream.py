@@ -259,6 +259,7 @@ class RunningStream:
     query: StreamingQuery
     delivery: _Deliver
     ownership: Ownership
+    """The lock on the checkpoint."""
     reporter: ProgressReporter | None = None
 
     @property

@@ -30,10 +30,11 @@ _RESTORE = (
 
 @dataclass(frozen=True, slots=True)
 class SparkFiles:
-    """The files of Spark in the checkpoint at `path`, as the user wrote it."""
+    """The files of Spark in a checkpoint."""
 
     directory: Directory
     path: str
+    """As the user wrote it, for messages."""
 
     @property
     def has_started(self) -> bool:

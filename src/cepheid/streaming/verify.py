@@ -8,9 +8,8 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -37,23 +36,27 @@ _BUCKETS = 4
 """Enough to separate keys."""
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A stream whose matches differ from those of the batch: its watermark and batches, and the matches that differ."""
+class Difference(NamedTuple):
+    """A stream whose matches differ from those of the batch."""
 
     watermark: int
+    """In ticks."""
     batches: int
+    """The number of batches it was cut into."""
     missing: tuple[str, ...]
+    """The matches of the batch that the stream does not have."""
     unexpected: tuple[str, ...]
+    """The matches of the stream that the batch does not have."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """The number of streams that were run, and those whose matches differ from the batch."""
+class Verification(NamedTuple):
+    """The streams that were run, and those whose matches differ from the batch."""
 
     streams: int
+    """Their number."""
     events: int
     matches: int
+    """Those of the batch."""
     evaluator: str
     differences: tuple[Difference, ...]
 

@@ -7,15 +7,14 @@ from cepheid.kernels.requirements import why_not
 from cepheid.optimize.run_cost import any_runs_cost
 from cepheid.optimize.search import situation_of
 from cepheid.optimize.stats import Stats
-from cepheid.pattern import EventClass, Kleene, Neg, Strategy
+from cepheid.pattern import EventClass, Strategy
 from cepheid.physical import Lowered, Plan, not_made_for
 
 __all__ = ["FOLDS", "NAME", "OPTIONS", "SEARCHES", "SWITCHES", "able", "cost", "kernel", "plan"]
 
 NAME = "any_runs"
 FOLDS = True
-SEARCHES = False
-SWITCHES = False
+SEARCHES = SWITCHES = False
 
 
 def able(lowered: Lowered) -> str | None:
@@ -23,9 +22,8 @@ def able(lowered: Lowered) -> str | None:
     languages that combine all events."""
     if lowered.combines and lowered.operator_windows is None and _is_folded(lowered):
         return why_not(lowered)
-    is_sequence = all(isinstance(item, EventClass | Neg | Kleene) for item in lowered.items)
     selects_all = lowered.has_strategy and lowered.query.strategy is Strategy.ANY_MATCH
-    if not (selects_all and is_sequence):
+    if not (selects_all and lowered.is_sequence):
         return not_made_for(lowered.query)
     return why_not(lowered, excludes=True, durations=True)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cepheid import expr as ex
 from cepheid.codegen.scalar import Constants, Reader, Term, condition, key_fit
@@ -17,11 +18,11 @@ from cepheid.kernels.state_vector import NOWHERE, Source, StateVector, Value
 from cepheid.physical import Kind, Plan, Step
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """A transition of a run from the component it is at (`NOWHERE`: before the first) to `target`."""
+class Edge(NamedTuple):
+    """A transition of a run from a component to another, or to the same one (a take)."""
 
     source: int
+    """The component that the run is at; `NOWHERE` before the first."""
     target: int
 
     @property
@@ -145,13 +146,14 @@ class Table:
     """The groups that may take an edge."""
 
     at: int
+    """The component that their runs are at."""
     entry: Entry
+    waits: bool
+    """Complete matches that wait for a trailing negation."""
     indexed: tuple[Value, ...]
     """The values that attributes of the event must equal."""
     others: tuple[Value, ...]
     spoilt_by: tuple[int, ...]
-    waits: bool
-    """Complete matches that wait for a trailing negation."""
 
     @property
     def values(self) -> tuple[Value, ...]:
@@ -348,7 +350,7 @@ class Automaton:
                 continue
             indexed = tuple(dict.fromkeys(value for value, _ in self.equalities(route)))
             others = tuple(sorted(route.needs - set(indexed), key=self._order))
-            table = Table(route.edge.source, route.entry, indexed, others, route.spoilt_by, route.waits)
+            table = Table(route.edge.source, route.entry, route.waits, indexed, others, route.spoilt_by)
             if table not in self.tables:
                 self.tables.append(table)
             self.table_of[number] = self.tables.index(table)

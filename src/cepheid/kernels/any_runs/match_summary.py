@@ -244,6 +244,7 @@ class _Weighed(NamedTuple):
     """As floats, which tell whether integers still fit, the number of matches and of their events."""
     times: Array
     known: Array
+    """Whether a quantity has a value in any sequence of a node."""
     sums: Array
     extremes: Array
 

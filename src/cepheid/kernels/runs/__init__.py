@@ -7,22 +7,19 @@ from cepheid.kernels.runs.evaluator import OPTIONS, kernel
 from cepheid.optimize.run_cost import runs_cost
 from cepheid.optimize.search import situation_of
 from cepheid.optimize.stats import Stats
-from cepheid.pattern import EventClass, Kleene, Neg, Strategy
+from cepheid.pattern import Strategy
 from cepheid.physical import Lowered, Plan, not_made_for
 
 __all__ = ["FOLDS", "NAME", "OPTIONS", "SEARCHES", "SWITCHES", "able", "cost", "kernel", "plan"]
 
 NAME = "runs"
-FOLDS = False
-SEARCHES = False
-SWITCHES = False
+FOLDS = SEARCHES = SWITCHES = False
 
 
 def able(lowered: Lowered) -> str | None:
     """Sequences, closures among them, under a strategy by which each run goes on in one way."""
-    is_sequence = all(isinstance(item, EventClass | Neg | Kleene) for item in lowered.items)
     selects_one = lowered.has_strategy and lowered.query.strategy is not Strategy.ANY_MATCH
-    if not (selects_one and is_sequence):
+    if not (selects_one and lowered.is_sequence):
         return not_made_for(lowered.query)
     parts = why_no_partition(lowered) if lowered.query.strategy is Strategy.PARTITION else []
     return why_not(lowered, *parts, excludes=True, durations=True)

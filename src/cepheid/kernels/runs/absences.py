@@ -50,11 +50,12 @@ class Absence:
     after: int
     """How many positive components stand before it."""
     stack: Stack
-    tests: tuple[Expr, ...]
-    """Its predicates, without those that the mask and the chains decide."""
     at_once: bool
+    """Whether its predicates can be tested when the negated event comes."""
     may_lead: bool
     may_trail: bool
+    tests: tuple[Expr, ...]
+    """Its predicates, without those that the mask and the chains decide."""
 
     @property
     def candidate(self) -> Value:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cepheid.codegen.builder import Writer
 from cepheid.codegen.scalar import key_fit, mixed
@@ -16,8 +17,7 @@ from cepheid.kernels.runs.run_vector import Component, RunVector
 from cepheid.kernels.state_vector import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Awaited:
+class Awaited(NamedTuple):
     """A value of a run that an attribute of the event has to equal on all its edges."""
 
     value: Value

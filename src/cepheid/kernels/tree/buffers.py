@@ -112,6 +112,7 @@ class Equality:
     other_name: str
     fit: KeyFit
     predicate: Expr
+    """The comparison that it stands for."""
 
 
 @dataclass(eq=False, slots=True)
