@@ -240,24 +240,24 @@ def conjunction(items: Sequence[Expr]) -> Expr:
     return TRUE if not items else items[0] if len(items) == 1 else And(tuple(items))
 
 
-def _parts(expr: Expr) -> tuple[str, ...]:
-    """The fields of a node that are part of its value. (`dataclasses.fields` is slow, and trees are walked often.)"""
-    names = _PARTS.get(type(expr))
-    if names is None:
-        names = _PARTS[type(expr)] = tuple(spec.name for spec in fields(expr) if spec.compare)
-    return names
+class _Parts(dict[type[Expr], tuple[str, ...]]):
+    """The fields of a kind of node that hold nodes. (`dataclasses.fields` is slow, and trees are walked often.)"""
+
+    def __missing__(self, kind: type[Expr]) -> tuple[str, ...]:
+        names = self[kind] = tuple(spec.name for spec in fields(kind) if "Expr" in str(spec.type))
+        return names
 
 
-_PARTS: dict[type[Expr], tuple[str, ...]] = {}
+_PARTS = _Parts()
 
 
 def children(expr: Expr) -> Iterator[Expr]:
-    for name in _parts(expr):
+    for name in _PARTS[type(expr)]:
         value = getattr(expr, name)
         if isinstance(value, Expr):
             yield value
         elif isinstance(value, tuple):
-            yield from (item for item in value if isinstance(item, Expr))
+            yield from value
 
 
 def walk(expr: Expr) -> list[Expr]:
@@ -267,24 +267,24 @@ def walk(expr: Expr) -> list[Expr]:
     while waiting:
         node = waiting.pop()
         found.append(node)
-        for name in reversed(_parts(node)):
+        for name in reversed(_PARTS[type(node)]):
             value = getattr(node, name)
             if isinstance(value, Expr):
                 waiting.append(value)
             elif isinstance(value, tuple):
-                waiting.extend(item for item in reversed(value) if isinstance(item, Expr))
+                waiting.extend(reversed(value))
     return found
 
 
 def with_parts(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """A copy with `change` applied to every node right under it."""
     updates: dict[str, Any] = {}
-    for name in _parts(expr):
+    for name in _PARTS[type(expr)]:
         value = getattr(expr, name)
         if isinstance(value, Expr):
             updates[name] = change(value)
         elif isinstance(value, tuple):
-            updates[name] = tuple(change(item) if isinstance(item, Expr) else item for item in value)
+            updates[name] = tuple(map(change, value))
     return replace(expr, **updates) if updates else expr
 
 

@@ -20,8 +20,6 @@ from cepheid.physical import MaskTest, Plan
 from cepheid.runtime.kernel import Array
 from cepheid.types import Type
 
-_ALL_BITS = ~np.uint64(0)
-
 
 def is_maskable(predicate: Expr) -> bool:
     """Whether a single-event predicate can be part of a mask."""
@@ -30,18 +28,26 @@ def is_maskable(predicate: Expr) -> bool:
 
 def masks(plan: Plan, table: pa.RecordBatch, type_column: str) -> Array:
     names, codes = types_of(table, type_column)
-    by_type = [sum(1 << i for i, bit in enumerate(plan.bits) if not bit.types or name in bit.types) for name in names]
-    result: Array = np.array(by_type, np.uint64)[codes]
     attributes = _Attributes(plan, table, names, codes)
+    bits = {
+        number: bit
+        for number, bit in enumerate(plan.bits)
+        if not any(attributes.never_holds(test.predicate) for test in bit.mask_tests)
+    }
+    by_type = [sum(1 << i for i, bit in bits.items() if not bit.types or name in bit.types) for name in names]
+    result: Array = np.array(by_type, np.uint64)[codes]
     evaluation = Evaluation(table.num_rows, attributes.read, _no_aggregate)
     done: dict[tuple[MaskTest, ...], Array] = {}
-    for number, bit in enumerate(plan.bits):
-        tests = tuple(test for test in bit.mask_tests if not attributes.always_hold(test.predicate))
+    for number, bit in bits.items():
+        tests = tuple(test for test in bit.mask_tests if not attributes.always_holds(test.predicate))
         if not tests:
             continue
         if tests not in done:
             done[tests] = np.logical_and.reduce([evaluation.truth(test.predicate)[1] for test in tests])
-        result &= np.where(done[tests], _ALL_BITS, ~np.uint64(1 << number))
+        value = np.uint64(1 << number)
+        passed = np.multiply(done[tests], value, dtype=np.uint64)
+        passed |= ~value
+        result &= passed
     return result
 
 
@@ -81,11 +87,20 @@ class _Attributes:
             return from_json(array, attr.type)
         return NULL if array is None else from_arrow(array)
 
-    def always_hold(self, test: Expr) -> bool:
+    def always_holds(self, test: Expr) -> bool:
         """Whether a test asks for a value in a column without nulls."""
         match test:
             case ex.Not(item=ex.IsNull(item=Attr() as attr)):
                 return self.read(attr).valid is None
+            case _:
+                return False
+
+    def never_holds(self, test: Expr) -> bool:
+        """Whether a test asks for null in a column without nulls."""
+        match test:
+            case ex.IsNull(item=Attr() as attr):
+                column = self.read(attr)
+                return column.valid is None and column.absent is None
             case _:
                 return False
 

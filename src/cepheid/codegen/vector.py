@@ -258,7 +258,7 @@ def _unscaled(type_: Type) -> Type:
 
 def as_float(column: Column) -> Any:
     """The nearest floats. A decimal is its scaled integer as a float, divided by the power of ten."""
-    values = np.asarray(column.values).astype(np.float64)
+    values = np.asarray(column.values, np.float64)
     return values / 10.0**column.type.scale if column.type.family is Family.DECIMAL else values
 
 
