@@ -31,7 +31,7 @@ ARITHMETIC = [
     ("-", t.DURATION, t.TIMESTAMP, None),
     ("-", t.TIMESTAMP, t.INTEGER, t.TIMESTAMP),
     ("*", t.DURATION, t.INTEGER, t.DURATION),
-    ("*", t.FLOAT, t.DURATION, t.FLOAT),
+    ("*", t.FLOAT, t.DURATION, t.DURATION),
     ("/", t.DURATION, t.DURATION, t.FLOAT),
     ("/", t.DURATION, t.INTEGER, t.DURATION),
     ("/", t.DURATION, t.FLOAT, t.DURATION),

@@ -110,8 +110,9 @@ def _atom(expr: Expr, env: Env) -> bool:
             item = value(expr.item, env)
             return isinstance(item, str) and like(item, expr.pattern)
         case ex.In():
-            item = value(expr.item, env)
-            return any(compare("=", item, value(option, env)) for option in expr.values)
+            # All options are read first: where one is absent, the test does not apply, whatever their order.
+            item, options = value(expr.item, env), [value(option, env) for option in expr.values]
+            return any(compare("=", item, option) for option in options)
         case ex.IsNull():
             return value(expr.item, env) is None
         case ex.OccursWithin():

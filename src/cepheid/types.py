@@ -196,9 +196,14 @@ def _of_times(op: str, left: Type, right: Type) -> Type | None:
         case "%":
             return DURATION if left.family is Family.DURATION and right.family in counts else None
         case "*":
-            return None if both else DURATION if Family.INTEGER in (left.family, right.family) else FLOAT
+            return None if both else DURATION
         case _:
             return (FLOAT if both else DURATION) if left.family is Family.DURATION else None
+
+
+def is_rounded(op: str, left: Type, right: Type) -> bool:
+    """Whether a duration is computed as a float and rounded: one divided by a number, or times a fraction."""
+    return op == "/" or (op == "*" and bool({Family.FLOAT, Family.DECIMAL} & {left.family, right.family}))
 
 
 def average(of: Type) -> Type:

@@ -77,8 +77,8 @@ def arithmetic(op: str, left: Any, right: Any, type_: Type = types.UNKNOWN) -> A
 
     >>> arithmetic("+", 2**53, 1), arithmetic("+", HIGHEST, 1), arithmetic("%", -7, 3), arithmetic("/", 1, 2)
     (9007199254740993, None, 2, 0.5)
-    >>> arithmetic("/", 5, 2, types.DURATION)
-    3
+    >>> arithmetic("/", 5, 2, types.DURATION), arithmetic("*", 5, 0.5, types.DURATION)
+    (3, 3)
     """
     if not (is_number(left) and is_number(right)):
         return None
@@ -90,7 +90,7 @@ def arithmetic(op: str, left: Any, right: Any, type_: Type = types.UNKNOWN) -> A
             return _of_floats(op, to_float(left), to_float(right))
         case Family.DECIMAL:
             return _of_decimals(op, left, right, known)
-        case Family.DURATION if op == "/":
+        case Family.DURATION if types.is_rounded(op, type_of(left), type_of(right)):
             quotient = _of_floats(op, to_float(left), to_float(right))
             return None if quotient is None else as_integer(rounded(quotient))
         case _:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,15 @@ def events_from(source: Source) -> list[Event]:
         types, ticks = batch.column(TYPE).to_pylist(), batch.column(TIME).to_pylist()
         positions = range(len(events), len(events) + batch.num_rows)
         columns = batch.select(list(names))
-        events.extend(events_of(columns, types, ticks, positions, source.columns, source.attributes))
+        found = events_of(columns, types, ticks, positions, source.columns, source.attributes)
+        events.extend(replace(event, attributes=in_types(event, source)) for event in found)
     return events
+
+
+def in_types(event: Event, source: Source) -> dict[str, Any]:
+    """The attributes of an event in the types of the source: a row has numbers as written, 1 for the float 1.0."""
+    types = (source.attributes or {})[event.type]
+    return {n: float(v) if types.get(n) == pa.float64() and v is not None else v for n, v in event.attributes.items()}
 
 
 def facts(events: list[Event]) -> list[Any]:
@@ -63,7 +71,7 @@ def test_a_column_has_a_type_that_holds_all_values(tmp_path: Path) -> None:
     assert types["y"] == types["v"] == types["w"] == types["big"] == JSON
     assert source.attributes is not None and ROW not in source.attributes["A"]
     assert source.attributes["A"]["y"] == text and source.attributes["B"]["y"] == pa.int64()
-    assert source.attributes["A"]["x"] == pa.int64() and source.attributes["B"]["x"] == number
+    assert source.attributes["A"]["x"] == source.attributes["B"]["x"] == number
     assert source.attributes["A"]["v"] == pa.list_(number) and source.attributes["B"]["w"] == pa.list_(JSON)
     assert source.attributes["B"]["big"] == pa.decimal128(38, 0) and "v" not in source.attributes["B"]
 

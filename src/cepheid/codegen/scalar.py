@@ -479,15 +479,16 @@ def _arithmetic(op: str, left: Operand, right: Operand, is_duration: bool = Fals
     if left.kind not in numbers or right.kind not in numbers:
         return _NULL
     known = tuple(dict.fromkeys((*left.known, *right.known)))
-    if op == "/" or Kind.FLOAT in (left.kind, right.kind):
+    is_decimal = any(side.is_decimal or side.scale > 0 for side in (left, right))
+    is_rounded = is_duration and (op == "/" or (op == "*" and (is_decimal or Kind.FLOAT in (left.kind, right.kind))))
+    if op == "/" or is_rounded or Kind.FLOAT in (left.kind, right.kind):
         a, b = nearest_float(left), nearest_float(right)
         source = {"/": f"divided({a}, {b})", "%": f"remainder({a}, {b})"}.get(op, f"({a} {op} {b})")
-        if is_duration and op == "/":
+        if is_rounded:
             return Operand(whole_count(source), Kind.INT, known=(*known, has_whole_count(source)))
         return Operand(source, Kind.FLOAT, known=known)
     left, right = _signed(left), _signed(right)
     known = tuple(dict.fromkeys((*left.known, *right.known)))
-    is_decimal = any(side.is_decimal or side.scale > 0 for side in (left, right))
     if op == "*":
         return _product(left, right, known, is_decimal)
     scale = max(left.scale, right.scale)

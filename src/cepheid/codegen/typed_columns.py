@@ -117,13 +117,34 @@ def is_json(arrow: pa.DataType, type_: Type) -> bool:
 
 
 def from_json(array: pa.Array, type_: Type) -> Column:
-    """The values of JSON texts that have this type, the others as null; of mixed types, all values as objects."""
+    """The values of JSON texts that have this type, the others as null; of mixed types, all values as objects. Values
+    of other event types need not fit: integers of more than 64 bits, floats beside integers."""
     values = [None if text is None else json.loads(text) for text in array.to_pylist()]
     arrow = types.to_arrow(type_)
     if arrow is None:
         return Column(types.UNKNOWN, objects(values), np.array([value is not None for value in values], bool))
     fitting = [value if value is not None and types.type_of(value).fits(type_) else None for value in values]
-    return from_arrow(pa.array(fitting, arrow))
+    if type_.family is Family.FLOAT:
+        fitting = [None if value is None else _float(value) for value in fitting]
+    try:
+        return from_arrow(pa.array(fitting, arrow))
+    except (pa.ArrowException, OverflowError):
+        return from_arrow(pa.array([_held(value, arrow) for value in fitting], arrow))
+
+
+def _held(value: Any, arrow: pa.DataType) -> Any:
+    """A value, or None if the Arrow type cannot hold it."""
+    try:
+        return pa.scalar(value, arrow).as_py()
+    except (pa.ArrowException, OverflowError):
+        return None
+
+
+def _float(value: int | float) -> float | None:
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def _from_texts(array: pa.Array, type_: Type) -> Column:

@@ -272,7 +272,7 @@ def arithmetic(op: str, left: Column, right: Column) -> Column:
         if type_.family is Family.FLOAT:
             values, invalid = _floats(op, as_float(left), as_float(right))
             return replace(floats(values, valid).null_where(invalid), absent=absent)
-        if type_.family is Family.DURATION and op == "/":
+        if type_.family is Family.DURATION and types.is_rounded(op, left.type, right.type):
             counts, undefined = _floats(op, as_float(left), as_float(right))
             values, invalid = whole_counts(counts)
             invalid = either(undefined, invalid)

@@ -53,7 +53,7 @@ from cepheid.physical import Kind
 from cepheid.semantics import Match as Match
 from cepheid.semantics import evaluate, node_of, summary
 from cepheid.semantics.common import events_of as events_in
-from cepheid.types import BOOLEAN, UNKNOWN, Family, Type, from_arrow
+from cepheid.types import BOOLEAN, FLOAT, UNKNOWN, Family, Type, from_arrow
 from cepheid.values import fitted, is_number, to_float, unscaled
 
 _DAY = 86_400_000_000
@@ -139,11 +139,16 @@ def _decode_input(prepared: Prepared, batch: pa.RecordBatch, positions: Sequence
 
 
 def _as_settled(event: Event, known: Mapping[str, Mapping[str, Type]]) -> Event:
-    """The event without attributes that its type lacks, or got only after the schema of a stream was settled."""
-    own = known.get(event.type, event.attributes)
-    if event.attributes.keys() <= own.keys():
+    """The event without attributes that its type lacks, or got only after the schema of a stream was settled. Rows
+    have numbers as written: an integer is converted if the attribute is a float."""
+    own = known.get(event.type)
+    if own is None:
         return event
-    return replace(event, attributes={name: value for name, value in event.attributes.items() if name in own})
+    is_whole = [type(value) is int and own.get(name) == FLOAT for name, value in event.attributes.items()]
+    if event.attributes.keys() <= own.keys() and not any(is_whole):
+        return event
+    values = zip(event.attributes.items(), is_whole, strict=True)
+    return replace(event, attributes={n: float(v) if whole else v for (n, v), whole in values if n in own})
 
 
 def _of_its_type(event: Event, prepared: Prepared) -> Event:

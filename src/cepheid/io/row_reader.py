@@ -30,7 +30,7 @@ from cepheid.io.rows import ROW, START, TIME, TYPE
 from cepheid.io.source import JSON, TableSource, other_kind_of_start
 from cepheid.io.times import LAST_TIME, MixedTimes, TimeKind, event_time, fraction_unit
 from cepheid.io.values import event_type, flatten, misfit, typed_values
-from cepheid.types import BOOLEAN, FLOAT, INTEGER, RECORD, STRING, UNKNOWN, to_arrow, type_of, united
+from cepheid.types import BOOLEAN, FLOAT, INTEGER, STRING, UNKNOWN, to_arrow, type_of, united
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,21 +266,28 @@ def _with_fitting_values(
 ) -> list[_Row]:
     """The rows whose values have the declared type of the attribute or, without a declaration, the most common type of
     the attribute in events of the same type. Of two equally common types, the first seen."""
-    votes: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-
+    classes: defaultdict[tuple[str, str], Counter[type]] = defaultdict(Counter)
     for row in rows:
         for name, value in row.attributes.items():
             if value is not None and name not in times:
-                votes[row.type, name][_NOUNS.get(type(value)) or type_of(value).noun] += 1
+                classes[row.type, name][type(value)] += 1
         for name in row.records:
-            votes[row.type, name][RECORD.noun] += 1
+            classes[row.type, name][dict] += 1
+    votes: dict[tuple[str, str], Counter[str]] = {}
+    of_numbers: defaultdict[str, set[type]] = defaultdict(set)
+    for key, counted_classes in classes.items():
+        votes[key] = Counter()
+        for of_class, count in counted_classes.items():
+            votes[key][_NOUNS.get(of_class) or type_of(of_class()).noun] += count
+        of_numbers[key[1]] |= counted_classes.keys() & {int, float}
+    mixed = [name for name, found in of_numbers.items() if len(found) > 1]
     wanted = {key: counted.most_common(1)[0][0] for key, counted in votes.items()}
     for type_name, name in votes:
         kind = declared.types.get(type_name, {}).get(name, UNKNOWN)
         if not kind.is_unknown:
             wanted[type_name, name] = kind.noun
     if all(counted.keys() == {wanted[key]} for key, counted in votes.items()):
-        return rows
+        return _with_one_kind_of_number(rows, mixed)
     fitting = []
     for row in rows:
         for name, kind, value in typed_values(row.values, row.attributes, row.records, times):
@@ -290,7 +297,20 @@ def _with_fitting_values(
                 break
         else:
             fitting.append(row)
-    return fitting
+    return _with_one_kind_of_number(fitting, mixed)
+
+
+def _with_one_kind_of_number(rows: list[_Row], names: Sequence[str]) -> list[_Row]:
+    """An attribute that has a float in some row has floats in all rows, as a column of a table does. If that would
+    round an integer of more than 53 bits, it has floats only in the event types with a float."""
+    for name in names:
+        of_floats = {row.type for row in rows if type(row.attributes.get(name)) is float}
+        integers = [row for row in rows if type(row.attributes.get(name)) is int]
+        is_exact = all(-EXACT <= row.attributes[name] <= EXACT for row in integers)
+        for row in integers if of_floats else ():
+            if is_exact or row.type in of_floats:
+                row.attributes[name] = float(row.attributes[name])
+    return rows
 
 
 # --- rows as a source -------------------------------------------------------------------------------------------------
@@ -313,7 +333,8 @@ def row_source(loaded: Loaded, columns: Columns) -> TableSource:
             arrays[name] = _column(values)
         for of_type, kind in _kinds_by_type(types, values).items():
             if name in attributes[of_type]:
-                attributes[of_type][name] = arrays[name].type if name in columns.times else kind
+                is_whole = name in columns.times or arrays[name].type == pa.uint64()
+                attributes[of_type][name] = arrays[name].type if is_whole and kind != pa.null() else kind
     arrays[ROW] = pa.array([json.dumps(event.row, ensure_ascii=False) for event in events], pa.string())
     times = np.array([event.end for event in events], np.int64)
     starts = None if columns.start is None else np.array([event.start for event in events], np.int64)
@@ -333,11 +354,11 @@ def _column(values: Sequence[Any]) -> pa.Array:
     kinds = set(map(type, values)) - {NoneType}
     if not kinds:
         return pa.nulls(len(values))
-    integers = [v for v in values if isinstance(v, int)] if int in kinds else [0]
+    integers = [v for v in values if v is not None] if kinds == {int} else [0]
     least, most = min(integers), max(integers)
-    if kinds == {int, float} and -EXACT <= least <= most <= EXACT:
-        return pa.array([None if v is None else float(v) for v in values], pa.float64())
-    is_wide = kinds == {int} and not -(2**63) < least <= most < 2**63
+    if least >= 0 and 2**63 <= most < 2**64:
+        return pa.array(values, pa.uint64())
+    is_wide = not -(2**63) < least <= most < 2**63
     if len(kinds) == 1 and kinds <= _ARROW.keys() and not is_wide:
         return pa.array(values, _ARROW[kinds.pop()])
     return pa.array([None if v is None else json.dumps(v, ensure_ascii=False).encode() for v in values], JSON)
@@ -361,7 +382,7 @@ def _narrowest(values: Sequence[Any]) -> pa.DataType:
     if kinds == {int, float}:
         return pa.float64()
     if kinds == {list}:
-        items = (item for v in values for item in v)
-        is_numeric = all(isinstance(item, int | float) and not isinstance(item, bool) for item in items)
+        items = [item for v in values for item in v]
+        is_numeric = all(type(item) is float or (type(item) is int and -EXACT <= item <= EXACT) for item in items)
         return pa.list_(pa.float64() if is_numeric else JSON)
     return _ARROW[kinds.pop()] if len(kinds) == 1 else JSON

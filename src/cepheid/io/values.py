@@ -10,10 +10,11 @@ from typing import Any
 
 from cepheid.errors import shown
 from cepheid.io.rejects import Malformed, no_type, shown_value
-from cepheid.types import RECORD, Type, type_of
+from cepheid.types import LONG_DIGITS, RECORD, Type, type_of
 
 DEEPEST = 32
 """The nesting depth of a value: more than real data has, and well within Python's recursion limit."""
+_LONGEST = 10**LONG_DIGITS
 
 
 def flatten(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -30,7 +31,11 @@ def flatten(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]
             waiting.extend((f"{name}.{key}", inner, depth + 1) for key, inner in reversed(value.items()))
             continue
         kind = type(value)
-        is_plain = kind in (int, bool, NoneType) or (kind is str and value.isascii())
+        is_plain = (
+            kind in (bool, NoneType)
+            or (kind is int and -_LONGEST < value < _LONGEST)
+            or (kind is str and value.isascii())
+        )
         if not (is_plain and name.isascii()):
             _require_plain(name, name, depth)
             _require_plain(name, value, depth)
@@ -41,7 +46,10 @@ def flatten(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]
 
 
 def _require_plain(name: str, value: Any, depth: int) -> None:
-    """Numbers must be finite and strings valid Unicode. Sinks could not write other values."""
+    """Numbers must be finite, integers have at most 38 digits and strings be valid Unicode. Sinks could not write other
+    values."""
+    if isinstance(value, int) and not -_LONGEST < value < _LONGEST:
+        raise Malformed(f"the attribute `{shown(name)}` is an integer of more than {LONG_DIGITS} digits")
     if isinstance(value, float) and not math.isfinite(value):
         raise Malformed(f"the attribute `{shown(name)}` is not a finite number")
     if isinstance(value, str) and not value.isascii():

@@ -212,6 +212,7 @@ class _Derivation:
         name = ex.to_text(ex.transform(definition, lambda n: ex.Param(n.name) if isinstance(n, Attr) else n))
         while (
             name in self.types
+            or name == getattr(definition, "name", None)  # the input has the name, as JSON text
             or _with_types(self.columns.get(name, definition)) != _with_types(definition)
             or self.column_types.get(name, kind) != kind
         ):

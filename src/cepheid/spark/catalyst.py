@@ -40,7 +40,7 @@ from cepheid.spark.catalyst_numbers import (
     remainder,
     rescalable,
 )
-from cepheid.types import BINARY, BOOLEAN, LONG_DIGITS, STRING, Family, Type
+from cepheid.types import BINARY, BOOLEAN, LONG_DIGITS, STRING, Family, Type, is_rounded
 
 _LONG_DIGITS = 19
 """The digits of a 64-bit integer."""
@@ -355,7 +355,7 @@ class EventColumns:
             case Family.FLOAT:
                 return not_nan(float_arithmetic(op, self._double(left), self._double(right)))
             case Family.INTEGER | Family.TIMESTAMP | Family.DURATION:
-                if result.family is Family.DURATION and op == "/":
+                if result.family is Family.DURATION and is_rounded(op, left.type, right.type):
                     raise OutsideCatalyst
                 if Family.DECIMAL in (left.type.family, right.type.family):
                     raise OutsideCatalyst

@@ -130,8 +130,8 @@ def _csv_records(lines: Sequence[str], delimiter: str) -> Iterator[tuple[int, st
     extend to the end of the file, so only its own line is rejected and parsing continues with the next line."""
     at = 0
     while at < len(lines):
-        reader = csv.reader(lines[at:], strict=True, delimiter=delimiter)
-        begin = at
+        begin = at  # a copy of the rest for each broken line would take quadratic time
+        reader = csv.reader((lines[i] for i in range(begin, len(lines))), strict=True, delimiter=delimiter)
         try:
             for cells in reader:
                 end = begin + reader.line_num
