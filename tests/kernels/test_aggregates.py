@@ -126,7 +126,7 @@ def test_all_matches_are_summed_up(fn: str, attribute: str) -> None:
     encoder, state = encoder_of(kernel), kernel.initial()
     state, _ = kernel.step(state, encoder.encode(events.table))
     state, _ = kernel.advance(state, END_OF_TIME, encoder.codes())
-    row, (match,) = kernel.summary_row(state), evaluate(query, events.events)
+    row, (match,) = kernel.summary.row(kernel.totals(state)), evaluate(query, events.events)
     x = row.values["x"]
     if attribute == "text" and ex.AGGREGATES[fn].result is ResultType.VALUE:
         x = {code: text for text, code in encoder.dictionary.codes.items()}[x]

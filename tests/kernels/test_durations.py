@@ -110,7 +110,7 @@ def summary(kernel: LazyKernel, stream: Stream, cuts: list[int]) -> SummaryRow:
     for start, end in itertools.pairwise([0, *cuts, len(stream.events)]):
         state, _ = kernel.step(state, encoder.encode(stream.table.slice(start, end - start)))
     state, _ = kernel.advance(state, END_OF_TIME)
-    return kernel.summary_row(state)
+    return kernel.summary.row(kernel.totals(state))
 
 
 COMPILED = [

@@ -276,7 +276,7 @@ def summary(kernel: LazyKernel, stream: Stream, cuts: Sequence[int] = ()) -> Sum
         assert len(positions) == 0
         state = restore(save(state))
     state, _ = kernel.advance(state, END_OF_TIME, encoder.codes())
-    return kernel.summary_row(state)
+    return kernel.summary.row(kernel.totals(state))
 
 
 # --- work and memory --------------------------------------------------------------------------------------------------

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import random
+from collections import Counter
+from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from random_compositions import random_events, random_script
 from simulation_harness import SCHEMA, multiset, random_rows
 
 import cepheid
+from cepheid.engine.prepare import prepare
+from cepheid.io.files import open_files
+from cepheid.io.inputs import Columns, Input
+from cepheid.lang import parse
 from cepheid.physical import REFERENCE
+from cepheid.spark import batch
+from cepheid.spark.batch import run_files
 
 pytestmark = pytest.mark.spark
 
@@ -36,3 +48,51 @@ def test_every_division_of_a_composition_gives_the_oracles_matches(spark: SparkS
     assert expected
     assert COMPOSED[text] in cepheid.explain(text, frame, time_unit="ms")
     assert multiset(cepheid.match(text, frame, time_unit="ms", partitions=3).toArrow()) == expected
+
+
+SCRIPTS = 6
+"""Random scripts. `CEPHEID_COMPOSITIONS=200` tries others, from another seed on."""
+
+
+def divided_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets Spark divide files of any size."""
+    for name in ("_FEW_ROWS", "_LEAST_DIVIDED", "_LEAST_PER_TASK"):
+        monkeypatch.setattr(batch, name, 1 if name == "_LEAST_PER_TASK" else 0)
+
+
+def test_random_compositions_over_frames_and_files_give_the_local_matches(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    divided_files(monkeypatch)
+    count = int(os.environ.get("CEPHEID_COMPOSITIONS", SCRIPTS))
+    first = 3 if count == SCRIPTS else random.randrange(1 << 30)
+    reached: Counter[str] = Counter()
+    for seed in range(first, first + count):
+        rng = random.Random(seed)
+        text, events = random_script(rng), random_events(rng, 60)
+        path = tmp_path / f"{seed}.parquet"
+        pq.write_table(events, path, row_group_size=20)
+        local = cepheid.match(text, events)
+        wanted = multiset(local)
+        frame = spark.createDataFrame(
+            events.to_pandas(types_mapper=pd.ArrowDtype), "type string, ts long, k long, v long"
+        )
+        found = {
+            "frame": cepheid.match(text, frame, partitions=3).toArrow(),
+            "path": cepheid.match(text, str(path), session=spark, partitions=3).toArrow(),
+            "files": through_files(text, path),
+        }
+        for name, table in found.items():
+            assert multiset(table) == wanted, (seed, name, text)
+        reached["matches"] += bool(wanted)
+        reached["summaries"] += "count(*)" in text
+        note = cepheid.explain(text, frame)
+        reached.update(kind for kind in ("shuffled by", "cut into slices", "merges the summaries") if kind in note)
+    assert count != SCRIPTS or (min(reached.values()) > 0 and len(reached) == 5), reached
+
+
+def through_files(text: str, path: Path) -> pa.Table:
+    """The matches in a file, as `cepheid run --backend spark` finds them."""
+    source = open_files([Input(str(path))], Columns())
+    result = run_files(prepare(parse(text), source), source, as_text=False)
+    return pa.Table.from_batches(list(result.batches), result.schema)

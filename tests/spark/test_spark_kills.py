@@ -42,7 +42,16 @@ pytestmark = pytest.mark.spark
 
 SEEDS = [int(seed) for seed in os.environ.get("CEPHEID_KILL_SEEDS", "2,3,4").split(",")]
 KILLS = int(os.environ.get("CEPHEID_KILLS", "20"))
-QUERIES = {"closure": CLOSURE, "negation": NEGATION}
+QUERIES = {
+    "closure": CLOSURE,
+    "negation": NEGATION,
+    "tree": "PATTERN A a & B b;!D d WHERE a.id = b.id = d.id WITHIN 60",
+    "successor": r"SELECT * FROM A a; (B b \ D d) WHERE FILTER(a.id = b.id), a.id = d.id, (a, b) OCCURS WITHIN 80",
+    "intervals": "complex Q on A as a, B as b, C as c event seq(a, !b, c; 60) where a.id = b.id = c.id",
+    "composed": "P: EVENT SEQ(A x, B y) WHERE [id] WITHIN 50\n"
+    "Q: SELECT * FROM P p; C c WHERE FILTER(p.x.id = c.id), (p, c) OCCURS WITHIN 90",
+}
+"""A query of each language, and one over the matches of another."""
 LATE: Row = {"type": "A", "ts": 1, "id": 1, "v": 0.25}
 NO_EVENT: Row = {"type": "A", "ts": None, "id": 1, "v": 0.75}
 

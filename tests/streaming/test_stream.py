@@ -508,10 +508,27 @@ EXPLODING = "PATTERN SEQ(A a, B+ b[], C c) WHERE skip_till_any_match(a, b[], c) 
             "PATTERN SEQ(B b, B+ c[], C d) WHERE skip_till_next_match(b, c[], d) { [id] } WITHIN 200",
             ("max_matches", "20"),
         ),
+        (
+            None,
+            "SELECT * FROM B b+; C c WHERE FILTER(b.id = PREV(b.id) AND b.id = c.id), (b, c) OCCURS WITHIN 200",
+            ("max_matches", "100"),
+        ),
+        (
+            None,
+            "complex Q on A as a, B as b, B as c, C as d event and(a, b, c, d; 200) where a.id = b.id = c.id = d.id",
+            ("max_matches", "90"),
+        ),
+        (None, f"P: {EXPLODING}\nQ: EVENT SEQ(P p, A z) WHERE p.a.id = z.id WITHIN 300", ("max_matches", "1000")),
+        (
+            None,
+            "P: EVENT SEQ(A a, B b) WHERE [id] WITHIN 200\n"
+            "Q: PATTERN P p & P q & C z WHERE p.a.id = q.a.id = z.id WITHIN 300",
+            ("max_matches", "50"),
+        ),
     ],
 )
 def test_a_key_with_too_many_matches_stops_the_stream_or_is_dropped(
-    evaluator: str, query: str, limit: tuple[str, str]
+    evaluator: str | None, query: str, limit: tuple[str, str]
 ) -> None:
     """The events of key 1 complete up to 2^30 matches; the matches of the other keys are all there."""
     kinds = ["A", *"B" * 30, "C", "A", "B", "C"]

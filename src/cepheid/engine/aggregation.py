@@ -195,8 +195,23 @@ class Total:
     def add_in_order(self, value: pa.Array, order: Order) -> None:
         """The value of `first` or `last` in one match, that is the first or last of some."""
         self.count += 1
-        if self.order is None or (order < self.order if self.fn == "first" else order > self.order):
+        if self._precedes(order):
             self.chosen, self.order = value, order
+
+    def merge(self, other: Total) -> None:
+        """Adds other matches. Of `first` and `last`, the orders must be comparable."""
+        self.count += other.count
+        self.sum += other.sum
+        if other.chosen is None:
+            return
+        if self.fn in ("min", "max"):
+            self._choose(other.chosen)
+        elif self.chosen is None or (other.order is not None and self._precedes(other.order)):
+            self.chosen, self.order = other.chosen, other.order
+
+    def _precedes(self, order: Order) -> bool:
+        """Whether a match of this order has the value of `first` or `last`, instead of the matches so far."""
+        return self.order is None or (order < self.order if self.fn == "first" else order > self.order)
 
     def _choose(self, value: pa.Array) -> None:
         known = value if self.chosen is None else pa.concat_arrays([self.chosen, value])

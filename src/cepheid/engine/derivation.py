@@ -31,6 +31,7 @@ from cepheid.engine.positions import (
 )
 from cepheid.engine.prepare import Prepared, PreparedNode, is_alone
 from cepheid.engine.stepping import Stepper
+from cepheid.errors import Explosion
 from cepheid.io.rejects import Reject
 from cepheid.io.rows import ROW, START, TIME, TYPE, RecentRows, Rows, one_batch
 from cepheid.io.source import Source, columns_read, for_kernel, one_type
@@ -128,6 +129,11 @@ class Merge:
                 arrays.append(pa.nulls(count, column.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
+    def filter(self, selected: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
+        """Leaves out some of the events that wait."""
+        self.waiting = [batch for batch in map(selected, self.waiting) if batch.num_rows]
+        self.derived = list(map(selected, self.derived))
+
     def release(self, reached: int) -> pa.RecordBatch | None:
         """The events that end before a time before which no event comes any more."""
         if not self.derived:
@@ -216,6 +222,8 @@ class Evaluating:
     merge: Merge
     stepper: Stepper
     rows: RecentRows
+    problem: Explosion | None = None
+    """The limit that it exceeded."""
 
     @classmethod
     def start(cls, prepared: Prepared, merge: Merge, kernel: Kernel, expected: int | None) -> Evaluating:
@@ -224,6 +232,13 @@ class Evaluating:
 
     def step(self, reached: int) -> Iterator[Positions]:
         """The matches that are certain when no event comes that ends before `reached`."""
+        try:
+            yield from self._step(reached)
+        except Explosion as problem:
+            self.problem = problem
+            raise
+
+    def _step(self, reached: int) -> Iterator[Positions]:
         ready = self.merge.release(reached)
         if ready is not None:
             self.rows.add(ready)

@@ -36,24 +36,21 @@ from cepheid.engine.layout import (
 )
 from cepheid.engine.positions import MatchPositions, match_order
 from cepheid.engine.prepare import Prepared, position_type
-from cepheid.engine.stepping import Stepper
 from cepheid.errors import NotAvailable, shown
 from cepheid.evaluation import Binding, Env, value_or_null
 from cepheid.events import Clock, Event, timestamp_text
-from cepheid.expr import AGGREGATES, MEMBER, Aggregate, Attr, Expr, ResultType, walk
+from cepheid.expr import MEMBER, Aggregate, Attr, Expr, walk
 from cepheid.io.inputs import Columns
 from cepheid.io.json_text import dumps
 from cepheid.io.rows import ROW, TIME, TYPE, Rows, events_of, plain
 from cepheid.io.rows import START as START_TICKS
 from cepheid.io.sinks import TEXT
 from cepheid.io.source import plain_layout
-from cepheid.kernels.any_runs.lazy_matches import LazyKernel
 from cepheid.pattern import Query, SourceStream
-from cepheid.physical import Kind
 from cepheid.semantics import Match as Match
 from cepheid.semantics import evaluate, node_of, summary
 from cepheid.semantics.common import events_of as events_in
-from cepheid.types import BOOLEAN, FLOAT, UNKNOWN, Family, Type, from_arrow
+from cepheid.types import FLOAT, UNKNOWN, Family, Type, from_arrow
 from cepheid.values import fitted, is_number, to_float, unscaled
 
 _DAY = 86_400_000_000
@@ -64,11 +61,6 @@ _DAY = 86_400_000_000
 def makes_output(query: Query) -> bool:
     """Whether the output is not made of input rows: it is a summary of all matches, or has derived events."""
     return query.summarizes or any(not isinstance(item, SourceStream) for item in query.inputs)
-
-
-def sums_up(prepared: Prepared) -> bool:
-    """Whether the kernel computes the summary of all matches."""
-    return isinstance(prepared.kernel, LazyKernel) and bool(prepared.kernel.summary.asked)
 
 
 # --- record batches to events -----------------------------------------------------------------------------------------
@@ -233,28 +225,6 @@ def _bindings(matches: MatchPositions, events: Mapping[int, Event]) -> Iterator[
             at = positions[number]
             bound[var] = tuple(events[p] for p in at) if isinstance(at, list) else None if at is None else events[at]
         yield bound
-
-
-def summary_match(prepared: Prepared, stepper: Stepper) -> Match:
-    """The summary that a kernel computed over all events."""
-    kernel = stepper.kernel
-    assert isinstance(kernel, LazyKernel)
-    row = kernel.summary_row(stepper.state)
-    texts = {code: text for text, code in stepper.encoder.dictionary.codes.items()}
-    attributes = prepared.schema.attributes(prepared.schema.types)
-
-    def decoded(expr: Expr, value: Any) -> Any:
-        """A kernel holds booleans as numbers, and as codes strings and what else has no number."""
-        if not isinstance(expr, Aggregate) or AGGREGATES[expr.fn].result is not ResultType.VALUE:
-            return value
-        if expr.name is None or value is None:
-            return value
-        if attributes.get(expr.name) == BOOLEAN:
-            return bool(value)
-        return texts[value] if kernel.plan.columns[expr.name] is Kind.CODE else value
-
-    values = {c.name: decoded(c.expr, row.values[c.name]) for c in prepared.query.output or ()}
-    return Match({}, row.start, row.end, values)
 
 
 # --- matches to positions and record batches --------------------------------------------------------------------------

@@ -28,6 +28,15 @@ class MatchPositions:
     end: Array
     reasons: Array | None = None
 
+    def chosen(self, which: Array) -> MatchPositions:
+        """The matches for which this is true."""
+        if bool(which.all()):
+            return self
+        at = pa.array(np.flatnonzero(which))
+        reasons = None if self.reasons is None else self.reasons[which]
+        variables = {var: column.take(at) for var, column in self.variables.items()}
+        return MatchPositions(variables, self.start[which], self.end[which], reasons)
+
     def last_positions(self) -> Array:
         """The position of the last event of each match, of single events and of lists."""
         latest = np.full(len(self.end), -1, np.int64)

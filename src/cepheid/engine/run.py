@@ -22,7 +22,7 @@ from cepheid.engine.positions import MatchPositions, intervals, position_columns
 from cepheid.engine.prepare import Prepared, position_type
 from cepheid.engine.shapes import EVENTS, shaped
 from cepheid.engine.stepping import PIECE, Stepper, encoder_for
-from cepheid.engine.summary import Summary
+from cepheid.engine.summary import PartialSummary, Summary, merged_row, part_of, sums_up
 from cepheid.errors import NotAvailable
 from cepheid.expr import Whole
 from cepheid.io.rows import INPUT_ROW, ROW, TIME, TYPE, Rows
@@ -32,7 +32,7 @@ from cepheid.kernels.any_runs.compact_store import ROW as NODE_ROW
 from cepheid.kernels.any_runs.lazy_matches import Compressed, LazyKernel
 from cepheid.kernels.successor.failures import shows_failures
 from cepheid.kernels.successor.successor_kernel import failed_detections
-from cepheid.runtime.kernel import END_OF_TIME, Kernel, Positions, counters, operator_counts
+from cepheid.runtime.kernel import END_OF_TIME, Array, Kernel, Positions, counters, operator_counts
 
 Progress = Callable[[int, int], None]
 """Called after each batch with the number of events read and the number of matches."""
@@ -77,6 +77,13 @@ def run(
         return Result(output_schema(prepared, as_text), running.built_rows(as_text), objects_of(prepared))
     gatherer = gatherer_for(prepared, as_text, numbered and prepared.graph is None)
     return Result(gatherer.schema, running.gathered(gatherer), objects_of(prepared))
+
+
+def partial_summary(prepared: Prepared, source: Source, owns: Callable[[Array], Array] | None = None) -> PartialSummary:
+    """The summary of the matches in a part of the events, to be merged with that of others. `owns` selects matches by
+    their start."""
+    assert prepared.kernel is not None
+    return _Run(prepared, composed(prepared, source), ignore, ignore).summary(prepared.kernel, owns)
 
 
 def output_schema(prepared: Prepared, as_text: bool = False) -> pa.Schema:
@@ -321,13 +328,8 @@ class _Run:
         prepared, kernel = self.prepared, self.prepared.kernel
         if kernel is None:
             matches = oracle.matches(prepared, self._all_batches())
-        elif oracle.sums_up(prepared):
-            stepper = self._stepper(kernel)
-            for _ in self._steps(stepper, self.source.rows([]), None):
-                """The kernel updates the summary at each step."""
-            matches = [oracle.summary_match(prepared, stepper)][: prepared.query.limit]
         elif prepared.query.summarizes:
-            matches = [self._summary(kernel)][: prepared.query.limit]
+            matches = [merged_row(prepared, [self.summary(kernel)])][: prepared.query.limit]
         else:
             names = [ROW, *oracle.derived_columns(prepared)]
             rows = self.source.rows(names)
@@ -346,16 +348,21 @@ class _Run:
             return oracle.NO_TEXTS
         return oracle.time_texts(self.prepared, self.source.source.batches([ROW]))
 
-    def _summary(self, kernel: Kernel) -> oracle.Match:
-        """Aggregates over all matches, from their positions."""
-        summary, schema = Summary.of(self.prepared.query), self.source.schema
+    def summary(self, kernel: Kernel, owns: Callable[[Array], Array] | None = None) -> PartialSummary:
+        """Aggregates over all matches, from their positions; or over those that the task `owns`, by their start."""
+        summary, schema, stepper = Summary.of(self.prepared.query), self.source.schema, self._stepper(kernel)
+        if sums_up(self.prepared):
+            for _ in self._steps(stepper, self.source.rows([]), None):
+                """The kernel updates the summary at each step."""
+            return part_of(self.prepared, stepper, summary)
         names = columns_read(summary.attributes, schema)
         rows = self.source.rows(names)
-        for positions in self._steps(self._stepper(kernel), rows, names):
+        for positions in self._steps(stepper, rows, names):
             if len(positions):
                 columns = position_columns(positions, self.prepared.binding)
-                summary.add(MatchPositions(columns, *intervals(positions, rows)), rows, schema)
-        return summary.row()
+                part = MatchPositions(columns, *intervals(positions, rows))
+                summary.add(part if owns is None else part.chosen(owns(part.start)), rows, schema)
+        return summary
 
     def _all_batches(self, rows: Rows | None = None) -> Iterator[pa.RecordBatch]:
         """All columns of all events, or their rows if the source was read row by row."""

@@ -6,19 +6,27 @@ from collections.abc import Mapping, Sequence
 
 from cepheid.checks import NODE
 from cepheid.engine.composition import OTHER, DerivedType
-from cepheid.engine.prepare import Prepared, PreparedNode, is_alone
-from cepheid.expr import Attr, Call
+from cepheid.engine.prepare import Prepared, PreparedGraph, PreparedNode, is_alone
+from cepheid.engine.summary import sums_up
+from cepheid.expr import Aggregate, Attr, Call
 from cepheid.io.rows import TIME
 from cepheid.optimize.distribution import Distribution, Keyed, Sliced, Undivided, distribution, keyed, may_drop, slices
 
 
 def spread(prepared: Prepared) -> Distribution:
-    """By a key that a query and all that feed it share, or by slices that overlap by the sum of their windows."""
-    graph = prepared.graph
-    if graph is None:
-        return distribution(prepared.plan)
-    if prepared.query.summarizes:
-        return Undivided("the output is one row about all matches")
+    """By a key that a query and all that feed it share, or by slices that overlap by the sum of their windows. The
+    summaries of tasks that find different matches are merged."""
+    divided = distribution(prepared.plan) if prepared.graph is None else _of_graph(prepared, prepared.graph)
+    if not prepared.query.summarizes:
+        return divided
+    if any(isinstance(c.expr, Aggregate) and c.expr.fn in ("first", "last") for c in prepared.query.output or ()):
+        return Undivided("`first` and `last` depend on the order of all matches")
+    if isinstance(divided, Sliced) and sums_up(prepared):
+        return Undivided("matches are summarised without being enumerated, so that slices of time cannot divide them")
+    return divided
+
+
+def _of_graph(prepared: Prepared, graph: PreparedGraph) -> Distribution:
     for node in graph.nodes:
         if node.prepared.query.limit is not None:
             return Undivided(f"LIMIT of `{node.label}` counts all its matches")

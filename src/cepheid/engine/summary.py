@@ -1,11 +1,11 @@
 """The summary of all matches (`RETURN count(*), sum(b.v)`), folded from their positions part by part.
 
-A summary is small, so it is part of a stream's state.
+A summary is small, so it is part of a stream's state, and tasks that find different matches each have one of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,15 @@ from cepheid.engine.aggregation import Total
 from cepheid.engine.gather import MatchValues
 from cepheid.engine.oracle import Match
 from cepheid.engine.positions import MatchPositions
-from cepheid.expr import Aggregate
+from cepheid.engine.prepare import Prepared
+from cepheid.engine.stepping import Stepper
+from cepheid.expr import AGGREGATES, Aggregate, Expr, ResultType
 from cepheid.io.rows import Rows
+from cepheid.kernels.any_runs.lazy_matches import LazyKernel
 from cepheid.pattern import Query
-from cepheid.runtime.kernel import END_OF_TIME
+from cepheid.physical import Kind
+from cepheid.runtime.kernel import END_OF_TIME, Array
+from cepheid.types import BOOLEAN
 
 
 @dataclass(slots=True)
@@ -51,6 +56,12 @@ class Summary:
         has_matches = self.start <= self.end
         return Match({}, self.start if has_matches else None, self.end if has_matches else None, values)
 
+    def merge(self, other: Summary) -> None:
+        """Adds the matches of another summary of the same query."""
+        self.start, self.end = min(self.start, other.start), max(self.end, other.end)
+        for node, total in self.totals.items():
+            total.merge(other.totals[node])
+
     def to_data(self) -> dict[str, Any]:
         """The summary as JSON."""
         return {"start": self.start, "end": self.end, "totals": [total.to_data() for total in self.totals.values()]}
@@ -60,3 +71,58 @@ class Summary:
         summary = cls.of(query)
         totals = {node: Total.of_data(known) for node, known in zip(summary.totals, data["totals"], strict=True)}
         return cls(summary.columns, totals, data["start"], data["end"])
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTotals:
+    """A summary that a kernel computed: its totals, and the texts of their codes."""
+
+    words: Array
+    texts: Mapping[int, Any]
+
+
+PartialSummary = Summary | KernelTotals
+
+
+def sums_up(prepared: Prepared) -> bool:
+    """Whether the kernel computes the summary of all matches."""
+    return isinstance(prepared.kernel, LazyKernel) and bool(prepared.kernel.summary.asked)
+
+
+def part_of(prepared: Prepared, stepper: Stepper, summary: Summary) -> PartialSummary:
+    """The summary of the matches so far: that of the kernel, if it computes one, or else this one."""
+    kernel = prepared.kernel
+    if not isinstance(kernel, LazyKernel) or not kernel.summary.asked:
+        return summary
+    words, texts = kernel.totals(stepper.state), {code: text for text, code in stepper.encoder.dictionary.codes.items()}
+    return KernelTotals(words, kernel.summary.texts_of(words, texts))
+
+
+def merged_row(prepared: Prepared, parts: Sequence[PartialSummary]) -> Match:
+    """The one row of the output, from the summaries of parts that have no match in common."""
+    kernel = prepared.kernel
+    if isinstance(kernel, LazyKernel) and kernel.summary.asked:
+        computed = [(part.words, part.texts) for part in parts if isinstance(part, KernelTotals)]
+        return _row_of_kernel(prepared, kernel, *kernel.summary.merged(computed))
+    summary = Summary.of(prepared.query)
+    for part in parts:
+        assert isinstance(part, Summary)
+        summary.merge(part)
+    return summary.row()
+
+
+def _row_of_kernel(prepared: Prepared, kernel: LazyKernel, words: Array, texts: Mapping[int, Any]) -> Match:
+    row, attributes = kernel.summary.row(words), prepared.schema.attributes(prepared.schema.types)
+
+    def decoded(expr: Expr, value: Any) -> Any:
+        """A kernel holds booleans as numbers, and as codes strings and what else has no number."""
+        if not isinstance(expr, Aggregate) or AGGREGATES[expr.fn].result is not ResultType.VALUE:
+            return value
+        if expr.name is None or value is None:
+            return value
+        if attributes.get(expr.name) == BOOLEAN:
+            return bool(value)
+        return texts[value] if kernel.plan.columns[expr.name] is Kind.CODE else value
+
+    values = {c.name: decoded(c.expr, row.values[c.name]) for c in prepared.query.output or ()}
+    return Match({}, row.start, row.end, values)

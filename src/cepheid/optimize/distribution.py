@@ -46,11 +46,8 @@ Distribution = Keyed | Sliced | Undivided
 
 
 def distribution(plan: Plan) -> Distribution:
-    query = plan.query
     if plan.evaluator == REFERENCE:
         return Undivided("; ".join(plan.reasons) or "the reference evaluator sees all events")
-    if query.summarizes:
-        return Undivided("the output is one row about all matches")
     return keyed(plan) or slices(plan)
 
 

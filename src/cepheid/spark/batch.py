@@ -3,10 +3,11 @@ shuffles) and hands few columns of few events to Python, once for each task."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
+from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -17,11 +18,11 @@ from pyspark.sql.types import NullType, StructType
 from cepheid.engine.adaptation import ignore
 from cepheid.engine.derivation import Wiring
 from cepheid.engine.gather import Gatherer
-from cepheid.engine.oracle import makes_output
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.run import Progress, Result, gatherer_for, objects_of, output_schema, shown_columns
 from cepheid.engine.shapes import EVENTS, FLAT, for_shape
 from cepheid.engine.spread import input_types, spread
+from cepheid.engine.summary import Summary
 from cepheid.expr import Whole
 from cepheid.io.formats.csv import CsvReader
 from cepheid.io.rows import ROW, TYPE
@@ -37,6 +38,7 @@ from cepheid.spark.reading import FIRST, LAST, LINE, PATH, CsvRejects, CsvRows, 
 from cepheid.spark.session import session
 from cepheid.spark.shapes import flat, long
 from cepheid.spark.source import SparkSource, file_source
+from cepheid.spark.summaries import MergeTask, SummaryTask, merged
 from cepheid.spark.worker import (
     BUCKET,
     MASKS,
@@ -52,6 +54,9 @@ from cepheid.spark.worker import (
     WholeTask,
     spark_types,
 )
+
+Batches = Iterator[pa.RecordBatch]
+Task = TypeVar("Task", KernelTask, WholeTask)
 
 REASON = "reject_reason"
 """The column with the reason why a row is not an event."""
@@ -113,14 +118,12 @@ class SparkBatch:
         return self.source.frame.sparkSession
 
     def matches(self) -> DataFrame:
-        events, task = self._whole() if self.is_whole else self._composed() if self._is_fed else self._divided()
-        declared = self._declared(task)
-        if all(name and not _READ_OTHERWISE & set(name) for name in events.columns):
-            matches = events.mapInArrow(task, declared)
-        else:
-            generated = events.toDF(*(f"c{number}" for number in range(len(events.columns))))
-            matches = generated.mapInArrow(Renamed(task, tuple(events.columns)), declared)
-        limit = self.prepared.query.limit
+        if self._is_merged:
+            events, whole = self._by_rows()
+            partials = _mapped(events, SummaryTask(whole), from_arrow_schema(SummaryTask(whole).schema))
+            return merged(partials).mapInArrow(MergeTask(whole), self._declared(whole))
+        events, task = self._whole() if self.is_whole else self._by_rows() if self._is_fed else self._divided()
+        matches, limit = _mapped(events, task, self._declared(task)), self.prepared.query.limit
         if limit is None or isinstance(task, WholeTask):
             return matches
         return matches.orderBy(ORDER).limit(limit).drop(ORDER)
@@ -139,8 +142,8 @@ class SparkBatch:
         files = self.source.files
         if files is None or not isinstance(files.reader, CsvReader):
             return self.source.frame.withColumn(REASON, self.source.reject_reason).filter(column(REASON).isNotNull())
-        is_whole = self.is_whole or self._is_fed
-        names = self._names_of_whole() if is_whole else self._names(gatherer_for(self._shipped))
+        reads_rows = self.is_whole or self._is_fed or self._is_merged
+        names = self._names_of_whole() if reads_rows else self._names(gatherer_for(self._shipped))
         read = self._reading(files, names)
         task = CsvRejects(files.reader, read.shares, tuple(read.needed), self.source.columns, REASON)
         return self._by_shares(read).mapInArrow(task, f"{PATH} string, {LINE} string, {REASON} string")
@@ -148,10 +151,8 @@ class SparkBatch:
     def notes(self) -> list[str]:
         """How the work is divided, and why not further."""
         files = self.source.files
-        if files is not None and not self.is_whole and not self._is_fed and self._is_small(files):
+        if files is not None and not self.is_whole and self._is_small(files):
             return [f"one task reads the files and evaluates them: {files.rows:,} rows are too few to divide"]
-        if self._is_fed and self.source.local is not None:
-            return ["one task reads the files and evaluates them: a DataFrame of them would be divided"]
         match self.distribution:
             case Keyed(attributes=attributes):
                 divided = f"shuffled by {', '.join(attributes)}; every task evaluates all keys of its partition at once"
@@ -161,9 +162,10 @@ class SparkBatch:
             case Undivided(reason):
                 divided = f"one task sees all events: {reason}"
         dropped = "irrelevant events are dropped first" if may_drop(self.prepared.plan) else None
+        merging = "each task summarises its matches, and one task merges the summaries" if self._is_merged else None
         is_reference = self.prepared.plan.evaluator == REFERENCE
         oracle = "the reference evaluator runs inside that task" if is_reference else None
-        return [note for note in (divided, dropped, oracle) if note is not None]
+        return [note for note in (divided, dropped, merging, oracle) if note is not None]
 
     def _declared(self, task: KernelTask | WholeTask) -> StructType:
         """The schema for Spark. Fields of an event that are never null (its time, a type that the mask implies, a key)
@@ -190,23 +192,25 @@ class SparkBatch:
 
     @property
     def is_whole(self) -> bool:
-        """Whether one task runs the query over all events, as `engine.run` does: the oracle evaluates it, the output is
-        not made of rows of the input, the rows do not show which attributes their events have, or files feed a
-        composition."""
+        """Whether one task runs the query over all events, as `engine.run` does: the oracle evaluates it, or the rows
+        do not show which attributes their events have, or nothing divides the queries that feed it or its summary."""
         prepared = self.prepared
-        if makes_output(prepared.query) or prepared.plan.evaluator == REFERENCE or ROW in prepared.input.schema.names:
+        if prepared.plan.evaluator == REFERENCE or ROW in prepared.input.schema.names:
             return True
         if self.source.local is not None and self.source.files is None:  # inputs that are merged by time
             return True
-        if self._is_fed and (
-            self.source.local is not None
-            or isinstance(self.distribution, Undivided)
-            or prepared.query.limit is not None
-        ):
-            return True
+        if prepared.query.summarizes:
+            return isinstance(self.distribution, Undivided)
+        if self._is_fed:
+            return isinstance(self.distribution, Undivided) or prepared.query.limit is not None
         if not self.as_text or self._types_are_in_column:
             return False
         return any(TYPE in names for names in shown_columns(prepared, as_text=True).values())
+
+    @property
+    def _is_merged(self) -> bool:
+        """Whether each task summarises its matches."""
+        return self.prepared.query.summarizes and not self.is_whole
 
     def _whole(self) -> tuple[DataFrame, WholeTask]:
         task = WholeTask(self._shipped, self.source.local, self.as_text)
@@ -223,12 +227,14 @@ class SparkBatch:
         """Whether other queries feed the query."""
         return self.prepared.graph is not None
 
-    def _composed(self) -> tuple[DataFrame, WholeTask]:
-        """Each task evaluates the whole graph, over some keys or a slice of time."""
-        columns = [column(name) for name in self._names_of_whole()]
-        rows = self._filtered(self._rows()).select(*columns, F.monotonically_increasing_id().alias(POSITION))
-        frame, slices = self._shuffled(rows)
-        return frame, WholeTask(self._shipped, None, self.as_text, slices)
+    def _by_rows(self) -> tuple[DataFrame, WholeTask]:
+        """Each task evaluates the whole graph, or summarises its matches, over some keys or a slice of time."""
+        names, task = self._names_of_whole(), WholeTask(self._shipped, None, self.as_text)
+        if self.source.files is not None:
+            return self._from_files(self.source.files, names, task)
+        carried = [*map(column, names), F.monotonically_increasing_id().alias(POSITION)]
+        frame, slices = self._shuffled(self._relevant().select(*carried))
+        return frame, replace(task, slices=slices)
 
     def _rows(self) -> DataFrame:
         """The rows of the input. Workers parse CSV files, so that they reject lines as in other runs."""
@@ -241,13 +247,15 @@ class SparkBatch:
 
     def _names_of_whole(self) -> list[str]:
         """The columns that the oracle, or the queries of a graph, and the output read."""
-        if self._is_fed and not self.is_whole:
-            gatherer, plan, merged = gatherer_for(self._shipped), self.prepared.plan, self.prepared.input.schema
-            read = columns_read([*plan.attributes, *gatherer.needed()], merged)
-            wiring = Wiring.of(self.prepared, read, self.source.schema)
+        if not self.is_whole:
+            summarizes = self.prepared.query.summarizes
+            shown = Summary.of(self.prepared.query).attributes if summarizes else gatherer_for(self._shipped).needed()
+            read = columns_read([*self.prepared.plan.attributes, *shown], self.prepared.input.schema)
+            if self._is_fed:
+                read = list(Wiring.of(self.prepared, read, self.source.schema).input_columns)
             keys = self.distribution.attributes if isinstance(self.distribution, Keyed) else ()
             own = [self.source.columns.type, *self.source.columns.times, *keys]
-            return columns_read([*own, *wiring.input_columns], self.source.schema)
+            return columns_read([*own, *read], self.source.schema)
         query, schema, columns = self.prepared.written, self.source.schema, self.source.columns
         tests_inside = any(isinstance(node, Filtered | Next | Iteration | Unless) for node in walk(query.pattern))
         shows_events = query.output is None or any(isinstance(c.expr, Whole) for c in query.output)
@@ -308,9 +316,6 @@ class SparkBatch:
 
     def _relevant(self) -> DataFrame:
         """The events that can be part of a match, by tests of single events."""
-        return self._filtered(self.source.frame)
-
-    def _filtered(self, frame: DataFrame) -> DataFrame:
         plan = self.prepared.plan
         conditions = [self.source.reject_reason.isNull()]
         if self._is_fed:
@@ -322,7 +327,7 @@ class SparkBatch:
             conditions.append(matters)
         if isinstance(self.distribution, Keyed) and not self.distribution.nulls_match:
             conditions.extend(self._event_columns.is_there(name) for name in self.distribution.attributes)
-        return frame.filter(reduce(and_, conditions))
+        return self.source.frame.filter(reduce(and_, conditions))
 
     @property
     def _event_columns(self) -> EventColumns:
@@ -341,7 +346,7 @@ class SparkBatch:
 
     # --- files that workers read --------------------------------------------------------------------------------------
 
-    def _from_files(self, files: StoredFiles, names: Sequence[str], task: KernelTask) -> tuple[DataFrame, KernelTask]:
+    def _from_files(self, files: StoredFiles, names: Sequence[str], task: Task) -> tuple[DataFrame, Task]:
         """Small files are read by the task that matches them; others by shares, and shuffled."""
         is_small = self._is_small(files)
         count = 1 if is_small else self._task_count()
@@ -350,7 +355,7 @@ class SparkBatch:
             times = files.times or self._times(self._reading(files, []))
             slices = None if times is None else self._slices_of(*times, self.distribution, count)
         count = slices.count if slices is not None else count if isinstance(self.distribution, Keyed) else 1
-        read = self._reading(files, names, count, slices)
+        read = self._reading(files, names, count, slices, masked=isinstance(task, KernelTask))
         task = replace(task, slices=slices, packed=True)
         if is_small:
             return self._by_shares(read, 1), replace(task, read=read)
@@ -358,10 +363,16 @@ class SparkBatch:
         return packed.repartitionById(count, column(BUCKET)), task
 
     def _reading(
-        self, files: StoredFiles, names: Sequence[str], partitions: int = 1, slices: Slices | None = None
+        self,
+        files: StoredFiles,
+        names: Sequence[str],
+        partitions: int = 1,
+        slices: Slices | None = None,
+        *,
+        masked: bool = True,
     ) -> ReadTask:
         return ReadTask(
-            plan=self.prepared.plan,
+            plan=None if self._is_fed else self.prepared.plan,
             columns=self.source.columns,
             schema=self.source.schema,
             names=tuple(names),
@@ -370,7 +381,9 @@ class SparkBatch:
             distribution=self.distribution,
             partitions=partitions,
             slices=slices,
-            numbered=self.prepared.query.limit is not None,
+            numbered=masked and self.prepared.query.limit is not None,
+            masked=masked,
+            types=input_types(self.prepared) if self._is_fed else None,
             typed=self.source.drops_untyped,
         )
 
@@ -439,6 +452,14 @@ class SparkBatch:
         if self.source.files is not None:
             return self.source.files.size
         return int(str(self.source.frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+
+
+def _mapped(events: DataFrame, task: Callable[[Batches], Batches], declared: StructType) -> DataFrame:
+    """The output of a task for each partition."""
+    if all(name and not _READ_OTHERWISE & set(name) for name in events.columns):
+        return events.mapInArrow(task, declared)
+    generated = events.toDF(*(f"c{number}" for number in range(len(events.columns))))
+    return generated.mapInArrow(Renamed(task, tuple(events.columns)), declared)
 
 
 def _no_event(frame: DataFrame) -> DataFrame:

@@ -6,14 +6,14 @@ variable can bind, and packs the events of each partition into one Arrow stream.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cepheid.codegen.columns import attribute
+from cepheid.codegen.columns import attribute, types_of
 from cepheid.codegen.masks import masks
 from cepheid.events import UNTYPED
 from cepheid.io.formats.csv import CsvReader, ParsedLines, RejectedLine
@@ -26,7 +26,7 @@ from cepheid.io.times import not_whole, out_of_range
 from cepheid.optimize.distribution import Distribution, Keyed, may_drop
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import Array
-from cepheid.spark.worker import BASE, BUCKET, EVENTS, MASKS, POSITION, Slices, narrowed, settle_memory
+from cepheid.spark.worker import BASE, BUCKET, EVENTS, KIND, MASKS, POSITION, Slices, narrowed, settle_memory
 from cepheid.streaming.pack import bucket_numbers
 
 
@@ -34,7 +34,8 @@ from cepheid.streaming.pack import bucket_numbers
 class ReadTask:
     """Reads a share of the files and packs the events that can be part of a match."""
 
-    plan: Plan
+    plan: Plan | None
+    """Its masks decide which events are shuffled; None: their types alone do."""
     columns: Columns
     schema: pa.Schema
     """The columns in Spark's types."""
@@ -47,6 +48,10 @@ class ReadTask:
     slices: Slices | None
     numbered: bool
     """Whether a column holds the position of each event. Otherwise only their order is known."""
+    masked: bool = True
+    """Whether masks are shuffled. Otherwise the types of the events are, and the task computes masks itself."""
+    types: frozenset[str] | None = None
+    """The event types that can matter; None: all."""
     typed: bool = False
     """Whether rows without a type are rejected, in files that have a type column."""
 
@@ -54,7 +59,8 @@ class ReadTask:
     def _filter_columns(self) -> list[str]:
         """The columns that decide whether an event is shuffled, besides its type."""
         keys = self.distribution.attributes if isinstance(self.distribution, Keyed) else ()
-        return columns_read([*self.plan.tested, *keys, *self.columns.times], self.schema)
+        tested = () if self.plan is None else self.plan.tested
+        return columns_read([*tested, *keys, *self.columns.times], self.schema)
 
     @property
     def needed(self) -> list[str]:
@@ -65,9 +71,12 @@ class ReadTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for share in batch.column(0).to_pylist():
-                for part in self.reader.surviving(self.shares[share], self.plan, self.schema, self.columns.type):
+                for part in self._surviving(self.shares[share]):
                     yield from self._packed(part)
         settle_memory()
+
+    def _surviving(self, share: Sequence[Part]) -> Iterable[Part]:
+        return share if self.plan is None else self.reader.surviving(share, self.plan, self.schema, self.columns.type)
 
     def _packed(self, part: Part) -> Iterator[pa.RecordBatch]:
         events = self._relevant(part)
@@ -86,14 +95,18 @@ class ReadTask:
         others = [name for name in self.names if name not in first]
         with self.reader.opened(part, [*first, *others], kinds) as opened:
             known = self._read(opened, first, type)
-            mask = masks(self.plan, known, TYPE)
+            mask = None if self.plan is None else masks(self.plan, known, TYPE)
             selected = self._selected(known, mask, needs_type=self.typed and type is None)
             if selected is not None and not len(selected):
                 return None
             rest = self._read(opened, others, type) if others else known
         arrays = [(known if name in first else rest).column(name) for name in self.names]
-        arrays.append(pa.array(_narrow(mask, len(self.plan.bits))))
-        names = [*self.names, MASKS]
+        names = [*self.names, MASKS if self.masked else KIND]
+        if self.masked:
+            assert self.plan is not None and mask is not None
+            arrays.append(pa.array(_narrow(mask, len(self.plan.bits))))
+        else:
+            arrays.append(known.column(TYPE) if TYPE in known.schema.names else one_type(UNTYPED, known.num_rows))
         if self.numbered:
             arrays.append(pa.array(np.arange(part.base, part.base + known.num_rows)))
             names.append(POSITION)
@@ -118,13 +131,16 @@ class ReadTask:
             return read
         return read.append_column(TYPE, kinds)
 
-    def _selected(self, known: pa.RecordBatch, mask: Array, needs_type: bool) -> Array | None:
+    def _selected(self, known: pa.RecordBatch, mask: Array | None, needs_type: bool) -> Array | None:
         """The rows to shuffle. None for all."""
         wanted = is_event(known, self.columns)
         if needs_type:
             kinds = known.column(TYPE)
             wanted &= np.asarray(pc.not_equal(kinds.cast(pa.string()), UNTYPED).fill_null(False))
-        if may_drop(self.plan):
+        if self.types is not None and TYPE in known.schema.names:
+            names, codes = types_of(known, TYPE)
+            wanted &= np.array([name in self.types for name in names], bool)[codes]
+        if self.plan is not None and mask is not None and may_drop(self.plan):
             wanted &= mask & _variable_bits(self.plan) != 0
         if isinstance(self.distribution, Keyed) and not self.distribution.nulls_match:
             for name in self.distribution.attributes:

@@ -44,6 +44,8 @@ NO_EVENT = -1
 """The position of a row without an event: it ensures that there is a partition."""
 MASKS = "\ue000mask"
 SLICE = "\ue000slice"
+KIND = "\ue000kind"
+"""The event types that workers read from files, which may have a type for all their rows."""
 ORDER = "\ue000order"
 """The sort key of LIMIT: the end and the start of a match, then the time and arrival of each of its events."""
 
@@ -162,7 +164,7 @@ class KernelTask:
         events = pa.RecordBatch.from_arrays([*arrays, *of_times.values()], names=[*names, MASK, *of_times])
         for matches in self._matches(events, rows):
             if self.slices is not None:
-                matches = _chosen(matches, self.slices.owned(table.column(SLICE)[0].as_py(), matches.start))
+                matches = matches.chosen(self.slices.owned(table.column(SLICE)[0].as_py(), matches.start))
             if len(matches.start):
                 yield self._shown(matches, rows)
 
@@ -201,27 +203,45 @@ class WholeTask:
     source: Source | None
     as_text: bool
     slices: Slices | None = None
+    packed: bool = False
+    """Whether the events come packed, as `spark/reading.py` packs them."""
+    read: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] | None = None
+    """Reads the shares of files whose numbers the task gets, where it also reads the events itself."""
 
     @property
     def schema(self) -> pa.Schema:
         return spark_types(output_schema(self.prepared, self.as_text))
 
+    @property
+    def compiled(self) -> Prepared:
+        """The query with its kernel."""
+        is_compiled = self.prepared.plan.evaluator != REFERENCE
+        return replace(self.prepared, kernel=kernel_for(self.prepared.plan)) if is_compiled else self.prepared
+
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        source, number = (self.source, 0) if self.source is not None else self._source(batches)
+        source, number = self.opened(batches)
         if source is not None:
-            compiled = self.prepared.plan.evaluator != REFERENCE
-            prepared = replace(self.prepared, kernel=kernel_for(self.prepared.plan)) if compiled else self.prepared
-            for batch in run(prepared, source, as_text=self.as_text).batches:
+            for batch in run(self.compiled, source, as_text=self.as_text).batches:
                 if self.slices is not None:
                     starts = ticks_of(batch.column(MATCH_START), MATCH_START)
                     batch = batch.filter(pa.array(self.slices.owned(number, starts)))
                 yield from pa.Table.from_batches([batch]).cast(self.schema).to_batches(MOST_ROWS)
+        settle_memory()
 
-    def _source(self, batches: Iterator[pa.RecordBatch]) -> tuple[TableSource | None, int]:
-        """The rows of the task in order, and the number of its slice; None where Spark made an empty partition."""
-        table, columns = together(batches), self.prepared.source_columns
+    def opened(self, batches: Iterator[pa.RecordBatch]) -> tuple[Source | None, int]:
+        """The events of the task, and the number of its slice; None where Spark made an empty partition."""
+        return (self.source, 0) if self.source is not None else self._rows(batches)
+
+    def _rows(self, batches: Iterator[pa.RecordBatch]) -> tuple[TableSource | None, int]:
+        """The rows in order."""
+        batches = batches if self.read is None else self.read(batches)
+        table, columns = (unpacked if self.packed else together)(batches), self.prepared.source_columns
         if table is None:
             return None, 0
+        if self.packed:
+            number = table.column(SLICE)[0].as_py()
+            source = TableSource.of(pa.Table.from_batches([table]).drop_columns([SLICE]), replace(columns, type=KIND))
+            return source, number
         number = table.column(SLICE)[0].as_py() if SLICE in table.schema.names else 0
         table = table.filter(pc.not_equal(table.column(POSITION), NO_EVENT))
         ticks = ticks_of(table.column(columns.time), columns.time)
@@ -235,7 +255,7 @@ class WholeTask:
 class Renamed:
     """A task whose columns travel under generated names: PySpark reads `*` and `a.b` as something else."""
 
-    task: KernelTask | WholeTask
+    task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     names: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -329,18 +349,6 @@ def widened(events: pa.Table) -> pa.Table:
 
 def _numbers(table: pa.RecordBatch, name: str) -> Array:
     return np.asarray(table.column(name))
-
-
-def _chosen(matches: MatchPositions, which: Array) -> MatchPositions:
-    if bool(which.all()):
-        return matches
-    at = pa.array(np.flatnonzero(which))
-    return MatchPositions(
-        {var: column.take(at) for var, column in matches.variables.items()},
-        matches.start[which],
-        matches.end[which],
-        None if matches.reasons is None else matches.reasons[which],
-    )
 
 
 def _order_of(matches: MatchPositions, rows: WholeTable) -> pa.Array:

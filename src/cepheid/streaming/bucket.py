@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,10 @@ from cepheid.engine.derivation import Evaluating, GraphRun, Wiring
 from cepheid.engine.positions import MatchPositions, intervals, match_order, position_columns
 from cepheid.engine.prepare import Prepared
 from cepheid.engine.stepping import Stepper
-from cepheid.engine.summary import Summary
+from cepheid.engine.summary import Summary, merged_row, part_of
 from cepheid.errors import Explosion
 from cepheid.io.inputs import Columns
-from cepheid.io.rows import START, TIME, TYPE, Rows, as_json
+from cepheid.io.rows import START, TIME, TYPE, Rows
 from cepheid.io.source import readable, types_column
 from cepheid.kernels.registry import kernel_for
 from cepheid.optimize.adapt import Switch, horizon, same_work
@@ -41,6 +42,7 @@ from cepheid.streaming import graph_state
 from cepheid.streaming import state as stream_state
 from cepheid.streaming.adaptation import Adapted, rearranged
 from cepheid.streaming.compact import read_arrays, read_rows, write_arrays, write_rows
+from cepheid.streaming.order import by_time, settled
 from cepheid.streaming.pack import joined
 from cepheid.streaming.plan import StreamPlan, StreamQuery, mask_column
 
@@ -214,11 +216,11 @@ class Bucket:
         return relevant
 
     def _release(self, watermark: int) -> pa.RecordBatch:
-        waiting = _by_time(self.waiting)
+        waiting = by_time(self.waiting)
         ready = int(np.searchsorted(np.asarray(waiting.column(TIME)), watermark))
         self.waiting = waiting.slice(ready)
         released = waiting.slice(0, ready)
-        return _settled(released, self.plan) if any(query.ties_matter for _, query in self.queries) else released
+        return settled(released, self.plan) if any(query.ties_matter for _, query in self.queries) else released
 
     # --- evaluators ---------------------------------------------------------------------------------------------------
 
@@ -235,9 +237,9 @@ class Bucket:
             try:
                 return self._by_kernel(number, query, released, watermark, switched)
             except Explosion as problem:  # the state in `memory` is still that before the batch
-                if not (self.plan.drops_keys and query.key) or problem.row is None:
+                if problem.row is None:
                     raise
-                self._drop(number, query, problem.row, problem.what)
+                self._drop(number, query, self.rows.table.slice(problem.row - self.rows.first, 1), problem)
 
     def _by_kernel(
         self, number: int, query: StreamQuery, released: pa.RecordBatch, watermark: int, switched: bool
@@ -300,22 +302,42 @@ class Bucket:
         self.summaries[number] = summary
         if watermark == END_OF_TIME:
             prepared = replace(query.prepared, kernel=stepper.compiled)
-            row = oracle.summary_match(prepared, stepper) if oracle.sums_up(prepared) else summary.row()
-            yield oracle.made_batch(query.prepared, [row])
+            yield oracle.made_batch(query.prepared, [merged_row(prepared, [part_of(prepared, stepper, summary)])])
 
     def _by_graph(
         self, number: int, query: StreamQuery, released: pa.RecordBatch, watermark: int
     ) -> list[pa.RecordBatch]:
         """The output of a query that others feed. The graph retains the rows that it needs."""
-        wiring = self.context.wiring(number)
-        running = GraphRun.start(wiring, released.num_rows, self.context.kernel_of)
-        output = Evaluating.start(
-            query.prepared, running.merge, self.context.kernel_of(query.prepared), released.num_rows
-        )
-        if number in self.memory:
-            graph_state.restore(running, output, self.memory[number][0])
+        while True:
+            kernel, expected = self.context.kernel_of(query.prepared), released.num_rows
+            running = GraphRun.start(self.context.wiring(number), expected, self.context.kernel_of)
+            output = Evaluating.start(query.prepared, running.merge, kernel, expected)
+            if number in self.memory:
+                graph_state.restore(running, output, self.memory[number][0])
+            try:
+                return self._graph_output(number, query, running, output, released, watermark)
+            except Explosion as problem:
+                row = graph_state.exceeding(running, output, problem)
+                if row is None:
+                    raise
+                self._drop(number, query, row, problem)
+
+    def _graph_output(
+        self,
+        number: int,
+        query: StreamQuery,
+        running: GraphRun,
+        output: Evaluating,
+        released: pa.RecordBatch,
+        watermark: int,
+    ) -> list[pa.RecordBatch]:
+        if number in self.dropped:
+            released = self._without_dropped(number, query, released)
+            for one in (*(node.run for node in running.nodes), output):
+                one.merge.filter(partial(self._without_dropped, number, query))
         if released.num_rows:
-            running.add(self.plan.reader.typed_batch(released, wiring.input_columns))
+            names = self.context.wiring(number).input_columns
+            running.add(self.plan.reader.typed_batch(released, names))
         answers = output.step(running.derive(watermark))
         summary = self._summary(number, query)
         outputs = list(self._written(number, query, answers, output.rows, query.prepared.input.schema, summary))
@@ -356,20 +378,30 @@ class Bucket:
         arrays = [*(readable(rows.column(name)) for name in names), *map(rows.column, times)]
         masks = rearranged(rows.column(mask_column(number)), query.prepared.plan, self._plan_in_use(number))
         if number in self.dropped:
-            ignored = [key in self.dropped[number] for key in _keys(rows, query.key)]
-            masks = pc.if_else(pa.array(ignored, pa.bool_()), pa.scalar(0, masks.type), masks)
+            masks = pc.if_else(self._is_dropped(number, query, rows), pa.scalar(0, masks.type), masks)
         return pa.RecordBatch.from_arrays([*arrays, masks], names=[*names, *times, MASK])
 
     def _plan_in_use(self, number: int) -> Plan:
         adapted = self.adapted.get(number)
         return self.plan.queries[number].prepared.plan if adapted is None else adapted.plan
 
-    def _drop(self, number: int, query: StreamQuery, row: int, problem: str) -> None:
-        """Ignores the events of a key from now on. What the kernel has of it ends with the window."""
-        (key,) = _keys(self.rows.table.slice(row - self.rows.first, 1), query.key)
+    def _is_dropped(self, number: int, query: StreamQuery, rows: pa.RecordBatch) -> pa.Array:
+        return pa.array([key in self.dropped[number] for key in _keys(rows, query.key)], pa.bool_())
+
+    def _without_dropped(self, number: int, query: StreamQuery, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows without those of dropped keys, if they show their key."""
+        shows_key = all(attribute(rows, name) is not None for name in query.key)
+        return rows.filter(pc.invert(self._is_dropped(number, query, rows))) if shows_key else rows
+
+    def _drop(self, number: int, query: StreamQuery, row: pa.RecordBatch, problem: Explosion) -> None:
+        """Ignores the events of a key from now on: that of a row. What the kernel has of it ends with the window. If
+        the state alone exceeds the limit, dropping does not help."""
+        key = next(iter(_keys(row, query.key) if self.plan.drops_keys else ()), None)
+        if key is None or key in self.dropped.get(number, ()):
+            raise problem
         self.dropped.setdefault(number, set()).add(key)
-        names = ", ".join(query.key)
-        self.newly_dropped.append((number, f"the events with {names} = {key} are ignored from now on: {problem}"))
+        text = f"the events with {', '.join(query.key)} = {key} are ignored from now on: {problem.what}"
+        self.newly_dropped.append((number, text))
 
     # --- plans that change --------------------------------------------------------------------------------------------
 
@@ -524,7 +556,7 @@ class Bucket:
         )
 
 
-# --- order ------------------------------------------------------------------------------------------------------------
+# --- keys and limits --------------------------------------------------------------------------------------------------
 
 
 def _keys(rows: pa.RecordBatch, names: Sequence[str]) -> list[str]:
@@ -535,40 +567,6 @@ def _keys(rows: pa.RecordBatch, names: Sequence[str]) -> list[str]:
 
 def _unlimited(prepared: Prepared) -> Prepared:
     return replace(prepared, query=replace(prepared.query, limit=None))
-
-
-def _by_time(events: pa.RecordBatch) -> pa.RecordBatch:
-    """Events in time order, in which most arrive."""
-    times = np.asarray(events.column(TIME))
-    if not np.any(times[1:] < times[:-1]):
-        return events
-    return events.take(pa.array(np.argsort(times, kind="stable")))
-
-
-def _settled(events: pa.RecordBatch, plan: StreamPlan) -> pa.RecordBatch:
-    """Events of one time by their starts, then by the columns that the plan names, or else by all of them."""
-    times = np.asarray(events.column(TIME))
-    same = times[1:] == times[:-1]
-    if not same.any():
-        return events
-    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
-    order = np.arange(len(times))
-    order[tied] = tied[_order_of(events.take(pa.array(tied)), plan)]
-    return events.take(pa.array(order))
-
-
-def _order_of(tied: pa.RecordBatch, plan: StreamPlan) -> Array:
-    names = list(plan.order) or [field.name for field in plan.reader.schema if field.name in tied.schema.names]
-    times = {name: tied.column(name) for name in (TIME, START) if name in tied.schema.names}
-    columns = {**times, **{f"c{i}": _sortable(tied.column(name)) for i, name in enumerate(names)}}
-    keys = [(name, "ascending") for name in columns]
-    return np.asarray(pc.sort_indices(pa.table(columns), sort_keys=keys)).astype(np.int64)
-
-
-def _sortable(column: pa.Array) -> pa.Array:
-    if pa.types.is_nested(column.type) or pa.types.is_null(column.type):
-        return pa.array([None if value is None else as_json({"": value}) for value in column.to_pylist()], pa.string())
-    return column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column
 
 
 def _first(positions: MatchPositions, count: int) -> MatchPositions:

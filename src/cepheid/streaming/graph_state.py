@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from cepheid.checks import EVENT_ID
 from cepheid.engine.derivation import Deriving, Evaluating, GraphRun, joined_batches
+from cepheid.errors import Explosion
 from cepheid.streaming.compact import read_arrays, read_parts, read_rows, write_arrays, write_parts, write_rows
 
 
@@ -63,6 +64,13 @@ def restore(running: GraphRun, output: Evaluating, data: bytes) -> None:
             node.held = [read_rows(bytes(rows), pa.ipc.read_schema(pa.py_buffer(description)))]
         seen = read_rows(bytes(next(parts)), _identities(node).schema).column(0).to_pylist()
         node.seen = {tuple(value) if isinstance(value, list) else value for value in seen}
+
+
+def exceeding(running: GraphRun, output: Evaluating, problem: Explosion) -> pa.RecordBatch | None:
+    """The event at which a query of the graph exceeds a limit; None if no single event does."""
+    evaluated = [*(node.run for node in running.nodes), output]
+    rows = next(one.rows for one in evaluated if one.problem is problem)
+    return None if problem.row is None else rows.take(rows.names, pa.array([problem.row]))
 
 
 def _identities(node: Deriving) -> pa.RecordBatch:

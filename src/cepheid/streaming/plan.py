@@ -222,6 +222,7 @@ class StreamPlan:
                 lines.append(f"{query.name}: by {', '.join(query.key)} over {self.buckets} buckets")
             else:
                 reason = getattr(spread(query.prepared), "reason", "there is no key that all components share")
+                reason = "the output is one row about all matches" if query.sums_up else reason
                 lines.append(f"{query.name}: in one bucket, one task: {reason}")
             if query.sums_up:
                 lines.append(f"{query.name}: the summary is output at the end of time only")
@@ -341,7 +342,8 @@ def stream_query(name: str, prepared: Prepared, gatherer: Gatherer | None) -> St
             hint="leave LIMIT out, or run the query in batch",
         )
     divided = spread(prepared)
-    key = divided.attributes if isinstance(divided, Keyed) and query.limit is None else ONE_BUCKET
+    is_divided = isinstance(divided, Keyed) and query.limit is None and not query.summarizes
+    key = divided.attributes if isinstance(divided, Keyed) and is_divided else ONE_BUCKET
     feeding = () if prepared.graph is None else tuple(node.prepared for node in prepared.graph.nodes)
     kernels = [one.kernel for one in (prepared, *feeding) if one.kernel is not None]
     arrays = tuple(f"{array.name} {array.dtype}" for kernel in kernels for array in kernel.arrays)

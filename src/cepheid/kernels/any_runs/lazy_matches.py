@@ -17,7 +17,7 @@ import numpy as np
 from cepheid.errors import TooManyMatches
 from cepheid.kernels.any_runs import compact_store as store
 from cepheid.kernels.any_runs.match_order import earliest_matches, matches_in_order
-from cepheid.kernels.any_runs.match_summary import NO_SUMMARY, Summary, SummaryRow
+from cepheid.kernels.any_runs.match_summary import NO_SUMMARY, Summary
 from cepheid.runtime.jit import machine_code
 from cepheid.runtime.kernel import (
     COUNTERS,
@@ -125,10 +125,9 @@ class LazyKernel(Kernel):
         table = kept.reshape(-1, self.node_stride)
         return state, Compressed(self.steps, table, kept_roots.reshape(-1, 2), self.has_bounds)
 
-    def summary_row(self, state: State) -> SummaryRow:
-        """The summary of all matches so far."""
-        nodes = state[_NODES_ARRAY][: state[0][store.NODES] * self.node_stride]
-        return self.summary.row(self._folded(state, nodes))
+    def totals(self, state: State) -> Array:
+        """The totals of all matches so far, which `summary` reads."""
+        return self._folded(state, state[_NODES_ARRAY][: state[0][store.NODES] * self.node_stride])
 
     def _folded(self, arrays: Sequence[Array], nodes: Array) -> Array:
         """The totals with all matches so far."""

@@ -8,9 +8,10 @@ exact: machine integers where they fit, and Python's where there are too many ma
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -154,6 +155,46 @@ class Summary:
         if quantity.scale:
             values |= {merge: decimal_of(values[merge], quantity.scale) for merge in values if merge is not Merge.COUNT}
         return row.value(column.expr.type, list(values.values()))
+
+    # --- totals of several kernels ------------------------------------------------------------------------------------
+
+    def texts_of(self, packed_totals: Array, texts: Mapping[int, Any]) -> dict[int, Any]:
+        """Of the texts by code, those that the totals contain."""
+        totals = self.unpacked(packed_totals)
+        codes = [word for at, words in self._extremes(totals) for word in (words[at],) if word is not None]
+        return {code: texts[code] for code in codes}
+
+    def merged(self, parts: Sequence[tuple[Array, Mapping[int, Any]]]) -> tuple[Array, dict[int, Any]]:
+        """The totals of parts that different kernels computed, each with the texts of its own codes, and the texts of
+        the codes in the result."""
+        ordered = sorted({text for _, texts in parts for text in texts.values()})
+        merged = self.unpacked(np.zeros(1, np.int64))
+        for words, texts in parts:
+            totals = self.unpacked(words)
+            for at, extremes in self._extremes(totals):
+                word = extremes[at]
+                extremes[at] = None if word is None else ordered.index(texts[word])
+            self._add(merged, totals)
+        return self.packed(merged), dict(enumerate(ordered))
+
+    def _extremes(self, totals: Totals) -> Iterator[tuple[int, list[int | None]]]:
+        """Where the totals have the code of a text."""
+        for at, quantity in enumerate(self.quantities):
+            if quantity.kind is Kind.CODE:
+                yield from ((at, totals.least), (at, totals.most))
+
+    def _add(self, totals: Totals, others: Totals) -> None:
+        if not others.matches:
+            return
+        totals.start = min(totals.start, others.start) if totals.matches else others.start
+        totals.end = max(totals.end, others.end) if totals.matches else others.end
+        totals.matches += others.matches
+        for at, quantity in enumerate(self.quantities):
+            totals.known[at] += others.known[at]
+            totals.sums[at] += others.sums[at]
+            for chosen, own, other in ((min, totals.least, others.least), (max, totals.most, others.most)):
+                words = [word for word in (own[at], other[at]) if word is not None]
+                own[at] = chosen(words, key=partial(_from_word, kind=quantity.kind), default=None)
 
     # --- totals as words ----------------------------------------------------------------------------------------------
 
