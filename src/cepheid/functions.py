@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -285,10 +286,32 @@ def _sqrt(x: Any) -> float | None:
     return math.sqrt(to_float(x)) if x >= 0 else None
 
 
+HASH_STEP = 0x9E3779B97F4A7C15
+HASH_SHIFTS, HASH_FACTORS = (30, 27), (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+"""The constants of SplitMix64, which mixes the bits of a word."""
+_WORD = (1 << 64) - 1
+
+
+def hash_code(value: Any) -> int:
+    """A word for a value: integers and floats are their own, others have a digest."""
+    if isinstance(value, int):
+        return int(value) & _WORD
+    if isinstance(value, float):
+        return int.from_bytes(struct.pack("<d", value), "little")
+    text = value if isinstance(value, str) else repr(value)
+    digest = hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=8)
+    return int.from_bytes(digest.digest(), "little")
+
+
 def _hash_f(*args: Any) -> int:
     """A hash that is the same in every process and on every machine."""
-    digest = hashlib.blake2b(repr(args).encode("utf-8", "backslashreplace"), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1
+    word = 0
+    for arg in args:
+        word = (word ^ hash_code(arg)) + HASH_STEP & _WORD
+        for shift, factor in zip(HASH_SHIFTS, HASH_FACTORS, strict=True):
+            word = (word ^ word >> shift) * factor & _WORD
+        word ^= word >> HASH_SHIFTS[-1]
+    return word >> 1
 
 
 def _substr(text: str, start: int, length: int | None = None) -> str:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from cepheid import expr as ex
 from cepheid import types
+from cepheid.codegen.hashing import hashed
 from cepheid.codegen.rounding import nearest_floats, whole_counts
 from cepheid.codegen.typed_columns import (
     HIGHEST,
@@ -387,8 +388,9 @@ def called(expr: ex.Call, args: Sequence[Column], length: int) -> Column:
     string."""
     absent, function = absent_of(args), FUNCTIONS[expr.fn]
     known = _FUNCTIONS.get(expr.fn)
-    if known is not None and (result := known(args[0], expr)) is not None:
-        return replace(result, absent=absent)
+    computed = hashed(args, length) if expr.fn == "hash_f" else known(args[0], expr) if known is not None else None
+    if computed is not None:
+        return replace(computed, absent=absent)
     if function.is_elementwise and args[0].type.is_time:
         return Column(expr.type, function.apply(np.asarray(args[0].values)), args[0].valid, absent)
     strings, *others = args

@@ -352,13 +352,19 @@ class Deriving:
         """The first event of each identity."""
         if self.node.identity is None or not found:
             return found
-        events = joined_batches(found)
+        events, seen = joined_batches(found), self.seen
+        values = events.column(EVENT_ID).to_pylist()
+        distinct = set(values) if not pa.types.is_nested(events.schema.field(EVENT_ID).type) else set()
+        if None not in distinct and len(distinct) == len(values) and seen.isdisjoint(distinct):
+            seen |= distinct
+            return [events]
         chosen = []
-        for row, value in enumerate(events.column(EVENT_ID).to_pylist()):
+        for row, value in enumerate(values):
             identity = tuple(value) if isinstance(value, list) else value
-            if identity is None or identity not in self.seen:
+            if identity is None or identity not in seen:
                 chosen.append(row)
-                self.seen |= set() if identity is None else {identity}
+                if identity is not None:
+                    seen.add(identity)
         return [events if len(chosen) == events.num_rows else events.take(pa.array(chosen, pa.int64()))]
 
 

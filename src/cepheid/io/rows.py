@@ -12,6 +12,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -84,6 +85,10 @@ class WholeTable(Rows):
         return rows.append_column(TYPE, self.types.take(positions)).select(list(names))
 
 
+_FEW_BATCHES = 4
+"""Batches that are read one after the other faster than Arrow finds the batch of each row."""
+
+
 @dataclass(slots=True)
 class RecentRows(Rows):
     """The most recent rows of a stream: those that a later match may contain."""
@@ -109,7 +114,13 @@ class RecentRows(Rows):
         return self._numbers(START, positions) if has_starts else None
 
     def _numbers(self, name: str, positions: Array) -> Array:
-        numbers: Array = self.take([name], pa.array(positions)).column(name).to_numpy()
+        if len(self.batches) > _FEW_BATCHES:
+            return np.asarray(self.take([name], pa.array(positions)).column(name))
+        numbers, at = np.empty(len(positions), np.int64), np.asarray(positions) - self.first
+        for batch in self.batches:
+            inside = (at >= 0) & (at < batch.num_rows)
+            numbers[inside] = np.asarray(batch.column(name))[at[inside]]
+            at = at - batch.num_rows
         return numbers
 
     def take(self, names: Sequence[str], positions: pa.Array) -> pa.RecordBatch:
