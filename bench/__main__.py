@@ -19,6 +19,7 @@ from bench import (
     sase_plus,
     searching,
     spark,
+    spark_languages,
     streaming,
     targets,
     zstream,
@@ -26,7 +27,21 @@ from bench import (
 from bench.plots import draw
 from bench.report import Benchmark
 
-_MODULES = (targets, compiling, searching, sase, sase_plus, zstream, eql, ced, composition, spark, flink, streaming)
+_MODULES = (
+    targets,
+    compiling,
+    searching,
+    sase,
+    sase_plus,
+    zstream,
+    eql,
+    ced,
+    composition,
+    spark,
+    spark_languages,
+    flink,
+    streaming,
+)
 BENCHMARKS: dict[str, Benchmark] = {b.name: b for module in _MODULES for b in module.BENCHMARKS}
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)

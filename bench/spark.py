@@ -241,7 +241,7 @@ def spark_kernel(quick: bool) -> Report:
         columns=(
             Column("kernel (ns per event)", lambda s: _clocked(s, lambda seconds: f"{1e9 * seconds / s.events:.1f}")),
             Column("share outside the kernel", lambda s: _clocked(s, lambda seconds: f"{1 - seconds / s.cpu:.1%}")),
-            Column("x the pipeline without a kernel", lambda s: _share(s, samples)),
+            Column("x the pipeline without a kernel", lambda s: share_of_empty(s, samples)),
         ),
         log_y=False,
     )
@@ -252,7 +252,7 @@ def _clocked(sample: Sample, told: Callable[[float], str]) -> str:
     return told(sample.outcome.counted[KERNEL]) if KERNEL in sample.outcome.counted else ""
 
 
-def _share(sample: Sample, samples: Sequence[Sample]) -> str:
+def share_of_empty(sample: Sample, samples: Sequence[Sample]) -> str:
     """The throughput of a pipeline relative to the pipeline without a kernel."""
     source = sample.variant.removesuffix(UNSHOWN).removesuffix(EMPTY)
     empty = [s for s in samples if s.variant == source + EMPTY and s.point == sample.point]
