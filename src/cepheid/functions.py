@@ -287,7 +287,7 @@ def _sqrt(x: Any) -> float | None:
 
 
 HASH_STEP = 0x9E3779B97F4A7C15
-HASH_SHIFTS, HASH_FACTORS = (30, 27), (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+HASH_SHIFTS, HASH_FACTORS, HASH_LAST_SHIFT = (30, 27), (0xBF58476D1CE4E5B9, 0x94D049BB133111EB), 31
 """The constants of SplitMix64, which mixes the bits of a word."""
 _WORD = (1 << 64) - 1
 
@@ -310,7 +310,7 @@ def _hash_f(*args: Any) -> int:
         word = (word ^ hash_code(arg)) + HASH_STEP & _WORD
         for shift, factor in zip(HASH_SHIFTS, HASH_FACTORS, strict=True):
             word = (word ^ word >> shift) * factor & _WORD
-        word ^= word >> HASH_SHIFTS[-1]
+        word ^= word >> HASH_LAST_SHIFT
     return word >> 1
 
 

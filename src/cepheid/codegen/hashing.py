@@ -9,7 +9,7 @@ import numpy as np
 
 from cepheid import types
 from cepheid.codegen.typed_columns import NULL, Column, Strings
-from cepheid.functions import HASH_FACTORS, HASH_SHIFTS, HASH_STEP, hash_code
+from cepheid.functions import HASH_FACTORS, HASH_LAST_SHIFT, HASH_SHIFTS, HASH_STEP, hash_code
 from cepheid.runtime.kernel import Array
 from cepheid.types import Family
 
@@ -18,11 +18,11 @@ _WORDS = (Family.INTEGER, Family.UNSIGNED, Family.BOOLEAN, Family.FLOAT)
 
 def hashed(args: Sequence[Column], length: int) -> Column | None:
     """The hash of each row; None if some column has no words."""
-    codes = [_codes(arg, length) for arg in args]
-    if any(words is None for words in codes):
-        return None
-    total = np.zeros(length, np.uint64)
-    for words in codes:
+    total: Array = np.zeros(length, np.uint64)
+    for arg in args:
+        words = _codes(arg, length)
+        if words is None:
+            return None
         total = _mixed(total ^ words)
     return Column(types.INTEGER, (total >> np.uint64(1)).astype(np.int64))
 
@@ -49,4 +49,5 @@ def _mixed(words: Array) -> Array:
     words = words + np.uint64(HASH_STEP)
     for shift, factor in zip(HASH_SHIFTS, HASH_FACTORS, strict=True):
         words = (words ^ (words >> np.uint64(shift))) * np.uint64(factor)
-    return words ^ (words >> np.uint64(HASH_SHIFTS[-1]))
+    mixed: Array = words ^ (words >> np.uint64(HASH_LAST_SHIFT))
+    return mixed

@@ -28,7 +28,7 @@ from cepheid.engine.shapes import (
     long,
 )
 from cepheid.engine.stepping import Stepper
-from cepheid.engine.summary import Summary
+from cepheid.engine.summary import Summary, merged_row, part_of, sums_up
 from cepheid.io.rows import TYPE, Rows
 from cepheid.io.source import columns_read
 from cepheid.runtime.kernel import Array, Positions
@@ -85,7 +85,7 @@ class OutputRun:
         prepared = for_shape(output.prepared, shape)
         steps = dict(zip(operator.variables, prepared.variables, strict=True))
         if prepared.query.summarizes:
-            summary = None if oracle.sums_up(prepared) else Summary.of(prepared.query)
+            summary = None if sums_up(prepared) else Summary.of(prepared.query)
             schema = oracle.match_batch(prepared, []).schema
             read = [] if summary is None else columns_read(summary.attributes, prepared.input.schema)
             return cls(output, prepared, None, None, read, steps, _with_query(schema), summary=summary)
@@ -128,7 +128,9 @@ class OutputRun:
             positions, start, end = self.first.positions()
             self.show(MatchPositions(position_columns(positions, self.prepared.binding), start, end), rows)
         elif self.gatherer is None:
-            row = oracle.summary_match(self.prepared, stepper) if self.summary is None else self.summary.row()
+            prepared = replace(self.prepared, kernel=stepper.compiled)
+            summary = self.summary or Summary.of(prepared.query)
+            row = merged_row(prepared, [part_of(prepared, stepper, summary)])
             self._emit(oracle.match_batch(self.prepared, [row][: self.prepared.query.limit]), None)
 
     def _emit(self, table: pa.RecordBatch, queries: pa.Array | None) -> None:
