@@ -71,7 +71,8 @@ class Schema:
         merged: dict[str, Type] = {}
         for name in types:
             for attribute, kind in self.types.get(name, {}).items():
-                merged[attribute] = united(merged.get(attribute, kind), kind)
+                known = merged.get(attribute, kind)
+                merged[attribute] = kind if known is kind else united(known, kind)
         return merged
 
 

@@ -225,7 +225,7 @@ class Plan:
 # --- evaluators -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lowered:
     """A bound query as evaluators plan it. Its predicates are sorted: those on one event become bits of the mask, the
     others are left `between` events."""
@@ -257,7 +257,7 @@ class Lowered:
     operator_windows: Mapping[Duration, int] | None = None
     """The windows of operators in ticks, where each has its own (CED); then `window` is how long an event matters."""
 
-    @property
+    @cached_property
     def items(self) -> tuple[Pattern, ...]:
         """The components of the sequence; of another pattern, the pattern itself."""
         return self.pattern.items if isinstance(self.pattern, Seq) else (self.pattern,)
@@ -280,12 +280,12 @@ class Lowered:
     def counts_events(self) -> bool:
         return self.query.window is not None and self.query.window.counts_events
 
-    @property
+    @cached_property
     def summary(self) -> tuple[Expr, ...]:
         """The columns of a summary of all matches, if the query returns one."""
         return tuple(column.expr for column in self.query.output or ()) if self.query.summarizes else ()
 
-    @property
+    @cached_property
     def key(self) -> tuple[str, ...]:
         """The partition attributes that every event of a match has and shares with the others. An equality that is
         spelt out says nothing about the further events of a closure, nor about anything beside an empty one."""
@@ -315,7 +315,8 @@ class Lowered:
         types = {name: self.types.get(name, UNKNOWN) for name in names}
         if self.has_durations:
             types[START] = INTEGER
-        masks = _Masks(self, {attr for attr in self._required(left) if _is_exact(types[attr.name])})
+        required, nullable = self._nulls_between if left is self.between else self._nulls(left)
+        masks = _Masks(self, {attr for attr in required if _is_exact(types[attr.name])})
         steps = tuple(masks.steps_by_variable() if by_variable else masks.steps())
         lacking = [name for name in attributes_in(left) if name in self.lacks]
         return Plan(
@@ -323,7 +324,7 @@ class Lowered:
             evaluator=evaluator,
             steps=steps,
             lacking={name: masks.add(Bit(f"lacks {name}", "", self.lacks[name])) for name in lacking},
-            nulls={name: masks.add(self._null_bit(name, types[name])) for name in self.nullable(left)},
+            nulls={name: masks.add(self._null_bit(name, types[name])) for name in nullable},
             bits=tuple(masks.bits),
             lacks=self.lacks,
             predicates=left,
@@ -347,13 +348,22 @@ class Lowered:
         """Whether it is a sequence of events, negations and closures."""
         return all(isinstance(item, EventClass | Neg | Kleene) for item in self.items)
 
-    def nullable(self, left: Sequence[Expr]) -> list[str]:
-        """The attributes that need a bit for null, with these predicates left between events: their kind has no null
-        value, and they may be null in an event that has a role."""
+    @property
+    def nullable(self) -> Sequence[str]:
+        """The attributes that need a bit for null: their kind has no null value, and they may be null in an event that
+        has a role."""
+        return self._nulls_between[1]
+
+    @cached_property
+    def _nulls_between(self) -> tuple[set[Attr], Sequence[str]]:
+        return self._nulls(self.between)
+
+    def _nulls(self, left: Sequence[Expr]) -> tuple[set[Attr], Sequence[str]]:
+        """The attributes that are required and those that are nullable, with these predicates left between events."""
         required = self._required(left)
         names = attributes_in([*left, *self.summary])
         exact = [name for name in names if _is_exact(self.types.get(name, UNKNOWN))]
-        return [name for name in exact if not self._is_required(name, left, required)]
+        return required, [name for name in exact if not self._is_required(name, left, required)]
 
     def _required(self, left: Sequence[Expr]) -> set[Attr]:
         """The attributes without which a predicate is false, so that events where they are null have no role. Where a
@@ -463,8 +473,12 @@ class _Masks:
 
 def attributes_in(predicates: Iterable[Expr]) -> dict[str, None]:
     """The attributes that predicates name, in order."""
-    nodes = (node for p in predicates for node in ex.walk(p) if isinstance(node, Attr | ex.Aggregate))
-    return dict.fromkeys(node.name for node in nodes if node.name is not None)
+    names: dict[str, None] = {}
+    for predicate in predicates:
+        for node in ex.walk(predicate):
+            if isinstance(node, Attr | ex.Aggregate) and node.name is not None:
+                names[node.name] = None
+    return names
 
 
 def _longest(window: int | float, includes_bound: bool) -> int:

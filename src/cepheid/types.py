@@ -128,7 +128,7 @@ def type_of(value: object) -> Type:
         case bool():
             return BOOLEAN
         case int():
-            return _integer_type(value)
+            return INTEGER if -(2**63) <= value < 2**63 else _large_integer_type(value)
         case Decimal():
             return _decimal_type(value)
         case bytes():
@@ -139,9 +139,7 @@ def type_of(value: object) -> Type:
             return RECORD
 
 
-def _integer_type(value: int) -> Type:
-    if -(2**63) <= value < 2**63:
-        return INTEGER
+def _large_integer_type(value: int) -> Type:
     if 0 <= value < 2**64:
         return UNSIGNED
     return decimal(LONG_DIGITS, 0) if abs(value) < 10**LONG_DIGITS else FLOAT
@@ -254,7 +252,7 @@ def _united_numbers(left: Type, right: Type) -> Type:
 
 def united_all(types: Iterable[Type]) -> Type:
     """The type that holds values of all these types."""
-    return reduce(united, types, UNKNOWN)
+    return reduce(united, dict.fromkeys(types), UNKNOWN)
 
 
 # --- Arrow ------------------------------------------------------------------------------------------------------------

@@ -56,7 +56,8 @@ class Writer:
         self._depth = 0
 
     def __call__(self, *lines: str) -> None:
-        self.lines.extend("    " * self._depth + line if line else "" for line in lines)
+        for line in lines:
+            self.lines.append("    " * self._depth + line if line else "")
 
     @contextmanager
     def block(self, opening: str) -> Iterator[None]:

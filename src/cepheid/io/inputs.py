@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ NO_COLUMN = "\0none"
 """The name of the type column of an input that has none. No input has such a column, because a NUL is refused."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Columns:
     """The names of the columns with the type and the time of an event. If its events have a duration, `start` names the
     column of their start, and the time is their end. `delimiter` separates the cells of CSV files; None if their
@@ -35,7 +36,7 @@ class Columns:
         """The keyword arguments of `match`, `explain` and `stream`."""
         return cls(NO_COLUMN if type_column is None else type_column, time_column, start_column, event_type=type)
 
-    @property
+    @cached_property
     def times(self) -> tuple[str, ...]:
         """The columns that hold times."""
         return (self.time,) if self.start is None else (self.time, self.start)

@@ -210,7 +210,8 @@ class _InputReader:
 
     def _fraction_unit(self, rows: list[_Row]) -> str | None:
         """The unit of times that are numbers with fractions, if they are epochs: they become timestamps."""
-        cells = (row.values.get(name) for row in rows for name in self.columns.times)
+        times = self.columns.times
+        cells = (row.values.get(name) for row in rows for name in times)
         numbers: list[Any] = [cell for cell in cells if type(cell) in (int, float)]
         finite = [number for number in numbers if number == number]
         if not finite or all(type(number) is int or float(number).is_integer() for number in finite):

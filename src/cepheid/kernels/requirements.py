@@ -57,7 +57,7 @@ def _unmet(lowered: Lowered, counts_absences: bool, closure_bits: int) -> Iterat
         yield f"`{text}` cannot be compiled (compute what it compares as a column of the input)"
     edges = sum(1 if role.kleene is None else closure_bits for role in lowered.roles.values())
     lacking = lowered.lacks.keys() & attributes_in(lowered.between)
-    if edges + len(lacking) + len(lowered.nullable(lowered.between)) > MASK_BITS:
+    if edges + len(lacking) + len(lowered.nullable) > MASK_BITS:
         yield (
             f"the mask of an event has {MASK_BITS} bits, which are too few for the components of the pattern and "
             "for the attributes that may be absent or null (split the query into queries that feed one another)"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from cepheid.codegen.builder import known_by
 from cepheid.codegen.scalar import NULL, Constants, Term
@@ -24,7 +25,7 @@ NOWHERE = -1
 """The component that a run is at before it has begun."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Value:
     """A value of a run. `what` says how it comes about:
 
@@ -43,7 +44,7 @@ class Value:
     component: int = NOWHERE
     column: int = -1
 
-    @property
+    @cached_property
     def name(self) -> str:
         return f"{self.what}{max(self.component, 0)}" + (f"_{self.column}" if self.column >= 0 else "")
 

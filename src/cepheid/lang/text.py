@@ -6,8 +6,7 @@ Each function is one linear scan, so that no text costs more than its length.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cepheid.errors import Span, SyntaxProblem, shown
 
@@ -24,17 +23,13 @@ _DOUBLED = "'\"`"
 _OPENING = "([{"
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(NamedTuple):
     """A bracket, or a stretch of text that is not code: a string with its quotes, or a comment."""
 
     start: int
     end: int
     is_comment: bool = False
-
-    @property
-    def is_bracket(self) -> bool:
-        return self.end == self.start + 1 and not self.is_comment
+    is_bracket: bool = False
 
 
 def check_text(text: str) -> None:
@@ -70,7 +65,7 @@ def check_text(text: str) -> None:
             f"the query has {code:,} characters outside strings and comments",
             expected=f"at most {MAX_CODE:,} characters",
         )
-    tokens = sum(1 for _ in _TOKEN.finditer(skeleton(text)))
+    tokens = len(_TOKEN.findall(skeleton(text)))
     if tokens > MAX_TOKENS:
         raise SyntaxProblem(f"the query has {tokens:,} tokens", expected=f"at most {MAX_TOKENS:,}")
 
@@ -96,13 +91,14 @@ def unquote(literal: str) -> str:
     return inside.replace(quote * 2, quote) if quote in _DOUBLED else inside
 
 
-def _pieces(text: str) -> Iterator[_Piece]:
+def _pieces(text: str) -> list[_Piece]:
+    pieces = []
     at = 0
     while mark := _MARK.search(text, at):
         start, sign = mark.start(), mark.group()
         if sign in _CLOSING_QUOTE:
             at = _end_of_string(text, start)
-            yield _Piece(start, at)
+            pieces.append(_Piece(start, at))
         elif sign == "/*":
             close = text.find("*/", start + 2)
             if close < 0:
@@ -110,14 +106,15 @@ def _pieces(text: str) -> Iterator[_Piece]:
                     "a comment is opened and never closed", span=Span(start, start + 2), expected="`*/` after it"
                 )
             at = close + 2
-            yield _Piece(start, at, is_comment=True)
+            pieces.append(_Piece(start, at, is_comment=True))
         elif sign in ("--", "//"):
             newline = text.find("\n", start)
             at = len(text) if newline < 0 else newline
-            yield _Piece(start, at, is_comment=True)
+            pieces.append(_Piece(start, at, is_comment=True))
         else:
             at = start + 1
-            yield _Piece(start, at)
+            pieces.append(_Piece(start, at, is_bracket=True))
+    return pieces
 
 
 def _end_of_string(text: str, start: int) -> int:

@@ -275,8 +275,9 @@ class _Basic(RunEdges):
         of the runs that wait for one of its values."""
         if index.awaited is not None:
             value, kind = self.run.event_value(index.awaited.attribute)
-            w(f"wanted{index.suffix} = {key_part(value, kind, index.awaited.as_float)}")
-            index.find(w, index.at, self._parts(index, f"wanted{index.suffix}"))
+            wanted = f"wanted{index.number or ''}"
+            w(f"{wanted} = {key_part(value, kind, index.awaited.as_float)}")
+            index.find(w, index.at, self._parts(index, wanted))
             return
 
         def outside() -> None:

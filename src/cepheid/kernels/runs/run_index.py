@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from cepheid.codegen.builder import Writer
@@ -25,7 +26,7 @@ class Awaited(NamedTuple):
     as_float: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunIndex:
     """A hash table of lists of runs, by partition and by the value that the runs wait for, if there is one. A slot has
     one list for each of the states."""
@@ -37,43 +38,39 @@ class RunIndex:
     stores_measure: bool
     """Whether a slot holds the measure that its partition has reached."""
 
-    @property
-    def suffix(self) -> str:
-        return str(self.number or "")
-
-    @property
+    @cached_property
     def name(self) -> str:
-        return f"index{self.suffix}"
+        return f"index{self.number or ''}"
 
-    @property
+    @cached_property
     def slots(self) -> str:
         """The variable that is the number of slots."""
-        return f"slots{self.suffix}"
+        return f"slots{self.number or ''}"
 
-    @property
+    @cached_property
     def used(self) -> str:
         """The register that counts the used slots."""
-        return f"used{self.suffix}"
+        return f"used{self.number or ''}"
 
-    @property
+    @cached_property
     def at(self) -> str:
         """The variable that holds the slot of the event at hand."""
-        return f"at{self.suffix}"
+        return f"at{self.number or ''}"
 
-    @property
+    @cached_property
     def parts(self) -> int:
         return len(self.key) + (self.awaited is not None)
 
-    @property
+    @cached_property
     def heads(self) -> int:
         """The offset of the heads in a slot, after the key, the number of runs and the measure reached."""
         return self.parts + 1 + self.stores_measure
 
-    @property
+    @cached_property
     def stride(self) -> int:
         return self.heads + len(self.states)
 
-    @property
+    @cached_property
     def layout(self) -> str:
         """The arguments of helpers: the array, the length of a slot, of its key, and the offset of its heads."""
         return f"{self.name}, {self.stride}, {self.parts}, {self.heads}"

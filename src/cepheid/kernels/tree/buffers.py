@@ -72,7 +72,7 @@ class Buffer:
     @property
     def size(self) -> str:
         """`l0_time.shape[0]`"""
-        return f"{self.array('time' if self.is_leaf else 'start')}.shape[0]"
+        return f"{self.name}_{'time' if self.is_leaf else 'start'}.shape[0]"
 
     @property
     def live(self) -> str:
@@ -89,7 +89,7 @@ class Buffer:
 
     def field(self, field: str, index: str) -> str:
         """`l0_time[i]`"""
-        return f"{self.array(field)}[{index}]"
+        return f"{self.name}_{field}[{index}]"
 
     def start(self, index: str) -> str:
         return self.field("start" if self.has_starts else "time", index)
