@@ -53,6 +53,8 @@ def test_matches_are_those_of_the_oracle(seed: int) -> None:
         r"SELECT * FROM (A; B) \ C WHERE FILTER(A.k = B.k), A.k = C.k, C.v < B.v",
         r"SELECT * FROM (A @ 3) \ B WHERE A.k = B.k",
         "SELECT * FROM (A | B)+; C WHERE max(A.s) <= 'q'",
+        "SELECT * FROM A+; B; C WHERE FILTER(A.v >= PREV(A.v)), FILTER(A.k = B.k), (A, C) OCCURS WITHIN 9",
+        "SELECT * FROM (A | D); (B | C) WHERE FILTER(A.k = B.k), FILTER(D.k = B.k), FILTER(A.v + 1 = C.w)",
     ],
 )
 def test_machine_code_agrees(text: str) -> None:
@@ -127,6 +129,56 @@ def test_chains_that_a_filter_excludes_do_not_grow(condition: str) -> None:
         by_oracle(query, stream_of([{"type": "A", "ts": i, "v": 1} for i in range(30)]))
     ) + 270 * (3 if condition == "3 >= count(A)" else 1)
     assert counts.tried is not None and counts.tried < 4 * 300
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM A+; B",
+        "SELECT * FROM A+; B WHERE FILTER(A.k = PREV(A.k)), FILTER(A.k = B.k)",
+        "SELECT * FROM A+; B WHERE FILTER(A.v >= PREV(A.v)), B.v > 0",
+        "SELECT * FROM A+; B; C WHERE (A, C) OCCURS WITHIN 5",
+        "SELECT * FROM (A | C)+; B",
+    ],
+)
+def test_chains_that_wait_for_the_same_thing_advance_together(text: str) -> None:
+    """An event advances one group, however many chains end with the one before it: half a million."""
+    rows = [{"type": "A", "ts": i, "k": 1, "v": i} for i in range(1000)]
+    stream = stream_of([*rows, {"type": "B", "ts": 1000, "k": 2, "v": 0}, {"type": "C", "ts": 1001, "k": 3}])
+    kernel = kernel_of(bound(text, stream), stream, evaluator="successor")
+    batch = encoder_of(kernel).encode(stream.table).cut(0, 1000)
+    state, _ = kernel.step(kernel.initial(), batch)
+    chains = next(iter(operator_counts(kernel, state).values()))
+    assert (chains.tried, chains.made) == (999, 1000)
+
+
+def test_a_burst_costs_its_output() -> None:
+    """Of half a million chains, those of the window are enumerated."""
+    rows = [{"type": "A", "ts": i} for i in range(1000)]
+    stream = stream_of([*rows, {"type": "B", "ts": 1000}])
+    kernel = kernel_of(bound("SELECT * FROM A+; B WHERE (A, B) OCCURS WITHIN 3", stream), stream, evaluator="successor")
+    state, positions = kernel.step(kernel.initial(), encoder_of(kernel).encode(stream.table))
+    assert len(positions) == 6
+    chains, matches = operator_counts(kernel, state).values()
+    assert (chains.tried, chains.made, matches.made) == (999, 1000, 3)
+    assert matches.tried is not None and matches.tried <= 1000
+
+
+def test_groups_of_a_window_are_forgotten() -> None:
+    stream = stream_of([{"type": "A", "ts": i} for i in range(60_000)])
+    kernel = kernel_of(bound("SELECT * FROM A+; B WHERE (A, B) OCCURS WITHIN 3", stream), stream, evaluator="successor")
+    batch, state, sizes = encoder_of(kernel).encode(stream.table), kernel.initial(), []
+    for start in range(0, 60_000, 10_000):
+        state, _ = kernel.step(state, batch.cut(start, start + 10_000))
+        sizes.append(sum(array.nbytes for array in state))
+    assert sizes[-1] <= 1.5 * sizes[1]
+
+
+def test_chains_that_no_instance_awaits_do_not_grow() -> None:
+    stream = stream_of([{"type": "B", "ts": 0}, *({"type": "A", "ts": i} for i in range(1, 500))])
+    kernel = kernel_of(bound("SELECT * FROM B; A+", stream), stream, evaluator="successor")
+    state, _ = kernel.step(kernel.initial(), encoder_of(kernel).encode(stream.table))
+    assert sum(count.tried or 0 for count in operator_counts(kernel, state).values()) < 10
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------

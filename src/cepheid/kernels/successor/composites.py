@@ -38,16 +38,23 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
+class Limit:
+    """The time at which the chains of a group have to start at the earliest."""
+
+    operator: int
+
+
+@dataclass(frozen=True, slots=True)
 class Time:
     """One time point of a history of fixed length, counted from its begin."""
 
     index: int
 
 
-ENDS, STARTS, OLDEST, HISTORY, KEEPS = "ends", "starts", "oldest", "history", "keeps"
-"""The times of a composite event, the position of its first event, its history, and whether the event of a leaf passes
-θ on that event alone."""
-Field = str | Row | Chain | Time | Value
+ENDS, STARTS, LATEST_START, OLDEST, HISTORY, KEEPS = "ends", "starts", "latest", "oldest", "history", "keeps"
+"""The times of a composite event (of a group, the latest start), the position of its first event, its history, and
+whether the event of a leaf passes θ on that event alone."""
+Field = str | Row | Chain | Limit | Time | Value
 
 
 def field_name(field: Field, values: Values) -> str:
@@ -57,6 +64,8 @@ def field_name(field: Field, values: Values) -> str:
             return f"ROW{values.component[field.var]}"
         case Chain():
             return f"CHAIN{field.operator}"
+        case Limit():
+            return f"LIMIT{field.operator}"
         case Time():
             return f"TIME{field.index}"
         case Value():
@@ -141,7 +150,7 @@ class Values:
                     return starts if field.index == 0 else "t"
                 case "ends" | Time():
                     return "t"
-                case "starts":
+                case "starts" | "latest":
                     return starts
                 case "oldest" | Row():
                     return "first + e"
@@ -286,7 +295,7 @@ def joined(operator: Next, left: Composite, right: Composite, values: Values, po
 
     def read(field: Field) -> str:
         match field:
-            case "starts" | "oldest":
+            case "starts" | "latest" | "oldest":
                 return left.read(field)
             case "ends":
                 return right.read(field)
@@ -294,7 +303,7 @@ def joined(operator: Next, left: Composite, right: Composite, values: Values, po
                 return (left if field.var in operator.left.variables else right).read(field)
             case Value():
                 return (left if values.variable(field) in operator.left.variables else right).read(field)
-            case Chain():
+            case Chain() | Limit():
                 return (left if _iterates(operator.left, field.operator) else right).read(field)
             case Time():
                 size = (operator.left.fixed_length or 0) * points
@@ -319,6 +328,8 @@ def chosen(operator: Union, item: Composite, values: Values) -> Composite:
                 return "EMPTY"
             case Chain() if not _iterates(item.operator, field.operator):
                 return "EMPTY"
+            case Limit() if not _iterates(item.operator, field.operator):
+                return f"-{LATE}"
             case Value() if values.variable(field) in others:
                 return values.of_none(field)
             case _:

@@ -153,6 +153,19 @@ class Conditions:
         gone = " or ".join(dict.fromkeys(missing)) or None
         return Term(f"int({latest} - {earliest} <= {ticks})", Kind.BOOL, gone and f"({gone})", BOOLEAN, "True")
 
+    def earliest(self, expr: ex.OccursWithin, sides: Sides) -> str:
+        """The earliest time at which the events of OCCURS WITHIN may start: `t - integers[1]`."""
+        lasts, missing = [], []
+        for var in dict.fromkeys((expr.first, expr.second)):
+            lasts += [
+                side.read(Value("last_time", self.values.component[var])) for side, _ in self._sides_of(var, sides)
+            ]
+            missing += [source for source in [self._unbound(var, sides)] if source is not None]
+        source = (
+            f"{_nested('max', lasts)} - {self.constants.integer(int(expr.duration.amount))}" if lasts else f"-{LATE}"
+        )
+        return f"(-{LATE} if {' or '.join(missing)} else {source})" if missing else source
+
     def _sides_of(self, var: str, sides: Sides) -> Iterator[tuple[Composite, bool]]:
         """The composites with events of a variable, and whether each surely has some."""
         if sides.iteration is not None:

@@ -14,21 +14,20 @@ from dataclasses import replace
 
 from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.expr import Attr
-from cepheid.kernels.successor import instances, successor_kernel
-from cepheid.kernels.successor.composites import ENDS, HISTORY, OLDEST, STARTS, Chain, Composite, Field, Row, Time
-from cepheid.kernels.successor.failures import REASON, reason_numbers, shows_failures
-from cepheid.kernels.successor.network import Network
+from cepheid.kernels.successor import groups, instances, successor_kernel
+from cepheid.kernels.successor.composites import HISTORY, OLDEST, STARTS, Chain, Field, Time
 from cepheid.kernels.successor.operators import (
     Exception_,
     Iteration,
-    Leaf,
     Next,
     Operator,
     Timer,
     Waiting,
     leaves_of,
+    lifetime,
     operators_of,
 )
+from cepheid.kernels.successor.output import Output
 from cepheid.kernels.successor.tables import Table
 from cepheid.physical import Plan
 from cepheid.runtime import prefetch
@@ -46,19 +45,11 @@ def kernel(plan: Plan) -> Kernel:
     return _Evaluator(plan).kernel()
 
 
-class _Evaluator(Network):
+class _Evaluator(Output):
     def __init__(self, plan: Plan) -> None:
         assert plan.core is not None
         builder = KernelBuilder(plan)
         super().__init__(plan, builder, operators_of(plan.core, plan.has_durations))
-        self.steps = tuple(step.var for step in plan.steps if not step.negated)
-        self.shows_failures = shows_failures(plan)
-        self.reasons = list(reason_numbers(self.root))
-        self.is_bounded = self.shows_failures or any(
-            var in self.root.many or var in self.root.optional for var in self.steps
-        )
-        self.is_timed = self.shows_failures or any(isinstance(op, Timer) for op in _ending(self.root))
-        self.width = len(self.steps) + int(self.is_timed) + int(self.shows_failures)
         self.leaves = leaves_of(self.root)
         self.bits = {step.var: step.begin for step in plan.steps}
         self.has_late = bool(self.queues or self.fifos)
@@ -70,20 +61,28 @@ class _Evaluator(Network):
 
     def kernel(self) -> Kernel:
         body, finish = Writer(), Writer()
+        single: set[int] | None = None
         for _ in range(_ROUNDS):
-            before = self.shape()
+            if self.single != single:
+                self.forget()
+            before, single = self.shape(), set(self.single)
             body, finish = Writer(), Writer()
             self.conditions.count = 0
             self._body(body)
             self._finish(finish)
-            if self.shape() == before:
+            if self.shape() == before and self.single == single:
                 break
         builder = self.builder
         for array in self._arrays():
             builder.declare(array)
         if self.has_late and builder.uses_strings:
             builder.remember_strings()
-        preamble = [instances.IMPORTS, "", *(line for table in self._tables() for line in table.constants())]
+        preamble = [
+            instances.IMPORTS,
+            groups.IMPORTS,
+            "",
+            *(line for table in self._tables() for line in table.constants()),
+        ]
         source = builder.source(
             body,
             finish,
@@ -130,6 +129,7 @@ class _Evaluator(Network):
             *self.queues.values(),
             *self.fifos.values(),
             *self.nodes.values(),
+            *(self.edges[op] for op in self.groups_in(self.root)),
             self.found,
         ]
 
@@ -212,149 +212,6 @@ class _Evaluator(Network):
                     with w.block(f"if a{op.number} >= 0:"):
                         w(f"prefetch({table}, a{op.number})")
 
-    def match(self, w: Writer, event: Composite) -> None:
-        """A match, as positions or, if its variables have lists, as a record:
-
-        values[written] = w1[i1 + W1_ROW0]
-        values[written + 1] = first + e
-        written += 2
-        """
-        if self.shows_failures:
-            w("matches += 1")
-            return
-        if self.is_bounded:
-            if self.checked:
-                self.found.ensure(w)
-            for field in self._found_fields():
-                self.found.offset(field)
-            self.found.fill(w, self.found.top, event)
-            w(f"{self.found.top} += {self.found.size}", "matches += 1", "made += 1")
-            chains = dict.fromkeys(self._iteration_of(var) for var in self.steps if var in self.root.many)
-            if not chains or self.root.optional:
-                w("output += 1")
-            for op in chains:
-                chain = event.read(Chain(op.number))
-                with w.when([f"{chain} != EMPTY"] if self.root.optional else []):
-                    w(f"output += {self.nodes[op].name}[{chain} + LENGTH]")
-            return
-        if self.checked:
-            with w.block(f"if written + {self.width} > values.shape[0]:"):
-                w(f"values = grown(values, written + {self.width})")
-        for number, var in enumerate(self.steps):
-            w(f"values[written + {number}] = {event.read(Row(var))}")
-        if self.is_timed:
-            w(f"values[written + {self.width - 1}] = {event.read(ENDS)}")
-        w(f"written += {self.width}", "matches += 1", "made += 1", "output += 1")
-
-    def fail(self, w: Writer, op: Operator, why: str, event: Composite) -> None:
-        """A failed detection, as a record with what it binds: `found[found_top + FOUND_REASON] = 2`."""
-        if not self.shows_failures:
-            return
-        if self.checked:
-            self.found.ensure(w)
-        for field in self._found_fields():
-            self.found.offset(field)
-        inside = {node.number for node in event.operator.walk()}
-
-        def read(field: Field) -> str:
-            match field:
-                case "reason":
-                    return str(self.reasons.index((op.number, why)))
-                case Row() if field.var not in event.operator.variables:
-                    return "EMPTY"
-                case Chain() if field.operator not in inside:
-                    return "EMPTY"
-                case _:
-                    return event.read(field)
-
-        self.found.fill(w, self.found.top, replace(event, read=read))
-        w(f"{self.found.top} += {self.found.size}", "made += 1")
-
-    def _found_fields(self) -> list[Field]:
-        fields: list[Field] = [ENDS] if self.is_timed else []
-        fields += [REASON] if self.shows_failures else []
-        for var in self.steps:
-            fields.append(Chain(self._iteration_of(var).number) if var in self.root.many else Row(var))
-        return list(dict.fromkeys(fields))
-
-    def _iteration_of(self, var: str, under: Operator | None = None) -> Iteration:
-        return _outermost(self.root if under is None else under, var)
-
-    # --- matches with lists -------------------------------------------------------------------------------------------
-
-    def _write_found(self, w: Writer) -> None:
-        """Write the events of the matches, variable by variable:
-
-        values = grown(values, written + ... + events_in(found, 2, found_top, FOUND_CHAIN1, node1))
-        for r in range(0, found_top, 2):
-            m0 = found[r + FOUND_CHAIN1]
-            ...
-        """
-        found, width = self.found, self.width
-        nested = any(var in self._iteration_of(var).item.many for var in self.steps if var in self.root.many)
-        with w.block(f"if {found.top} > 0:"):
-            w(f"bounds = grown(bounds, ends + {found.top} // {found.size} * {width} + 1)")
-            chains = [self._iteration_of(var) for var in self.steps if var in self.root.many]
-            ends = [(found.offset(Chain(op.number)), self.nodes[op].name) for op in chains]
-            sizes = [f"events_in({found.name}, {found.size}, {found.top}, {chain}, {node})" for chain, node in ends]
-            w(f"values = grown(values, {' + '.join(['written', f'{found.top} // {found.size} * {width}', *sizes])})")
-            with w.block(f"for r in range(0, {found.top}, {found.size}):"):
-                for var in self.steps:
-                    if var in self.root.many:
-                        iteration = self._iteration_of(var)
-                        self._write_chain(w, iteration, var, found.at(Chain(iteration.number), "r"), nested)
-                    else:
-                        may_lack = self.shows_failures or var in self.root.optional
-                        self._write_value(w, found.at(Row(var), "r"), may_lack, nested)
-                    w("ends += 1", "bounds[ends] = written")
-                if self.is_timed:
-                    self._write_value(w, found.at(ENDS, "r"), False, nested)
-                    w("ends += 1", "bounds[ends] = written")
-                if self.shows_failures:
-                    self._write_value(w, found.at(REASON, "r"), False, nested)
-                    w("ends += 1", "bounds[ends] = written")
-            w(f"{found.top} = 0")
-
-    def _write_chain(self, w: Writer, op: Iteration, var: str, chain: str, checked: bool) -> None:
-        """The events of a variable in a chain, written from the last one on:
-
-        m0 = found[r + FOUND_CHAIN1]
-        at = written + node1[m0 + LENGTH]
-        while m0 != EMPTY: ...
-        """
-        table = self.nodes[op]
-        is_plain = not (checked or var in op.item.many or var in op.item.optional or var in self.root.optional)
-        is_plain = is_plain and not self.shows_failures
-        if not is_plain:
-            w("began = written")
-            self._write_backwards(w, op, var, chain, 0, checked)
-            w("reverse(values, began, written)")
-            return
-        self.chained.add(op.number)
-        w(f"m0 = {chain}", f"written += {table.name}[m0 + LENGTH]", "at = written")
-        with w.block("while m0 != EMPTY:"):
-            w("at -= 1", f"values[at] = {table.at(Row(var), 'm0')}", f"m0 = {table.name}[m0 + PREV]")
-
-    def _write_backwards(self, w: Writer, op: Iteration, var: str, chain: str, depth: int, checked: bool) -> None:
-        """The events of a variable in a chain, the last one first."""
-        table, at = self.nodes[op], f"m{depth}"
-        self.chained.add(op.number)
-        w(f"{at} = {chain}")
-        with w.block(f"while {at} != EMPTY:"):
-            if var in op.item.many:
-                inner = self._iteration_of(var, op.item)
-                self._write_backwards(w, inner, var, table.at(Chain(inner.number), at), depth + 1, checked)
-            else:
-                self._write_value(w, table.at(Row(var), at), var in op.item.optional, checked)
-            w(f"{at} = {table.name}[{at} + PREV]")
-
-    def _write_value(self, w: Writer, source: str, is_optional: bool, checked: bool) -> None:
-        with w.when([f"{source} != EMPTY"] if is_optional else []):
-            if checked:
-                with w.block("if written == values.shape[0]:"):
-                    w("values = grown(values, written + 1)")
-            w(f"values[written] = {source}", "written += 1")
-
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def _pass_time(self, w: Writer) -> None:
@@ -414,6 +271,7 @@ class _Evaluator(Network):
         if crowded:
             with w.block(f"if {' or '.join(['time.shape[0] == 0', *crowded])}:"):
                 self._reclaim(w)
+        pools += [self.edges[op] for op in self.groups_in(self.root)]
         full = [f"{table.top} > 3 * {self._kept(table)} + {_MANY * table.size}" for table in pools]
         if self.histories:
             full.append(f"history_top > 3 * {self.builder.register('history_kept')} + {_MANY * 2}")
@@ -472,11 +330,43 @@ class _Evaluator(Network):
             self._compact(w, table, "-NEVER", "END", "least + 1")
 
     def _reclaim_pools(self, w: Writer) -> None:
-        pools = [(Chain(op.number), table) for op, table in self.nodes.items() if op.number in self.chained]
+        for op in self.groups_in(self.root):
+            self._reclaim_groups(w, op)
+        pools = [
+            (Chain(op.number), table) for op, table in self.nodes.items() if op.number in self.chained & self.single
+        ]
         for field, table in reversed(pools):
             self._reclaim_pool(w, field, table.name, table.size, table.top, self._kept(table))
         if self.histories:
             self._reclaim_pool(w, HISTORY, "history", 2, "history_top", self.builder.register("history_kept"))
+
+    def _reclaim_groups(self, w: Writer, op: Iteration) -> None:
+        """Keep the nodes of groups that records point to, and those before them on paths that are not too old:
+
+        marks = unmarked(node1_top, 7)
+        mark_groups(w1, 7, 0, w1_top, W1_CHAIN1, True, FREED, 7, marks)
+        node1_top, edge1_top = kept_groups(node1, 7, node1_top, edge1, edge1_top, marks, moment - integers[1])
+        """
+        nodes, edges, field = self.nodes[op], self.edges[op], Chain(op.number)
+        ticks = lifetime(op, self.plan.has_durations)
+        since = "-NEVER" if ticks is None else f"moment - {self._constant(ticks)}"
+        w(f"marks = unmarked({nodes.top}, {nodes.size})")
+        pointing = self._pointing(field)
+        for table, start in pointing:
+            records = f"{table.name}, {table.size}, {start}, {table.top}, {table.offset(field)}, {table.frees}"
+            w(f"mark_groups({records}, FREED, {nodes.size}, marks)")
+        kept = f"{nodes.name}, {nodes.size}, {nodes.top}, {edges.name}, {edges.top}, marks, {since}"
+        w(f"{nodes.top}, {edges.top} = kept_groups({kept})")
+        w(f"{self._kept(nodes)} = {nodes.top}", f"{self._kept(edges)} = {edges.top}")
+        for table, start in pointing:
+            records = f"{table.name}, {table.size}, {start}, {table.top}, {table.offset(field)}, {table.frees}"
+            w(f"forward({records}, {nodes.size}, marks)")
+
+    def _pointing(self, field: Field) -> list[tuple[Table, str]]:
+        """The tables whose records point to chains or histories, each with the offset of its first record."""
+        pointing = [pair for pair in self._records(self.root) if field in pair[0].fields]
+        others = [*self.nodes.values(), *self.cancels.values()]
+        return pointing + [(table, "0") for table in others if field in table.fields]
 
     def _compact(self, w: Writer, table: Table, done: str, until: str, now: str) -> None:
         name, free = table.name, self.builder.register(f"{table.name}_free")
@@ -521,8 +411,7 @@ class _Evaluator(Network):
         node1_top = kept_nodes(node1, 4, node1_top, marks)
         forward(w1, 7, 0, w1_top, W1_CHAIN1, True, 4, marks)
         """
-        pointing = [pair for pair in self._records(self.root) if field in pair[0].fields]
-        pointing += [(table, "0") for table in [*self.nodes.values(), *self.cancels.values()] if field in table.fields]
+        pointing = self._pointing(field)
         w(f"marks = unmarked({top}, {size})")
         for table, start in pointing:
             records = f"{table.name}, {table.size}, {start}, {table.top}, {table.offset(field)}, {table.frees}"
@@ -539,24 +428,10 @@ class _Evaluator(Network):
                 function = "lowest" if table.frees else "lowest_waiting"
                 at = table.offset(OLDEST)
                 w(f"oldest = {function}({table.name}, {table.size}, {start}, {table.top}, {at}, oldest)")
+        for op in self.groups_in(self.root):
+            table = self.nodes[op]
+            w(f"oldest = lowest_waiting({table.name}, {table.size}, 0, {table.top}, {table.offset(OLDEST)}, oldest)")
         w("events += start")
         live = " + ".join(f"live{op.number}" for op in self.waiting) or "0"
         w(f"peak_retained = max(peak_retained, {live})")
         self.builder.keep_from(w, "oldest")
-
-
-def _ending(op: Operator) -> list[Operator]:
-    """The operators with whose composite events a match may end."""
-    match op:
-        case Next():
-            return [op, *_ending(op.right)]
-        case Timer() | Leaf():
-            return [op]
-        case Exception_():
-            return [op, *_ending(op.item)]
-        case _:
-            return [op, *(node for operand in op.operands for node in _ending(operand))]
-
-
-def _outermost(under: Operator, var: str) -> Iteration:
-    return [op for op in under.walk() if isinstance(op, Iteration) and var in op.variables][-1]

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 
 from cepheid.codegen.builder import Writer
 from cepheid.codegen.scalar import Term
-from cepheid.expr import FLIPPED, Aggregate, Attr, Compare, Const, Expr
+from cepheid.expr import FLIPPED, Aggregate, Attr, Compare, Const, Expr, Filter, OccursWithin
 from cepheid.expr import walk as walk_expr
 from cepheid.kernels.aggregates import ACCUMULATORS
 from cepheid.kernels.state_vector import Value
@@ -26,6 +26,7 @@ from cepheid.kernels.successor.composites import (
     Chain,
     Composite,
     Field,
+    Limit,
     after_a_while,
     chosen,
     field_name,
@@ -34,6 +35,8 @@ from cepheid.kernels.successor.composites import (
 )
 from cepheid.kernels.successor.conditions import Sides, waits_for
 from cepheid.kernels.successor.failures import is_shown
+from cepheid.kernels.successor.groups import Groups
+from cepheid.kernels.successor.links import links_of
 from cepheid.kernels.successor.operators import (
     Exception_,
     Iteration,
@@ -46,11 +49,11 @@ from cepheid.kernels.successor.operators import (
     Waiting,
     leaves_of,
 )
-from cepheid.kernels.successor.waiting import Cancelled, Tables
+from cepheid.kernels.successor.waiting import Cancelled
 from cepheid.physical import Kind
 
 
-class Network(Tables, ABC):
+class Network(Groups, ABC):
     """The operators of a plan, as what is done with the composite events that they put out."""
 
     # --- output -------------------------------------------------------------------------------------------------------
@@ -66,7 +69,7 @@ class Network(Tables, ABC):
             case Selection():
                 with w.when(self.conditions.write(w, above.keep, Sides(None, event))):
                     w("pass")
-                    self.put_out(w, above, passed_on(above, event))
+                    self.put_out(w, above, self._limited(passed_on(above, event), above.keep, Sides(None, event)))
             case Timer():
                 self._start_timer(w, above, event)
             case Exception_() if op is above.item:
@@ -86,7 +89,7 @@ class Network(Tables, ABC):
         with w.block("else:"):
             w("pass")
             if is_shown(op):
-                w(f"{self.builder.register('failed')} += 1")
+                w(f"{self.builder.register('failed')} += {self.paths(event)}")
                 self.fail(w, op, why, event)
 
     @abstractmethod
@@ -124,6 +127,8 @@ class Network(Tables, ABC):
         """
         table, k = self.tables[op], op.number
         lists = self.visited(table, event)
+        if self.is_grouped(op):
+            w(f"n{k} = EMPTY")
         if len(lists) == 1:
             w(f"before{k} = EMPTY")
             ((number, choices),) = lists.items()
@@ -205,7 +210,7 @@ class Network(Tables, ABC):
         decided = self._of(self.tables[op]).decided
         skip = self.conditions.write(w, [p for p in op.skip if p not in decided], sides)
         with w.block(f"if {' and '.join(skip)}:") if skip else nullcontext():
-            if iteration is not None:
+            if iteration is not None and not self.is_grouped(op):
                 made = made or self._chain(w, iteration, waiting, event)
             self._decide(w, op, lists)
             self._keep(w, op, sides, made)
@@ -232,12 +237,15 @@ class Network(Tables, ABC):
         keep = [f"{event.read(KEEPS)} != 0"] if isinstance(op.awaited, Leaf) and op.awaited.keeps else []
         keep += self.conditions.write(w, op.keep, sides)
         with w.block(f"if {' and '.join(keep)}:") if keep else nullcontext():
-            if isinstance(op, Iteration):
+            if isinstance(op, Iteration) and self.is_grouped(op):
+                assert sides.before is not None
+                self.advance(w, op, sides.before)
+            elif isinstance(op, Iteration):
                 assert made is not None
                 self._extended(w, op, sides.before, event, made)
             else:
                 assert isinstance(op, Next) and sides.before is not None
-                self._sequence(w, op, sides.before, event)
+                self._sequence(w, op, sides)
         if keep:
             failed = sides.before if isinstance(op, Iteration) else None
             if isinstance(op, Next) and sides.before is not None:
@@ -245,8 +253,10 @@ class Network(Tables, ABC):
             if failed is not None:
                 self._else_failed(w, op, "keep", failed)
 
-    def _sequence(self, w: Writer, op: Next, left: Composite, right: Composite) -> None:
-        event = joined(op, left, right, self.values, self.points)
+    def _sequence(self, w: Writer, op: Next, sides: Sides) -> None:
+        left, right = sides.before, sides.occurring
+        assert left is not None
+        event = self._limited(joined(op, left, right, self.values, self.points), (*op.skip, *op.keep), sides)
         if op.cancel is not None:
             self._unless_cancelled(w, op, event, ENDS, left)
         with w.block(f"if not cancelled{op.number}:") if op.cancel is not None else nullcontext():
@@ -255,6 +265,19 @@ class Network(Tables, ABC):
             self.put_out(w, op, self.with_history(w, op, event, left, right))
         if op.cancel is not None:
             self._else_failed(w, op, "cancel", event)
+
+    def _limited(self, event: Composite, predicates: Sequence[Expr], sides: Sides) -> Composite:
+        """A composite whose groups OCCURS WITHIN limits: `max(w1[i1 + W1_LIMIT1], t - integers[1])`."""
+        for predicate in predicates:
+            bare = predicate.item if isinstance(predicate, Filter) else predicate
+            if not isinstance(bare, OccursWithin):
+                continue
+            for op in self.groups_in(event.operator):
+                if not {bare.first, bare.second}.isdisjoint(op.variables):
+                    before, limit = event.read(Limit(op.number)), self.conditions.earliest(bare, sides)
+                    limit = limit if before == f"-{LATE}" else f"max({before}, {limit})"
+                    event = event.reading({Limit(op.number): limit})
+        return event
 
     # --- iterations ---------------------------------------------------------------------------------------------------
 
@@ -272,6 +295,8 @@ class Network(Tables, ABC):
             match field:
                 case "ends":
                     return item.read(ENDS)
+                case "latest":
+                    return read(STARTS)
                 case Chain() if field.operator == k:
                     self.chained.add(k)
                     return f"n{k}"
@@ -319,13 +344,24 @@ class Network(Tables, ABC):
     def _begin_chain(self, w: Writer, op: Iteration, item: Composite) -> None:
         """A chain of one item."""
         k = op.number
-        made = self._chain(w, op, None, item)
-        sides = Sides(None, item, op, made.read)
+        made = None if self.is_grouped(op) else self._chain(w, op, None, item)
+        sides = Sides(None, item, op, None if made is None else made.read)
         tests = [f"{item.read(KEEPS)} != 0"] if isinstance(op.item, Leaf) and op.item.keeps else []
         tests += self.conditions.write(w, [*op.skip, *op.keep], sides)
         w(f"s{k} = -1", f"before{k} = 0")
         with w.block(f"if {' and '.join(tests)}:") if tests else nullcontext():
-            self._extended(w, op, None, item, made)
+            if made is None:
+                self.start(w, op, item)
+            else:
+                self._extended(w, op, None, item, made)
+        if made is None:
+            with w.block(f"if n{k} != EMPTY:"):
+                w(f"{self.builder.register(f'made{k}')} += 1")
+                group = self._limited(self.group(w, op, item), (*op.skip, *op.keep), sides)
+                event = self.with_history(w, op, group, None, item)
+                with w.when(self._may_grow(op, event)):
+                    self.insert(w, op, event)
+                self.put_out(w, op, event)
 
     def _extended(self, w: Writer, op: Iteration, chain: Composite | None, item: Composite, made: Composite) -> None:
         """A chain with one more item: a node that points to the chain without it. It is put out, and waits for more."""
@@ -348,14 +384,39 @@ class Network(Tables, ABC):
     def _may_grow(self, op: Iteration, event: Composite) -> list[str]:
         """The conditions that longer chains can be detected: `v1_length0 < integers[2]`. A filter on the number of
         events that a chain has reached excludes all longer ones."""
+        found = self._is_awaited(op, event)
         if not isinstance(op.parent, Selection):
-            return []
-        found = []
+            return found
         for predicate in op.parent.keep:
             limit = _most(predicate)
             if limit is not None and limit[0] in op.item.variables and limit[0] not in op.item.many | op.item.optional:
                 length = event.read(Value("length", self.values.component[limit[0]]))
                 found.append(f"{length} < {self.builder.constants.integer(limit[1])}")
+        return found
+
+    def _is_awaited(self, op: Iteration, event: Composite) -> list[str]:
+        """Of an iteration that can only be a successor, the conditions that instances wait: `live2 > 0`, or if all
+        items of a chain have one key, that some wait with that key. Instances that wait later are too late for it."""
+        below: Operator = op
+        above = op.parent
+        while isinstance(above, Selection | Union | Timer) or (isinstance(above, Exception_) and below is above.item):
+            below, above = above, above.parent
+        if not isinstance(above, Next) or below is not above.right:
+            return []
+        indexes, table = self._of(self.tables[above]), self.tables[above]
+        parts = indexes.visits[indexes.visiting[0]][0][1]
+        if indexes.is_keyed and len(indexes.visiting) == 1 and {part.expr for part in parts} <= self._constant_in(op):
+            key, known = self._key_of(parts, event)
+            return [*known, f"{table.index_name(0)}[slot_for({table.index_name(0)}, {key}) + 1] >= 0"]
+        return [f"live{above.number} > 0"]
+
+    def _constant_in(self, op: Iteration) -> set[Expr]:
+        """The attributes that φ requires to be the same in all items of a chain: `FILTER(a.k = PREV(a.k))`."""
+        found: set[Expr] = set()
+        for link in links_of(op.skip, op, op.item, self.values, iterates=True):
+            before, now = link.waiting.expr, link.awaited.expr
+            if isinstance(before, Attr) and isinstance(now, Attr) and (before.var, before.name) == (now.var, now.name):
+                found.add(now)
         return found
 
     # --- timers -------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.codegen.scalar import Term, mixed, value
 from cepheid.expr import Aggregate, At, Attr
 from cepheid.kernels.state_vector import Value
-from cepheid.kernels.successor.composites import ENDS, HISTORY, LATE, STARTS, Composite, Field, Values
+from cepheid.kernels.successor.composites import ENDS, HISTORY, LATE, LATEST_START, STARTS, Composite, Field, Values
 from cepheid.kernels.successor.conditions import Conditions, waits_for
 from cepheid.kernels.successor.links import Alternative, Indexes, Parts, as_key, indexes_of, links_of, possible
 from cepheid.kernels.successor.operators import (
@@ -29,6 +29,8 @@ from cepheid.kernels.successor.tables import Table
 from cepheid.physical import Plan
 
 Cancelled = Exception_ | Next
+GROUP = ("edge", "count", "total", "latest", "first")
+"""The fields of a node of chains in groups (`groups`)."""
 
 
 class Tables:
@@ -63,6 +65,9 @@ class Tables:
         for op, table in self.cancels.items():
             table.own += () if self._walks(op) else ("prior",)
         self.found = self._table("found", ())
+        self.edges = {op: self._table(f"edge{op.number}", ("from", "more")) for op in self.nodes}
+        self.single: set[int] = set()
+        """The iterations whose chains do not wait in groups."""
         self.chained: set[int] = set()
         """The iterations whose chains are read, so that they have nodes."""
         self.histories: set[int] = set()
@@ -71,6 +76,24 @@ class Tables:
 
     def _table(self, name: str, own: Sequence[str], indexes: Indexes | None = None) -> Table:
         return Table(name, tuple(own), self.values, self.builder.register, indexes)
+
+    def is_grouped(self, op: Operator) -> bool:
+        return isinstance(op, Iteration) and op.number not in self.single
+
+    def groups_in(self, op: Operator) -> list[Iteration]:
+        return [node for node in op.walk() if isinstance(node, Iteration) and self.is_grouped(node)]
+
+    def forget(self) -> None:
+        """Before the source is written anew: nothing has been read."""
+        for table in [*self.tables.values(), *self.queues.values(), *self.fifos.values(), *self.nodes.values(),
+                      *self.cancels.values(), self.found]:  # fmt: skip
+            table.fields.clear()
+        for values in self.chain_values.values():
+            values.clear()
+        self.chained.clear()
+        self.histories.clear()
+        for op, table in self.nodes.items():
+            table.own = GROUP if self.is_grouped(op) else ("prev", "length")
 
     def shape(self) -> tuple[object, ...]:
         """What the last source has read; if it has not changed, the source is complete."""
@@ -237,7 +260,8 @@ class Tables:
         self.tables[op].offset("until")
         ticks = self.lifetimes[op]
         if ticks is not None:
-            return event.reading({"until": f"{event.read(STARTS)} + {self.builder.constants.integer(ticks)}"})
+            start = LATEST_START if self.groups_in(event.operator) else STARTS
+            return event.reading({"until": f"{event.read(start)} + {self.builder.constants.integer(ticks)}"})
         component = self.values.component
         times = [f"{event.read(Value('first_time', component[var]))} + {self.builder.constants.integer(ticks)}"
                  for var, ticks in self.deadlines[op] if var not in event.unbound]  # fmt: skip
