@@ -100,10 +100,10 @@ class Bit:
 
     @cached_property
     def mask_tests(self) -> tuple[MaskTest, ...]:
-        return tuple(map(_mask_test, self.tests))
+        return tuple(map(mask_test, self.tests))
 
 
-def _mask_test(test: Expr) -> MaskTest:
+def mask_test(test: Expr) -> MaskTest:
     of_one = ex.transform(test, lambda node: replace(node, var="", at=ex.At.EVENT) if isinstance(node, Attr) else node)
     return MaskTest(of_one, tuple(node.type for node in ex.walk(of_one) if isinstance(node, Attr)))
 

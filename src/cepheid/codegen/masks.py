@@ -5,6 +5,7 @@ The kernel does not evaluate these predicates.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -28,7 +29,7 @@ def is_maskable(predicate: Expr) -> bool:
 
 def masks(plan: Plan, table: pa.RecordBatch, type_column: str) -> Array:
     names, codes = types_of(table, type_column)
-    attributes = _Attributes(plan, table, names, codes)
+    attributes = EventAttributes(plan.lacks, table, names, codes)
     bits = {
         number: bit
         for number, bit in enumerate(plan.bits)
@@ -36,7 +37,7 @@ def masks(plan: Plan, table: pa.RecordBatch, type_column: str) -> Array:
     }
     by_type = [sum(1 << i for i, bit in bits.items() if not bit.types or name in bit.types) for name in names]
     result: Array = np.array(by_type, np.uint64)[codes]
-    evaluation = Evaluation(table.num_rows, attributes.read, _no_aggregate)
+    evaluation = Evaluation(table.num_rows, attributes.read, no_aggregate)
     done: dict[tuple[MaskTest, ...], Array] = {}
     for number, bit in bits.items():
         tests = tuple(test for test in bit.mask_tests if not attributes.always_holds(test.predicate))
@@ -56,19 +57,19 @@ def derived_column(plan: Plan, table: pa.RecordBatch, name: str) -> Column:
     point = of_points(plan.derived[name], table)
     if point is not None:
         return point
-    attributes = _Attributes(plan, table, [], np.empty(0, np.int64))
-    return Evaluation(table.num_rows, attributes.present, _no_aggregate).value(plan.derived[name])
+    attributes = EventAttributes(plan.lacks, table, [], np.empty(0, np.int64))
+    return Evaluation(table.num_rows, attributes.present, no_aggregate).value(plan.derived[name])
 
 
-def _no_aggregate(node: Aggregate) -> Column:
+def no_aggregate(node: Aggregate) -> Column:
     raise AssertionError(f"an aggregate in a single-event predicate: {ex.to_text(node)}")
 
 
 @dataclass(slots=True)
-class _Attributes:
-    """The attributes of the events of a batch, each converted once."""
+class EventAttributes:
+    """The attributes of the events of a batch, each converted once. `lacks` are the types that lack an attribute."""
 
-    plan: Plan
+    lacks: Mapping[str, tuple[str, ...]]
     table: pa.RecordBatch
     type_names: list[str]
     type_codes: Array
@@ -106,5 +107,5 @@ class _Attributes:
 
     def _lacking(self, name: str) -> Array | None:
         """The events whose type lacks the attribute."""
-        types = self.plan.lacks.get(name)
+        types = self.lacks.get(name)
         return np.array([t in types for t in self.type_names])[self.type_codes] if types else None

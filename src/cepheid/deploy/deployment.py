@@ -8,18 +8,28 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from cepheid import expr as ex
+from cepheid.codegen.columns import schema_types
+from cepheid.deploy.families import Rule, Shape, family_of
+from cepheid.deploy.family_run import Families
 from cepheid.engine.event_types import require_event_types
 from cepheid.engine.layout import column_names
-from cepheid.engine.prepare import Prepared, RunOptions, prepare
+from cepheid.engine.prepare import Prepared, RunOptions, bound_query, prepare
 from cepheid.engine.query_text import require_settled_classes
 from cepheid.errors import CepheidError, InputProblem, shown
-from cepheid.expr import Aggregate, Attr, Expr, OccursWithin, Whole
-from cepheid.io.source import SourceDescription
+from cepheid.expr import Aggregate, Attr, Const, Expr, OccursWithin, Whole
+from cepheid.io.rows import ROW
+from cepheid.io.source import SourceDescription, readable_schema
+from cepheid.kernels.family.event_bits import WORD
+from cepheid.optimize.lower import lowered_query
 from cepheid.pattern import Query, map_classes
+from cepheid.runtime.kernel import Array
+from cepheid.types import Type
 
 QUERY = "query"
 """The column of the output that names the query of a match."""
@@ -49,12 +59,39 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
+class FamilyGroup:
+    """The families of one key, and the output of their rules. `answers` has for each output the number of the query
+    (in its names) that a rule answers, or -1; equal queries take several lines."""
+
+    families: Families
+    shapes: tuple[tuple[Shape, int], ...]
+    """Each family with the number of its rules."""
+    outputs: tuple[Output, ...]
+    answers: tuple[tuple[Array, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Deployment:
     """The operators of many queries over one input."""
 
+    names: tuple[str, ...]
     operators: tuple[Operator, ...]
+    groups: tuple[FamilyGroup, ...] = ()
+    alone: Mapping[str, str] = field(default_factory=dict)
+    """The queries that belong to no family, each with the reason."""
     refused: Mapping[str, CepheidError] = field(default_factory=dict)
     """The queries that cannot run, each with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A query of a family."""
+
+    name: str
+    query: Query
+    bound: Query
+    shape: Shape
+    rule: Rule
 
 
 def deploy(
@@ -65,30 +102,134 @@ def deploy(
     texts: Mapping[str, str] | None = None,
     sharing: bool = True,
 ) -> Deployment:
-    """Plans the queries, equal ones once. `texts` are their texts, for errors. Without `sharing` each query has
-    operators of its own."""
+    """Plans the queries: equal ones once, and those that are equal up to constants as families. `texts` are their
+    texts, for errors. Without `sharing` each query has operators of its own."""
     found: dict[str, list[tuple[str, Prepared]]] = {}
+    members: list[_Member] = []
+    alone: dict[str, str] = {}
     refused: dict[str, CepheidError] = {}
+    planner = _Planner(source, options)
     for name, query in queries.items():
         try:
-            prepared = _prepared(name, query, source, options)
+            member = planner.member(name, query) if sharing else "sharing is off"
+            if isinstance(member, _Member):
+                members.append(member)
+                continue
+            alone[name] = member
+            prepared = planner.prepared(name, query)
         except CepheidError as error:
             if texts is not None and name in texts:
                 error.within(texts[name], name)
             refused[name] = error
             continue
         found.setdefault(content_name(prepared) if sharing else name, []).append((name, prepared))
+    if len(members) == 1:
+        (member,) = members
+        members, alone[member.name] = [], "no other query is like it"
+        prepared = planner.prepared(member.name, member.query)
+        found.setdefault(content_name(prepared), []).append((member.name, prepared))
     made = [Operator(key, _operator(of), tuple(_outputs(of))) for key, of in found.items()]
-    return Deployment(tuple(made), refused)
+    return Deployment(tuple(queries), tuple(made), planner.groups(members), alone, refused)
 
 
-def _prepared(name: str, query: Query, source: SourceDescription, options: RunOptions) -> Prepared:
-    if source.attributes is None:
-        require_settled_classes(query, "a bounded input (a table, a file)")
-    prepared = prepare(query, source, options)
-    require_event_types(prepared.written, source)
-    require_free_column(name, prepared.written)
-    return prepared
+@dataclass(slots=True)
+class _Planner:
+    """Plans the queries of a deployment over one source."""
+
+    source: SourceDescription
+    options: RunOptions
+    types: Mapping[str, Type] = field(init=False)
+    lacks: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.types = schema_types(readable_schema(self.source.schema))
+
+    def prepared(self, name: str, query: Query) -> Prepared:
+        if self.source.attributes is None:
+            require_settled_classes(query, "a bounded input (a table, a file)")
+        prepared = prepare(query, self.source, self.options)
+        require_event_types(prepared.written, self.source)
+        require_free_column(name, prepared.written)
+        return prepared
+
+    def member(self, name: str, query: Query) -> _Member | str:
+        """The query as one of a family, or why it is none."""
+        options = self.options
+        if options.evaluator is not None or options.options or options.adaptive is not None:
+            return "an evaluator or an option is forced"
+        if self.source.attributes is None:
+            require_settled_classes(query, "a bounded input (a table, a file)")
+        if ROW in self.source.schema.names:
+            return "the events were read row by row"
+        bound, schema, clock = bound_query(query, self.source, options)
+        if bound.inputs:
+            return "it uses other queries"
+        has_durations = self.source.columns.start is not None
+        lowered = lowered_query(bound, self.types, schema, clock, options.options, has_durations)
+        family = family_of(lowered)
+        if isinstance(family, str):
+            return family
+        require_event_types(bound, self.source)
+        require_free_column(name, bound)
+        self.lacks.update(lowered.lacks)
+        return _Member(name, query, bound, *family)
+
+    def groups(self, members: Sequence[_Member]) -> tuple[FamilyGroup, ...]:
+        """The families of each key."""
+        by_key: dict[str | None, list[_Member]] = {}
+        for member in members:
+            by_key.setdefault(member.shape.key, []).append(member)
+        return tuple(self._group(of) for of in by_key.values())
+
+    def _group(self, members: Sequence[_Member]) -> FamilyGroup:
+        rules: dict[Shape, dict[Rule, list[_Member]]] = {}
+        for member in members:
+            rules.setdefault(member.shape, {}).setdefault(member.rule, []).append(member)
+        # Rules with the same tests of strings lie side by side, so that most words of an event's bits are 0.
+        ordered = {shape: dict(sorted(of.items(), key=lambda item: _alike(item[0]))) for shape, of in rules.items()}
+        known = self.source.attributes
+        is_complete = known is not None and self.source.count is not None
+        families = Families.of(
+            [(shape, list(of)) for shape, of in ordered.items()],
+            self.types,
+            self.lacks,
+            frozenset(known) if known is not None and is_complete else None,
+        )
+        numbers: dict[str, int] = {}
+        before = 0
+        for of in ordered.values():
+            for number, equal in enumerate(of.values()):
+                numbers.update({member.name: before + number for member in equal})
+            before += families.words(len(of)) * WORD
+        outputs: dict[str, list[_Member]] = {}
+        for member in members:
+            outputs.setdefault(repr((member.bound.roles, member.bound.output)), []).append(member)
+        shown = tuple(
+            Output(self.prepared(of[0].name, of[0].query), tuple(m.name for m in of)) for of in outputs.values()
+        )
+        answers = tuple(_answers([numbers[m.name] for m in of], before) for of in outputs.values())
+        shapes = tuple((shape, len(of)) for shape, of in ordered.items())
+        return FamilyGroup(families, shapes, shown, answers)
+
+
+def _alike(rule: Rule) -> str:
+    strings = [
+        [repr(c) for c in test.conditions if any(isinstance(n, Const) and isinstance(n.value, str) for n in ex.walk(c))]
+        for test in rule.tests
+    ]
+    return repr(strings)
+
+
+def _answers(rules: Sequence[int], count: int) -> tuple[Array, ...]:
+    """The number of the query that each rule answers, in as many lines as equal queries need."""
+    lines: list[Array] = []
+    for number, rule in enumerate(rules):
+        line = next((line for line in lines if line[rule] < 0), None)
+        if line is None:
+            line = np.full(count, -1, np.int64)
+            lines.append(line)
+        line[rule] = number
+    return tuple(lines)
 
 
 def require_free_column(name: str, query: Query) -> None:

@@ -43,8 +43,10 @@ class ShapeTable:
     batches: Sequence[pa.RecordBatch]
 
 
-def tables(outputs: Sequence[OutputRun]) -> list[ShapeTable]:
+def tables(outputs: Sequence[OutputRun], names: Sequence[str]) -> list[ShapeTable]:
     """The outputs by their columns, in the order of the queries."""
+    order = {name: number for number, name in enumerate(names)}
+    outputs = sorted(outputs, key=lambda one: order[one.output.names[0]])
     groups: dict[str, list[OutputRun]] = {}
     for output in outputs:
         groups.setdefault(output.schema.to_string(), []).append(output)

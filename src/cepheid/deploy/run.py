@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
-from cepheid.deploy.deployment import Deployment, Operator
+from cepheid.deploy.deployment import Deployment, FamilyGroup, Operator
+from cepheid.deploy.family_run import FamilyRun, RuleMatches
 from cepheid.deploy.outputs import OutputRun, ShapeTable, tables
 from cepheid.engine.adaptation import OnSwitch, ignore, stepper_for
 from cepheid.engine.derivation import GraphRun, Wiring
-from cepheid.engine.positions import intervals
+from cepheid.engine.positions import MatchPositions, intervals
 from cepheid.engine.run import Progress, read_by_plan
 from cepheid.engine.shapes import EVENTS
 from cepheid.engine.stepping import PIECE, Stepper
 from cepheid.errors import NotAvailable
 from cepheid.io.rows import TIME, RecentRows, Rows
-from cepheid.io.source import Source, for_kernel
+from cepheid.io.source import Source, columns_read, for_kernel
 from cepheid.runtime.kernel import END_OF_TIME, Positions
 
 
@@ -31,7 +33,10 @@ def run(
 ) -> list[ShapeTable]:
     """The matches of all queries, in a table for each set of output columns, in the order of the queries. Those of one
     query are in order of detection."""
-    running = [OperatorRun.start(operator, source, shape, on_switch) for operator in deployment.operators]
+    running: list[OperatorRun | GroupRun] = [
+        OperatorRun.start(operator, source, shape, on_switch) for operator in deployment.operators
+    ]
+    running += [GroupRun.start(group, source, shape) for group in deployment.groups]
     names = list(dict.fromkeys(name for one in running for name in one.input_columns))
     rows = source.rows(list(dict.fromkeys(name for one in running for name in one.shown_input)))
     read = matches = 0
@@ -44,7 +49,55 @@ def run(
         progress(read, matches)
     for one in running:
         one.finish(rows)
-    return tables([shown for one in running for shown in one.shown])
+    return tables([shown for one in running for shown in one.shown], deployment.names)
+
+
+@dataclass(slots=True)
+class GroupRun:
+    """The families of one key while they run."""
+
+    group: FamilyGroup
+    run: FamilyRun
+    shown: list[OutputRun]
+    queries: list[pa.Array]
+    """The names of the queries of each output."""
+    input_columns: Sequence[str]
+
+    @classmethod
+    def start(cls, group: FamilyGroup, source: Source, shape: str) -> GroupRun:
+        shown = [OutputRun.of(output, output.prepared, shape) for output in group.outputs]
+        key = group.families.key
+        read = columns_read([*group.families.tests.attributes, *([] if key is None else [key])], source.schema)
+        names = [pa.array(output.names, pa.string()) for output in group.outputs]
+        columns = list(dict.fromkeys([*read, *(name for one in shown for name in one.retained)]))
+        return cls(group, FamilyRun.start(group.families), shown, names, columns)
+
+    @property
+    def shown_input(self) -> list[str]:
+        return [name for one in self.shown for name in one.retained]
+
+    @property
+    def oldest_input(self) -> int:
+        return self.run.oldest
+
+    def step(self, batch: pa.RecordBatch, rows: Rows) -> int:
+        return sum(self._show(found, rows) for found in self.run.step(batch))
+
+    def finish(self, rows: Rows) -> None:
+        self._show(self.run.finish(), rows)
+
+    def _show(self, found: RuleMatches, rows: Rows) -> int:
+        """Shows the matches of each rule as the queries that it answers do."""
+        shown = 0
+        for one, names, lines in zip(self.shown, self.queries, self.group.answers, strict=True):
+            for line in lines if len(found) else ():
+                numbers = line[found.rules]
+                chosen = np.flatnonzero(numbers >= 0)
+                own, variables = found.of(chosen), one.prepared.binding.variables
+                columns = {var: pa.array(own.rows[:, at]) for at, var in enumerate(variables)}
+                one.show(MatchPositions(columns, own.start, own.end), rows, names.take(pa.array(numbers[chosen])))
+                shown += len(chosen)
+        return shown
 
 
 @dataclass(slots=True)

@@ -169,13 +169,18 @@ class PreparedGraph:
 def prepare(query: Query, source: SourceDescription, options: RunOptions = DEFAULT_OPTIONS) -> Prepared:
     """Binds the query to the source's columns, samples the source where statistics decide between plans, and lowers
     the query to a plan with its kernel."""
+    bound, schema, clock = bound_query(query, source, options)
     shape = InputShape(source.schema, source.columns, source.attributes, source.omits_nulls)
-    schema = schema_of(source, sorted(types_named(query)))
-    clock = clock_of(source, options.time_unit)
-    bound = bind(query, replace(schema, time_column=source.columns.time, clock=clock), options.params)
     if not is_composed(bound) or options.evaluator == REFERENCE:
         return _planned(bound, shape, schema, clock, options, source)
     return _composed(bound, shape, schema, clock, options, source)
+
+
+def bound_query(query: Query, source: SourceDescription, options: RunOptions) -> tuple[Query, Schema, Clock]:
+    """The query bound to the source's columns, its event types, and the clock of their times."""
+    schema = schema_of(source, sorted(types_named(query)))
+    clock = clock_of(source, options.time_unit)
+    return bind(query, replace(schema, time_column=source.columns.time, clock=clock), options.params), schema, clock
 
 
 def _composed(

@@ -59,7 +59,8 @@ def _is_shared(pattern: Pattern, name: str) -> bool:
         case pt.EventClass():
             return True
         case pt.Next(right=pt.Unless() as exception):
-            whole = [*_alternatives(pattern.left), *_alternatives(exception.item)]
+            # λ reads the composite event, so that one equality with either part of it is enough.
+            whole = [a | b for a in _alternatives(pattern.left) for b in _alternatives(exception.item)]
             return (
                 _joins(pattern.skip, name, _alternatives(pattern.left), _alternatives(exception.item))
                 and _joins(exception.when, name, whole, _alternatives(exception.cancel))

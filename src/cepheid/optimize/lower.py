@@ -60,7 +60,7 @@ def lower(
     _require_windows(query, clock)
     if query.window is not None and not query.dialect.window_includes_bound and clock.ticks(query.window) <= 0:
         query = replace(query, where=(*query.where, FALSE))  # no match is shorter than nothing
-    lowered = _lowered(query, types, schema, clock, options, has_durations)
+    lowered = lowered_query(query, types, schema, clock, options, has_durations)
     reasons = {e.NAME: e.able(lowered) for e in evaluators}
     able = [e for e in evaluators if reasons[e.NAME] is None]
     if query.is_folded:
@@ -165,7 +165,7 @@ def _why_others_lost(
 # --- predicates -------------------------------------------------------------------------------------------------------
 
 
-def _lowered(
+def lowered_query(
     query: Query,
     types: Mapping[str, Type],
     schema: Schema,
@@ -173,6 +173,7 @@ def _lowered(
     options: Mapping[str, str | bool],
     has_durations: bool,
 ) -> Lowered:
+    """A bound query with its predicates sorted into those on one event and those between events."""
     predicates = typed_predicates(query, expanded(query), schema)
     found = query.roles
     edges = {id(p): _edge(p, query) for p in predicates}

@@ -39,7 +39,19 @@ from cepheid.optimize.stats import Stats
 from cepheid.pattern import Pattern
 from cepheid.physical import Bit, Lowered, Plan, not_made_for
 
-__all__ = ["FOLDS", "NAME", "OPTIONS", "SEARCHES", "SWITCHES", "able", "cost", "failed_detections", "kernel", "plan"]
+__all__ = [
+    "FOLDS",
+    "NAME",
+    "OPTIONS",
+    "SEARCHES",
+    "SWITCHES",
+    "able",
+    "cost",
+    "failed_detections",
+    "kernel",
+    "placed_operators",
+    "plan",
+]
 
 NAME = "successor"
 FOLDS = False
@@ -51,7 +63,7 @@ def able(lowered: Lowered) -> str | None:
     """EQL."""
     if lowered.query.dialect.selection != SUCCESSORS:
         return not_made_for(lowered.query)
-    placed, root, _ = _operators(lowered)
+    placed, root, _ = placed_operators(lowered)
     plain = tuple(ex.transform(p, _compiled_apart) for p in placed.between)
     return why_not(replace(placed, between=plain), *_obstacles(root), durations=True)
 
@@ -94,7 +106,7 @@ def _is_nested(root: Operator, op: Operator, var: str) -> bool:
 
 
 def plan(lowered: Lowered, stats: Stats) -> Plan:
-    placed, root, core = _operators(lowered)
+    placed, root, core = placed_operators(lowered)
     made = placed.plan(NAME, by_variable=True)
     leaves = [leaf for leaf in leaves_of(root) if leaf.keeps]
     keeps = [Bit(keep_name(leaf.var), leaf.var, leaf.event_class.types, tuple(leaf.keeps)) for leaf in leaves]
@@ -121,7 +133,7 @@ def cost(plan: Plan, stats: Stats) -> float:
     return 20.0 + 40.0 * len(plan.steps)
 
 
-def _operators(lowered: Lowered) -> tuple[Lowered, Operator, Pattern]:
+def placed_operators(lowered: Lowered) -> tuple[Lowered, Operator, Pattern]:
     """The query with its predicates sorted by operators, the operators, and the core form, durations in ticks."""
     clock = lowered.clock
     core = _with_predicates(core_form(lowered.query.pattern, lowered.predicates), lambda p: _in_ticks(p, clock), clock)

@@ -1,0 +1,321 @@
+"""Runs the families of one key: encodes batches, steps the compiled instances, and finds the rule of each match."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from cepheid.codegen.columns import attribute, number_array, time_of
+from cepheid.codegen.encoder import Dictionary
+from cepheid.codegen.typed_columns import from_arrow
+from cepheid.deploy.event_tests import EventTest, EventTests
+from cepheid.deploy.families import Rule, Shape, slots_of
+from cepheid.io.rows import TIME
+from cepheid.kernels.family import instances
+from cepheid.kernels.family.event_bits import WORD
+from cepheid.kernels.family.instances import (
+    CANCELS,
+    COMBINATION,
+    FIRST_LIMIT,
+    FIRST_WINDOW,
+    FOLLOWING,
+    KEEPS,
+    KIND,
+    LAST_WINDOW,
+    LIMIT,
+    NEVER,
+    NONE,
+    OUT,
+    OUT_BITS,
+    OUT_END,
+    OUT_ROWS,
+    OUT_START,
+    OUT_WORD,
+    PASSES,
+    REACH,
+    RECENT_AT,
+    RECENTS,
+    REGISTERS,
+    ROOM,
+    RULE,
+    SILENCE,
+    SUCCESSOR,
+    TOP,
+    WAKE,
+    WINDOW,
+    WORD_RECORD,
+)
+from cepheid.physical import Kind, kind_of
+from cepheid.runtime.arrays import NULL_CODE, NULL_INT
+from cepheid.runtime.jit import WORTH_COMPILING, machine_code
+from cepheid.runtime.kernel import END_OF_TIME, Array
+from cepheid.types import Type
+
+_PIECE = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Families:
+    """The families of one key as the arrays that the instances read. `rules` counts the rules of all families, family
+    by family."""
+
+    key: str | None
+    key_type: Type | None
+    tests: EventTests
+    starts: Array
+    silences: Array
+    words_of_rules: Array
+    windows: Array
+    limits: Array
+    queues: Array
+    """Empty, at the start."""
+    width: int
+    """The length of a match."""
+
+    @classmethod
+    def of(
+        cls,
+        members: Sequence[tuple[Shape, Sequence[Rule]]],
+        types: Mapping[str, Type],
+        lacks: Mapping[str, tuple[str, ...]],
+        known_types: frozenset[str] | None,
+    ) -> Families:
+        """The families with their rules. `known_types` are all event types of the input, if they are known."""
+        key = members[0][0].key
+        starts: list[tuple[int, int]] = []
+        words: list[list[int]] = []
+        windows: list[tuple[int, int, int, int]] = []
+        limits: list[int] = []
+        queues: list[tuple[int, ...]] = []
+        tested: list[tuple[int, int, Sequence[Rule]]] = []  # the first word of a test, its number in a rule, the rules
+        width = rules_before = 0
+        for shape, rules in members:
+            own = cls.words(len(rules))
+            places: dict[tuple[int, str], int] = {}
+            for number, slot in enumerate(slots_of(shape)):
+                is_needed = slot == (0, "passes") or slot[1] == "cancels"
+                if is_needed or not all(_is_trivial(rule, number, known_types) for rule in rules):
+                    places[slot] = width
+                    tested.append((width, number, rules))
+                    width += own
+            first_window = WINDOW * len(windows)
+            for number, (since, at) in enumerate(shape.windows):
+                own_limits = [rule.limits[number] for rule in rules]
+                windows.append((since, at, len(limits) - rules_before, max(own_limits)))
+                limits += [*own_limits, *([0] * (own * WORD - len(rules)))]
+            windows_of = windows[first_window // WINDOW :]
+            begin, first_word = places[0, "passes"], len(words)
+            if shape.delay is None:
+                starts += [(begin + word, first_word + word) for word in range(own)]
+            else:
+                queues.append((begin, own, first_word, shape.delay, NONE, NONE))
+            kind = SUCCESSOR if shape.delay is None else SILENCE
+            last = max(shape.length - 2, 0)
+            for position in range(last + 1):
+                following = position + 1 if shape.delay is None else position
+                parts = [places.get((following, part), NONE) for part in ("passes", "keeps", "cancels")]
+                parts[0] = NONE if shape.delay is not None else parts[0]
+                for word in range(own):
+                    record = dict.fromkeys(range(WORD_RECORD), 0)
+                    for field_, place in zip((PASSES, KEEPS, CANCELS), parts, strict=True):
+                        record[field_] = NONE if place == NONE else place + word
+                    record[FOLLOWING] = NONE if position == last else len(words) + own
+                    record[RULE] = rules_before + word * WORD
+                    record[FIRST_WINDOW], record[LAST_WINDOW] = first_window, WINDOW * len(windows)
+                    record[KIND] = COMBINATION if shape.combines else kind
+                    record[REACH] = min([longest for since, _, _, longest in windows_of if since == 0], default=NEVER)
+                    words.append(list(record.values()))
+            rules_before += own * WORD
+        tests = EventTests(width, types, lacks)
+        for word, number, rules in tested:
+            for at, rule in enumerate(rules):
+                tests.add(word * WORD + at, _without_types(rule.tests[number], known_types))
+        tests.build()
+        return cls(
+            key,
+            None if key is None else types[key],
+            tests,
+            np.array(starts, np.int64).reshape(-1),
+            np.array([begin + at for begin, own, *_ in queues for at in range(own)], np.int64),
+            np.array(words, np.int64).reshape(-1),
+            np.array(windows, np.int64).reshape(-1),
+            np.array(limits or [0], np.int64),
+            np.array(queues, np.int64).reshape(-1),
+            OUT_ROWS + max(shape.length for shape, _ in members),
+        )
+
+    @staticmethod
+    def words(rules: int) -> int:
+        """The words of a set of rules of one family."""
+        return -(-rules // WORD)
+
+
+def _without_types(test: EventTest, known_types: frozenset[str] | None) -> EventTest:
+    """The test without its types, if all events of the input have one of them."""
+    return EventTest((), test.conditions) if known_types is not None and known_types <= {*test.types} else test
+
+
+def _is_trivial(rule: Rule, number: int, known_types: frozenset[str] | None) -> bool:
+    """Whether every event passes a test of a rule."""
+    test = _without_types(rule.tests[number], known_types)
+    return not test.types and not test.conditions
+
+
+@dataclass(frozen=True, slots=True)
+class RuleMatches:
+    """Matches of families: the number of the rule, the start and the end in ticks, and the rows of the events."""
+
+    rules: Array
+    start: Array
+    end: Array
+    rows: Array
+    """A row for each match; a family with fewer events leaves the last columns undefined."""
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+    def of(self, chosen: Array) -> RuleMatches:
+        return RuleMatches(self.rules[chosen], self.start[chosen], self.end[chosen], self.rows[chosen])
+
+
+@dataclass(slots=True)
+class FamilyRun:
+    """The families of one key while they run. All fields but the first are their state."""
+
+    families: Families
+    registers: Array
+    heads: Array
+    queues: Array
+    arena: Array
+    recent: Array
+    slots: Array
+    """The table of keys."""
+    keys: int = 0
+    dictionary: Dictionary = field(default_factory=Dictionary)
+    rows: int = 0
+    """The number of events so far."""
+    oldest: int = 0
+    """The position of the oldest event that a later match may contain."""
+
+    @classmethod
+    def start(cls, families: Families) -> FamilyRun:
+        registers = np.zeros(REGISTERS, np.int64)
+        registers[WAKE], registers[RECENT_AT], registers[LIMIT] = NEVER, -NEVER, FIRST_LIMIT
+        return cls(
+            families,
+            registers,
+            np.full(1, NONE, np.int64),
+            families.queues.copy(),
+            np.zeros(1 << 12, np.int64),
+            np.zeros(64, np.int64),
+            np.full(1 << 7, NONE, np.int64),
+        )
+
+    def step(self, batch: pa.RecordBatch) -> Iterator[RuleMatches]:
+        """The matches of a batch of events, piece by piece."""
+        for at in range(0, batch.num_rows, _PIECE):
+            piece = batch.slice(at, _PIECE)
+            time = np.array(time_of(piece.column(TIME)), np.int64)
+            yield self._stepped(int(time[0]), time, self._key_numbers(piece), self.families.tests.classes(piece))
+
+    def advance(self, time: int) -> RuleMatches:
+        """The matches that become certain because no event comes before or at `time` any more."""
+        none = np.empty(0, np.int64)
+        return self._stepped(time, none, none, none)
+
+    def finish(self) -> RuleMatches:
+        return self.advance(END_OF_TIME)
+
+    def _stepped(self, now: int, time: Array, keys: Array, classes: Array) -> RuleMatches:
+        families, tests = self.families, self.families.tests
+        is_much = len(time) * tests.words >= WORTH_COMPILING
+        function = machine_code(instances.step) if is_much else instances.step
+        oldest = machine_code(instances.oldest_row) if is_much else instances.oldest_row
+        found, taken = [], 0
+        out = np.empty(1 << 12, np.int64)
+        while True:
+            self.registers[OUT] = 0
+            taken = function(
+                now,
+                taken,
+                self.rows,
+                time,
+                keys,
+                classes,
+                tests.first_class,
+                tests.row_of,
+                tests.changes_from,
+                tests.changes_to,
+                tests.changes,
+                tests.rows,
+                tests.full,
+                families.starts,
+                families.silences,
+                families.words_of_rules,
+                families.windows,
+                families.limits,
+                families.width,
+                self.registers,
+                self.heads,
+                self.queues,
+                self.arena,
+                self.recent,
+                out,
+            )
+            found.append(out[: self.registers[OUT]].reshape(-1, families.width).copy())
+            room = int(self.registers[ROOM])
+            if not room:
+                break
+            self.arena = _longer(self.arena, int(self.registers[TOP]) + room)
+            self.recent = _longer(self.recent, int(self.registers[RECENTS]) + 2 * room)
+            out = _longer(out, 4 * families.width * room)
+        self.oldest = int(oldest(self.arena, self.registers, self.recent, self.rows + len(time)))
+        self.rows += len(time)
+        return self._by_rule(np.concatenate(found))
+
+    def _by_rule(self, found: Array) -> RuleMatches:
+        """The matches of each rule in the words of the output."""
+        first_rules = self.families.words_of_rules[RULE::WORD_RECORD][found[:, OUT_WORD]]
+        is_set = (found[:, OUT_BITS, None] >> np.arange(WORD)) & 1
+        at, bit = np.nonzero(is_set)
+        own = found[at]
+        return RuleMatches(first_rules[at] + bit, own[:, OUT_START], own[:, OUT_END], own[:, OUT_ROWS:])
+
+    def _key_numbers(self, batch: pa.RecordBatch) -> Array:
+        """The number of the key of each event."""
+        key, type_ = self.families.key, self.families.key_type
+        numbers = np.zeros(batch.num_rows, np.int64)
+        if key is None or type_ is None:
+            return numbers
+        column = attribute(batch, key)
+        if column is None:
+            return np.full(batch.num_rows, NONE, np.int64)
+        is_code = kind_of(type_) is Kind.CODE
+        values = self.dictionary.encode(column) if is_code else number_array(from_arrow(column), type_, len(column))
+        is_much = len(values) >= WORTH_COMPILING
+        count = machine_code(instances.key_numbers) if is_much else instances.key_numbers
+        move = machine_code(instances.rehashed) if is_much else instances.rehashed
+        null, values, done = NULL_CODE if is_code else NULL_INT, np.array(values, np.int64), 0
+        while done < len(values):
+            done, self.keys = count(values, done, null, self.slots, self.keys, numbers)
+            if done < len(values):
+                larger = np.full(4 * len(self.slots), NONE, np.int64)
+                move(self.slots, larger)
+                self.slots = larger
+        if self.keys > len(self.heads):
+            larger = np.full(2 * self.keys, NONE, np.int64)
+            larger[: len(self.heads)] = self.heads
+            self.heads = larger
+        return numbers
+
+
+def _longer(array: Array, needed: int) -> Array:
+    """The array, or a copy at least twice as long if `needed` elements do not fit."""
+    if needed <= len(array):
+        return array
+    larger = np.zeros(max(needed, 2 * len(array)), np.int64)
+    larger[: len(array)] = array
+    return larger

@@ -1,0 +1,180 @@
+"""Families against the oracle, query by query: random rules over random streams, however they are cut."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cepheid
+from cepheid.deploy.deployment import Deployment, deploy
+from cepheid.deploy.families import LONGEST
+from cepheid.engine.prepare import RunOptions
+from cepheid.io import frames
+from cepheid.io.inputs import Columns
+from cepheid.lang import parse
+
+NAMES = ["A", "B", "C", "D"]
+
+
+@st.composite
+def conditions(draw: Any, name: str) -> str:
+    """A condition on one event."""
+    number = draw(st.integers(-1, 6))
+    op = draw(st.sampled_from(["<", "<=", ">", ">=", "=", "<>"]))
+    text = draw(st.sampled_from(["x", "y", "z"]))
+    return str(
+        draw(
+            st.sampled_from(
+                [
+                    f"{name}.v {op} {number}",
+                    f"{number} {op} {name}.v",
+                    f"{name}.f {op} {number}.5",
+                    f"{name}.f {op} {number}",
+                    f"{name}.s = '{text}'",
+                    f"{name}.s <> '{text}'",
+                    f"{name}.v + 1 {op} {number}",
+                    f"{name}.v {op} {number}.5",
+                ]
+            )
+        )
+    )
+
+
+@st.composite
+def eql_rules(draw: Any) -> str:
+    kind = draw(st.sampled_from(["chain", "chain", "chain", "cancel", "pair", "silence"]))
+    names = NAMES[: draw(st.integers(2, 4))] if kind == "chain" else NAMES[:2]
+    types = st.sampled_from(["t", "t", "u"])
+    tests = [draw(conditions(name)) for name in names for _ in range(draw(st.integers(0, 1)))]
+    if kind == "silence":
+        tests += [draw(conditions("X"))] * draw(st.integers(0, 1))
+        quiet = " AND ".join(["A.k = X.k", *(test for test in tests if "B." not in test)])
+        return f"SELECT * FROM (({draw(types)} A @ {draw(st.integers(1, 6))}) \\ {draw(types)} X) WHERE {quiet}"
+    has_key = draw(st.integers(0, 4)) > 0
+    filters = [f"FILTER({a}.k = {b}.k)" for a, b in itertools.pairwise(names)] if has_key else []
+    filters += [f"FILTER({test})" for test in tests if draw(st.integers(0, 2)) == 0]
+    where = [test for test in tests if f"FILTER({test})" not in filters]
+    if draw(st.integers(0, 3)):
+        where.append(f"(A, {names[-1]}) OCCURS WITHIN {draw(st.integers(0, 9))}")
+    if len(names) > 2 and draw(st.booleans()):
+        where.append(f"({names[1]}, {names[2]}) OCCURS WITHIN {draw(st.integers(0, 5))}")
+    pattern = "; ".join(f"{draw(types)} {name}" for name in names)
+    if kind in ("cancel", "pair"):
+        where += ["A.k = X.k"] if has_key else []
+        where += [draw(conditions("X"))] * draw(st.integers(0, 1))
+        first, second = pattern.split("; ")
+        cancelled = f"{first}; ({second} \\ {draw(types)} X)" if kind == "cancel" else f"({pattern}) \\ {draw(types)} X"
+        pattern = cancelled
+    text = ", ".join([*filters, *([" AND ".join(where)] if where else [])])
+    return f"SELECT * FROM ({pattern})" + (f" WHERE {text}" if text else "")
+
+
+@st.composite
+def sase_rules(draw: Any) -> str:
+    names = NAMES[: draw(st.integers(2, 3))]
+    tests = [draw(conditions(name)).replace("<>", "!=") for name in names for _ in range(draw(st.integers(0, 2)))]
+    pattern = ", ".join(f"{draw(st.sampled_from(['t', 'u']))} {name}" for name in names)
+    return f"EVENT SEQ({pattern}) WHERE {' AND '.join(['[k]', *tests])} WITHIN {draw(st.integers(1, 8))}"
+
+
+@st.composite
+def streams(draw: Any) -> pa.Table:
+    size = draw(st.integers(2, 25))
+
+    def column(values: Any, most: int = size) -> list[Any]:
+        return list(draw(st.lists(values, min_size=most, max_size=most)))
+
+    steps = column(st.integers(0, 2))
+    return pa.table(
+        {
+            "type": pa.array(["t", "u", *column(st.sampled_from(["t", "t", "u"]), size - 2)]),
+            "ts": pa.array([sum(steps[: i + 1]) for i in range(size)], pa.int64()),
+            "k": pa.array(column(st.sampled_from([1, 1, 2, None])), pa.int64()),
+            "v": pa.array(column(st.sampled_from([*range(-1, 7), None])), pa.int64()),
+            "f": pa.array(column(st.sampled_from([0.5, 1.0, 2.5, 3.0, None])), pa.float64()),
+            "s": pa.array(column(st.sampled_from(["x", "y", "w", None])), pa.string()),
+        }
+    )
+
+
+def deployed(queries: dict[str, str], table: pa.Table) -> Deployment:
+    opened = frames.opened(table, Columns("type", "ts"))
+    assert opened is not None
+    return deploy({name: parse(text) for name, text in queries.items()}, opened.source, RunOptions())
+
+
+def in_order(rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(map(repr, rows))
+
+
+def by_query(tables: list[Any]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for table in tables:
+        for row in table.to_pylist():
+            found.setdefault(row.pop("query"), []).append(row)
+    return found
+
+
+@given(st.lists(eql_rules() | sase_rules(), min_size=2, max_size=7), streams(), st.data())
+@settings(max_examples=40)
+def test_families_find_what_the_oracle_finds(texts: list[str], table: pa.Table, data: st.DataObject) -> None:
+    queries = {f"q{number}": text for number, text in enumerate([*texts, texts[0]])}
+    expected = {name: cepheid.match(text, table, evaluator="reference").to_pylist() for name, text in queries.items()}
+    together = by_query(cepheid.match(queries, table))
+    for name, rows in expected.items():
+        assert in_order(together.get(name, [])) == in_order(rows), queries[name]
+    cuts = sorted({0, len(table), *data.draw(st.lists(st.integers(0, len(table)), max_size=3))})
+    parts = [table.slice(a, b - a).combine_chunks() for a, b in itertools.pairwise(cuts)]
+    batches = [batch for part in parts for batch in part.to_batches()]
+    in_batches = [list(one) for one in cepheid.match(queries, iter(batches))]
+    in_parts = [pa.Table.from_batches(one) for one in in_batches if one]
+    assert {name: in_order(rows) for name, rows in by_query(in_parts).items()} == {
+        name: in_order(rows) for name, rows in together.items()
+    }
+
+
+def test_which_queries_are_families() -> None:
+    table = pa.table({"type": ["t", "u"], "ts": [1, 2], "k": [1, 1], "v": [1, 2], "f": [1.0, 2.0], "s": ["x", "y"]})
+    chain = "SELECT * FROM (t A; t B) WHERE FILTER(A.k = B.k), A.v < {} AND B.v > 3 AND (A, B) OCCURS WITHIN {}"
+    queries = {
+        "one": chain.format(1, 5),
+        "two": chain.format(2, 6),
+        "equal": chain.format(1, 5),
+        "silence": "SELECT * FROM ((t A @ 5) \\ t B) WHERE A.k = B.k AND A.v > 2",
+        "exception": "SELECT * FROM (t A; (t B \\ u X)) WHERE FILTER(A.k = B.k), A.k = X.k AND X.v > 2",
+        "pair": "SELECT * FROM ((t A; t B) \\ u X) WHERE FILTER(A.k = B.k), A.k = X.k AND B.k = X.k AND X.v > 5",
+        "combined": "EVENT SEQ(t a, u b) WHERE [k] AND a.v > 1 WITHIN 5",
+        "compared": "SELECT * FROM (t A; t B) WHERE FILTER(A.k = B.k), A.v < B.v",
+        "closure": "SELECT * FROM (t A+; t B) WHERE FILTER(A.k = B.k)",
+        "strategy": "PATTERN SEQ(t a, t b) WHERE skip_till_next_match(a, b) { [k] } WITHIN 5",
+        "limit": "EVENT SEQ(t a, u b) WHERE [k] WITHIN 5 LIMIT 2",
+    }
+    deployment = deployed(queries, table)
+    assert set(deployment.alone) == {"compared", "closure", "strategy", "limit"}
+    (group,) = deployment.groups
+    assert {shape.text: count for shape, count in group.shapes} == {
+        "1; 2": 2,
+        "(1 @ 5) \\ x": 1,
+        "1; (2 \\ x)": 2,
+        "SEQ(1, 2)": 1,
+    }
+    assert LONGEST >= 4
+
+
+@pytest.mark.slow
+def test_families_compiled_and_reclaimed() -> None:
+    """Enough events that memory is reclaimed, against each rule alone."""
+    from cepheid import datasets
+
+    rules = datasets.fraud_rules(150, seed=4)
+    table = datasets.cards(300_000, accounts=3_000, seed=4)
+    together = by_query(cepheid.match(rules, table, time_unit="ms"))
+    assert sum(map(len, together.values())) > 50
+    for name, text in list(rules.items())[::5]:
+        alone = cepheid.match(text, table, time_unit="ms").to_pylist()
+        assert in_order(together.get(name, [])) == in_order(alone), text
