@@ -14,12 +14,11 @@ from cepheid.binding import warnings_for
 from cepheid.deploy.deployment import deploy
 from cepheid.deploy.run import run as run_deployment
 from cepheid.engine.adaptation import ignore
-from cepheid.engine.detection import with_detection
 from cepheid.engine.event_types import require_event_types, settled
-from cepheid.engine.prepare import Prepared, RunOptions, code_of, feeds_of, prepare, with_match_ids
+from cepheid.engine.prepare import Prepared, RunOptions, code_of, feeds_of, prepare
 from cepheid.engine.query_text import declared_types, require_settled_classes
 from cepheid.engine.run import analyze, run, run_compressed, run_positions
-from cepheid.engine.shapes import LONG, SHAPES, for_shape
+from cepheid.engine.shapes import EVENTS, LONG, SHAPES, OutputOptions
 from cepheid.errors import CepheidError, CepheidWarning, InputProblem, NotAvailable, listing, shown
 from cepheid.explanation import Explained
 from cepheid.explanation import explain as explain_query
@@ -55,6 +54,7 @@ def match(
     time_unit: str | None = None,
     output: str = "events",
     detected_at: bool = False,
+    match_id: bool = False,
     id_column: str | None = None,
     evaluator: str | None = None,
     params: Mapping[str, Any] | None = None,
@@ -89,8 +89,9 @@ def match(
     With `detected_at=True` a match has a column `detected_at`: the event time at which it became certain, which is the
     end of the window after a negation at the end of the pattern, and `match_end` otherwise.
 
-    With `id_column`, a column of the events with unique values, a match has a column `match_id`: a hash of the query
-    and of the identifiers of its events, the same in every run, locally and on Spark.
+    With `match_id=True` a match has a column `match_id`: a hash of the query and of its events, the same in every run,
+    in streams and on Spark. Events are identified by all their columns, and equal ones by their number; or by
+    `id_column`, a column with unique values, which costs less.
 
     `evaluator` and `options` override the choices of the optimizer (see `explain`). With `adaptive=True` (or an
     `Adaptive` with other thresholds) the plan follows changes in the stream, and every change is passed to `on_switch`.
@@ -108,7 +109,7 @@ def match(
     columns = Columns.of(type_column, time_column, start_column, type)
     run_options = RunOptions.of(params, evaluator, options, stats, adaptive, time_unit)
     if isinstance(query, Mapping):
-        asked = detected_at or id_column is not None or rejects or output not in SHAPES
+        asked = detected_at or match_id or id_column is not None or rejects or output not in SHAPES
         return _match_many(query, events, dialect, columns, run_options, output, session, asked, on_switch or ignore)
     parsed = parse(query, dialect) if isinstance(query, str) else query
     columns = _columns(query, parsed, columns)
@@ -126,10 +127,8 @@ def match(
         if partitions is not None and partitions < 1:
             raise InputProblem(f"`partitions` is {partitions}", expected="at least 1")
         batch = _spark_batch(query, parsed, events, columns, run_options, session, partitions, on_workers=True)
-        if detected_at:
-            batch = replace(batch, prepared=with_detection(batch.prepared))
-        if id_column is not None:
-            batch = replace(batch, prepared=with_match_ids(batch.prepared, id_column))
+        # The shape is an expression of Spark, on the matches.
+        batch = replace(batch, prepared=OutputOptions(EVENTS, detected_at, match_id, id_column).of(batch.prepared))
         matches = batch.shaped(output)
         return (matches, batch.rejects()) if rejects else matches
     opened = frames.opened(events, columns, run_options.time_unit, declared_types(parsed), rejects)
@@ -143,19 +142,15 @@ def match(
     prepared = _prepared(query, parsed, opened.source, run_options)
     for text in warnings_for(prepared.written, prepared.schema):
         warnings.warn(text, CepheidWarning, stacklevel=2)
-    if (detected_at or id_column is not None) and output not in SHAPES:
+    if (detected_at or match_id or id_column is not None) and output not in SHAPES:
         column = "detected_at" if detected_at else "match_id"
         raise NotAvailable(f"`{column}` of {output} matches", expected=f"one of the outputs {listing(SHAPES)}")
-    if detected_at:
-        prepared = with_detection(prepared)
-    if id_column is not None:
-        prepared = with_match_ids(prepared, id_column)
     if output == "compressed":
         return run_compressed(prepared, opened.source)
     if output == "positions":
         result = run_positions(prepared, opened.source, on_switch or ignore)
     else:
-        prepared = for_shape(prepared, output)
+        prepared = OutputOptions(output, detected_at, match_id, id_column).of(prepared)
         numbered = output == LONG and not isinstance(opened.source, MergedSource)
         result = run(prepared, opened.source, numbered=numbered, on_switch=on_switch or ignore).shaped(output)
     matches = opened.convert(result.schema, result.batches)

@@ -15,12 +15,11 @@ import pyarrow as pa
 from cepheid.analysis import Analysis
 from cepheid.binding import warnings_for
 from cepheid.engine.adaptation import ignore
-from cepheid.engine.detection import with_detection
 from cepheid.engine.event_types import require_event_types
 from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, prepare
 from cepheid.engine.query_text import QueryText, declared_types
 from cepheid.engine.run import Progress, Result, analyze, run
-from cepheid.engine.shapes import EVENTS, SHAPES, for_shape
+from cepheid.engine.shapes import EVENTS, EVENTS_ONLY, OutputOptions
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.io.formats import expand, unknown_files
 from cepheid.io.inputs import Columns, Input
@@ -56,22 +55,18 @@ class FileRun:
         columns: Columns,
         options: RunOptions = DEFAULT_OPTIONS,
         backend: str = "local",
-        shape: str = EVENTS,
-        detected_at: bool = False,
+        output: OutputOptions = EVENTS_ONLY,
     ) -> FileRun:
         """`query` is the parsed text."""
         require_backend(backend, options)
-        if shape not in SHAPES:
-            raise InputProblem(f"unknown output shape `{shown(shape)}`", expected=f"one of {listing(SHAPES)}")
         if backend == REFERENCE:
             options = replace(options, evaluator=REFERENCE)
         source = open_inputs(inputs, columns, options.time_unit, declared_types(query))
         with written.located_errors():
             prepared = prepare(query, source, options)
             require_event_types(prepared.written, source, in_python=False)
-            prepared = with_detection(prepared) if detected_at else prepared
             unread = tuple(file for item in inputs if item.format is None for file in unknown_files(item.path))
-            return cls(source, for_shape(prepared, shape), backend, shape=shape, unread=unread)
+            return cls(source, output.of(prepared), backend, shape=output.shape, unread=unread)
 
     @property
     def warnings(self) -> list[str]:

@@ -115,7 +115,7 @@ class Gatherer:
             elif isinstance(node, Attr | ex.Aggregate) and node.name is not None:
                 names.update(dict.fromkeys(owner(node.name, self.input)))
         if self.prepared.match_ids is not None:
-            names[self.prepared.match_ids.column] = None
+            names.update(dict.fromkeys(self.prepared.match_ids.columns))
         if self.lacks:
             names.update(dict.fromkeys([*owner(self.prepared.input.columns.type, self.input), TYPE]))
         return list(names)

@@ -34,6 +34,7 @@ from cepheid.engine.layout import (
     match_schema,
     time_type,
 )
+from cepheid.engine.match_ids import MATCH_ID
 from cepheid.engine.positions import MatchPositions, match_order
 from cepheid.engine.prepare import Prepared, position_type
 from cepheid.errors import NotAvailable, shown
@@ -261,17 +262,25 @@ def time_texts(prepared: Prepared, batches: Iterable[pa.RecordBatch]) -> dict[in
 
 
 def match_batch(
-    prepared: Prepared, matches: Sequence[Match], as_text: bool = False, texts: Mapping[int, Any] = NO_TEXTS
+    prepared: Prepared,
+    matches: Sequence[Match],
+    as_text: bool = False,
+    texts: Mapping[int, Any] = NO_TEXTS,
+    rows: Rows | None = None,
 ) -> pa.RecordBatch:
     """One row per match, in a schema that does not depend on the matches. With `as_text` only the column TEXT has
-    values: the match as JSON text, with the events unchanged. `texts` are times as they are written in the input."""
+    values: the match as JSON text, with the events unchanged. `texts` are times as they are written in the input,
+    `rows` has the columns that identify the events."""
     query, clock = prepared.written, prepared.clock
     show = replace(Presenter.of(prepared.query, prepared.input, clock, texts), detection=prepared.detection)
     columns: list[pa.Array] = []
-    detection = prepared.detection
+    detection, ids = prepared.detection, _match_ids(prepared, matches, rows)
     if as_text:
         names = [*column_names(query), *([] if detection is None else [DETECTED])]
-        lines = pa.array([dumps(show.object(match)) for match in matches], pa.string())
+        names += [] if ids is None else [MATCH_ID]
+        further = [{}] * len(matches) if ids is None else [{MATCH_ID: text} for text in ids.to_pylist()]
+        objects = [{**show.object(match), **more} for match, more in zip(matches, further, strict=True)]
+        lines = pa.array([dumps(shown) for shown in objects], pa.string())
         return pa.RecordBatch.from_arrays([*([pa.nulls(len(matches))] * len(names)), lines], names=[*names, TEXT])
     schema = match_schema(query, prepared.schema, clock, layout_of(prepared))
     if detection is not None:
@@ -286,13 +295,22 @@ def match_batch(
                 (match.bindings if match.columns is None else match.columns).get(column.name) for match in matches
             ]
         columns.append(_array(values, column.type, show))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    made = pa.RecordBatch.from_arrays(columns, schema=schema)
+    return made if ids is None else made.append_column(MATCH_ID, ids)
 
 
-def made_batch(prepared: Prepared, matches: Sequence[Match]) -> pa.RecordBatch:
+def _match_ids(prepared: Prepared, matches: Sequence[Match], rows: Rows | None) -> pa.Array | None:
+    if prepared.match_ids is None:
+        return None
+    if not matches or rows is None:
+        return pa.array([], pa.string())
+    return prepared.match_ids.of(match_positions(prepared, matches).variables, rows, len(matches))
+
+
+def made_batch(prepared: Prepared, matches: Sequence[Match], rows: Rows | None = None) -> pa.RecordBatch:
     """A batch of matches that are not made of input rows: their columns, or their JSON text if the source has ROW."""
     as_text = ROW in prepared.input.schema.names
-    batch = match_batch(prepared, matches, as_text)
+    batch = match_batch(prepared, matches, as_text, rows=rows)
     return batch.select([TEXT]) if as_text else batch
 
 

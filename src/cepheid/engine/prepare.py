@@ -18,12 +18,11 @@ from cepheid.engine.layout import Detection, column_names
 from cepheid.engine.match_ids import MATCH_ID, MatchIds
 from cepheid.engine.positions import Binding
 from cepheid.engine.sampling import Sampler, is_large_enough
-from cepheid.errors import InputProblem, NotAvailable, PatternProblem, listing, shown
+from cepheid.errors import InputProblem, NotAvailable, PatternProblem, did_you_mean, listing, shown
 from cepheid.events import START, Clock, Schema
 from cepheid.explanation import Feed
 from cepheid.graph import InputNode, ProjectionNode, QueryNode, graph_of, is_composed
 from cepheid.io.inputs import Columns
-from cepheid.io.rows import ROW
 from cepheid.io.source import SourceDescription, clock_of, readable_schema, schema_of
 from cepheid.io.times import unit_of
 from cepheid.kernels.registry import EVALUATORS, SWITCHING, kernel_for, require_known_options
@@ -286,21 +285,27 @@ def _if_able(plan_by: Callable[[str | None], Plan], evaluator: str) -> Plan | No
     return plan
 
 
-def with_match_ids(prepared: Prepared, column: str) -> Prepared:
-    """The query with the column `match_id` in its output, by the identifiers of events in a column."""
+def with_match_ids(prepared: Prepared, column: str | None) -> Prepared:
+    """The query with the column `match_id` in its output, by the identifiers of events in a column or, without one, by
+    all their columns."""
     query, names = prepared.written, prepared.input.schema.names
-    if column not in names:
-        raise InputProblem(f"there is no column `{shown(column)}`", expected=f"one of {listing(names)}")
-    is_derived = any(not isinstance(item, SourceStream) for item in query.inputs)
-    if query.summarizes or is_derived or ROW in names:
+    if column is not None and column not in names:
+        known = [name for name in names if "\0" not in name]
+        raise InputProblem(
+            f"there is no column `{shown(column)}`",
+            expected=f"one of {listing(known)}",
+            hint=did_you_mean(column, known) or "without id_column, events are identified by all their columns",
+        )
+    if query.summarizes or any(not isinstance(item, SourceStream) for item in query.inputs):
         raise NotAvailable(
-            f"`{MATCH_ID}` of a summary, or of events that are not rows of a table", hint="drop id_column"
+            f"`{MATCH_ID}` of a summary, or of events that other queries derive", hint=f"drop {MATCH_ID}"
         )
     if MATCH_ID in column_names(query):
         raise PatternProblem(
             f"`{MATCH_ID}` is the name of the column that was asked for", hint="choose another name in the query"
         )
-    return replace(prepared, match_ids=MatchIds(column, to_text(query)))
+    ids = MatchIds.of_query(to_text(query), column, prepared.input.columns, names)
+    return replace(prepared, match_ids=ids)
 
 
 def position_type(prepared: Prepared, var: str) -> pa.DataType:

@@ -326,16 +326,19 @@ class _Run:
 
     def built_rows(self, as_text: bool) -> Iterator[pa.RecordBatch]:
         prepared, kernel = self.prepared, self.prepared.kernel
+        rows: Rows | None = None
         if kernel is None:
-            matches = oracle.matches(prepared, self._all_batches())
+            rows = None if prepared.match_ids is None else self.source.rows([ROW, *prepared.match_ids.columns])
+            matches = oracle.matches(prepared, self._all_batches(rows))
         elif prepared.query.summarizes:
             matches = [merged_row(prepared, [self.summary(kernel)])][: prepared.query.limit]
         else:
-            names = [ROW, *oracle.derived_columns(prepared)]
+            identifying = () if prepared.match_ids is None else prepared.match_ids.columns
+            names = list(dict.fromkeys([ROW, *oracle.derived_columns(prepared), *identifying]))
             rows = self.source.rows(names)
             parts = list(self._matches(rows, names))
             matches = oracle.matches_at(prepared, parts, rows)
-        yield oracle.match_batch(prepared, matches, as_text, self._texts())
+        yield oracle.match_batch(prepared, matches, as_text, self._texts(), rows)
 
     def _texts(self) -> Mapping[int, object]:
         """The times of derived events as the rows of the input write them."""
@@ -366,7 +369,9 @@ class _Run:
 
     def _all_batches(self, rows: Rows | None = None) -> Iterator[pa.RecordBatch]:
         """All columns of all events, or their rows if the source was read row by row."""
-        names = [ROW] if ROW in self.source.schema.names else self.source.schema.names
+        names = list(self.source.schema.names)
+        if ROW in names:
+            names = [ROW] if self.prepared.match_ids is None else [ROW, *self.prepared.match_ids.columns]
         read = 0
         for batch in self.source.batches(names):
             if rows is not None:

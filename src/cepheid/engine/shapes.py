@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cepheid.engine.prepare import Prepared
-from cepheid.errors import InputProblem, NotAvailable, listing
+from cepheid.engine.detection import with_detection
+from cepheid.engine.prepare import Prepared, with_match_ids
+from cepheid.errors import InputProblem, NotAvailable, listing, shown
 from cepheid.io.rows import INPUT_ROW
 from cepheid.runtime.kernel import Array
 
@@ -37,6 +38,32 @@ def for_shape(prepared: Prepared, shape: str) -> Prepared:
     if graph is not None:
         graph = replace(graph, query=replace(graph.query, output=None))
     return replace(prepared, query=query, graph=graph)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """The shape of the output, and the columns that it has by request."""
+
+    shape: str = EVENTS
+    detected_at: bool = False
+    match_id: bool = False
+    id_column: str | None = None
+    """The column that identifies events, for `match_id`; None: all their columns do."""
+
+    def __post_init__(self) -> None:
+        if self.shape not in SHAPES:
+            raise InputProblem(f"unknown output shape `{shown(self.shape)}`", expected=f"one of {listing(SHAPES)}")
+
+    def of(self, prepared: Prepared) -> Prepared:
+        """The query with this output."""
+        if self.detected_at:
+            prepared = with_detection(prepared)
+        if self.match_id or self.id_column is not None:
+            prepared = with_match_ids(prepared, self.id_column)
+        return for_shape(prepared, self.shape)
+
+
+EVENTS_ONLY = OutputOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +124,11 @@ class LongLayout:
     attributes: pa.Schema
     of_match: pa.Schema
     has_rows: bool
+    is_numbered: bool = True
+    """Whether matches have numbers. Those of a stream have identifiers instead, which a replay repeats."""
 
     @classmethod
-    def of(cls, schema: pa.Schema, variables: Iterable[str]) -> LongLayout:
+    def of(cls, schema: pa.Schema, variables: Iterable[str], is_numbered: bool = True) -> LongLayout:
         names = [name for name in schema.names if name in set(variables)]
         known: dict[str, tuple[str, pa.DataType]] = {}
         for var in names:
@@ -112,13 +141,14 @@ class LongLayout:
                     )
         of_match = pa.schema([field for field in schema if field.name not in names])
         attributes = pa.schema([(name, kind) for name, (_, kind) in known.items() if name != INPUT_ROW])
-        layout = cls(tuple(names), attributes, of_match, INPUT_ROW in known)
+        layout = cls(tuple(names), attributes, of_match, INPUT_ROW in known, is_numbered)
         _require_distinct(layout.schema.names, "rename the column of the input")
         return layout
 
     @property
     def schema(self) -> pa.Schema:
-        own = [(NUMBER, pa.int64()), (VARIABLE, pa.string()), (INDEX, pa.int64())]
+        own = [(VARIABLE, pa.string()), (INDEX, pa.int64())]
+        own = [(NUMBER, pa.int64()), *own] if self.is_numbered else own
         return pa.schema(
             [*own, *([(ROW_NUMBER, pa.int64())] if self.has_rows else []), *self.attributes, *self.of_match]
         )
@@ -155,7 +185,7 @@ def long(batch: pa.RecordBatch, layout: LongLayout, first: int) -> pa.RecordBatc
 
     codes = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)[order]
     arrays = [
-        pc.add(chosen, first),
+        *([pc.add(chosen, first)] if layout.is_numbered else []),
         pa.array(layout.variables, pa.string()).take(pa.array(codes)),
         pa.array(np.concatenate([np.empty(0, np.int64), *indices])[order]),
         *([attribute(INPUT_ROW, pa.int64())] if layout.has_rows else []),
@@ -166,13 +196,13 @@ def long(batch: pa.RecordBatch, layout: LongLayout, first: int) -> pa.RecordBatc
 
 
 def shaped(
-    schema: pa.Schema, batches: Iterator[pa.RecordBatch], variables: Iterable[str], shape: str
+    schema: pa.Schema, batches: Iterator[pa.RecordBatch], variables: Iterable[str], shape: str, is_numbered: bool = True
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Matches in another shape, batch by batch."""
     if shape == FLAT:
         columns = flat_columns(schema, variables)
         return pa.schema([(c.name, c.type) for c in columns]), (flat(batch, columns) for batch in batches)
-    layout = LongLayout.of(schema, variables)
+    layout = LongLayout.of(schema, variables, is_numbered)
     return layout.schema, _numbered(batches, layout)
 
 

@@ -50,6 +50,10 @@ class Rows(ABC):
         """The starts of the events at these positions. None if events have no duration."""
 
     @abstractmethod
+    def first_of_time(self, positions: Array) -> Array:
+        """The position of the first event with the time of each."""
+
+    @abstractmethod
     def take(self, names: Sequence[str], positions: pa.Array) -> pa.RecordBatch:
         """These columns of the rows at these positions. The row of a null position is null."""
 
@@ -74,6 +78,10 @@ class WholeTable(Rows):
 
     def starts(self, positions: Array) -> Array | None:
         return None if self.start_times is None else self.start_times[positions]
+
+    def first_of_time(self, positions: Array) -> Array:
+        first: Array = np.searchsorted(self.times, self.times[positions])
+        return first
 
     def input_rows(self, positions: pa.Array) -> pa.Array:
         return positions if self.order is None else pa.array(self.order).take(positions)
@@ -103,8 +111,16 @@ class RecentRows(Rows):
         self.batches.append(batch.select([*self.names, TYPE, TIME, *starts]))
 
     def forget(self, before: int) -> None:
+        """Events of one time are forgotten together, because equal ones are counted."""
         while self.batches and self.first + self.batches[0].num_rows <= before:
+            if len(self.batches) > 1 and _time_at(self.batches[0], -1) == _time_at(self.batches[1], 0):
+                return
             self.first += self.batches.popleft().num_rows
+
+    def first_of_time(self, positions: Array) -> Array:
+        times = pa.chunked_array([batch.column(TIME) for batch in self.batches]).to_numpy()
+        first: Array = self.first + np.searchsorted(times, times[positions - self.first])
+        return first
 
     def ticks(self, positions: Array) -> Array:
         return self._numbers(TIME, positions)
@@ -126,6 +142,10 @@ class RecentRows(Rows):
     def take(self, names: Sequence[str], positions: pa.Array) -> pa.RecordBatch:
         recent = pa.Table.from_batches(self.batches).select(list(names))
         return one_batch(recent.take(pc.subtract(positions, self.first)))
+
+
+def _time_at(batch: pa.RecordBatch, row: int) -> int | None:
+    return batch.column(TIME)[row].as_py() if batch.num_rows else None
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:

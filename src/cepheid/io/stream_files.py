@@ -65,10 +65,10 @@ class StreamFiles:
         if isinstance(format, ColumnFormat):
             source, raw = scan([_compatible(path, files, columns)], columns), False
             fields = {field.name: plain_type(field.type) for field in source.schema}
-            if columns.type in fields:
+            if columns.type in fields and columns.event_type is None:
                 fields[columns.type] = pa.string()
         else:
-            source = open_files([Input(path)], columns, declared)
+            source = open_files([Input(path, columns.event_type)], columns, declared)
             fields = _text_fields(source)
         known = {} if schema is None else parse_schema(schema)
         if not source.count and columns.time not in known:
@@ -177,7 +177,7 @@ def _compatible(path: str, files: Sequence[tuple[Path, str]], columns: Columns) 
         except pa.ArrowException:
             continue
         else:
-            chosen.append(column_file(file, name, Input(path), columns))
+            chosen.append(column_file(file, name, Input(path, columns.event_type), columns))
     if not chosen:
         assert problem is not None
         raise problem
@@ -197,11 +197,13 @@ def _text_fields(source: Source) -> dict[str, pa.DataType]:
     types: dict[str, set[pa.DataType]] = {}
     for attributes in (source.attributes or {}).values():
         for name, kind in attributes.items():
-            if not pa.types.is_null(kind) and name not in (columns.type, *columns.times):
+            is_type = name == columns.type and columns.event_type is None
+            if not pa.types.is_null(kind) and not is_type and name not in columns.times:
                 types.setdefault(name, set()).add(JSON if kind == pa.list_(JSON) else kind)
     time = pa.timestamp("us", "UTC") if clock_of(source, None).is_timestamp else pa.int64()
     times = dict.fromkeys(columns.times, time)
-    return {columns.type: pa.string(), **times, **{name: _one_type(kinds) for name, kinds in types.items()}}
+    own = {} if columns.event_type is not None else {columns.type: pa.string()}
+    return {**own, **times, **{name: _one_type(kinds) for name, kinds in types.items()}}
 
 
 def _one_type(kinds: set[pa.DataType]) -> pa.DataType:

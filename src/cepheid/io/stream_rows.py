@@ -50,6 +50,11 @@ class StreamLayout:
         return set(self.attributes) != {UNTYPED}
 
     @property
+    def requires_types(self) -> bool:
+        """Whether an event must have a type in the type column."""
+        return self.has_types and self.columns.event_type is None
+
+    @property
     def time_kind(self) -> TimeKind:
         return TimeKind.TIMESTAMP if self.clock.is_timestamp else TimeKind.INTEGER
 

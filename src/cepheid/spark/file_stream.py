@@ -18,8 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cepheid.engine.prepare import RunOptions
 from cepheid.engine.query_text import declared_types
+from cepheid.engine.shapes import EVENTS, EVENTS_ONLY, OutputOptions
 from cepheid.errors import InputProblem, listing, shown
 from cepheid.events import Schema
+from cepheid.io.formats import format_named
+from cepheid.io.formats.text import TextFormat
 from cepheid.io.inputs import Columns
 from cepheid.io.sinks import make_directory
 from cepheid.io.stream_files import StreamFiles
@@ -134,6 +137,7 @@ class FileStream:
         wait: bool = True,
         is_moved: bool = False,
         drops_keys: bool = False,
+        output: OutputOptions = EVENTS_ONLY,
         master: str = "local[*]",
     ) -> FileStream | None:
         """`schema` declares columns (see `StreamFiles.first`). A directory without events settles no schema: the stream
@@ -165,7 +169,8 @@ class FileStream:
         before = _require_place(paths, checkpoint, log, own / SLIPS, is_moved)
         with _shielded_gateway():
             spark = session(master, _SETTINGS)
-        while (files := _files(queries, paths, checkpoint, columns, options.time_unit, schema)) is None:
+        as_lines = paths.format != "parquet" and output.shape == EVENTS
+        while (files := _files(queries, paths, checkpoint, columns, options.time_unit, schema, as_lines)) is None:
             if not wait:
                 return None
             time.sleep(PAUSE)
@@ -181,11 +186,13 @@ class FileStream:
             buckets=buckets,
             max_ahead=max_ahead,
             drops_keys=drops_keys,
+            output=output,
         )
         spool = Spool(Path(paths.input).resolve(), own, log, before)
         make_directory(spool.directory)
         frame = _slip_frame(spark, spool.directory, files_per_batch)
-        sinks = paths.sinks(list(queries), files.raw, spark)
+        is_text = isinstance(format_named(files.format), TextFormat)
+        sinks = paths.sinks(list(queries), files.raw or (is_text and not as_lines and paths.format == AUTO), spark)
         return cls(SparkStream(plan, frame, checkpoint, sinks, is_moved=is_moved), files, spool)
 
     def start(self, trigger: Trigger, on_progress: Callable[[Metrics], None] | None = None) -> RunningStream:
@@ -253,6 +260,7 @@ def _files(
     columns: Columns,
     time_unit: str | None,
     schema: str | None,
+    as_lines: bool,
 ) -> StreamFiles | None:
     known = checkpoint.description()
     if known is not None and known.get("input"):
@@ -268,13 +276,7 @@ def _files(
         return files
     declared = {name: of for query in queries.values() for name, of in declared_types(query).types.items()}
     return StreamFiles.first(
-        paths.input,
-        columns,
-        time_unit,
-        Schema(declared),
-        raw=paths.format != "parquet",
-        queries=list(queries.values()),
-        schema=schema,
+        paths.input, columns, time_unit, Schema(declared), raw=as_lines, queries=list(queries.values()), schema=schema
     )
 
 

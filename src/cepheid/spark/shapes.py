@@ -16,15 +16,15 @@ from cepheid.spark.catalyst import column
 _EVENTS = "\ue000events"
 
 
-def flat(matches: DataFrame, variables: Collection[str]) -> DataFrame:
+def flat(matches: DataFrame, variables: Collection[str], is_numbered: bool = True) -> DataFrame:
     """A row for each match. `variables` are the columns that hold events."""
     columns = flat_columns(arrow_schema(matches), variables)
     paths = {c.name: [c.column] if c.attribute is None else [c.column, c.attribute] for c in columns}
     return matches.select(*(column(*path).alias(name) for name, path in paths.items()))
 
 
-def long(matches: DataFrame, variables: Collection[str]) -> DataFrame:
-    """A row for each event of each match. The numbers of the matches are unique and have gaps."""
+def long(matches: DataFrame, variables: Collection[str], is_numbered: bool = True) -> DataFrame:
+    """A row for each event of each match. The numbers of the matches, if they have some, are unique and have gaps."""
     layout = LongLayout.of(arrow_schema(matches), variables)
     own = StructType([StructField(VARIABLE, StringType()), StructField(INDEX, LongType())])
     row = StructType([*own, *from_arrow_schema(layout.attributes)])
@@ -32,7 +32,8 @@ def long(matches: DataFrame, variables: Collection[str]) -> DataFrame:
     of_match = [column(name) for name in layout.of_match.names]
     numbered = matches.select(F.monotonically_increasing_id().alias(NUMBER), events.alias(_EVENTS), *of_match)
     exploded = numbered.withColumn(_EVENTS, F.explode(_EVENTS))
-    return exploded.select(NUMBER, *(column(_EVENTS, field.name).alias(field.name) for field in row), *of_match)
+    numbers = [NUMBER] if is_numbered else []
+    return exploded.select(*numbers, *(column(_EVENTS, field.name).alias(field.name) for field in row), *of_match)
 
 
 def _rows(var: str, kind: DataType, row: StructType) -> Column:

@@ -26,10 +26,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupStateTimeout
 
+from cepheid.engine.shapes import EVENTS, FLAT
 from cepheid.errors import CepheidError
 from cepheid.spark.hadoop import open_directory
 from cepheid.spark.progress import ProgressReporter, last_batch
 from cepheid.spark.session import ARROW_BATCHES, UNCOMPARED, WITHOUT_COMMANDS
+from cepheid.spark.shapes import flat, long
 from cepheid.spark.stream_worker import NOW, OUTPUT, PACKED, STATE, Drain, Pack, Step, Unpack
 from cepheid.spark.writers import BatchDirectories
 from cepheid.streaming.checkpoint import DIRECTORY, OUTPUTS, Checkpoint, Ownership
@@ -376,6 +378,9 @@ class _Deliver:
             schema = query.output_schema
             blocks = frame.filter((F.col("kind") == MATCHES) & (F.col("query") == number)).select("block")
             matches = blocks.mapInArrow(Unpack(schema), from_arrow_schema(schema))
+            if query.shape != EVENTS:
+                shape = flat if query.shape == FLAT else long
+                matches = shape(matches, query.event_columns, is_numbered=False)
             for write in self.stream.writers.get(query.name, ()):
                 write(matches, batch_id)
 

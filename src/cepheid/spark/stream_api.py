@@ -11,6 +11,7 @@ import pyarrow as pa
 from cepheid.engine.event_types import settled
 from cepheid.engine.prepare import RunOptions
 from cepheid.engine.query_text import QueryText, require_settled_classes
+from cepheid.engine.shapes import OutputOptions
 from cepheid.errors import InputProblem
 from cepheid.events import UNTYPED
 from cepheid.io.inputs import Columns
@@ -68,6 +69,10 @@ def stream(
     adaptive: bool | Policy = False,
     moved: bool = False,
     drop_keys: bool = False,
+    output_shape: str = "events",
+    detected_at: bool = False,
+    match_id: bool = False,
+    id_column: str | None = None,
 ) -> RunningStream:
     """Starts a query (or several, by name, in one pass) on a streaming DataFrame.
 
@@ -92,6 +97,9 @@ def stream(
 
     A directory with the output of another stream is refused; `moved=True` confirms that it is that of this one.
 
+    `output_shape`, `detected_at`, `match_id` and `id_column` select the columns of the output, as `output` and the
+    options of the same names do in `match`. The long shape of a stream has identifiers in place of numbers of matches.
+
     An event that completes more matches than `options={"max_matches": ...}` stops the stream. With `drop_keys=True`,
     the events of its key are ignored from then on instead; `metrics().dropped` lists the keys."""
     queries = _parsed(query, dialect)
@@ -113,6 +121,7 @@ def stream(
             buckets=spread,
             max_ahead=max_ahead,
             drops_keys=drop_keys,
+            output=OutputOptions(output_shape, detected_at, match_id, id_column),
         )
     several = isinstance(query, Mapping)
     by_spark = format not in FORMATS

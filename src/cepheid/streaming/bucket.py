@@ -73,9 +73,16 @@ class RetainedRows(Rows):
         types = self.table.take(pc.subtract(positions, self.first))
         return taken.append_column(TYPE, types_column(types, self.columns)).select(list(names))
 
-    def after(self, position: int) -> RetainedRows:
-        """Without the rows before a position."""
+    def first_of_time(self, positions: Array) -> Array:
+        times = np.asarray(self.table.column(TIME))
+        first: Array = self.first + np.searchsorted(times, times[positions - self.first])
+        return first
+
+    def after(self, position: int, retains_ties: bool = False) -> RetainedRows:
+        """Without the rows before a position. Rows of its time stay, if equal events are counted."""
         cut = min(max(position - self.first, 0), self.table.num_rows)
+        if retains_ties and cut < self.table.num_rows:
+            cut = int(self.first_of_time(np.array([self.first + cut]))[0]) - self.first
         return replace(self, table=self.table.slice(cut), first=self.first + cut)
 
     @property
@@ -184,7 +191,7 @@ class Bucket:
                 outputs, needed_from = self._evaluate(number, query, released, watermark)
                 matches.extend((number, output) for output in outputs)
                 oldest.append(needed_from)
-            self.rows = self.rows.after(min(oldest))
+            self.rows = self.rows.after(min(oldest), any(query.counts_equals for _, query in self.queries))
             self.watermark = watermark
         return BucketOutput(late, matches, self.switches, self.newly_dropped)
 
@@ -467,7 +474,7 @@ class Bucket:
         ]
         outputs: list[pa.RecordBatch] = []
         if matches and query.gatherer is None:
-            outputs.extend(self._limited(number, query, oracle.made_batch(query.prepared, matches)))
+            outputs.extend(self._limited(number, query, oracle.made_batch(query.prepared, matches, self.rows)))
         elif matches:
             bound = oracle.match_positions(query.prepared, matches)
             outputs.extend(self._shown(number, query, bound, self.rows))
@@ -488,7 +495,7 @@ class Bucket:
             yield from self._limited(number, query, query.gatherer.table(positions, rows))
         else:
             matches = oracle.matches_at(_unlimited(query.prepared), [positions], rows)
-            yield from self._limited(number, query, oracle.made_batch(query.prepared, matches))
+            yield from self._limited(number, query, oracle.made_batch(query.prepared, matches, rows))
 
     def _limited(self, number: int, query: StreamQuery, output: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         limit = query.prepared.query.limit

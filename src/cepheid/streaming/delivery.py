@@ -82,7 +82,10 @@ class Sinks:
         counted = {}
         for number, query in enumerate(plan.queries):
             blocks = [row.block for row in rows if row.kind == MATCHES and row.query == number]
-            counted[query.name] = _write(self.matches.get(query.name, ()), batch, blocks, query.output_schema)
+            found = _table(blocks, query.output_schema)
+            counted[query.name] = found.num_rows
+            for sink in self.matches.get(query.name, ()):
+                sink.write(batch, query.shaped(found))
         late = [row.block for row in rows if row.kind == LATE]
         _write(self.late, batch, late, plan.packed_schema(), plan.shown_names)
         _write(self.rejects, batch, [row.block for row in rows if row.kind == REJECTS], REJECT_SCHEMA)
@@ -91,11 +94,14 @@ class Sinks:
 
 def _write(
     sinks: Iterable[Sink], batch: str, blocks: Sequence[bytes], schema: pa.Schema, names: Sequence[str] | None = None
-) -> int:
-    table = pa.Table.from_batches([from_bytes(bytes(block), schema) for block in blocks], schema)
+) -> None:
+    table = _table(blocks, schema)
     for sink in sinks:
         sink.write(batch, table if names is None else table.select(list(names)))
-    return int(table.num_rows)
+
+
+def _table(blocks: Sequence[bytes], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_batches([from_bytes(bytes(block), schema) for block in blocks], schema)
 
 
 def count(totals: Totals, plan: StreamPlan, rows: Iterable[OutputRow], matches: Mapping[str, int]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +24,8 @@ from cepheid.engine.detection import needs_later_events
 from cepheid.engine.gather import Gatherer, with_types
 from cepheid.engine.oracle import derived_columns, made_batch, makes_output
 from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, is_alone, prepare
+from cepheid.engine.run import objects_of
+from cepheid.engine.shapes import EVENTS, EVENTS_ONLY, LONG, OutputOptions, shaped
 from cepheid.engine.spread import spread
 from cepheid.errors import InputProblem, NotAvailable, did_you_mean, listing, shown
 from cepheid.events import Schema
@@ -61,6 +63,8 @@ class StreamQuery:
     """Ticks before the watermark from which on events can still matter to the oracle; None: all of them."""
     arrays: tuple[str, ...] = ()
     """The arrays of the kernel's state; a version with other arrays cannot read it."""
+    shape: str = EVENTS
+    """The shape of the output."""
 
     @property
     def by_oracle(self) -> bool:
@@ -99,6 +103,24 @@ class StreamQuery:
         by_position = query.dialect.ordered_by_position or self.prepared.plan.counts_events
         closes = any(isinstance(node, Kleene) for node in walk(query.pattern))
         return by_position or closes or self.by_oracle or query.limit is not None
+
+    @property
+    def counts_equals(self) -> bool:
+        """Whether events are identified by their number among equal ones."""
+        return self.prepared.match_ids is not None and self.prepared.match_ids.column is None
+
+    @property
+    def event_columns(self) -> Collection[str]:
+        """The columns of the output that hold events."""
+        return objects_of(self.prepared).types
+
+    def shaped(self, matches: pa.Table) -> pa.Table:
+        """The output of a batch in the shape that the user asked for."""
+        if self.shape == EVENTS:
+            return matches
+        batches = iter(matches.to_batches())
+        schema, made = shaped(matches.schema, batches, self.event_columns, self.shape, is_numbered=False)
+        return pa.Table.from_batches(made, schema)
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -167,6 +189,8 @@ class StreamPlan:
             names.update(dict.fromkeys(query.read_by_kernel(self.reader.schema)))
             if query.prepared.graph is not None and self.reader.columns.type in self.reader.schema.names:
                 names[self.reader.columns.type] = None
+            if query.prepared.match_ids is not None:
+                names.update(dict.fromkeys(query.prepared.match_ids.columns))
             if query.gatherer is None or query.by_oracle:
                 names.update(dict.fromkeys(self.reader.shown_from()))
             else:
@@ -198,12 +222,23 @@ class StreamPlan:
             "keys": {query.name: list(query.key) for query in self.queries},
             "buckets": self.buckets,
             "columns": {name: str(self.reader.schema.field(name).type) for name in self.retained()},
-            "type column": self.reader.columns.type,
+            "type column": self.reader.columns.event_type or self.reader.columns.type,
             "time column": self.reader.columns.time,
             "time unit": self.time.clock.unit,
             "order": list(self.order),
+            **self._output_description(),
             **({} if self.reader.columns.start is None else {"start column": self.reader.columns.start}),
         }
+
+    def _output_description(self) -> dict[str, Any]:
+        """The columns of the output, if they are not those that every stream has."""
+        asked: dict[str, list[str]] = {}
+        for query in self.queries:
+            ids = query.prepared.match_ids
+            shape = [] if query.shape == EVENTS else [query.shape]
+            detection = [] if query.prepared.detection is None else ["detected_at"]
+            asked[query.name] = shape + detection + ([] if ids is None else [f"match_id by {ids.column or 'all'}"])
+        return {"output columns": asked} if any(asked.values()) else {}
 
     def for_inspection(self) -> dict[str, Any]:
         """The schema that is needed to decode a state without the queries."""
@@ -295,6 +330,7 @@ def plan_stream(
     buckets: int,
     max_ahead: str | int | None = None,
     drops_keys: bool = False,
+    output: OutputOptions = EVENTS_ONLY,
 ) -> StreamPlan:
     """`max_ahead` is how far ahead of the wall clock an event may be. With `drops_keys`, a key of which one event
     completes too many matches is dropped."""
@@ -309,8 +345,12 @@ def plan_stream(
     for query in queries.values() if source.seen is not None else ():
         known = [*(source.seen or ()), *(item.name or "" for item in query.inputs)]
         require_types(query, Schema({kind: {} for kind in known}))
-    prepared = {name: prepare(query, source, options) for name, query in queries.items()}
-    planned = tuple(stream_query(name, one, _gatherer(one, source)) for name, one in prepared.items())
+    if output.shape == LONG:  # a replay repeats identifiers, but no numbers
+        output = replace(output, match_id=True)
+    prepared = {name: output.of(prepare(query, source, options)) for name, query in queries.items()}
+    planned = tuple(
+        replace(stream_query(name, one, _gatherer(one, source)), shape=output.shape) for name, one in prepared.items()
+    )
     time = EventTime(next(iter(prepared.values())).clock)
     ahead = None if max_ahead is None else AheadLimit(time.ticks(max_ahead, "max_ahead"), time.clock)
     delay, shown_names = time.delay(watermark), source.shown_by()

@@ -41,7 +41,8 @@ class Reader(ABC):
 
     def shown_from(self) -> Sequence[str]:
         """The columns that the oracle's events are made from."""
-        return [self.columns.type, *self.columns.times, ROW] if ROW in self.schema.names else list(self.schema.names)
+        types = [self.columns.type] if self.columns.type in self.schema.names else []
+        return [*types, *self.columns.times, ROW] if ROW in self.schema.names else list(self.schema.names)
 
     def typed_batch(self, rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
         """These columns of rows that have TIME, with the event type."""

@@ -63,6 +63,25 @@ Delimiter = Annotated[
         help=r"The character between the cells of CSV files. By default the header shows it: , or ; or \t or |.",
     ),
 ]
+OutputShape = Annotated[
+    str,
+    typer.Option(
+        help="The columns of the output: events (an object for each variable), flat (a column for each variable and "
+        "attribute) or long (a row for each match and event)."
+    ),
+]
+DetectedAt = Annotated[
+    bool,
+    typer.Option("--detected-at", help="Add the column detected_at: the event time at which a match became certain."),
+]
+MatchId = Annotated[
+    bool,
+    typer.Option("--match-id", help="Add the column match_id: a hash of the query and the events, equal in every run."),
+]
+IdColumn = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN", help="A column with unique values that identifies events, for --match-id."),
+]
 Adaptive = Annotated[
     bool, typer.Option("--adaptive", help="Change the plan when rates or selectivities do (queries with WITHIN only).")
 ]

@@ -42,19 +42,10 @@ def run_command(
             help="The output: .jsonl, .csv, .parquet or .arrow; - for stdout (a table on a terminal, or JSON Lines).",
         ),
     ] = cli.STANDARD,
-    output_shape: Annotated[
-        str,
-        typer.Option(
-            help="The columns of the output: events (an object for each variable), flat (a column for each variable "
-            "and attribute) or long (a row for each match and event)."
-        ),
-    ] = "events",
-    detected_at: Annotated[
-        bool,
-        typer.Option(
-            "--detected-at", help="Add the column detected_at: the event time at which a match became certain."
-        ),
-    ] = False,
+    output_shape: cli.OutputShape = "events",
+    detected_at: cli.DetectedAt = False,
+    match_id: cli.MatchId = False,
+    id_column: cli.IdColumn = None,
     backend: cli.Backend = "local",
     events: cli.EventOptions = cli.EVENT_OPTIONS,
     stats: cli.Statistics = None,
@@ -79,6 +70,7 @@ def run_command(
     parsed = written.parse()
     from cepheid.app.file_run import FileRun, require_distinct  # lazily: help and errors in queries do not need pyarrow
     from cepheid.engine.layout import column_names
+    from cepheid.engine.shapes import OutputOptions
     from cepheid.io.inputs import Input
     from cepheid.io.sinks import output_format
 
@@ -94,7 +86,8 @@ def run_command(
     for path in (output, rejects):
         if path is not None and path != cli.STANDARD:
             require_distinct(path, inputs)
-    opened = FileRun.open(written, parsed, inputs, events.columns, options, backend, output_shape, detected_at)
+    columns_asked = OutputOptions(output_shape, detected_at, match_id, id_column)
+    opened = FileRun.open(written, parsed, inputs, events.columns, options, backend, columns_asked)
     with written.located_errors():
         matches = _write(opened, output, format)
     rejected = list(opened.source.rejects())

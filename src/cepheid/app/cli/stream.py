@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,7 +37,15 @@ QueryFiles = Annotated[
 
 @cli.with_event_options
 def stream_command(
-    input: Annotated[str, typer.Option("--input", "-i", metavar="DIR", help="The directory where event files arrive.")],
+    input: Annotated[
+        str,
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="DIR[,OPTION=VALUE...]",
+            help="The directory where event files arrive, with options as in `run`: 'logins,type=Login,unit=s'.",
+        ),
+    ],
     checkpoint: Annotated[
         str, typer.Option(metavar="DIR", help="The checkpoint directory of the stream; a restart resumes from it.")
     ],
@@ -93,6 +102,10 @@ def stream_command(
             "--drop-keys", help="Ignore the events of a key with too many matches from then on, instead of stopping."
         ),
     ] = False,
+    output_shape: cli.OutputShape = "events",
+    detected_at: cli.DetectedAt = False,
+    match_id: cli.MatchId = False,
+    id_column: cli.IdColumn = None,
     moved: Annotated[
         bool, typer.Option("--moved", help="Confirm that the input or the checkpoint was moved, with all files in it.")
     ] = False,
@@ -103,17 +116,21 @@ def stream_command(
     Events are buffered until the watermark has passed them, so that their order of arrival does not matter. Later
     events go to the late output. After a stop or a crash the same command resumes the stream."""
     from cepheid.app.stream_view import View
+    from cepheid.engine.shapes import OutputOptions
+    from cepheid.io.inputs import Input
     from cepheid.spark.file_stream import FileStream, StreamPaths
     from cepheid.spark.stream import Trigger
     from cepheid.streaming.spool import Watch
 
     with _quiet(), _Signals() as signals:
         written = _queries(query_file, query, dialect)
-        paths = StreamPaths(input, checkpoint, output, late_output, reject_output, format)
+        item = Input.parse(input)
+        events = replace(events, time_unit=item.time_unit or events.time_unit)
+        paths = StreamPaths(item.path, checkpoint, output, late_output, reject_output, format)
         opened = FileStream.open(
             {name: text.parse() for name, text in written.items()},
             paths,
-            events.columns,
+            item.columns(events.columns),
             events.run_options(adaptive=adaptive, max_matches=max_matches),
             watermark=watermark,
             files_per_batch=files_per_batch,
@@ -122,11 +139,12 @@ def stream_command(
             wait=not available_now,
             is_moved=moved,
             drops_keys=drop_keys,
+            output=OutputOptions(output_shape, detected_at, match_id, id_column),
             master=master,
         )
         console = Console(stderr=True, highlight=False)
         if opened is None:
-            report.say(console, f"there is no event in `{shown(input, 200)}` yet: nothing was read or written")
+            report.say(console, f"there is no event in `{item.name}` yet: nothing was read or written")
             return
         plan = opened.stream.plan
         for note in plan.notes():

@@ -165,7 +165,9 @@ class ColumnFormat(ABC):
                 column = table.column(field.name)
                 if layout.epoch_unit is not None and field.name in layout.columns.times:
                     column = _as_timestamps(column, layout.epoch_unit)
-                is_type = field.name == layout.columns.type and pa.types.is_integer(column.type)
+                is_type = (
+                    layout.requires_types and field.name == layout.columns.type and pa.types.is_integer(column.type)
+                )
                 values, misfits = (column.cast(field.type), None) if is_type else fitted(column, field.type)
                 arrays.append(values)
                 for row in [] if misfits is None else np.flatnonzero(misfits).tolist():
@@ -181,7 +183,7 @@ class ColumnFormat(ABC):
             good = np.ones(count, bool)
             good[list(reasons)] = False
             rows = rows.filter(pa.array(good))
-        requires_type = layout.has_types and layout.columns.type in schema.names
+        requires_type = layout.requires_types and layout.columns.type in schema.names
         read = accepted(rows, layout.columns, requires_type)
         return Read(read.events, read.ticks, joined([reject_rows(rejects), read.rejects]))
 

@@ -377,7 +377,7 @@ def _stream_rows(file: Path, layout: StreamLayout) -> Iterator[RawRow | BrokenRo
         if isinstance(row, BrokenRow):
             yield row
             continue
-        known = layout.attributes.get(row.values.get(columns.type) or UNTYPED)
+        known = layout.attributes.get(columns.event_type or row.values.get(columns.type) or UNTYPED)
         values: dict[str, Any] = {}
         reason = None
         for name, cell in row.values.items():
@@ -385,7 +385,7 @@ def _stream_rows(file: Path, layout: StreamLayout) -> Iterator[RawRow | BrokenRo
                 continue
             kind = (known or {}).get(name) or (layout.schema.field(name).type if name in layout.schema.names else JSON)
             try:
-                is_plain = cell is None or name == columns.type
+                is_plain = cell is None or (name == columns.type and columns.event_type is None)
                 values[name] = cell if is_plain else _time(cell) if name in columns.times else parsed_cell(cell, kind)
             except Misfit:
                 reason = layout.misfit(name, kind, cell)

@@ -76,10 +76,10 @@ def _event(values: dict[str, Any], layout: StreamLayout) -> tuple[int, dict[str,
         raise Malformed(layout.time_kind.rejects(values[columns.time]))
     starts = {} if columns.start is None else {columns.start: _start(values, at, columns.start, layout)}
     is_untyped = not layout.has_types and values.get(columns.type) is None
-    type_name = UNTYPED if is_untyped else event_type(values, columns.type)
+    type_name = columns.event_type or (UNTYPED if is_untyped else event_type(values, columns.type))
     attributes, records = flatten(values)
     known = layout.attributes.get(type_name, {})
-    event: dict[str, Any] = {columns.type: type_name, **starts}
+    event: dict[str, Any] = starts if columns.event_type is not None else {columns.type: type_name, **starts}
     for name in layout.schema.names:
         value = attributes.get(name)
         if value is None or name in event or name == columns.time:

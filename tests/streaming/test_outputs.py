@@ -1,0 +1,138 @@
+"""Identifiers, times of detection and shapes of matches: in streams as in batch, whatever the cuts of the stream."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import cepheid
+from cepheid.app.cli import app
+from cepheid.engine.shapes import OutputOptions
+from cepheid.errors import InputProblem, NotAvailable
+from cepheid.io.inputs import Columns
+from cepheid.io.rows import plain
+from cepheid.io.source import TableSource
+from cepheid.lang import parse
+from cepheid.streaming.plan import StreamPlan, StreamSource, plan_stream
+from cepheid.streaming.reader import RowReader
+from cepheid.streaming.simulation import Simulation
+
+PAIR = "EVENT SEQ(A x, B y) WHERE x.k = y.k WITHIN 10"
+RUNS = "PATTERN SEQ(A+ x[], B y) WHERE skip_till_any_match(x[], y) { [k] } WITHIN 4"
+LOST = "EVENT SEQ(A x, !(B y)) WHERE [k] WITHIN 5"
+QUERIES = (PAIR, RUNS, LOST, "PATTERN A;B WHERE A.k = B.k WITHIN 10 RETURN A.v, B.v")
+
+
+def events(rng: random.Random, count: int = 40) -> pa.Table:
+    """Few distinct events, so that many are equal. Those of one time are in the order of a stream."""
+    times = sorted(rng.choices(range(20), k=count))
+    table = pa.table(
+        {
+            "type": rng.choices(["A", "B"], k=count),
+            "ts": times,
+            "k": rng.choices([1, 2, None], k=count),
+            "v": rng.choices([0.5, 2.0], k=count),
+        }
+    )
+    return table.sort_by([(name, "ascending") for name in ("ts", "type", "k", "v")])
+
+
+def plan(query: str, table: pa.Table, output: OutputOptions) -> StreamPlan:
+    source = TableSource.of(table, Columns())
+    stream = StreamSource(RowReader(table.schema, Columns()), source.attributes)
+    return plan_stream({"query": parse(query)}, stream, 0, buckets=3, output=output)
+
+
+def streamed(query: str, table: pa.Table, rng: random.Random, output: OutputOptions) -> list[pa.RecordBatch]:
+    """The state is saved and restored after every batch, and the batches end where a time does."""
+    times = table.column("ts").to_pylist()
+    cuts = [i for i in range(1, len(times)) if times[i] != times[i - 1] and rng.random() < 0.3]
+    edges = [0, *cuts, len(times)]
+    batches = [table.slice(a, b - a).combine_chunks().to_batches()[0] for a, b in pairwise(edges)]
+    return Simulation(plan(query, table, output)).run(batches).matches["query"]
+
+
+def lines(batches: Iterator[pa.RecordBatch] | list[pa.RecordBatch]) -> Counter[str]:
+    return Counter(json.dumps(plain(row), sort_keys=True) for batch in batches for row in batch.to_pylist())
+
+
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("id_column", [None, "id"])
+def test_streams_have_the_identifiers_of_the_batch(query: str, id_column: str | None) -> None:
+    rng = random.Random(f"{query} {id_column}")
+    matches = 0
+    for _ in range(12):
+        table = events(rng)
+        table = table.append_column("id", pa.array(range(len(table)))) if id_column else table
+        asked = OutputOptions(detected_at=True, match_id=True, id_column=id_column)
+        batch = cepheid.match(query, table, detected_at=True, match_id=True, id_column=id_column)
+        assert lines(streamed(query, table, rng, asked)) == lines(batch.to_batches())
+        assert len(set(batch["match_id"].to_pylist())) == len(batch)
+        matches += len(batch)
+    assert matches > 30
+
+
+def test_identifiers_do_not_depend_on_the_form_of_the_input(tmp_path: Path) -> None:
+    table = events(random.Random(3))
+    pq.write_table(table, tmp_path / "e.parquet", row_group_size=5)
+    rows = [{name: value for name, value in row.items() if value is not None} for row in table.to_pylist()]
+    (tmp_path / "e.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pages = table.to_pandas(types_mapper=None)
+    pages["k"] = pages["k"].astype("Int64")
+    pages.to_csv(tmp_path / "e.csv", index=False)
+    shuffled = pa.Table.from_pylist(random.Random(1).sample(table.to_pylist(), len(table)), table.schema)
+    expected = Counter(cepheid.match(PAIR, table, match_id=True)["match_id"].to_pylist())
+    assert len(expected) > 20
+    for other in (table.to_pandas(), shuffled, *(tmp_path / f"e.{suffix}" for suffix in ("parquet", "jsonl", "csv"))):
+        found = cepheid.match(PAIR, other, match_id=True)["match_id"]
+        assert Counter(found if hasattr(found, "to_frame") else found.to_pylist()) == expected
+    for suffix in ("parquet", "jsonl", "csv"):
+        for backend in ("local", "reference"):
+            arguments = ["run", "--query", PAIR, "--input", str(tmp_path / f"e.{suffix}"), "--backend", backend]
+            output = CliRunner().invoke(app, [*arguments, "--match-id"]).stdout
+            assert Counter(json.loads(line)["match_id"] for line in output.splitlines()) == expected
+
+
+@pytest.mark.parametrize("shape", ["flat", "long"])
+@pytest.mark.parametrize("query", QUERIES[:3])
+def test_streams_have_the_shapes_of_the_batch(query: str, shape: str) -> None:
+    rng = random.Random(7)
+    table = events(rng)
+    asked = OutputOptions(shape, detected_at=True, match_id=True)
+    planned = plan(query, table, asked)
+    made = pa.Table.from_batches(streamed(query, table, rng, asked), planned.queries[0].output_schema)
+    found = planned.queries[0].shaped(made)
+    batch = cepheid.match(query, table, output=shape, detected_at=True, match_id=True)
+    own = [name for name in batch.column_names if name not in ("match_number", "match_row")]
+    assert found.column_names == own
+    assert lines(found.to_batches()) == lines(batch.select(own).to_batches())
+
+
+def test_the_long_shape_of_a_stream_has_identifiers() -> None:
+    table = events(random.Random(2))
+    planned = plan(PAIR, table, OutputOptions("long"))
+    assert "match_id" in planned.queries[0].output_schema.names
+    assert planned.description()["output columns"] == {"query": ["long", "match_id by all"]}
+
+
+def test_refusals() -> None:
+    table = events(random.Random(1))
+    with pytest.raises(InputProblem, match="no column `kk`"):
+        cepheid.match(PAIR, table, id_column="kk")
+    with pytest.raises(NotAvailable, match="of a summary"):
+        cepheid.match(f"{PAIR} RETURN count(*)", table, match_id=True)
+    with pytest.raises(InputProblem, match="unknown output shape"):
+        plan(PAIR, table, OutputOptions("wide"))
+    refused: dict[str, Any] = {"output": "positions", "match_id": True}
+    with pytest.raises(NotAvailable, match="`match_id` of positions"):
+        cepheid.match(PAIR, table, **refused)
