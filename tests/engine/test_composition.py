@@ -7,8 +7,8 @@ late (trailing negations), that are limited, and that several queries use.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pytest
@@ -24,8 +24,10 @@ from cepheid.graph import graph_of
 from cepheid.io.inputs import Columns
 from cepheid.io.source import TableSource
 from cepheid.lang import parse
+from cepheid.optimize.adapt import Decision
 from cepheid.optimize.distribution import Keyed
-from cepheid.physical import REFERENCE
+from cepheid.optimize.stats import Stats
+from cepheid.physical import REFERENCE, Plan
 from cepheid.streaming.plan import StreamSource, plan_stream
 from cepheid.streaming.reader import RowReader
 from cepheid.streaming.simulation import Simulation
@@ -230,3 +232,39 @@ def test_an_attribute_that_a_derived_type_lacks_is_unknown_though_the_input_has_
     with pytest.raises(NameProblem, match="unknown attribute `v` of `p`") as raised:
         prepared(text, pa.Table.from_pylist(random_rows(random.Random(1)), SCHEMA))
     assert raised.value.hint == "say whose it is: `x.v`, `y.v`"
+
+
+# --- plans that change ------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Alternating:
+    """Another plan at every decision."""
+
+    observed_every: int = 1
+    seconds_between: float = 0.0
+    observations: int = 2
+    decisions: int = 0
+    plans: set[str] = field(default_factory=set)
+
+    def decide(self, plan: Plan, planned_with: Stats, now: Stats, bases: Sequence[Plan]) -> Decision:
+        self.decisions += 1
+        chosen = bases[self.decisions % len(bases)]
+        self.plans.add(f"{sorted(chosen.query.roles)} {chosen.evaluator}")
+        return Decision(chosen, "a test says so")
+
+
+def test_plans_of_composed_queries_change_during_a_run() -> None:
+    """Those of the query and of the one that feeds it; the matches stay the same."""
+    rng = random.Random(3)
+    rows = [row for _ in range(20) for row in random_rows(rng)]
+    table = pa.Table.from_pylist([dict(row, ts=at) for at, row in enumerate(rows)], SCHEMA)
+    text = (
+        "P: EVENT SEQ(A x, B y) WHERE [id] WITHIN 9 RETURN x.id AS id, x.v AS v\n"
+        "Q: EVENT SEQ(P p, C q) WHERE p.id = q.id WITHIN 20"
+    )
+    policy = Alternating()
+    found = cepheid.match(text, table, time_unit="ms", adaptive=policy)
+    assert multiset(found) == multiset(cepheid.match(text, table, time_unit="ms")) and found.num_rows
+    evaluators = {"stacks", "tree"}
+    assert policy.plans >= {f"{names} {evaluator}" for names in (["x", "y"], ["p", "q"]) for evaluator in evaluators}

@@ -546,6 +546,27 @@ def test_batch_run_on_spark_equals_the_reference(spark: SparkSession, tmp_path: 
     assert answers[0] == answers[1]
 
 
+@pytest.mark.parametrize(
+    ("query", "where"),
+    [
+        ("SELECT * FROM A a+ WHERE FILTER(a.id = PREV(a.id))", "the matches of `a+`"),
+        ("P: SELECT * FROM A a+ WHERE FILTER(a.id = PREV(a.id))\nQ: EVENT SEQ(P p, B b)", "the matches of `a+`"),
+    ],
+)
+def test_an_explosion_on_spark_is_an_error_that_names_operator_and_key(
+    spark: SparkSession, tmp_path: Path, query: str, where: str
+) -> None:
+    rows = [{"type": "A", "ts": at, "id": at % 2, "v": 0.5} for at in range(400)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "events.parquet")
+    (tmp_path / "query.txt").write_text(query)
+    words = ["--query-file", "query.txt", "--input", "events.parquet", "--max-matches", "100", "--backend", "spark"]
+    at = [str(tmp_path / word) if word.endswith((".txt", ".parquet")) else word for word in words]
+    result = CliRunner().invoke(app, ["run", *at, "--output", str(tmp_path / "out.jsonl")])
+    assert result.exit_code == 2, result.output
+    assert result.output.startswith("error: the event at position ")
+    assert where in result.output and " with id = " in result.output and "Traceback" not in result.output
+
+
 def test_the_tour_shows_a_query_of_each_language(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from cepheid.checks import EVENT_ID
 from cepheid.codegen.columns import attribute, types_of
 from cepheid.dialect import COMBINATIONS
+from cepheid.engine.adaptation import stepper_for
 from cepheid.engine.composition import OTHER, Composed, DerivedType, Reading
 from cepheid.engine.gather import Gatherer, OutputColumn, with_types
 from cepheid.engine.layout import INTERVAL
@@ -228,7 +229,7 @@ class Evaluating:
     @classmethod
     def start(cls, prepared: Prepared, merge: Merge, kernel: Kernel, expected: int | None) -> Evaluating:
         names = [name for name in merge.schema.names if name not in (TYPE, TIME, START)]
-        return cls(prepared, merge, Stepper.start(kernel, expected), RecentRows(names))
+        return cls(prepared, merge, stepper_for(prepared, kernel, expected), RecentRows(names))
 
     def step(self, reached: int) -> Iterator[Positions]:
         """The matches that are certain when no event comes that ends before `reached`."""
@@ -242,7 +243,7 @@ class Evaluating:
         ready = self.merge.release(reached)
         if ready is not None:
             self.rows.add(ready)
-            read = [n for n in columns_read(self.prepared.plan.attributes, self.merge.schema) if n not in _OWN]
+            read = [n for n in columns_read(self.prepared.attributes, self.merge.schema) if n not in _OWN]
             yield from self.stepper.step(for_kernel(ready, read))
         if reached >= END_OF_TIME:
             yield from self.stepper.finish_lazily()
@@ -435,9 +436,8 @@ class Wiring:
             read_by_others = [n for consumer in consumers for n in _attributes_read(node.name, consumer)]
             wanted = tuple(dict.fromkeys([*read_by_others, *([] if node.identity is None else [EVENT_ID])]))
             gatherer = _gatherer(node, wanted)
-            plan = node.prepared.plan
-            read = columns_read([*plan.attributes, *gatherer.needed()], node.reading.shape.schema)
-            consumers.append(Merge.of(node.reading, read, may_drop(plan)))
+            read = columns_read([*node.prepared.attributes, *gatherer.needed()], node.reading.shape.schema)
+            consumers.append(Merge.of(node.reading, read, may_drop(node.prepared.plan)))
             nodes.append((node, gatherer, consumers[-1], wanted))
         columns = [column.name for consumer in consumers for column in consumer.schema if column.name not in _OWN]
         return cls(merge, tuple(reversed(nodes)), tuple(columns_read(columns, input)))

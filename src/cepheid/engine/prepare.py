@@ -119,6 +119,14 @@ class Prepared:
         columns = self.input.columns
         return replace(columns, start=None) if columns.start == START else columns
 
+    def with_fixed_plans(self) -> Prepared:
+        """The query, and those that feed it, with plans that do not change during a run."""
+        graph = self.graph
+        if graph is not None:
+            nodes = tuple(replace(node, prepared=node.prepared.with_fixed_plans()) for node in graph.nodes)
+            graph = replace(graph, nodes=nodes)
+        return replace(self, adaptive=None, others=(), graph=graph)
+
     def without_kernels(self) -> Prepared:
         """For the workers, each of which makes the kernels itself."""
         if self.graph is None:
@@ -129,6 +137,11 @@ class Prepared:
     @property
     def plans(self) -> tuple[Plan, ...]:
         return (self.plan, *self.others)
+
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes that the masks and kernels of its plans read."""
+        return tuple(dict.fromkeys(name for plan in self.plans for name in plan.attributes))
 
     @property
     def variables(self) -> dict[str, Role]:
@@ -188,7 +201,7 @@ def _composed(
     """The query and those that feed it, each planned once. Raises NotAvailable if one of them cannot be compiled."""
     graph = graph_of(bound)
     schema = replace(schema, partial=with_declared(bound, schema).partial)
-    inner_options = replace(options, evaluator=None, options=_shared_options(options.options), adaptive=None)
+    inner_options = replace(options, evaluator=None, options=_shared_options(options.options))
     is_complete = source.attributes is not None and source.count is not None
     made: dict[str, PreparedNode] = {}
     labels = {name: label for node in graph.nodes.values() for label, name in node.uses}
@@ -204,7 +217,7 @@ def _composed(
         reading = reading_of(query, used, shape, schema, clock, is_complete=is_complete)
         described = Composed(source, reading.shape) if used else source
         is_output = name == graph.output
-        own_options = replace(options, adaptive=None) if is_output else inner_options
+        own_options = options if is_output else inner_options
         try:
             prepared = _planned(reading.query, reading.shape, reading.schema, clock, own_options, described)
         except NotAvailable as problem:

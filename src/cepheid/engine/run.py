@@ -187,7 +187,7 @@ def analyze(prepared: Prepared, source: Source) -> Analysis:
 
 def read_by_plan(prepared: Prepared, schema: pa.Schema) -> list[str]:
     """The columns that the masks and kernels of the plan read."""
-    return columns_read([name for plan in prepared.plans for name in plan.attributes], schema)
+    return columns_read(prepared.attributes, schema)
 
 
 def types_of_variables(prepared: Prepared) -> dict[str, tuple[str, ...]]:

@@ -10,6 +10,7 @@ from operator import and_
 from typing import TypeVar
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -54,6 +55,7 @@ from cepheid.spark.worker import (
     WholeTask,
     spark_types,
 )
+from cepheid.streaming.failures import worker_error
 
 Batches = Iterator[pa.RecordBatch]
 Task = TypeVar("Task", KernelTask, WholeTask)
@@ -92,7 +94,10 @@ def run_files(prepared: Prepared, source: Source, *, as_text: bool, progress: Pr
     def batches() -> Iterator[pa.RecordBatch]:
         spark = session(settings=_SMALL_JOBS if ROW in source.schema.names else {})
         with file_source(source, spark) as events:
-            matches = run(prepared, events, as_text=as_text).toArrow()
+            try:
+                matches = run(prepared, events, as_text=as_text).toArrow()
+            except PySparkException as problem:
+                raise worker_error(str(problem)) or problem from None
         progress(source.count or 0, matches.num_rows)
         yield from matches.cast(schema).to_batches()
 

@@ -1,4 +1,4 @@
-"""Errors of a failed stream: one line that names the file and says what to do.
+"""Errors of a failed stream or job: one line that names the file and says what to do.
 
 Spark reports a failure in hundreds of lines: its own conditions, the JVM's causes and the traces of Python workers, one
 inside the other.
@@ -26,9 +26,11 @@ _LONGEST = 300
 def failure(message: str, checkpoint: str, damaged_state: Callable[[], Iterable[str]]) -> CepheidError:
     """Converts Spark's message to an error. `damaged_state` lists the unreadable files of the state: Spark does not
     always name them."""
-    own = _OWN.search(message)
+    own = worker_error(message)
     if own is not None:
-        return _from_worker(own[1])
+        return InputProblem(
+            f"the stream stopped: {own.what}", expected=own.expected, hint=own.hint or f"fix it and {RESUME}"
+        )
     at = f"the checkpoint `{shown(checkpoint, 200)}`"
     if _FULL in message:
         return InputProblem(
@@ -62,10 +64,11 @@ def _reason(message: str) -> str:
     return shown(reasons[-1], _LONGEST)
 
 
-def _from_worker(message: str) -> CepheidError:
-    """An error of Cepheid that a worker raised, from its message."""
-    what, *more = message.split("\n  ")
+def worker_error(message: str) -> CepheidError | None:
+    """An error of Cepheid that a worker raised, from Spark's message; None if there is none."""
+    own = _OWN.search(message)
+    if own is None:
+        return None
+    what, *more = own[1].split("\n  ")
     parts = dict(line.split(": ", 1) for line in more if line.startswith(("expected: ", "hint: ")))
-    return InputProblem(
-        f"the stream stopped: {what}", expected=parts.get("expected"), hint=parts.get("hint") or f"fix it and {RESUME}"
-    )
+    return InputProblem(what, expected=parts.get("expected"), hint=parts.get("hint"))

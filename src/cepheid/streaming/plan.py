@@ -87,6 +87,11 @@ class StreamQuery:
         graph = self.prepared.graph
         return [self.prepared, *(() if graph is None else (node.prepared for node in graph.nodes))]
 
+    @property
+    def grows(self) -> tuple[str, ...]:
+        """What the state retains for ever, in the words of EQL."""
+        return tuple(held for one in self.evaluated for held in one.plan.grows)
+
     def wiring(self, schema: pa.Schema) -> Wiring:
         """The columns that the queries of a graph read, of an input with this schema."""
         shown = [ROW, *derived_columns(self.prepared)] if self.gatherer is None else self.gatherer.needed()
@@ -261,18 +266,14 @@ class StreamPlan:
                 lines.append(f"{query.name}: in one bucket, one task: {reason}")
             if query.sums_up:
                 lines.append(f"{query.name}: the summary is output at the end of time only")
-            if (
-                query.window is None
-                and not query.prepared.plan.grows
-                and (not query.by_oracle or query.horizon is None)
-            ):
+            if query.window is None and not query.grows and (not query.by_oracle or query.horizon is None):
                 lines.append(f"{query.name}: without a time window, the state grows without bound")
             graph = query.prepared.graph
             for node in () if graph is None else graph.nodes:
                 if node.identity is not None:
                     lines.append(f"{query.name}: the state holds every event_id of `{node.label}`, without bound")
-            if query.prepared.plan.grows:
-                held = "; ".join(query.prepared.plan.grows)
+            if query.grows:
+                held = "; ".join(query.grows)
                 lines.append(f"{query.name}: the state holds {held}: bound it by (first, last) OCCURS WITHIN time")
         return lines
 
@@ -390,6 +391,8 @@ def stream_query(name: str, prepared: Prepared, gatherer: Gatherer | None) -> St
     horizon = _horizon(query, prepared, lag) if by_oracle and not query.summarizes else None
     others = tuple(other for other in prepared.others if _reads_the_same(other, prepared.plan))
     shipped = replace(prepared.without_kernels(), others=others)
+    if prepared.graph is not None:
+        shipped = shipped.with_fixed_plans()
     own_gatherer = None if gatherer is None else replace(gatherer, prepared=shipped)
     return StreamQuery(name, shipped, own_gatherer, key, lag, horizon, arrays)
 
