@@ -64,7 +64,14 @@ def _keys(rng: Random, drawn: Drawn) -> list[str]:
 
 def _equality(rng: Random, one: str, two: str) -> str:
     other = f"PREV({two}.k)" if one == two else f"{two}.k"
-    return rng.choice((f"{one}.k = {other}", f"{one}.k + 1 = {other} + 1", f"{other} * 2 = {one}.k + {one}.k"))
+    return rng.choice(
+        (
+            f"{one}.k = {other}",
+            f"{one}.k + 1 = {other} + 1",
+            f"{other} * 2 = {one}.k + {one}.k",
+            f"{one}.k - {other} = 0",
+        )
+    )
 
 
 def _condition(rng: Random, drawn: Drawn) -> str:

@@ -54,6 +54,7 @@ def test_matches_are_those_of_the_oracle(seed: int) -> None:
         r"SELECT * FROM (A @ 3) \ B WHERE A.k = B.k",
         "SELECT * FROM (A | B)+; C WHERE max(A.s) <= 'q'",
         "SELECT * FROM A+; B; C WHERE FILTER(A.v >= PREV(A.v)), FILTER(A.k = B.k), (A, C) OCCURS WITHIN 9",
+        "SELECT * FROM (A | B)+; C WHERE (A, C) OCCURS WITHIN 5, (B, C) OCCURS WITHIN 4",
         "SELECT * FROM (A | D); (B | C) WHERE FILTER(A.k = B.k), FILTER(D.k = B.k), FILTER(A.v + 1 = C.w)",
     ],
 )
@@ -94,6 +95,8 @@ def _visits(text: str, keys: int) -> tuple[int, int]:
         ),
         ("SELECT * FROM A; B WHERE FILTER(A.k + 5 = B.j)", 250),
         ("SELECT * FROM A; B WHERE FILTER(A.d * 100 = B.k)", 250),
+        ("SELECT * FROM A; B WHERE FILTER(B.j - A.k = 5)", 250),
+        ("SELECT * FROM A; B WHERE FILTER(0 = A.k - B.k)", 250),
         ("SELECT * FROM A; B WHERE FILTER(A.f = B.k)", 250),
         ("SELECT * FROM A; B WHERE FILTER(upper(A.s) = lower(B.s))", 250),
     ],

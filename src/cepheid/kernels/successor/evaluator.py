@@ -16,6 +16,7 @@ from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.expr import Attr
 from cepheid.kernels.successor import groups, instances, successor_kernel
 from cepheid.kernels.successor.composites import HISTORY, OLDEST, STARTS, Chain, Field, Time
+from cepheid.kernels.successor.groups import DiffersInGroup
 from cepheid.kernels.successor.operators import (
     Exception_,
     Iteration,
@@ -68,9 +69,12 @@ class _Evaluator(Output):
             before, single = self.shape(), set(self.single)
             body, finish = Writer(), Writer()
             self.conditions.count = 0
-            self._body(body)
-            self._finish(finish)
-            if self.shape() == before and self.single == single:
+            try:
+                self._body(body)
+                self._finish(finish)
+            except DiffersInGroup:
+                continue
+            if self.shape() == before:
                 break
         builder = self.builder
         for array in self._arrays():

@@ -181,6 +181,10 @@ IMPORTS = f"""from {__name__} import (
 # --- source -----------------------------------------------------------------------------------------------------------
 
 
+class DiffersInGroup(Exception):
+    """Something is read of chains that differs within a group: the source has to be written anew without the group."""
+
+
 class Groups(Tables):
     """The iterations whose chains wait in groups, because nothing is read of them that differs within a group."""
 
@@ -199,8 +203,13 @@ class Groups(Tables):
         self.single |= {op.number for op in self.nodes if not set(variables).isdisjoint(op.variables)}
 
     def node_item(self, op: Iteration, node: str) -> Composite:
-        self.single.add(op.number)
+        if self.is_grouped(op):
+            raise self._differs(op)
         return super().node_item(op, node)
+
+    def _differs(self, op: Iteration) -> DiffersInGroup:
+        self.single.add(op.number)
+        return DiffersInGroup(op.text)
 
     # --- advance ------------------------------------------------------------------------------------------------------
 
@@ -250,8 +259,7 @@ class Groups(Tables):
                         return item.read(field)
                     if field.what == "first_time" and isinstance(op.item, Leaf):
                         return f"{table.name}[n{k} + LATEST]"
-            self.single.add(k)
-            return "0"
+            raise self._differs(op)
 
         return Composite(op, read, frozenset(op.variables))
 

@@ -8,7 +8,7 @@ has its own equalities, so that a table may have several indexes, and a visitor 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from cepheid import expr as ex
@@ -151,13 +151,35 @@ def links_of(
     found = []
     for predicate in predicates:
         match predicate.item if isinstance(predicate, ex.Filter) else predicate:
-            case ex.Compare(op="=", left=left, right=right):
-                for one, other in ((left, right), (right, left)):
-                    link = _link(predicate, (one, other), (waiting, awaited), values, iterates)
+            case ex.Compare(op="=") as equality:
+                for sides in _separated(equality, values):
+                    link = _link(predicate, sides, (waiting, awaited), values, iterates)
                     if link is not None:
-                        found.append(link)
+                        found.append(
+                            link if sides[0] in (equality.left, equality.right) else replace(link, decides=False)
+                        )
                         break
     return found
+
+
+def _separated(equality: ex.Compare, values: Values) -> Iterator[tuple[Expr, Expr]]:
+    """The ways to write an equality, each with two sides: of integers, `b.k - a.k = 2` is `b.k = a.k + 2`."""
+    for one, other in ((equality.left, equality.right), (equality.right, equality.left)):
+        yield one, other
+        if not isinstance(one, ex.Arithmetic) or one.op not in "+-" or not isinstance(other, ex.Const):
+            continue
+        if not all(_is_value(side, values) and _is_integer(side, values) for side in (one.left, one.right, other)):
+            continue
+        moved = replace(one, op="+", left=one.right, right=other)
+        if one.op == "+":
+            moved = replace(one, op="-", left=other, right=one.right)
+        yield one.left, moved
+        yield moved, one.left
+
+
+def _is_integer(expr: Expr, values: Values) -> bool:
+    operand = value(expr, lambda node: _sample(node, values), Constants())
+    return operand.kind is Kind.INT and not operand.is_decimal
 
 
 def _link(
