@@ -7,6 +7,7 @@ import io
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -284,3 +285,30 @@ def test_rewriting_can_be_left_out(off: str | bool) -> None:
 
 def _without_options(shown: str) -> list[str]:
     return [line for line in shown.splitlines() if "options:" not in line]
+
+
+def test_an_empty_result_says_how_far_the_events_got() -> None:
+    events = pa.table({"type": ["A", "B"] * 5, "ts": range(10), "v": [1, 2] * 5})
+    with pytest.warns(cepheid.CepheidWarning, match="5 of 5 events pass") as told:
+        assert cepheid.match("EVENT SEQ(A a, B b) WHERE a.v = b.v WITHIN 10 units", events).num_rows == 0
+    text = str(told[0].message)
+    assert text.startswith("no match: 10 events, 0 fit no variable") and "partial matches" in text
+    assert text.endswith("possible causes: the order of the events; the window of 10 units; a.v = b.v")
+    assert told[0].filename == __file__
+    with pytest.warns(cepheid.CepheidWarning, match="a .A.: 0 of 5 events pass its conditions: nothing can match"):
+        cepheid.match("EVENT SEQ(A a, B b) WHERE a.v > 5 WITHIN 10 units", events)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "EVENT SEQ(A a, B b) WITHIN 10 units",
+        "EVENT SEQ(A a, B b) WHERE a.v = b.v WITHIN 10 units RETURN count(*)",
+        "EVENT SEQ(A a, B b) WHERE a.v = b.v WITHIN 10 units LIMIT 0",
+    ],
+)
+def test_a_result_with_rows_or_no_wish_for_any_has_no_warning(query: str) -> None:
+    events = pa.table({"type": ["A", "B"] * 5, "ts": range(10), "v": [1, 2] * 5})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cepheid.match(query, events)

@@ -20,7 +20,7 @@ from cepheid.engine.query_text import declared_types, require_settled_classes
 from cepheid.engine.run import analyze, run, run_compressed, run_positions
 from cepheid.engine.shapes import EVENTS, LONG, SHAPES, OutputOptions
 from cepheid.errors import CepheidError, CepheidWarning, InputProblem, NotAvailable, listing, shown
-from cepheid.explanation import Explained
+from cepheid.explanation import Explained, no_match_lines
 from cepheid.explanation import explain as explain_query
 from cepheid.io import frames
 from cepheid.io.inputs import Columns, Input
@@ -82,6 +82,7 @@ def match(
     many events. `output="long"` has a row for each match and event: `match_number`, `match_variable`, `match_index`
     (the number of the event in its variable, from 1), `match_row` (its row number in a table), the columns of the
     event, and the interval of the match. With `output="positions"` a match has only the row numbers of its events.
+    A table without a match comes with a `CepheidWarning` that says how far the events got.
     Matches are in order of detection. With
     `output="compressed"` the result is an iterator of `Compressed`: the matches of a closure under skip till any match
     in space that does not grow with their number; `decompressed()` enumerates their row numbers.
@@ -147,13 +148,19 @@ def match(
         raise NotAvailable(f"`{column}` of {output} matches", expected=f"one of the outputs {listing(SHAPES)}")
     if output == "compressed":
         return run_compressed(prepared, opened.source)
+    empty: list[Analysis] = []
     if output == "positions":
         result = run_positions(prepared, opened.source, on_switch or ignore)
     else:
         prepared = OutputOptions(output, detected_at, match_id, id_column).of(prepared)
         numbered = output == LONG and not isinstance(opened.source, MergedSource)
-        result = run(prepared, opened.source, numbered=numbered, on_switch=on_switch or ignore).shaped(output)
+        result = run(
+            prepared, opened.source, numbered=numbered, on_switch=on_switch or ignore, on_empty=empty.append
+        ).shaped(output)
     matches = opened.convert(result.schema, result.batches)
+    for analysis in empty:
+        text = "\n".join(no_match_lines(prepared.query, prepared.plan, analysis))
+        warnings.warn(text, CepheidWarning, stacklevel=2)
     if not rejects:
         return matches
     return matches, pa.Table.from_batches([reject_rows([asdict(reject) for reject in opened.source.rejects()])])

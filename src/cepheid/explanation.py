@@ -418,3 +418,61 @@ def _bit_nodes(plan: Plan) -> Iterator[Node]:
         types = f"type {' or '.join(bit.types)}" if bit.types else "any type"
         tests = "".join(f", {to_text(test)}" for test in bit.tests)
         yield Node(f"bit {number}, {bit.name}: {types}{tests}")
+
+
+# --- runs without a match --------------------------------------------------------------------------------------------
+
+
+def no_match_lines(query: Query, plan: Plan, analysis: Analysis) -> Iterator[str]:
+    """How far the events of a run without matches got."""
+    counters, roles = analysis.counters, query.roles
+    yield f"no match: {counters['events']:,} events, {counters['dropped_by_mask']:,} fit no variable"
+    has_choice = any(isinstance(node, pt.Disj) for node in pt.walk(query.pattern))
+    impossible = False
+    for step in plan.steps:
+        counts = analysis.variables[step.var]
+        is_missing = not (counts.passed or step.negated or step.low == 0 or has_choice)
+        impossible = impossible or is_missing
+        passed = f"{counts.passed:,} of {counts.of_type:,} events pass its conditions"
+        reached = passed if counts.of_type else "no event of this type"
+        cut = ": nothing can match" if is_missing else ""
+        yield f"  {step.var} ({role_text(roles[step.var])}): {reached}{cut}"
+    if impossible:
+        return
+    for operator, made in analysis.operators.items():
+        if made.tried is not None:
+            yield f"  {operator}: {made.made:,} of {made.tried:,} combinations pass"
+    tested = f"{counters['predicates']:,} tests of conditions between events"
+    yield f"  {counters['partial_matches']:,} partial matches, {tested}; none is complete"
+    if causes := list(_causes(query, plan, analysis)):
+        yield f"  possible causes: {'; '.join(causes)}"
+
+
+def _causes(query: Query, plan: Plan, analysis: Analysis) -> Iterator[str]:
+    """The parts of a query that can end a partial match."""
+    if any(isinstance(node, pt.Seq) for node in pt.walk(query.pattern)):
+        yield "the order of the events"
+    if query.window is not None:
+        yield f"the window of {query.window}"
+    if query.strategy is not Strategy.ANY_MATCH:
+        yield "the selection strategy"
+    for condition in query.where:
+        names = variables(condition)
+        if len(names) != 1 or any(query.roles[var].binds_many for var in names):
+            yield to_text(condition)
+    yield from (
+        f"an event of {step.var}" for step in plan.steps if step.negated and analysis.variables[step.var].passed
+    )
+
+
+def role_text(role: Role) -> str:
+    event_class = role.event_class
+    kind = " or ".join(event_class.types) or ("the type of that name, or any" if event_class.by_name else "any event")
+    many = f", {_times(role.kleene)}" if role.kleene is not None else ", repeated" if role.binds_many else ""
+    return kind + many + (", must not occur" if role.negated else "")
+
+
+def _times(kleene: Kleene) -> str:
+    if kleene.high is None:
+        return f"{kleene.low} or more"
+    return str(kleene.low) if kleene.low == kleene.high else f"{kleene.low} to {kleene.high}"

@@ -31,6 +31,8 @@ from cepheid.pattern import Query
 from cepheid.physical import REFERENCE
 
 BACKENDS = (REFERENCE, "local", "spark")
+_MOST_ANALYZED = 10_000_000
+"""The most events that the driver reads again, to say why Spark has found no match."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class FileRun:
     backend: str
     switches: list[Switch] = field(default_factory=list)
     """The plan changes, after the run."""
+    analyses: list[Analysis] = field(default_factory=list)
+    """The counters of a run without a match."""
     shape: str = EVENTS
     unread: tuple[Path, ...] = ()
     """Files in the directories of the inputs that have no known format."""
@@ -108,15 +112,21 @@ class FileRun:
             from cepheid.spark.batch import run_files  # lazily: Spark takes seconds to load
 
             return run_files(self.prepared, self.source, as_text=as_text, progress=progress)
-        on_switch = self.switches.append
-        return run(self.prepared, self.source, as_text=as_text, progress=progress, on_switch=on_switch)
+        on_switch, on_empty = self.switches.append, self.analyses.append
+        return run(
+            self.prepared, self.source, as_text=as_text, progress=progress, on_switch=on_switch, on_empty=on_empty
+        )
 
     def analyze_empty(self) -> Analysis | None:
-        """The counters of a run without matches, from a second run. None where a kernel has not run here, or where the
-        query asks for no match."""
-        if self.backend != "local" or self.prepared.kernel is None or self.prepared.query.limit == 0:
+        """The counters of a run without matches; after a run on Spark, from a second run here. None where no kernel can
+        run, where there are too many events for it, or where the query asks for no match."""
+        if self.analyses:
+            return self.analyses[-1]
+        prepared, count = self.prepared, self.source.count
+        is_small = count is not None and count <= _MOST_ANALYZED
+        if self.backend != "spark" or prepared.kernel is None or prepared.query.limit == 0 or not is_small:
             return None
-        return analyze(self.prepared, self.source)
+        return analyze(prepared, self.source)
 
 
 def require_backend(name: str, options: RunOptions) -> None:

@@ -10,12 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cepheid.analysis import Analysis
 from cepheid.errors import listing, shown
 from cepheid.events import MICROSECONDS
-from cepheid.expr import to_text, variables
+from cepheid.explanation import role_text
 from cepheid.io.rejects import Reject
-from cepheid.pattern import Disj, Kleene, Query, Role, Seq, Strategy, durations, walk
+from cepheid.pattern import Query, durations
 from cepheid.physical import REFERENCE, Plan
 
 if TYPE_CHECKING:
@@ -76,48 +75,6 @@ def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) ->
         yield f"the plan changed {switch}"
 
 
-def empty_lines(query: Query, plan: Plan, analysis: Analysis) -> Iterator[str]:
-    """How far the events of a run without matches got."""
-    counters, roles = analysis.counters, query.roles
-    yield f"no match: {counters['events']:,} events, {counters['dropped_by_mask']:,} fit no variable"
-    has_choice = any(isinstance(node, Disj) for node in walk(query.pattern))
-    impossible = False
-    for step in plan.steps:
-        counts = analysis.variables[step.var]
-        is_missing = not (counts.passed or step.negated or step.low == 0 or has_choice)
-        impossible = impossible or is_missing
-        passed = f"{counts.passed:,} of {counts.of_type:,} events pass its conditions"
-        reached = passed if counts.of_type else "no event of this type"
-        cut = ": nothing can match" if is_missing else ""
-        yield f"  {step.var} ({_role_text(roles[step.var])}): {reached}{cut}"
-    if impossible:
-        return
-    for operator, made in analysis.operators.items():
-        if made.tried is not None:
-            yield f"  {operator}: {made.made:,} of {made.tried:,} combinations pass"
-    tested = f"{counters['predicates']:,} tests of conditions between events"
-    yield f"  {counters['partial_matches']:,} partial matches, {tested}; none is complete"
-    if causes := list(_causes(query, plan, analysis)):
-        yield f"  possible causes: {'; '.join(causes)}"
-
-
-def _causes(query: Query, plan: Plan, analysis: Analysis) -> Iterator[str]:
-    """The parts of a query that can end a partial match."""
-    if any(isinstance(node, Seq) for node in walk(query.pattern)):
-        yield "the order of the events"
-    if query.window is not None:
-        yield f"the window of {query.window}"
-    if query.strategy is not Strategy.ANY_MATCH:
-        yield "the selection strategy"
-    for condition in query.where:
-        names = variables(condition)
-        if len(names) != 1 or any(query.roles[var].binds_many for var in names):
-            yield to_text(condition)
-    yield from (
-        f"an event of {step.var}" for step in plan.steps if step.negated and analysis.variables[step.var].passed
-    )
-
-
 def evaluator_line(plan: Plan) -> str:
     """The evaluator of the plan, and the reasons for the oracle."""
     if plan.evaluator != REFERENCE:
@@ -142,20 +99,7 @@ def variable_lines(query: Query) -> Iterator[str]:
     variables = query.roles
     width = max(len(var) for var in variables)
     for var, role in variables.items():
-        yield f"  {var.ljust(width)}  {_role_text(role)}"
-
-
-def _role_text(role: Role) -> str:
-    event_class = role.event_class
-    kind = " or ".join(event_class.types) or ("the type of that name, or any" if event_class.by_name else "any event")
-    many = f", {_times(role.kleene)}" if role.kleene is not None else ", repeated" if role.binds_many else ""
-    return kind + many + (", must not occur" if role.negated else "")
-
-
-def _times(kleene: Kleene) -> str:
-    if kleene.high is None:
-        return f"{kleene.low} or more"
-    return str(kleene.low) if kleene.low == kleene.high else f"{kleene.low} to {kleene.high}"
+        yield f"  {var.ljust(width)}  {role_text(role)}"
 
 
 def print_rows(first: Sequence[Mapping[str, object]], rows: int) -> None:

@@ -169,8 +169,12 @@ class AdaptiveStepper(Stepper):
     pending: Decision | None = None
     """A better plan whose kernel is not compiled."""
 
-    def step(self, batch: pa.RecordBatch, piece: int | None = None) -> Iterator[Positions]:
+    def step(
+        self, batch: pa.RecordBatch, piece: int | None = None, observe: Callable[[Batch], None] | None = None
+    ) -> Iterator[Positions]:
         encoded, at = self.encoder.encode(batch), 0
+        if observe is not None:
+            observe(encoded)
         while at < batch.num_rows:
             size = self._stretch(batch.num_rows - at, piece)
             events, stretch = batch.slice(at, size), encoded.cut(at, at + size)

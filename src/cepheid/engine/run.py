@@ -5,19 +5,19 @@ A source that is read in batches (a Parquet file in time order, an iterator) tak
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
-from cepheid.analysis import Analysis, VariableCounts
+from cepheid.analysis import Analysis
 from cepheid.engine import oracle
 from cepheid.engine.adaptation import OnSwitch, ignore, stepper_for
 from cepheid.engine.derivation import ComposedSource, composed
 from cepheid.engine.first_matches import FirstMatches, first_matches
 from cepheid.engine.gather import Gatherer, with_types
-from cepheid.engine.observation import Observer
+from cepheid.engine.no_match import Tally
 from cepheid.engine.positions import MatchPositions, intervals, position_columns
 from cepheid.engine.prepare import Prepared, position_type
 from cepheid.engine.shapes import EVENTS, shaped
@@ -25,14 +25,13 @@ from cepheid.engine.stepping import PIECE, Stepper, encoder_for
 from cepheid.engine.summary import PartialSummary, Summary, merged_row, part_of, sums_up
 from cepheid.errors import NotAvailable
 from cepheid.expr import Whole
-from cepheid.io.rows import INPUT_ROW, ROW, TIME, TYPE, Rows
+from cepheid.io.rows import INPUT_ROW, ROW, TYPE, Rows
 from cepheid.io.sinks import Objects
 from cepheid.io.source import Source, columns_read, for_kernel
 from cepheid.kernels.any_runs.compact_store import ROW as NODE_ROW
 from cepheid.kernels.any_runs.lazy_matches import Compressed, LazyKernel
 from cepheid.kernels.successor.failures import shows_failures
-from cepheid.kernels.successor.successor_kernel import failed_detections
-from cepheid.runtime.kernel import END_OF_TIME, Array, Kernel, Positions, counters, operator_counts
+from cepheid.runtime.kernel import END_OF_TIME, Array, Kernel, Positions
 
 Progress = Callable[[int, int], None]
 """Called after each batch with the number of events read and the number of matches."""
@@ -55,6 +54,10 @@ class Result:
         return Result(schema, batches, replace(self.objects, types={}))
 
 
+OnEmpty = Callable[[Analysis], None]
+"""Gets the counters of a run without a match."""
+
+
 def run(
     prepared: Prepared,
     source: Source,
@@ -63,11 +66,13 @@ def run(
     numbered: bool = False,
     progress: Progress = ignore,
     on_switch: OnSwitch = ignore,
+    on_empty: OnEmpty | None = None,
 ) -> Result:
     """The matches as record batches, with the events of each match or the RETURN columns of the query. With `as_text`
     they are prepared for text output, which shows the events of a text file unchanged. With `numbered`, events
-    that are rows of the input have their row number, for the long shape."""
-    running = _Run(prepared, composed(prepared, source), progress, on_switch)
+    that are rows of the input have their row number, for the long shape. After a run without a match, `on_empty` gets
+    the counters."""
+    running = _Run(prepared, composed(prepared, source), progress, on_switch, on_empty)
     built = _builds_rows(prepared)
     if built and shows_failures(prepared.plan):
         raise NotAvailable(
@@ -153,33 +158,14 @@ def analyze(prepared: Prepared, source: Source) -> Analysis:
             hint="; ".join(prepared.plan.reasons) or None,
         )
     source = composed(prepared, source)
-    stepper = Stepper.start(prepared.kernel, source.count)
-    began: int | None = None
-    ended = events = 0
-    names, observer = read_by_plan(prepared, source.schema), Observer(prepared.plan)
-    passed: Counter[str] = Counter({step.var: 0 for step in prepared.plan.steps})
-    of_type = passed.copy()
+    stepper, tally = Stepper.start(prepared.kernel, source.count), Tally.of(prepared.plan)
+    names = read_by_plan(prepared, source.schema)
     for batch in source.batches(names):
-        if batch.num_rows:
-            times = batch.column(TIME)
-            began = times[0].as_py() if began is None else began
-            ended, events = times[batch.num_rows - 1].as_py(), events + batch.num_rows
-            encoded = stepper.encoder.encode(for_kernel(batch, names))
-            passing = observer.passing(encoded.mask)
-            passed.update(passing)
-            of_type.update(observer.of_class(batch, passing))
-            for _ in stepper.step_encoded(encoded):
-                """Only the counters are read."""
+        for _ in stepper.step(for_kernel(batch, names), observe=partial(tally.add, batch)):
+            """Only the counters are read."""
     for _ in stepper.finish_lazily():
         """Matches that wait for the end of the input are counted too."""
-    plan = prepared.plan
-    length = events if plan.counts_events else ended - (began or 0)
-    windows = length / plan.window if plan.window else None
-    variables = {var: VariableCounts(int(of_type[var]), count) for var, count in passed.items()}
-    counted = counters(stepper.state)
-    if plan.core is not None:
-        counted["failed_detections"] = failed_detections(prepared.kernel, stepper.state)
-    return Analysis(counted, operator_counts(prepared.kernel, stepper.state), variables, windows)
+    return tally.analysis(stepper)
 
 
 # --- the columns that are read and shown ------------------------------------------------------------------------------
@@ -238,6 +224,7 @@ class _Run:
     source: Source
     progress: Progress
     on_switch: OnSwitch
+    on_empty: OnEmpty | None = None
 
     def gathered(self, gatherer: Gatherer) -> Iterator[pa.RecordBatch]:
         """The output, gathered from rows of the input."""
@@ -310,17 +297,28 @@ class _Run:
         `oldest` returns the position of the first row that a match needs that is not yet output."""
         names = read_by_plan(self.prepared, self.source.schema)
         read = matches = 0
+        tally = Tally.of(stepper.kernel.plan) if self._reports_emptiness() else None
         for batch in self.source.batches(list(dict.fromkeys([*names, *(retained or ())]))):
             if retained is not None:
                 rows.add(batch)
-            for positions in stepper.step(for_kernel(batch, names), piece):
+            observe = partial(tally.add, batch) if tally is not None and not matches else None
+            for positions in stepper.step(for_kernel(batch, names), piece, observe):
                 matches += len(positions)
                 yield positions
             first = oldest()
             rows.forget(stepper.oldest if first is None else min(stepper.oldest, first))
             read += batch.num_rows
             self.progress(read, matches)
-        yield from stepper.finish_lazily()
+        for positions in stepper.finish_lazily():
+            matches += len(positions)
+            yield positions
+        if tally is not None and self.on_empty is not None and not matches:
+            self.on_empty(tally.analysis(stepper))
+
+    def _reports_emptiness(self) -> bool:
+        """A summary has a row in any case, LIMIT 0 asks for no match, and the counters of a plan end with it."""
+        query = self.prepared.query
+        return self.on_empty is not None and not (query.summarizes or query.limit == 0 or self.prepared.adaptive)
 
     # --- by the oracle, or from rows that are shown unchanged ---------------------------------------------------------
 

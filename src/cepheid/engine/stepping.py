@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -69,10 +69,14 @@ class Stepper:
         first = without_compiling(kernel) if interpreting else kernel
         return cls(first, kernel.initial(), encoder_for(kernel), kernel, interpreting, spent)
 
-    def step(self, batch: pa.RecordBatch, piece: int | None = None) -> Iterator[Positions]:
+    def step(
+        self, batch: pa.RecordBatch, piece: int | None = None, observe: Callable[[Batch], None] | None = None
+    ) -> Iterator[Positions]:
         """The matches of a batch, for `piece` events at a time (None: for as many as is efficient). A lazy kernel
-        yields them in parts, because all of them may not fit into memory."""
+        yields them in parts, because all of them may not fit into memory. `observe` gets the encoded batch."""
         encoded = self.encoder.encode(batch)
+        if observe is not None:
+            observe(encoded)
         try:
             yield from self.step_encoded(encoded, piece)
         except Explosion as problem:

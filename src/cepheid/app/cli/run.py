@@ -14,6 +14,7 @@ from cepheid.app import report
 from cepheid.app.cli import options as cli
 from cepheid.engine.query_text import QueryText
 from cepheid.errors import InputProblem
+from cepheid.explanation import no_match_lines
 from cepheid.physical import REFERENCE
 
 if TYPE_CHECKING:
@@ -97,9 +98,8 @@ def run_command(
         report.warn(report.reject_lines(rejected))
     for line in report.summary(opened, matches, len(rejected), rejects_at):
         report.note(line)
-    # After the summary, because it takes as long as the run.
     if not matches and (analysis := opened.analyze_empty()) is not None:
-        for line in report.empty_lines(opened.prepared.query, opened.prepared.plan, analysis):
+        for line in no_match_lines(opened.prepared.query, opened.prepared.plan, analysis):
             report.note(line)
 
 

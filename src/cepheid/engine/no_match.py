@@ -1,0 +1,55 @@
+"""Runs without a match: how far the events got, counted during the run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from cepheid.analysis import Analysis, VariableCounts
+from cepheid.engine.observation import Observer
+from cepheid.engine.stepping import Stepper
+from cepheid.io.rows import TIME
+from cepheid.kernels.successor.successor_kernel import failed_detections
+from cepheid.physical import Plan
+from cepheid.runtime.kernel import Batch, counters, operator_counts
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts the events of each variable of a plan, batch by batch."""
+
+    plan: Plan
+    observer: Observer
+    began: int | None = None
+    ended: int = 0
+    events: int = 0
+    of_type: Counter[str] = field(default_factory=Counter)
+    passed: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def of(cls, plan: Plan) -> Tally:
+        return cls(plan, Observer(plan))
+
+    def add(self, batch: pa.RecordBatch, encoded: Batch) -> None:
+        """Adds a batch, as it is read and as the kernel gets it."""
+        if not batch.num_rows:
+            return
+        times = batch.column(TIME)
+        self.began = times[0].as_py() if self.began is None else self.began
+        self.ended, self.events = times[batch.num_rows - 1].as_py(), self.events + batch.num_rows
+        passing = self.observer.passing(encoded.mask)
+        self.passed.update(passing)
+        self.of_type.update(self.observer.of_class(batch, passing))
+
+    def analysis(self, stepper: Stepper) -> Analysis:
+        """The counters of a run that has ended."""
+        plan = self.plan
+        length = self.events if plan.counts_events else self.ended - (self.began or 0)
+        counted = counters(stepper.state)
+        if plan.core is not None:
+            counted["failed_detections"] = failed_detections(stepper.compiled, stepper.state)
+        of_variables = {s.var: VariableCounts(int(self.of_type[s.var]), self.passed[s.var]) for s in plan.steps}
+        windows = length / plan.window if plan.window else None
+        return Analysis(counted, operator_counts(stepper.compiled, stepper.state), of_variables, windows)
