@@ -6,7 +6,9 @@ from cepheid.version import __version__
 
 if TYPE_CHECKING:
     from cepheid import builder as builder
+    from cepheid.api import detect as detect
     from cepheid.api import explain as explain
+    from cepheid.api import explain_detection as explain_detection
     from cepheid.api import match as match
     from cepheid.api import matches as matches
     from cepheid.api import read_output as read_output
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from cepheid.streaming.verify import verify as verify
 
 _MODULES = {
-    "cepheid.api": ("explain", "match", "matches", "read_output", "statistics"),
+    "cepheid.api": ("detect", "explain", "explain_detection", "match", "matches", "read_output", "statistics"),
     "cepheid.errors": ("CepheidError", "CepheidWarning"),
     "cepheid.io.inputs": ("Input",),
     "cepheid.lang": ("parse", "to_text"),

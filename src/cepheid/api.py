@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from cepheid.acquire.search import SearchOptions
 from cepheid.analysis import Analysis
 from cepheid.binding import warnings_for
 from cepheid.deploy.deployment import deploy
 from cepheid.deploy.run import run as run_deployment
 from cepheid.engine.adaptation import ignore
+from cepheid.engine.detecting import Detection, DetectOptions
 from cepheid.engine.event_types import require_event_types, settled
+from cepheid.engine.links import listed_links, table_links
 from cepheid.engine.prepare import Prepared, RunOptions, code_of, feeds_of, prepare
 from cepheid.engine.query_text import declared_types, require_settled_classes
 from cepheid.engine.run import analyze, run, run_compressed, run_positions
@@ -26,6 +29,7 @@ from cepheid.io import frames
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.merged import MergedSource
 from cepheid.io.source import SourceDescription
+from cepheid.io.source_list import duration, read_source_list
 from cepheid.io.stream_rows import reject_rows
 from cepheid.kernels.registry import SEARCHING
 from cepheid.lang import parse
@@ -202,6 +206,86 @@ def _match_many(
 def matches(query: str | Query, **options: Any) -> Callable[[Any], Any]:
     """`match` for `DataFrame.transform`: `df.transform(cepheid.matches("EVENT SEQ(A x, B y) WITHIN 10"))`."""
     return lambda events: match(query, events, **options)
+
+
+def detect(
+    query: str | Query,
+    sources: str | Mapping[str, Any],
+    *,
+    type_column: str = "type",
+    time_column: str = "ts",
+    start_column: str | None = None,
+    time_unit: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> pa.RecordBatchReader:
+    """Detects a complex event across sources that are asked for as few events as possible (CED's language).
+
+    `sources` is the path of a file that names them (docs/how-to/detect.md), or tables by name. The result is read as
+    matches are detected. The column `uncertain` says whether a gap, an interval that a source could not answer, could
+    change a match. Options: `deadline` ("2s") bounds the latency, `plan` forces a plan by its text (`"push"`: push
+    everything), `model` is `"coverage"` or `"paper"`, `algorithm` is `"dp"` or `"heuristic"`, `limit` and `strategy`
+    bound the plans of subevents, `timeout` (seconds) and `attempts` bound retries."""
+    columns = Columns(type_column, time_column, start_column)
+    found = detection(query, sources, columns, time_unit, params, **options)
+    running = found.run()
+    batches = (batch for matches in running.matches() for batch in matches.to_batches())
+    return pa.RecordBatchReader.from_batches(running.schema, batches)
+
+
+def explain_detection(
+    query: str | Query,
+    sources: str | Mapping[str, Any],
+    *,
+    format: str = "text",
+    type_column: str = "type",
+    time_column: str = "ts",
+    start_column: str | None = None,
+    time_unit: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> str:
+    """Explains the plan of `detect`: what is subscribed, what is pulled on what, expected events and latency, and why
+    other plans lost. `format` is `"text"`, `"svg"`, `"html"`, `"mermaid"` or `"dot"`."""
+    columns = Columns(type_column, time_column, start_column)
+    return detection(query, sources, columns, time_unit, params, **options).explain(format)
+
+
+def detection(
+    query: str | Query,
+    sources: str | Mapping[str, Any],
+    columns: Columns,
+    time_unit: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    *,
+    deadline: str | int | float | None = None,
+    algorithm: str = "auto",
+    limit: int | None = None,
+    strategy: str = "mixture",
+    **options: Any,
+) -> Detection:
+    """The sources, opened, and the plan that was chosen for them."""
+    parsed = parse(query) if isinstance(query, str) else query
+    chosen = DetectOptions(
+        None if deadline is None else duration(deadline, "the deadline"),
+        search=SearchOptions(algorithm, limit, strategy),
+        **options,
+    )
+    known = None
+    if isinstance(sources, str):
+        listed = read_source_list(sources)
+        links, columns = listed_links(listed), listed.columns
+        time_unit = time_unit or listed.time_unit
+        known = None if listed.statistics is None else listed.statistics
+    else:
+        links = table_links(sources, columns)
+    run_options = RunOptions(params=params or {}, time_unit=time_unit)
+    try:
+        return Detection.of(parsed, links, columns, chosen, run_options, known)
+    except CepheidError as error:
+        if isinstance(query, str):
+            error.within(query)
+        raise
 
 
 def explain(

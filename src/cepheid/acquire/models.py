@@ -7,9 +7,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -264,3 +265,79 @@ def _chain(counts: npt.NDArray[np.int64], step: float, order: int) -> Fit:
     likelihood = float((events * np.log(inner) + (seen - events) * np.log1p(-inner)).sum())
     model: Model = MarkovChain(step, tuple(shares.tolist())) if order else Bernoulli(float(shares[0]), step)
     return Fit(model, _criterion(likelihood, 1 << order, len(counts)))
+
+
+@dataclass(frozen=True)
+class Combined(Model):
+    """The events of several independent sources."""
+
+    models: tuple[Model, ...]
+
+    @property
+    def rate(self) -> float:
+        return sum(model.rate for model in self.models)
+
+    def present(self, length: float) -> float:
+        return 1.0 - math.prod(1.0 - model.present(length) for model in self.models)
+
+    def entering(self, length: float) -> float:
+        absent = [1.0 - model.present(length) for model in self.models]
+        return sum(
+            model.entering(length) * math.prod(absent[:i] + absent[i + 1 :]) for i, model in enumerate(self.models)
+        )
+
+
+def combined(models: Sequence[Model]) -> Model:
+    """The model of several independent sources (CED §5.2). Poisson streams are one Poisson stream."""
+    if len(models) == 1:
+        return models[0]
+    if all(isinstance(model, Poisson) for model in models):
+        return Poisson(sum(model.rate for model in models))
+    return Combined(tuple(models))
+
+
+# --- as JSON ----------------------------------------------------------------------------------------------------------
+
+
+def to_data(model: Model) -> dict[str, Any]:
+    match model:
+        case Poisson():
+            return {"model": "poisson", "rate": model.per_tick}
+        case Bernoulli():
+            return {"model": "bernoulli", "probability": model.probability, "step": model.step}
+        case Histogram():
+            return {"model": "histogram", "bounds": model.bounds, "longer": model.longer}
+        case MarkovChain():
+            return {"model": "markov", "step": model.step, "probabilities": model.probabilities}
+        case _:
+            return {"model": "poisson", "rate": model.rate}
+
+
+def from_data(data: Mapping[str, Any]) -> Model:
+    """Raises KeyError, TypeError or ValueError if the data is no model."""
+    match data["model"]:
+        case "poisson":
+            return Poisson(float(data["rate"]))
+        case "bernoulli":
+            return Bernoulli(float(data["probability"]), float(data["step"]))
+        case "histogram":
+            return Histogram(tuple(map(float, data["bounds"])), tuple(map(float, data["longer"])))
+        case "markov":
+            return MarkovChain(float(data["step"]), tuple(map(float, data["probabilities"])))
+        case other:
+            raise ValueError(f"no model `{other}`")
+
+
+def description(model: Model) -> str:
+    """The model in a few words."""
+    match model:
+        case Poisson():
+            return "Poisson"
+        case Bernoulli():
+            return "Bernoulli"
+        case Histogram():
+            return "histogram of gaps"
+        case MarkovChain():
+            return f"Markov chain of order {model.order}"
+        case _:
+            return "several sources"

@@ -22,6 +22,11 @@ class Request:
     begin: int
     end: int
     follow: bool = False
+    filter: str | None = None
+    """A condition on the attributes of an event `e`, in Cepheid's expressions: the source sends the events that satisfy
+    it."""
+    columns: tuple[str, ...] | None = None
+    """The columns to send; None: all."""
 
 
 @dataclass(frozen=True, slots=True)

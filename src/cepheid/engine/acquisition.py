@@ -40,6 +40,7 @@ from cepheid.acquire.tree import (
 from cepheid.engine.acquiring import Asked, Stage, require_acquirable, stages_of
 from cepheid.engine.prepare import Prepared, RunOptions, prepare
 from cepheid.engine.run import output_schema, run
+from cepheid.engine.source_filter import columns_of, filters_of
 from cepheid.errors import InputProblem, listing
 from cepheid.io.rows import in_ticks
 from cepheid.io.source import ticks_of
@@ -62,6 +63,10 @@ class Program:
     """The sources of each stream."""
     reach: int | None
     """How long an event can matter, before and after its time. None: without limit."""
+    filters: Mapping[str, str]
+    """The conditions that sources apply themselves."""
+    columns: tuple[str, ...] | None
+    """The columns that sources send; None: all."""
     trail: int
     """How long after the end of a match an event may come that spoils it."""
 
@@ -85,7 +90,8 @@ class Program:
         stages = tuple(stages_of(root, plan, tree, asked, options))
         trail = _trail(root)
         reach = None if length is None else length + trail + max(_windows(root), default=0) + 1
-        return cls(tree, plan, prepared, stages, asked, sources, reach, trail)
+        columns = columns_of(prepared.written, asked.columns)
+        return cls(tree, plan, prepared, stages, asked, sources, reach, filters_of(tree), columns, trail)
 
 
 def bound_tree(query: Query, asked: Asked, options: RunOptions) -> tuple[Prepared, EventTree]:
@@ -164,7 +170,7 @@ class Acquisition:
         self._number = 0
         self._last_certain = BEGINNING
         self._spoiling = negated_streams(program.tree.root)
-        self._schema = output_schema(program.prepared).append(pa.field(UNCERTAIN, pa.bool_()))
+        self.schema = output_schema(program.prepared).append(pa.field(UNCERTAIN, pa.bool_()))
 
     # --- rounds -------------------------------------------------------------------------------------------------------
 
@@ -201,7 +207,7 @@ class Acquisition:
             raise InputProblem(f"`{answer.source}` sends `{answer.stream}`, which it was not asked for")
         self.counts.answers += 1
         self.counts.events += answer.events.num_rows
-        self.counts.bytes += answer.events.nbytes
+        self.counts.bytes += pa.ipc.get_record_batch_size(answer.events)
         self.counts.by_stream[answer.stream] += answer.events.num_rows
         events = self._normalized(answer)
         times = ticks_of(events.column(self.program.asked.columns.time), self.program.asked.columns.time)
@@ -245,7 +251,7 @@ class Acquisition:
         before = self.frontier
         self.frontier = max(before, self._visit(self.program.tree.root, self.program.plan, self._everything, END))
         certain = self._certain(self._spoiling)
-        matches = self._schema.empty_table()
+        matches = self.schema.empty_table()
         if fresh or certain != self._last_certain:
             matches = self._detect(before, certain)
         self._last_certain = certain
@@ -320,7 +326,9 @@ class Acquisition:
         for (source, stream), channel in self.channels.items():
             for begin, end in (self.wanted[stream] - channel.asked).intervals:
                 self._number += 1
-                found.append(Request(self._number, source, stream, begin, end, end > channel.complete))
+                follow = end > channel.complete
+                condition = self.program.filters.get(stream)
+                found.append(Request(self._number, source, stream, begin, end, follow, condition, self.program.columns))
             channel.asked |= self.wanted[stream]
         self.counts.requests += len(found)
         return found
@@ -334,7 +342,7 @@ class Acquisition:
         low = BEGINNING if program.reach is None or before <= BEGINNING else before - 2 * program.reach
         events = self._events(streams(program.tree.root), low, END)
         if not events.num_rows:
-            return self._schema.empty_table()
+            return self.schema.empty_table()
         result = run(program.prepared, program.asked.table(events))
         found = pa.Table.from_batches(list(result.batches), result.schema)
         starts, ends = (_ticks(found.column(name)) for name in _INTERVAL_COLUMNS)
@@ -355,7 +363,7 @@ class Acquisition:
                 self.emitted[key] += 1
         uncertain = self._uncertain(starts[is_new], ends[is_new])
         fresh = found.filter(pa.array(is_new))
-        return fresh.append_column(UNCERTAIN, pa.array(uncertain, pa.bool_())).cast(self._schema)
+        return fresh.append_column(UNCERTAIN, pa.array(uncertain, pa.bool_())).cast(self.schema)
 
     def _uncertain(self, starts: Numbers, ends: Numbers) -> list[bool]:
         """Whether a gap could hide an event that spoils a match."""

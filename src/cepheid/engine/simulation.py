@@ -101,7 +101,7 @@ class Simulation:
                         self._take(self.acquisition.give_up(request, "no answer"), now)
                     if not self._courier.is_idle:
                         self._push(now + timeout, "check", self._life)
-        return pa.concat_tables([self.acquisition._schema.empty_table(), *(one.matches for one in self.detected)])
+        return pa.concat_tables([self.acquisition.schema.empty_table(), *(one.matches for one in self.detected)])
 
     def _push(self, time: int, kind: str, item: Any) -> None:
         self._order += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +14,9 @@ from cepheid.acquire.requests import Answer, Request
 from cepheid.io.inputs import Columns
 from cepheid.io.source import in_stream_order, ticks_of, types_column
 from cepheid.runtime.kernel import Array
+
+Keep = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""Keeps some of the events of a type."""
 
 
 @dataclass(slots=True)
@@ -59,9 +62,11 @@ class EventLog:
             streams[kind] = Stored(batch.take(pa.array(own)), times[own])
         return cls(name, streams, retention)
 
-    def answer(self, request: Request, begin: int, now: int = END, pushed: bool = False) -> Answer:
+    def answer(
+        self, request: Request, begin: int, now: int = END, pushed: bool = False, keep: Keep | None = None
+    ) -> Answer:
         """The events that a request asks for, from `begin` on, as far as they have occurred. Events are `pushed` as
-        they occur, before any is dropped."""
+        they occur, before any is dropped. `keep` applies the filter of the request."""
         stored = self.streams[request.stream]
         complete = min(request.end, now)
         keeps_all = self.retention is None or now >= END or pushed
@@ -69,7 +74,11 @@ class EventLog:
         low = int(np.searchsorted(stored.times, max(begin, retained), "left"))
         high = int(np.searchsorted(stored.times, complete, "right"))
         events = stored.events.slice(low, max(high - low, 0))
+        if keep is not None:
+            events = keep(events)
+        if request.columns is not None:
+            events = events.select([name for name in request.columns if name in events.schema.names])
         self.sent.events += events.num_rows
-        self.sent.bytes += events.nbytes
+        self.sent.bytes += pa.ipc.get_record_batch_size(events)
         self.sent.answers += 1
         return Answer(self.name, request.stream, begin, complete, retained, events)

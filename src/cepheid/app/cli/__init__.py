@@ -16,9 +16,11 @@ from cepheid.app import report
 from cepheid.app.cli.batch_run import batch_run_command
 from cepheid.app.cli.check import check_command
 from cepheid.app.cli.demo import demo_command
+from cepheid.app.cli.detect import detect_command
 from cepheid.app.cli.doctor import doctor_command
 from cepheid.app.cli.explain import explain_command
 from cepheid.app.cli.run import run_command
+from cepheid.app.cli.source import source_app
 from cepheid.app.cli.state import state_command
 from cepheid.app.cli.stream import stream_command
 from cepheid.errors import CepheidError
@@ -77,5 +79,7 @@ app.command("run")(run_command)
 app.command("batch-run")(batch_run_command)
 app.command("stream")(stream_command)
 app.command("state")(state_command)
+app.command("detect")(detect_command)
+app.add_typer(source_app, name="source")
 app.command("demo")(demo_command)
 app.command("doctor")(doctor_command)

@@ -1,0 +1,77 @@
+"""`cepheid detect`: detects a complex event across sources, moving as few events as possible."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from cepheid.app import report
+from cepheid.app.cli import options as cli
+
+
+def detect_command(
+    query_file: Annotated[str, typer.Option(metavar="FILE", help="The file with the query (- for stdin).")],
+    sources: Annotated[str, typer.Option(metavar="FILE", help="The file that names the sources, as JSON.")],
+    deadline: Annotated[
+        str | None, typer.Option(metavar="LENGTH", help="The longest time from an event to its detection, such as 2s.")
+    ] = None,
+    plan: Annotated[
+        str | None, typer.Option(metavar="PLAN", help="The plan, such as 'a -> b', or push; by default the cheapest.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="The cost model: coverage or paper.")] = "coverage",
+    explain: Annotated[bool, typer.Option("--explain", help="Show the plan and do not run it.")] = False,
+    format: Annotated[str, typer.Option(help="The format of --explain: text, mermaid, dot, svg or html.")] = "text",
+    timeout: Annotated[float, typer.Option(help="Seconds after which a request is repeated.")] = 10.0,
+    attempts: Annotated[int, typer.Option(help="How often a request is sent before it is a gap.")] = 5,
+    seconds: Annotated[
+        float | None, typer.Option(help="Stop after so many seconds; by default when all sources have ended.")
+    ] = None,
+    param: cli.Params = None,
+) -> None:
+    """Detect a complex event across sources that are asked for as few events as possible (CED's language).
+
+    Matches are written to standard output as JSON Lines, as they are detected. Intervals that a source could not answer
+    are reported as gaps, and the matches that they could change have "uncertain": true."""
+    written = cli.read_query(query_file, "ced")
+    parsed = written.parse()
+    from cepheid.api import detection  # lazily: help and errors in queries do not need pyarrow
+    from cepheid.engine.detecting import length_text
+    from cepheid.io.inputs import DEFAULT_COLUMNS
+    from cepheid.io.rows import as_json
+
+    with written.located_errors():
+        found = detection(
+            parsed,
+            sources,
+            DEFAULT_COLUMNS,
+            params=cli.read_params(param),
+            deadline=deadline,
+            plan=plan,
+            model=model,
+            timeout=timeout,
+            attempts=attempts,
+        )
+    if explain:
+        typer.echo(found.explain(format), nl=False)
+        return
+    running, count = found.run(), 0
+    for matches in running.matches(wall_limit=seconds):
+        for row in matches.to_pylist():
+            typer.echo(as_json(row))
+        sys.stdout.flush()
+        count += matches.num_rows
+    counts = running.counts
+    report.note(
+        f"{count:,} matches; {counts.events:,} events and {counts.bytes:,} bytes received in {counts.answers:,} "
+        f"answers to {counts.requests:,} requests"
+    )
+    for gap in running.gaps:
+        where = f"{gap.source}: {gap.stream} from {gap.begin} to {gap.end}"
+        report.note(f"gap at {where}: {gap.reason}", "yellow")
+    latency = length_text(found.choice.chosen.latency, found.clock)
+    expected = found.costs.by_stream(found.program.tree.root, found.choice.chosen.plan)
+    for stream, share in expected.items():
+        report.note(f"{stream}: {counts.by_stream[stream]:,} events (expected {share:.1%} of all)")
+    report.note(f"latency bound: {latency}")

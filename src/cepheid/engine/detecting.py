@@ -1,0 +1,347 @@
+"""Detects events across sources that can be asked: asks them to describe themselves, chooses a plan, and runs it."""
+
+from __future__ import annotations
+
+import json
+import math
+import queue
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from cepheid.acquire.choice import Choice, choose, require_retention
+from cepheid.acquire.cost import MODELS, CostModel, StreamModel
+from cepheid.acquire.describe import explained
+from cepheid.acquire.intervals import END
+from cepheid.acquire.models import Model, combined, from_data, to_data
+from cepheid.acquire.plans import all_plans, naive, plan_text
+from cepheid.acquire.requests import Answer, Gap, Request
+from cepheid.acquire.search import DEFAULT_SEARCH, STRATEGIES, Candidate, SearchOptions
+from cepheid.acquire.tree import EventTree, streams
+from cepheid.engine.acquiring import Asked
+from cepheid.engine.acquisition import Acquisition, Counts, Program, Round, bound_tree
+from cepheid.engine.courier import Courier
+from cepheid.engine.prepare import RunOptions
+from cepheid.engine.source_filter import filters_of
+from cepheid.errors import InputProblem, did_you_mean, listing, shown
+from cepheid.events import Clock, Duration
+from cepheid.explanation import Explained
+from cepheid.io.asked_source import AskedSource, Description, Failure, combined_schema
+from cepheid.io.inputs import Columns
+from cepheid.io.source_list import NO_TIME
+from cepheid.lang import to_text
+from cepheid.pattern import Query
+from cepheid.rendering import FORMATS
+
+PUSH = "push"
+"""The plan that pushes everything."""
+MAX_NAMED = 5
+"""A plan can be named by its text for events with at most so many subevents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A source, and how it is reached."""
+
+    source: AskedSource
+    latency: Duration = NO_TIME
+    retention: Duration | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DetectOptions:
+    """How a plan is chosen and run."""
+
+    deadline: Duration | None = None
+    """The longest time from the event that completes a detection to its detection."""
+    model: str = "coverage"
+    search: SearchOptions = DEFAULT_SEARCH
+    plan: str | None = None
+    """The text of a plan, or `push`; None: the cheapest."""
+    timeout: float = 10.0
+    """Seconds after which a request is repeated."""
+    attempts: int = 5
+    """How often a request is sent before it is a gap."""
+
+    def __post_init__(self) -> None:
+        for value, known, what in (
+            (self.model, MODELS, "model"),
+            (self.search.strategy, STRATEGIES, "strategy"),
+            (self.search.algorithm, ("auto", "dp", "heuristic"), "algorithm"),
+        ):
+            if value not in known:
+                raise InputProblem(
+                    f"no {what} `{shown(value)}`", expected=f"one of {listing(known)}", hint=did_you_mean(value, known)
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """A query, its sources, and the plan that was chosen."""
+
+    query: Query
+    links: Mapping[str, Link]
+    program: Program
+    choice: Choice
+    costs: CostModel
+    clock: Clock
+    options: DetectOptions
+
+    @classmethod
+    def of(
+        cls,
+        query: Query,
+        links: Sequence[Link],
+        columns: Columns,
+        options: DetectOptions,
+        run_options: RunOptions,
+        statistics: str | None = None,
+    ) -> Detection:
+        """Chooses a plan. `statistics` is a file with models of the streams; by default the sources are asked for
+        them."""
+        descriptions = [link.source.describe() for link in links]
+        asked = _asked(descriptions, columns, run_options)
+        prepared, tree = bound_tree(query, asked, run_options)
+        sources = {
+            kind: tuple(d.name for d in descriptions if kind in d.types) for d in descriptions for kind in d.types
+        }
+        filters = filters_of(tree)
+        if filters:
+            descriptions = [
+                link.source.describe({kind: text for kind, text in filters.items() if kind in description.types})
+                for link, description in zip(links, descriptions, strict=True)
+            ]
+        known = {} if statistics is None else read_statistics(statistics)
+        models = stream_models(links, descriptions, prepared.clock, known)
+        missing = [stream for stream in streams(tree.root) if stream not in models]
+        if missing:
+            raise InputProblem(
+                f"no source has events of type {listing(missing)}", expected=f"some of {listing(sorted(models))}"
+            )
+        costs = MODELS[options.model](models)
+        choice = _chosen(tree, costs, options, prepared.clock)
+        program = Program.of(prepared, tree, choice.chosen.plan, asked, sources, run_options)
+        return cls(query, {link.source.name: link for link in links}, program, choice, costs, prepared.clock, options)
+
+    def explain(self, format: str = "text") -> Explained:
+        """The plan, step by step."""
+        render = FORMATS.get(format)
+        if render is None:
+            raise InputProblem(f"no format `{shown(format)}`", expected=f"one of {listing(FORMATS)}")
+        per, unit = _rate_unit(self.clock)
+        found = explained(
+            self.program.tree.root,
+            self.choice,
+            self.costs,
+            to_text(self.query),
+            lambda rate: f"{rate * per:,.4g}/{unit}",
+            lambda ticks: length_text(ticks, self.clock),
+        )
+        return Explained.of(render(found), found)
+
+    def run(self) -> Running:
+        return Running(self)
+
+
+def _asked(descriptions: list[Description], columns: Columns, options: RunOptions) -> Asked:
+    try:
+        schema = combined_schema(descriptions)
+    except pa.ArrowInvalid as problem:
+        raise InputProblem(f"the sources have columns that do not fit: {problem}") from None
+    for name in (columns.type, columns.time):
+        if name not in schema.names:
+            raise InputProblem(f"the sources have no column `{shown(name)}`", expected=listing(schema.names))
+    attributes: dict[str, dict[str, pa.DataType]] = {}
+    for description in descriptions:
+        for kind, known in description.types.items():
+            attributes.setdefault(kind, {}).update({name: schema.field(name).type for name in known.columns})
+    return Asked(schema, columns, attributes)
+
+
+Statistics = Mapping[tuple[str, str], Model]
+"""The model of each source and event type."""
+
+
+def stream_models(
+    links: Sequence[Link], descriptions: Sequence[Description], clock: Clock, known: Statistics
+) -> dict[str, StreamModel]:
+    """The model of each event type over all its sources: their rates together, the longest latency, the shortest
+    retention."""
+    parts: dict[str, list[tuple[Link, Description]]] = {}
+    for link, description in zip(links, descriptions, strict=True):
+        for kind in description.types:
+            parts.setdefault(kind, []).append((link, description))
+    found: dict[str, StreamModel] = {}
+    for kind, of in parts.items():
+        kept = [math.inf if link.retention is None else clock.ticks(link.retention) for link, _ in of]
+        found[kind] = StreamModel(
+            combined([known.get((d.name, kind), d.types[kind].model) for _, d in of]),
+            max(float(clock.ticks(link.latency)) for link, _ in of),
+            min(kept),
+            max(d.types[kind].bytes for _, d in of),
+        )
+    return found
+
+
+def statistics_text(descriptions: Sequence[Description]) -> str:
+    """The statistics of sources as JSON."""
+    data = {
+        d.name: {
+            kind: {"count": t.count, "first": t.first, "last": t.last, "bytes": t.bytes, **to_data(t.model)}
+            for kind, t in d.types.items()
+        }
+        for d in descriptions
+    }
+    return json.dumps(data, indent=2) + "\n"
+
+
+def read_statistics(path: str) -> Statistics:
+    where = f"`{shown(path, 200)}`"
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        return {(name, kind): from_data(model) for name, types in data.items() for kind, model in types.items()}
+    except (OSError, UnicodeDecodeError) as problem:
+        raise InputProblem(f"the statistics in {where} cannot be read: {problem}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise InputProblem(
+            f"{where} has no statistics of sources: {problem}", expected="the output of `cepheid source stats`"
+        ) from None
+
+
+def _chosen(tree: EventTree, costs: CostModel, options: DetectOptions, clock: Clock) -> Choice:
+    root = tree.root
+    deadline = None if options.deadline is None else float(clock.ticks(options.deadline))
+
+    def length(ticks: float) -> str:
+        return length_text(ticks, clock)
+
+    if options.plan is None:
+        return choose(root, costs, options.search, deadline, length)
+    if options.plan == PUSH:
+        plans = [naive(root)]
+    elif len(streams(root)) > MAX_NAMED:
+        raise InputProblem(
+            f"a plan can be named for events of at most {MAX_NAMED} types, and this has {len(streams(root))}"
+        )
+    else:
+        wanted = options.plan.replace("->", "→").replace(" ", "")
+        plans = [plan for plan in all_plans(root) if plan_text(root, plan).replace(" ", "") == wanted]
+    if not plans:
+        texts = [plan_text(root, plan) for plan in all_plans(root)]
+        raise InputProblem(f"there is no plan `{shown(options.plan)}`", expected=f"one of {listing(texts[:20])}")
+    require_retention(root, plans[0], costs, length)
+    chosen = Candidate(*costs.estimate(root, plans[0]), plans[0])
+    pushed = Candidate(*costs.estimate(root, naive(root)), naive(root))
+    if deadline is not None and chosen.latency > deadline:
+        raise InputProblem(
+            f"the plan {plan_text(root, plans[0])} has a latency of {length(chosen.latency)}",
+            expected=f"at most the deadline, {length(deadline)}",
+        )
+    return Choice(chosen, pushed, (), 1)
+
+
+@dataclass(slots=True)
+class Running:
+    """A detection that runs: it asks, takes answers as they come, and yields matches."""
+
+    detection: Detection
+    acquisition: Acquisition = field(init=False)
+    gaps: list[Gap] = field(default_factory=list)
+    _arrived: queue.SimpleQueue[Answer | Failure] = field(default_factory=queue.SimpleQueue)
+    _reasons: dict[int, str] = field(default_factory=dict)
+    """Why the last attempt of a request failed."""
+
+    def __post_init__(self) -> None:
+        self.acquisition = Acquisition(self.detection.program)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.acquisition.schema
+
+    @property
+    def counts(self) -> Counts:
+        return self.acquisition.counts
+
+    def matches(self, until: int = END, wall_limit: float | None = None) -> Iterator[pa.Table]:
+        """The matches as they are detected, until the sources have ended, the frontier has passed a time, or so many
+        seconds are over."""
+        options = self.detection.options
+        courier = Courier(self.acquisition, options.timeout, options.attempts)
+        stop = None if wall_limit is None else time.monotonic() + wall_limit
+        result = self._sent(self.acquisition.start(), courier)
+        try:
+            while True:
+                if result.matches.num_rows:
+                    yield result.matches
+                self.gaps += result.gaps
+                if courier.is_idle or self.acquisition.frontier >= until:
+                    return
+                if stop is not None and time.monotonic() >= stop:
+                    return
+                result = self._next(courier, stop)
+        finally:
+            for link in self.detection.links.values():
+                link.source.close()
+
+    def _sent(self, result: Round, courier: Courier) -> Round:
+        self._send(result.requests)
+        courier.sent(result.requests, time.monotonic())
+        return result
+
+    def _send(self, requests: Sequence[Request]) -> None:
+        for request in requests:
+            self.detection.links[request.source].source.ask(request, self._arrived.put)
+
+    def _next(self, courier: Courier, stop: float | None) -> Round:
+        """The next round: with the answers that have come, or after a time without any."""
+        wait = self.detection.options.timeout / 4
+        if stop is not None:
+            wait = max(min(wait, stop - time.monotonic()), 0.001)
+        answers: list[Answer] = []
+        failures: list[Failure] = []
+        try:
+            item = self._arrived.get(timeout=wait)
+            while True:
+                (answers if isinstance(item, Answer) else failures).append(item)  # type: ignore[arg-type]
+                item = self._arrived.get_nowait()
+        except queue.Empty:
+            """All that has come is taken."""
+        result = self.acquisition.receive(answers)
+        again, failed = courier.due(time.monotonic())
+        self._send(again)
+        reasons = {failure.request.number: failure.reason for failure in failures}
+        self._reasons.update(reasons)
+        for request in failed:
+            given_up = self.acquisition.give_up(request, self._reasons.get(request.number, "no answer"))
+            result = Round(
+                [*result.requests, *given_up.requests],
+                pa.concat_tables([result.matches, given_up.matches]),
+                [*result.gaps, *given_up.gaps],
+            )
+        return self._sent(result, courier)
+
+
+# --- lengths of time --------------------------------------------------------------------------------------------------
+
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
+
+
+def length_text(ticks: float, clock: Clock) -> str:
+    """A number of ticks as a length of time."""
+    if clock.unit is None:
+        return f"{ticks:,.4g} units"
+    seconds = ticks * _SECONDS[clock.unit]
+    if math.isinf(seconds):
+        return "ever"
+    for unit in ("d", "h", "min", "s", "ms", "us"):
+        if seconds >= _SECONDS[unit]:
+            return f"{seconds / _SECONDS[unit]:,.4g} {unit}"
+    return f"{seconds:,.4g} s"
+
+
+def _rate_unit(clock: Clock) -> tuple[float, str]:
+    """How many ticks there are in the unit that rates are shown in."""
+    return (1.0, "unit") if clock.unit is None else (1.0 / _SECONDS[clock.unit], "s")

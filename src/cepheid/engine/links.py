@@ -1,0 +1,42 @@
+"""Opens the sources of a detection: tables in memory, files, and Flight servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cepheid.engine.detecting import Link
+from cepheid.engine.log_source import LogSource
+from cepheid.errors import InputProblem, shown
+from cepheid.io import frames
+from cepheid.io.files import open_files
+from cepheid.io.inputs import Columns, Input
+from cepheid.io.source_list import SourceEntry, SourceList
+
+
+def table_links(tables: Mapping[str, Any], columns: Columns) -> list[Link]:
+    """Sources whose events are tables of any kind that `match` reads."""
+    if not tables:
+        raise InputProblem("there are no sources", expected="at least one")
+    found = []
+    for name, events in tables.items():
+        opened = frames.opened(events, columns)
+        if opened is None:
+            raise InputProblem(f"the source `{shown(name)}` has no events", expected="a table")
+        found.append(Link(LogSource.of(name, opened.source)))
+    return found
+
+
+def listed_links(listed: SourceList) -> list[Link]:
+    """The sources of a file."""
+    return [_link(entry, listed.columns) for entry in listed.sources]
+
+
+def _link(entry: SourceEntry, columns: Columns) -> Link:
+    if entry.file is not None:
+        source = open_files([Input(entry.file, entry.type)], columns)
+        return Link(LogSource.of(entry.name, source), entry.latency, entry.retention)
+    from cepheid.io.flight_client import FlightSource  # lazily: gRPC takes a while to load
+
+    assert entry.address is not None
+    return Link(FlightSource(entry.name, entry.address, entry.token, entry.certificate), entry.latency, entry.retention)

@@ -1,0 +1,64 @@
+"""A source whose events are all at hand: a table, or files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cepheid.acquire.intervals import END
+from cepheid.acquire.requests import Request
+from cepheid.engine.source_filter import Filters
+from cepheid.io.asked_source import NO_FILTERS, Deliver, Description, described
+from cepheid.io.event_log import EventLog
+from cepheid.io.inputs import Columns
+from cepheid.io.rows import ROW, TYPE
+from cepheid.io.source import Source
+
+
+@dataclass(slots=True)
+class LogSource:
+    """A log whose events are all at hand: a table, or files. It answers at once."""
+
+    log: EventLog
+    schema: pa.Schema
+    filters: Filters
+
+    @property
+    def name(self) -> str:
+        return self.log.name
+
+    @classmethod
+    def of(cls, name: str, source: Source) -> LogSource:
+        """The log of the events of files or of a table."""
+        table, columns = events_of(source), source.columns
+        return cls(EventLog.of(name, table, columns), table.schema, Filters(table.schema, columns))
+
+    def describe(self, filters: Mapping[str, str] = NO_FILTERS) -> Description:
+        return described(self.log, self.schema, self.filters.columns.time, END, kept=self.filters.kept(filters))
+
+    def ask(self, request: Request, deliver: Deliver) -> None:
+        deliver(self.log.answer(request, request.begin, keep=self.filters.keep(request)))
+
+    def close(self) -> None:
+        """Holds nothing open."""
+
+
+def _with_types(batch: pa.RecordBatch, names: list[str], columns: Columns) -> pa.RecordBatch:
+    """The columns of the events, with one that holds their types."""
+    types = batch.column(TYPE).cast(pa.string())
+    if columns.type in names:
+        at = names.index(columns.type)
+        arrays = [types if i == at else batch.column(n) for i, n in enumerate(names)]
+        return pa.RecordBatch.from_arrays(arrays, names=names)
+    return pa.RecordBatch.from_arrays([types, *map(batch.column, names)], names=[columns.type, *names])
+
+
+def events_of(source: Source) -> pa.Table:
+    """All events of a source, with a column that holds their types."""
+    names = [name for name in source.schema.names if name != ROW]
+    parts = [_with_types(batch, names, source.columns) for batch in source.batches(names)]
+    if parts:
+        return pa.Table.from_batches(parts)
+    return pa.schema([source.schema.field(name) for name in names]).empty_table()

@@ -1,0 +1,116 @@
+"""Sources that can be asked: the protocol between a base and the sources of events, wherever they are.
+
+A source describes itself, and takes requests: *pull* a range of time, or *subscribe* to the events of a type. It
+delivers answers, possibly later and from other threads (`acquire.requests.Answer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from cepheid.acquire.intervals import BEGINNING
+from cepheid.acquire.models import Model, Poisson, fitted
+from cepheid.acquire.requests import Answer, Request
+from cepheid.io.event_log import EventLog
+from cepheid.io.source import ticks_of
+
+PROTOCOL = 1
+"""The version of the protocol. Base and source must have the same."""
+
+SAMPLE = 20_000
+"""The most recent events of a type that a model is fitted to."""
+_RARE = 1e-9
+"""The rate of a type with one event, per tick."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeDescription:
+    """The events of a type at a source: their number, the times of the first and the last, their size and their
+    model."""
+
+    count: int
+    first: int
+    last: int
+    bytes: float
+    model: Model
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a source says of itself."""
+
+    name: str
+    schema: pa.Schema
+    types: Mapping[str, TypeDescription]
+    complete: int
+    """The time up to which it has all its events."""
+    retained: int
+    """The time from which it still has its events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A request that a source could not answer, and the reason."""
+
+    request: Request
+    reason: str
+
+
+Deliver = Callable[[Answer | Failure], None]
+
+
+NO_FILTERS: Mapping[str, str] = {}
+
+
+class AskedSource(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def describe(self, filters: Mapping[str, str] = NO_FILTERS) -> Description:
+        """Describes the events, of some types only those that satisfy a condition. Raises InputProblem if the source
+        cannot be reached."""
+
+    def ask(self, request: Request, deliver: Deliver) -> None:
+        """Sends a request. The answers, or a failure, are delivered when they come."""
+
+    def close(self) -> None: ...
+
+
+Kept = Callable[[str, pa.RecordBatch], pa.RecordBatch]
+"""The events of a type that are described."""
+
+
+def described(
+    log: EventLog,
+    schema: pa.Schema,
+    time_column: str,
+    complete: int,
+    retained: int = BEGINNING,
+    kept: Kept | None = None,
+) -> Description:
+    """The description of a log. A type that has no event that is kept is described by its rate."""
+    types: dict[str, TypeDescription] = {}
+    for kind, stored in log.streams.items():
+        count = len(stored.times)
+        if not count:
+            continue
+        times, recent = stored.times[-SAMPLE:], stored.events.slice(max(count - SAMPLE, 0))
+        first, last = int(times[0]), int(times[-1])
+        if kept is not None:
+            recent = kept(kind, recent)
+            times = ticks_of(recent.column(time_column), time_column)
+        model = fitted(times, first, last) if last > first else Poisson(_RARE)
+        present = [name for name in schema.names if stored.events.column(name).null_count < count]
+        size = stored.events.nbytes / count
+        types[kind] = TypeDescription(count, int(stored.times[0]), last, size, model, tuple(present))
+    return Description(log.name, schema, types, complete, retained)
+
+
+def combined_schema(descriptions: list[Description]) -> pa.Schema:
+    """The columns of all sources. Raises ArrowTypeError if two have the same column with types that do not fit."""
+    return pa.unify_schemas([d.schema for d in descriptions], promote_options="permissive")

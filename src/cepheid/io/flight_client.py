@@ -1,0 +1,105 @@
+"""A source behind Arrow Flight, as the base sees it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyarrow import flight
+
+from cepheid.acquire.requests import Request
+from cepheid.errors import CepheidError, InputProblem, shown
+from cepheid.io.asked_source import NO_FILTERS, Deliver, Description, Failure
+from cepheid.io.flight_messages import DESCRIBE, answer_of, description_of, filters_bytes, request_bytes
+
+_CONNECT_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class FlightSource:
+    """A server at an address (`grpc://host:port`, or `grpc+tls://` with a certificate)."""
+
+    name: str
+    address: str
+    token: str | None = None
+    certificate: str | None = None
+    _client: Any = field(default=None, repr=False)
+    _readers: set[Any] = field(default_factory=set, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _closed: bool = False
+
+    @property
+    def client(self) -> Any:
+        if self._client is None:
+            options: dict[str, Any] = {}
+            if self.certificate is not None:
+                try:
+                    options["tls_root_certs"] = Path(self.certificate).read_bytes()
+                except OSError as problem:
+                    raise InputProblem(f"the certificate of `{shown(self.name)}` cannot be read: {problem}") from None
+            try:
+                self._client = flight.connect(self.address, **options)
+            except (ValueError, flight.FlightError, OSError) as problem:
+                raise InputProblem(f"`{shown(self.address)}` is no address of a source: {problem}") from None
+        return self._client
+
+    def _options(self, timeout: float | None = None) -> Any:
+        headers = [] if self.token is None else [(b"authorization", f"Bearer {self.token}".encode())]
+        return flight.FlightCallOptions(timeout=timeout, headers=headers)
+
+    def describe(self, filters: Mapping[str, str] = NO_FILTERS) -> Description:
+        action = flight.Action(DESCRIBE, filters_bytes(filters))
+        try:
+            results = list(self.client.do_action(action, self._options(_CONNECT_SECONDS)))
+        except flight.FlightUnauthenticatedError:
+            raise InputProblem(
+                f"`{shown(self.name)}` at {self.address} refuses the token", expected="the token of its server"
+            ) from None
+        except (flight.FlightError, OSError) as problem:
+            raise InputProblem(
+                f"`{shown(self.name)}` at {self.address} cannot be reached: {_first_line(problem)}",
+                hint="is `cepheid source serve` running there, and does the certificate fit?",
+            ) from None
+        if len(results) != 2:
+            raise InputProblem(f"`{shown(self.name)}` at {self.address} is no source of Cepheid")
+        data, schema = (result.body.to_pybytes() for result in results)
+        return description_of(self.name, data, schema)
+
+    def ask(self, request: Request, deliver: Deliver) -> None:
+        threading.Thread(target=self._read, args=(request, deliver), daemon=True).start()
+
+    def _read(self, request: Request, deliver: Deliver) -> None:
+        """Reads the answers of a request, of a subscription until it ends."""
+        reader = None
+        try:
+            reader = self.client.do_get(flight.Ticket(request_bytes(request)), self._options())
+            with self._lock:
+                self._readers.add(reader)
+            while not self._closed:
+                chunk = reader.read_chunk()
+                metadata = b"" if chunk.app_metadata is None else chunk.app_metadata.to_pybytes()
+                deliver(answer_of(request, chunk.data, metadata))
+        except StopIteration:
+            """The server has sent all."""
+        except (CepheidError, flight.FlightError, OSError) as problem:
+            if not self._closed:
+                deliver(Failure(request, _first_line(problem)))
+        finally:
+            with self._lock:
+                self._readers.discard(reader)
+
+    def close(self) -> None:
+        self._closed = True
+        with self._lock:
+            readers = list(self._readers)
+        for reader in readers:
+            reader.cancel()
+
+
+def _first_line(problem: Exception) -> str:
+    return (
+        str(problem).splitlines()[0].split(". gRPC client debug context")[0] if str(problem) else type(problem).__name__
+    )

@@ -1,0 +1,137 @@
+"""A log that grows while it is read: the proxy of a source that keeps no log itself (CED §2.4). It keeps the most
+recent events and knows the time up to which it has them all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from cepheid.acquire.intervals import BEGINNING, END
+from cepheid.acquire.requests import Answer, Request
+from cepheid.errors import InputProblem, shown
+from cepheid.io.asked_source import Description, Kept, described
+from cepheid.io.event_log import EventLog, Keep, Sent, Stored
+from cepheid.io.inputs import Columns
+from cepheid.io.source import ticks_of
+
+_PARTS = 64
+"""Appended parts of a type after which they are joined."""
+
+
+@dataclass(slots=True)
+class GrowingLog:
+    """Events in time order. `retention` is how long they are kept, in ticks; `most` is how many of each type. With
+    `lateness` (in microseconds) its times are those of the wall clock, and all events before that much ago are there;
+    without, an event says that all earlier ones are there."""
+
+    name: str
+    columns: Columns
+    retention: int | None = None
+    most: int = 10_000_000
+    lateness: int | None = None
+    schema: pa.Schema | None = None
+    late: int = 0
+    """Events that came after their time had been reported as complete, and were left out."""
+    sent: Sent = field(default_factory=Sent)
+    changed: threading.Condition = field(default_factory=threading.Condition, repr=False)
+    _streams: dict[str, list[Stored]] = field(default_factory=dict, repr=False)
+    _last: int = BEGINNING
+    _reported: int = BEGINNING
+    _dropped: int = BEGINNING
+    _ended: bool = False
+
+    def append(self, table: pa.Table) -> None:
+        """Adds events. One whose time was reported as complete is late."""
+        with self.changed:
+            if self.schema is None:
+                self.schema = table.schema
+            table = table.select(self.schema.names).cast(self.schema)
+            times = ticks_of(table.column(self.columns.time).combine_chunks(), self.columns.time)
+            is_late = times <= self._reported
+            if is_late.any():
+                self.late += int(is_late.sum())
+                table = table.filter(pa.array(~is_late))
+            for kind, stored in EventLog.of(self.name, table, self.columns).streams.items():
+                self._streams.setdefault(kind, []).append(stored)
+            if len(times):
+                self._last = max(self._last, int(times.max()))
+            self._drop()
+            self.changed.notify_all()
+
+    def end(self) -> None:
+        """No more events will come."""
+        with self.changed:
+            self._ended = True
+            self.changed.notify_all()
+
+    def complete(self) -> int:
+        """The time up to which all events are there. It is promised from now on."""
+        if self._ended:
+            now = END
+        elif self.lateness is not None:
+            now = int(time.time() * 1_000_000) - self.lateness
+        else:
+            now = self._last - 1
+        self._reported = max(self._reported, now)
+        return self._reported
+
+    @property
+    def retained(self) -> int:
+        kept = BEGINNING if self.retention is None or self._last <= BEGINNING else self._last - self.retention
+        return max(kept, self._dropped)
+
+    def _drop(self) -> None:
+        """Drops old events, once in a while: it copies those that are kept."""
+        for kind, parts in self._streams.items():
+            if len(parts) < _PARTS:
+                continue
+            whole = self._whole(kind)
+            excess = len(whole.times) - self.most
+            if excess > 0:
+                self._dropped = max(self._dropped, int(whole.times[excess - 1]) + 1)
+            first = int(np.searchsorted(whole.times, self.retained))
+            self._streams[kind] = [Stored(whole.events.slice(first), whole.times[first:])]
+
+    def _whole(self, kind: str) -> Stored:
+        parts = self._streams[kind]
+        if len(parts) > 1:
+            events = pa.Table.from_batches([p.events for p in parts]).combine_chunks().to_batches()
+            times = np.concatenate([p.times for p in parts])
+            order = np.argsort(times, kind="stable")
+            joined = events[0] if events else parts[0].events
+            in_order = joined if np.all(times[1:] >= times[:-1]) else joined.take(pa.array(order))
+            self._streams[kind] = [Stored(in_order, times[order])]
+        return self._streams[kind][0]
+
+    def answer(self, request: Request, begin: int, pushed: bool, keep: Keep | None) -> Answer:
+        """The events that a request asks for, as far as they are there."""
+        with self.changed:
+            if request.stream not in self._streams:
+                raise InputProblem(f"`{self.name}` has no events of type `{shown(request.stream)}`")
+            log = EventLog(self.name, {request.stream: self._whole(request.stream)}, None, self.sent)
+            complete, retained = self.complete(), self.retained
+        answer = log.answer(request, begin, complete, pushed, keep)
+        return replace(answer, retained=begin if pushed else retained)
+
+    def wait(self, after: int, seconds: float) -> None:
+        """Waits until there is something to report after a time, or so many seconds."""
+        with self.changed:
+            if self._ended or self._last - 1 > after:
+                return
+            self.changed.wait(seconds)
+
+    def described_schema(self) -> pa.Schema:
+        if self.schema is None:
+            raise InputProblem(f"`{self.name}` has no events yet, so that its columns are not known")
+        return self.schema
+
+    def describe(self, kept: Kept | None = None) -> Description:
+        with self.changed:
+            schema = self.described_schema()
+            log = EventLog(self.name, {kind: self._whole(kind) for kind in self._streams})
+            complete, retained = self.complete(), self.retained
+        return described(log, schema, self.columns.time, complete, retained, kept)

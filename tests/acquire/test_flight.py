@@ -1,0 +1,222 @@
+"""Sources behind Arrow Flight: the same matches and counts as in memory, and what is refused."""
+
+import itertools
+import json
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from acquire.running import rows
+from pyarrow import flight
+
+import cepheid
+from cepheid.acquire.requests import Request
+from cepheid.api import detection
+from cepheid.engine.flight_server import FlightLog, ServerOptions
+from cepheid.errors import InputProblem
+from cepheid.io.flight_client import FlightSource
+from cepheid.io.growing_log import GrowingLog
+from cepheid.io.inputs import DEFAULT_COLUMNS
+
+QUERY = "complex Q on A as a, B as b, C as c event and(a, b, c; 100) where a.id = b.id and c.id > 1"
+
+
+def stream(kind: str, count: int) -> pa.Table:
+    rng = random.Random(kind)
+    times = sorted(rng.sample(range(20_000), count))
+    return pa.table({"type": [kind] * count, "ts": times, "id": [rng.randint(1, 3) for _ in times]})
+
+
+TABLES = {"first": stream("A", 12), "second": stream("B", 400), "third": stream("C", 1500)}
+
+
+def log_of(name: str, table: pa.Table, ended: bool = True, retention: int | None = None) -> GrowingLog:
+    log = GrowingLog(name, DEFAULT_COLUMNS, retention)
+    log.append(table)
+    if ended:
+        log.end()
+    return log
+
+
+@contextmanager
+def served(*logs: GrowingLog, **options: object) -> Iterator[list[FlightLog]]:
+    servers = [FlightLog(log, ServerOptions(beat=0.05, **options)) for log in logs]  # type: ignore[arg-type]
+    for server in servers:
+        threading.Thread(target=server.serve, daemon=True).start()
+    try:
+        yield servers
+    finally:
+        for log in logs:
+            log.end()  # ends the subscriptions
+        for server in servers:
+            server.shutdown()
+
+
+def listed(directory: Path, servers: list[FlightLog], **fields: object) -> str:
+    entries = [{"name": s._serving.log.name, "address": s.address, "latency": 5, **fields} for s in servers]
+    path = directory / "sources.json"
+    path.write_text(json.dumps({"sources": entries}))
+    return str(path)
+
+
+def test_flight_gives_the_matches_and_counts_of_memory(tmp_path: Path) -> None:
+    expected = cepheid.match(QUERY, pa.concat_tables(TABLES.values()))
+    logs = [log_of(name, table) for name, table in TABLES.items()]
+    with served(*logs, token="secret") as servers:
+        found = detection(QUERY, listed(tmp_path, servers, token="secret"), DEFAULT_COLUMNS)
+        running = found.run()
+        matches = pa.concat_tables([running.schema.empty_table(), *running.matches()])
+    assert rows(matches) == rows(expected)
+    assert matches.num_rows > 20
+    in_memory = detection(QUERY, TABLES, DEFAULT_COLUMNS).run()
+    assert sum(part.num_rows for part in in_memory.matches()) == matches.num_rows
+    assert running.counts.by_stream == in_memory.counts.by_stream
+    assert running.counts.events == sum(log.sent.events for log in logs) < 0.35 * 1912
+    assert running.counts.bytes == sum(log.sent.bytes for log in logs)
+    # The condition on c is tested at its source.
+    assert logs[2].sent.events < 0.8 * sum(1 for _ in range(1500)) * 0.3
+
+
+def test_a_subscription_reports_events_as_they_come() -> None:
+    log = log_of("live", pa.table({"type": ["A"], "ts": [10], "id": [1]}), ended=False)
+    answers: list[object] = []
+    began, came = threading.Event(), threading.Event()
+
+    def deliver(answer: object) -> None:
+        answers.append(answer)
+        began.set()
+        if getattr(answer, "complete", 0) >= 2**61:
+            came.set()
+
+    with served(log) as (server,):
+        source = FlightSource("live", server.address)
+        source.ask(Request(1, "live", "A", 0, 2**62, follow=True), deliver)
+        assert began.wait(20)
+        log.append(pa.table({"type": ["A", "B"], "ts": [20, 25], "id": [2, 1]}))
+        log.append(pa.table({"type": ["A"], "ts": [30], "id": [3]}))
+        log.append(pa.table({"type": ["A"], "ts": [5], "id": [9]}))
+        log.end()
+        assert came.wait(20)
+        source.close()
+    times = [time for answer in answers for time in answer.events.column("ts").to_pylist()]  # type: ignore[attr-defined]
+    assert times == [10, 20, 30]
+    assert log.late == 1
+    begins = [(a.begin, a.complete) for a in answers]  # type: ignore[attr-defined]
+    assert all(end + 1 == begin for (_, end), (begin, _) in itertools.pairwise(begins))
+
+
+def test_lost_messages_are_asked_for_again(tmp_path: Path) -> None:
+    expected = cepheid.match(QUERY, pa.concat_tables(TABLES.values()))
+    logs = [log_of(name, table) for name, table in TABLES.items()]
+    with served(*logs, loss=0.3, seed=4) as servers:
+        path = listed(tmp_path, servers)
+        found = cepheid.detect(QUERY, path, timeout=0.3, attempts=30).read_all()
+    assert rows(found) == rows(expected)
+
+
+def test_a_server_that_dies_is_a_gap(tmp_path: Path) -> None:
+    logs = [log_of(name, table) for name, table in TABLES.items()]
+    with served(*logs) as servers:
+        running = detection(QUERY, listed(tmp_path, servers), DEFAULT_COLUMNS, timeout=0.2, attempts=2).run()
+        servers[1].shutdown()
+        matches = list(running.matches())
+    assert matches == []
+    assert {(gap.source, gap.stream) for gap in running.gaps} == {("second", "B")}
+    assert "connect" in running.gaps[0].reason.lower() or "closed" in running.gaps[0].reason.lower()
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def test_wrong_tokens_and_addresses_are_refused_with_the_address(tmp_path: Path) -> None:
+    with served(log_of("first", TABLES["first"]), token="right") as (server,):
+        for token in (None, "wrong"):
+            with pytest.raises(InputProblem, match="refuses the token") as problem:
+                FlightSource("first", server.address, token).describe()
+            assert server.address in str(problem.value)
+    with pytest.raises(InputProblem, match="cannot be reached"):
+        FlightSource("gone", "grpc://127.0.0.1:1").describe()
+    with pytest.raises(InputProblem, match="is no address of a source"):
+        FlightSource("odd", "").describe()
+
+
+def test_a_server_listens_elsewhere_only_with_a_token() -> None:
+    for host in ("0.0.0.0", "::", "10.0.0.1", "example.org"):
+        with pytest.raises(InputProblem, match="without a token"):
+            ServerOptions(host)
+        assert ServerOptions(host, token="t").host == host
+    assert [ServerOptions(host).token for host in ("127.0.0.1", "localhost", "::1")] == [None] * 3
+    with pytest.raises(InputProblem, match="TLS with a certificate or a key alone"):
+        ServerOptions(certificate=b"x")
+
+
+BAD = {"no JSON": b"\xff", "a list": b"[]", "version": b'{"protocol": 99}', "missing": b'{"protocol": 1, "number": 1}'}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_garbage_is_refused(name: str) -> None:
+    with served(log_of("first", TABLES["first"])) as (server,):
+        client = flight.connect(server.address)
+        with pytest.raises(flight.FlightError, match=r"not JSON|object|version|complete"):
+            client.do_get(flight.Ticket(BAD[name])).read_all()
+        with pytest.raises(flight.FlightError, match="no action"):
+            list(client.do_action(flight.Action("shutdown", b"")))
+
+
+HOSTILE = (
+    "1 = 1\ncomplex G event A",
+    "e.id > 1 schema x as e.id",
+    "e.id >",
+    "e.nothing > 1",
+    "f.id > 1",
+    "(" * 5_000 + "1" + ")" * 5_000,
+    "e.id > 1 " + "and e.id > 1 " * 3_000,
+)
+
+
+@pytest.mark.parametrize("number", range(len(HOSTILE)))
+def test_a_hostile_condition_is_refused(number: int) -> None:
+    from cepheid.io.flight_messages import request_bytes
+
+    with served(log_of("first", TABLES["first"])) as (server,):
+        request = Request(1, "first", "A", 0, 20_000, filter=HOSTILE[number])
+        client = flight.connect(server.address)
+        with pytest.raises(flight.FlightError) as problem:
+            client.do_get(flight.Ticket(request_bytes(request))).read_all()
+        assert "Traceback" not in str(problem.value)
+        fine = Request(1, "first", "A", 0, 20_000, filter="e.id > 1", columns=("ts",))
+        table = client.do_get(flight.Ticket(request_bytes(fine))).read_all()
+        assert table.column_names == ["ts"]
+        assert table.num_rows == sum(1 for value in TABLES["first"]["id"].to_pylist() if value > 1)
+
+
+def test_a_pull_has_both_ends_and_large_answers_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cepheid.engine import flight_server
+    from cepheid.io.flight_messages import request_bytes
+
+    monkeypatch.setattr(flight_server, "MAX_EVENTS", 100)
+    with served(log_of("third", TABLES["third"])) as (server,):
+        client = flight.connect(server.address)
+        with pytest.raises(flight.FlightError, match="a pull without both ends"):
+            client.do_get(flight.Ticket(request_bytes(Request(1, "third", "C", 0, 2**62)))).read_all()
+        reader = client.do_get(flight.Ticket(request_bytes(Request(1, "third", "C", 0, 20_000))))
+        chunks = [(chunk.data.num_rows, json.loads(chunk.app_metadata.to_pybytes())) for chunk in reader]
+    assert [count for count, _ in chunks] == [100] * 15
+    ends = [metadata for _, metadata in chunks]
+    assert all(a["complete"] + 1 == b["begin"] for a, b in itertools.pairwise(ends))
+    assert (ends[0]["begin"], ends[-1]["complete"]) == (0, 20_000)
+
+
+def test_a_log_drops_what_is_older_than_its_retention() -> None:
+    log = GrowingLog("short", DEFAULT_COLUMNS, retention=100)
+    for time in range(0, 2_000, 10):
+        log.append(pa.table({"type": ["A"], "ts": [time], "id": [1]}))
+    assert log.retained == 1_890
+    answer = log.answer(Request(1, "short", "A", 0, 1_950), 0, False, None)
+    assert answer.retained == 1_890
+    assert answer.complete == 1_950
+    assert log.describe().types["A"].count < 90

@@ -1,0 +1,140 @@
+"""The file that names sources, feeds of JSON Lines, and the commands."""
+
+import json
+import re
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import cepheid
+from cepheid.app.cli import app
+from cepheid.errors import InputProblem
+from cepheid.io.feeds import Lines, feed, growing_lines
+from cepheid.io.growing_log import GrowingLog
+from cepheid.io.inputs import DEFAULT_COLUMNS
+from cepheid.io.source_list import duration, source_list
+
+ROWS = [{"type": "A" if i % 50 == 0 else "B", "ts": 1_700_000_000_000 + 7 * i, "id": i % 3} for i in range(600)]
+QUERY = "complex Q on A as a, B as b event and(a, b; 30 ms) where a.id = b.id\n"
+
+
+def files(directory: Path, **more: object) -> Path:
+    for kind in "AB":
+        lines = [json.dumps(row) for row in ROWS if row["type"] == kind]
+        (directory / f"{kind}.jsonl").write_text("\n".join(lines) + "\n")
+    entries = [{"name": kind, "file": f"{kind}.jsonl", "latency": "3 ms"} for kind in "AB"]
+    (directory / "sources.json").write_text(json.dumps({"sources": entries, "time_unit": "ms", **more}))
+    (directory / "q.ced").write_text(QUERY)
+    return directory
+
+
+def test_the_command_detects_across_files(tmp_path: Path) -> None:
+    files(tmp_path)
+    arguments = ["detect", "--query-file", str(tmp_path / "q.ced"), "--sources", str(tmp_path / "sources.json")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    found = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+    expected = cepheid.match(QUERY, pa.Table.from_pylist(ROWS), time_unit="ms")
+    assert len(found) == expected.num_rows > 5
+    assert not any(row["uncertain"] for row in found)
+    assert "B: 92 events" in result.output
+    explained = CliRunner().invoke(app, [*arguments, "--explain"])
+    assert "plan: a → b" in explained.stdout
+    assert "pull and subscribe to B" in explained.stdout
+    svg = CliRunner().invoke(app, [*arguments, "--explain", "--format", "svg"])
+    assert svg.stdout.startswith("<svg")
+    tight = CliRunner().invoke(app, [*arguments, "--deadline", "3ms", "--explain"])
+    assert "plan: a, b" in tight.stdout
+    never = CliRunner().invoke(app, [*arguments, "--deadline", "1ms"])
+    assert never.exit_code == 2
+    assert "a deadline of at least 3 ms" in never.output
+
+
+def test_statistics_are_stored_and_used(tmp_path: Path) -> None:
+    files(tmp_path)
+    sources = str(tmp_path / "sources.json")
+    result = CliRunner().invoke(app, ["source", "stats", "--sources", sources, "-o", str(tmp_path / "stats.json")])
+    assert result.exit_code == 0, result.output
+    stats = json.loads((tmp_path / "stats.json").read_text())
+    assert stats["A"]["A"]["count"] == 12
+    stats["A"]["A"].update({"model": "poisson", "rate": 10.0})
+    (tmp_path / "stats.json").write_text(json.dumps(stats))
+    files(tmp_path, statistics="stats.json")
+    assert "plan: b → a" in cepheid.explain_detection(QUERY, sources) or "a, b" in cepheid.explain_detection(
+        QUERY, sources
+    )
+    (tmp_path / "stats.json").write_text("[]")
+    with pytest.raises(InputProblem, match="has no statistics of sources"):
+        cepheid.detect(QUERY, sources)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "names no sources"),
+        ({"sources": []}, "names no sources"),
+        ({"sources": [{"name": "a"}]}, "has no address"),
+        ({"sources": [{"name": "a", "file": "x", "address": "y"}]}, "has both"),
+        ({"sources": [{"address": "y"}]}, "has no name"),
+        ({"sources": [{"name": "a", "file": "x", "latncy": 1}]}, "did you mean `latency`"),
+        ({"sources": [{"name": "a", "file": "x", "latency": "soon"}]}, "such as 50 ms"),
+        ({"sources": [{"name": "a", "file": "x"}, {"name": "a", "file": "y"}]}, "twice"),
+        ({"sources": [{"name": "a", "file": "x"}], "colums": {}}, "did you mean `columns`"),
+        ({"sources": [{"name": "a", "file": "x", "token_file": "none"}]}, "cannot be read"),
+    ],
+)
+def test_a_wrong_list_of_sources_is_refused(data: object, message: str) -> None:
+    with pytest.raises(InputProblem) as problem:
+        source_list(data, "`sources.json`")
+    assert message in str(problem.value)
+
+
+def test_lengths_of_time() -> None:
+    assert str(duration("50 ms", "x")) == "50 ms"
+    assert duration("2s", "x").unit == "s"
+    assert duration(7, "x").unit == "units"
+
+
+def test_feeds_leave_out_what_is_no_event(tmp_path: Path) -> None:
+    log = GrowingLog("feed", DEFAULT_COLUMNS)
+    left_out: list[str] = []
+    lines = ['{"type": "A", "ts": 1, "id": 1}', "{", "[1]", '{"type": "A"}', '{"type": "A", "ts": 3, "id": "x"}']
+    Lines(log, None, lambda _, reason: left_out.append(reason)).add([*lines, '{"type": "B", "ts": 4, "id": 2}'])
+    assert len(left_out) == 4
+    assert {kind: known.count for kind, known in log.describe().types.items()} == {"A": 1, "B": 1}
+    moments = GrowingLog("moments", DEFAULT_COLUMNS)
+    Lines(moments, "T", lambda *_: None).add(['{"ts": "2026-01-01T00:00:00Z", "v": 1}'])
+    assert moments.describe().schema.field("ts").type == pa.timestamp("us", "UTC")
+
+
+def test_a_growing_file_is_read_line_by_line(tmp_path: Path) -> None:
+    path, stop = tmp_path / "log.jsonl", threading.Event()
+    path.write_text('{"a": 1}\n{"a"')
+    parts = growing_lines(path, stop)
+    assert next(parts) == ['{"a": 1}\n']
+    with path.open("a") as file:
+        file.write(': 2}\n{"a": 3}\n')
+    assert next(parts) == ['{"a": 2}\n', '{"a": 3}\n']
+    stop.set()
+    assert list(parts) == []
+    directory = tmp_path / "d"
+    directory.mkdir()
+    (directory / "1.jsonl").write_text('{"type": "A", "ts": 1}\n')
+    log = GrowingLog("d", DEFAULT_COLUMNS)
+    feed(log, [str(directory)], None, stop, lambda *_: None)
+    assert log.describe().types["A"].count == 1
+
+
+def test_the_code_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "detect.md").read_text()
+    (code,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    exec(compile(code, "detect.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert printed.startswith("1\nacquisition\n├─ plan: a → l")
+    (listed,) = re.findall(r"^```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    without_files = json.loads(listed)
+    del without_files["sources"][1]["token_file"]
+    assert len(source_list(without_files, "the page").sources) == 2
