@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ import cepheid
 from cepheid import expr as ex
 from cepheid.codegen.scalar import NULL, Term
 from cepheid.expr import ResultType
-from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATE_CODE
+from cepheid.kernels.aggregates import ACCUMULATORS, AGGREGATE_CODE, AggregateCode
 from cepheid.kernels.any_runs.lazy_matches import LazyKernel
 from cepheid.physical import Kind, kind_of
 from cepheid.runtime import arrays, numbers
@@ -155,3 +155,26 @@ def test_a_null_beside_the_least_value_is_not_taken_for_it(name: str, values: li
     )
     found = cepheid.match(text, pa.Table.from_pylist(rows))
     assert found["r"].to_pylist() == [values[0] if values[1] is None else values[1]]
+
+
+def _spread(attribute: Type, least: str, most: str, *count: str) -> Term:
+    known = f"{count[0]} > 0" if count else None
+    return Term(f"({most} - {least})", kind_of(attribute) or Kind.FLOAT, None, attribute, known)
+
+
+def test_a_new_aggregate_is_two_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its definition and its code: predicates, RETURN and summaries of every evaluator read nothing else."""
+    spread = ex.AggregateFunction(ResultType.NUMBER, lambda values, _: max(values) - min(values))
+    code = AggregateCode(("least", "most", "count"), ("least", "most"), _spread)
+    monkeypatch.setitem(cast(dict[str, ex.AggregateFunction], ex.AGGREGATES), "spread", spread)
+    monkeypatch.setitem(cast(dict[str, AggregateCode], AGGREGATE_CODE), "spread", code)
+    table, reached = stream().table, 0
+    for evaluator, pattern in PATTERNS.items():
+        closure = "A" if evaluator == "tree" else "a[]"
+        for name in ("whole", "real"):
+            for output in (f"spread({closure}.{name}) AS x", f"count(*) AS n, spread({closure}.{name}) AS x"):
+                query = pattern.format(f"spread({closure}.{name}) >= 1") + f" RETURN {output}"
+                ways = [cepheid.match(query, table, evaluator=way).to_pylist() for way in (evaluator, "reference")]
+                assert sorted(map(str, ways[0])) == sorted(map(str, ways[1])), query
+                reached += sum(row["x"] is not None for row in ways[0])
+    assert reached > 20

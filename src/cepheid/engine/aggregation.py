@@ -1,13 +1,14 @@
 """Aggregates over the events of each match, and over all matches, from columns of values.
 
-The definitions are in `expr.AGGREGATES`. Nulls do not count. Integers and decimals are summed exactly.
+The definitions are in `expr.AGGREGATES`. Nulls do not count. Integers and decimals are summed exactly. An aggregate
+without vectorised code here is computed by its definition.
 """
 
 from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -20,7 +21,7 @@ from cepheid import types
 from cepheid.codegen.rounding import whole_counts
 from cepheid.codegen.typed_columns import HIGHEST, LOWEST, NULL, TEXTS, Column, floats, from_arrow, to_python
 from cepheid.codegen.vector import as_float
-from cepheid.expr import Over
+from cepheid.expr import AGGREGATES, Over, ResultType
 from cepheid.inference import sum_type
 from cepheid.runtime.kernel import Array
 from cepheid.types import Family, Type
@@ -68,9 +69,32 @@ class Groups:
         return np.asarray((ends - self.lengths)[self.filled])
 
 
+def aggregated(fn: str, array: pa.Array, lengths: Array) -> Column:
+    """An aggregate of each group that is computed from its values."""
+    if fn in _COMPUTED:
+        return _COMPUTED[fn](array, lengths)
+    groups = Groups.of(array, lengths)
+    if groups.column is NULL:
+        return NULL
+    of, function = groups.column.type, AGGREGATES[fn]
+    type_ = types.average(of) if function.averages else sum_type(of, Over.GROUP)
+    type_ = types.INTEGER if function.result is ResultType.COUNT else type_
+    return from_arrow(pa.array(_by_definition(fn, array, groups), types.to_arrow(type_)))
+
+
+def _by_definition(fn: str, array: pa.Array, groups: Groups) -> list[Any]:
+    function, values = AGGREGATES[fn], [v for v in to_python(groups.column, len(array)) if v is not None]
+    ends, type_ = np.cumsum(groups.lengths).tolist(), sum_type(groups.column.type, Over.GROUP)
+    of_groups = (values[end - length : end] for end, length in zip(ends, groups.lengths.tolist(), strict=True))
+    has_value = function.result is ResultType.COUNT
+    return [function.of(group, type_) if group or has_value else None for group in of_groups]
+
+
 def selected(fn: str, array: pa.Array, lengths: Array) -> pa.Array:
     """`min`, `max`, `first` or `last`: one of the values of each group, null for a group without values."""
     groups = Groups.of(array, lengths)
+    if fn not in _SELECTED:
+        return pa.array(_by_definition(fn, array, groups), array.type)
     rows = np.zeros(len(lengths), np.int64)
     if groups.filled.any():
         rows[groups.filled] = groups.rows[_selected(fn, groups)]
@@ -131,6 +155,10 @@ def averaged(array: pa.Array, lengths: Array) -> Column:
     return floats(averages, sums.valid)
 
 
+_COMPUTED: Mapping[str, Callable[[pa.Array, Array], Column]] = {"sum": summed, "avg": averaged, "count": counted}
+_SELECTED = ("min", "max", "first", "last")
+
+
 def _sums_in_order(groups: Groups) -> Array:
     """Floats are added one after the other, as by the definition: another order gives another sum."""
     sums = np.zeros(len(groups.lengths))
@@ -164,7 +192,8 @@ Order = list[Any]
 @dataclass(slots=True)
 class Total:
     """An aggregate over the events of all matches, which are added part by part. `chosen` is the value of `min`, `max`,
-    `first` or `last`, and for sums any value, which shows their type; `order` is the match of `first` and `last`."""
+    `first` or `last`, and for sums any value, which shows their type; `order` is the match of `first` and `last`. Of an
+    aggregate that is computed by its definition, `chosen` are all values."""
 
     fn: str
     count: int = 0
@@ -184,6 +213,8 @@ class Total:
         self.count += int(groups.lengths[0])
         if self.fn in ("min", "max"):
             self._choose(selected(self.fn, values, lengths))
+        elif not self._adds_up:
+            self._choose(values.drop_null())
         elif self.fn != "count":
             self.chosen = selected("first", values, lengths) if self.chosen is None else self.chosen
             numbers = groups.values
@@ -204,7 +235,7 @@ class Total:
         self.sum += other.sum
         if other.chosen is None:
             return
-        if self.fn in ("min", "max"):
+        if self.fn in ("min", "max") or not self._adds_up:
             self._choose(other.chosen)
         elif self.chosen is None or (other.order is not None and self._precedes(other.order)):
             self.chosen, self.order = other.chosen, other.order
@@ -215,7 +246,12 @@ class Total:
 
     def _choose(self, value: pa.Array) -> None:
         known = value if self.chosen is None else pa.concat_arrays([self.chosen, value])
-        self.chosen = selected(self.fn, known, np.array([len(known)]))
+        self.chosen = selected(self.fn, known, np.array([len(known)])) if self._adds_up else known
+
+    @property
+    def _adds_up(self) -> bool:
+        """Whether the total of two parts is computed from their totals."""
+        return self.fn in _COMPUTED or self.fn in _SELECTED
 
     def to_data(self) -> dict[str, Any]:
         """The total as JSON."""
@@ -235,8 +271,11 @@ class Total:
             return self.count
         if not self.count:
             return None
-        if self.chosen is not None and self.fn in ("min", "max", "first", "last"):
+        if self.chosen is not None and self.fn in _SELECTED:
             return to_python(from_arrow(self.chosen), 1)[0]
+        if self.chosen is not None and not self._adds_up:
+            values = to_python(from_arrow(self.chosen), len(self.chosen))
+            return AGGREGATES[self.fn].of(values, sum_type(self.type, Over.MATCHES))
         total = decimal_of(self.sum, self.type.scale) if self.type.family is Family.DECIMAL else self.sum
         if self.fn == "avg":
             return arithmetic("/", total, self.count, types.average(self.type))

@@ -16,7 +16,7 @@ from cepheid.codegen.columns import attribute, types_of
 from cepheid.codegen.points import points_of
 from cepheid.codegen.typed_columns import Column, either, from_arrow, to_arrow
 from cepheid.codegen.vector import Evaluation, is_vectorisable
-from cepheid.engine.aggregation import Total, averaged, counted, selected, summed
+from cepheid.engine.aggregation import Total, aggregated, selected
 from cepheid.engine.input_shape import ShownAttribute
 from cepheid.engine.layout import DETECTED, END, INTERVAL, START, column_names, match_schema
 from cepheid.engine.match_ids import MATCH_ID
@@ -350,10 +350,7 @@ class MatchValues:
             unbound = either(unbound, (lengths > 0) & (having == 0))
         if AGGREGATES[node.fn].result is ResultType.VALUE:
             return replace(from_arrow(self._selected(node)), absent=unbound)
-        values = self._values(node.name, positions)
-        if AGGREGATES[node.fn].result is ResultType.COUNT:
-            return replace(counted(values, lengths), absent=unbound)
-        return replace(summed(values, lengths) if node.fn == "sum" else averaged(values, lengths), absent=unbound)
+        return replace(aggregated(node.fn, self._values(node.name, positions), lengths), absent=unbound)
 
     def _selected(self, node: Aggregate) -> pa.Array:
         positions, lengths, _ = self._groups(node.var)
