@@ -91,7 +91,7 @@ class MaskTest:
 @dataclass(frozen=True)
 class Bit:
     """One bit of the mask: the event has one of the types (or any, if none is given) and passes the tests, each of
-    which speaks of this one event, under the variable name `var`."""
+    which reads this one event, under the variable name `var`."""
 
     name: str
     var: str
@@ -139,7 +139,7 @@ class Plan:
     lacking: Mapping[str, int]
     """attribute -> the bit of the events whose type lacks it, where a predicate between events needs to know."""
     predicates: tuple[Expr, ...]
-    """The conjuncts that speak of more than one event; equivalence tests spelt out."""
+    """The conjuncts that read more than one event; equivalence tests spelt out."""
     columns: Mapping[str, Kind]
     key: tuple[str, ...]
     """The partition attributes that every event has."""

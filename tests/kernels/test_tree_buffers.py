@@ -87,10 +87,10 @@ def test_equal_chains_are_made_once() -> None:
 def test_a_chain_settles_a_single_equality_and_leaves_several_to_be_tested() -> None:
     one = _builder()
     _, chain = _chained(one)
-    assert chain.unsettled(one.plan.predicates) == []
+    assert chain.remaining(one.plan.predicates) == []
     two = _builder("x.id = y.id AND x.v = y.v")
     _, chain = _chained(two)
-    assert len(chain.unsettled(two.plan.predicates)) == len(two.plan.predicates) == 2
+    assert len(chain.remaining(two.plan.predicates)) == len(two.plan.predicates) == 2
 
 
 def test_source_of_a_buffer_is_what_its_docstrings_show() -> None:

@@ -228,13 +228,13 @@ class KernelBuilder:
         """The length that an array may have: `integers[2]`."""
         return self.constants.integer((self.plan.max_memory or 1 << 43) // 8)
 
-    def place(self, name: str) -> int:
-        """The number of something that may need much memory."""
+    def growing(self, name: str) -> int:
+        """The number of an array that may need much memory, by its name in error messages."""
         if name not in self._growing:
             self._growing.append(name)
         return self._growing.index(name)
 
-    def stop_if_large(self, w: Writer, words: str, row: str, place: str) -> None:
+    def stop_if_large(self, w: Writer, words: str, row: str, name: str) -> None:
         """Leave the loop around if an array would exceed the memory of a task, at the event at position `row`:
 
         if words > integers[2]:
@@ -242,7 +242,7 @@ class KernelBuilder:
             break
         """
         with w.block(f"if {words} > {self.most_words}:"):
-            w(f"problem, problem_at = -({row}) - 1, {self.place(place)}", "break")
+            w(f"problem, problem_at = -({row}) - 1, {self.growing(name)}", "break")
 
     # --- the function -------------------------------------------------------------------------------------------------
 

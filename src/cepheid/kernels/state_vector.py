@@ -68,7 +68,7 @@ class StateVector:
         self.kinds = list(plan.columns.values())
         self.key = set(key)
         self.event_column: Callable[[int], str] = lambda column: f"column{column}[e]"
-        """How an attribute of the event at hand is read."""
+        """How an attribute of the current event is read."""
 
     def on_edge(self, predicates: Sequence[Expr], component: int, edge: str) -> list[Expr]:
         """The predicates on one edge of a component: `begin`, `take` or `proceed`."""
@@ -77,7 +77,7 @@ class StateVector:
     def may_be_empty(self, component: int) -> bool:
         return self.steps[component].low == 0
 
-    # --- the event at hand --------------------------------------------------------------------------------------------
+    # --- the current event --------------------------------------------------------------------------------------------
 
     def event_term(self, name: str) -> Term:
         column = self.column[name]
@@ -112,14 +112,14 @@ class StateVector:
     # --- how values change --------------------------------------------------------------------------------------------
 
     def begun(self, value: Value, at: int, to: int) -> str | None:
-        """The value in a run that goes from component `at` (or nowhere) to begin `to` on the event at hand; None where
+        """The value in a run that goes from component `at` (or nowhere) to begin `to` on the current event; None where
         it stays."""
         if value.component == to:
             return self.of_first(value)
         return None if value.component <= at else self.of_none(value)
 
     def of_first(self, value: Value) -> str:
-        """The value after the component's first event, the one at hand."""
+        """The value after the component's first event, the current one."""
         match value.what:
             case "length" | "taken":
                 return "1"
@@ -146,7 +146,7 @@ class StateVector:
                 return ACCUMULATORS[what].over_nothing(self.kinds[value.column])
 
     def taken(self, value: Value, old: Source) -> str | None:
-        """The value after the component has taken the event at hand; None where it stays. Of a count:
+        """The value after the component has taken the current event; None where it stays. Of a count:
 
         run[r + COUNT0_1] + np.int64(column1[e] != NULL_INT)
         """
@@ -181,9 +181,9 @@ class StateVector:
         unbound: bool = False,
         of_key: Callable[[int], str] | None = None,
     ) -> Term:
-        """What an identifier stands for, in a run at component `at` that tries the event at hand for component `event`
+        """What an identifier stands for, in a run at component `at` that tries the current event for component `event`
         (None: it only proceeds). Components after `at` are empty or, once a match is complete, `unbound`: then what
-        speaks of them does not apply. `of_key` reads the partition where there is no event at hand."""
+        reads them does not apply. `of_key` reads the partition where there is no current event."""
         c = self.index[node.var]
         if isinstance(node, Aggregate):
             return self._aggregate(node, c, source) if c <= at else self._empty_aggregate(node, unbound)

@@ -1,6 +1,6 @@
 """The cost of runs (SASE+ §5, and any match by groups of runs), in nanoseconds as for stacks and trees (`cost`).
 
-Both read the components of a sequence from the first to the last. Under skip till next match a run goes on in one
+Both read the components of a sequence from the first to the last. Under skip till next match a run continues in one
 way: an event visits the runs that wait for one like it, and each run that it fits becomes one other run. Under skip
 till any match the runs with the same values are one group, so the cost of an event is that of the groups that it
 extends and of the matches that are enumerated, whatever the number of runs.

@@ -33,7 +33,7 @@ VALUES, BOUNDS, OLDEST, PROBLEM, PROBLEM_AT, FREE = range(len(COUNTERS), len(COU
 """The registers after the counters: the size of the output of the last step, the position of the oldest event that a
 later match may still contain, the event that exceeds a limit, and the first register of the evaluator. PROBLEM is 0,
 or the position of an event plus 1 if it completes too many matches, or the same negated if it needs too much memory at
-the place that PROBLEM_AT numbers."""
+the array that PROBLEM_AT numbers."""
 
 _EVENTS, _MATCHES = COUNTERS.index("events"), COUNTERS.index("matches")
 _ROOM = 4

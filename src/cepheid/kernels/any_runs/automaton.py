@@ -1,7 +1,7 @@
 """The automaton of a query under skip till any match: its edges, the tables of the runs that may take them, and their
 state vector.
 
-The values that an edge's formula reads, and those that are carried on for later edges, decide how a run goes on. Runs
+The values that an edge's formula reads, and those that are carried on for later edges, decide how a run continues. Runs
 that agree in these values are one group of the edge's table.
 """
 
@@ -72,7 +72,7 @@ class WordVector(StateVector):
         return Value("key", NOWHERE, self.column[name])
 
     def event_word(self, column: int) -> str:
-        """An attribute of the event at hand as a word: `float_key(column1[e])`."""
+        """An attribute of the current event as a word: `float_key(column1[e])`."""
         source = self.event_column(column)
         return f"float_key({source})" if self.kinds[column] is Kind.FLOAT else source
 

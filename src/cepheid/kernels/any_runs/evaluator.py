@@ -1,7 +1,7 @@
 """Skip till any match, with Kleene closure: all partial matches at once, in one compact store (after CORE's tECS).
 
 A run of the automaton is at a component. The values that an edge's formula and all later edges read, the
-computation-state vector, decide how it goes on. So the runs at one component with the same vector are one *group*,
+computation-state vector, decide how it continues. So the runs at one component with the same vector are one *group*,
 whatever their number, and a group holds the set of its partial matches in the store. Each edge has a *table* of the
 groups that may take it, with the values that it and later edges read; edges that read the same values share a table. If
 formulas read single events, or equate values of the event with values of the run, an event visits at most one group in
@@ -115,7 +115,7 @@ class _Generator:
         return self.vector.event_word(self.vector.column[name])
 
     def _of_negative(self, name: str) -> str:
-        """A column of the negative event at hand: an attribute, or whether its type lacks one or it is null."""
+        """A column of the current negative event: an attribute, or whether its type lacks one or it is null."""
         if name.startswith(_NULL):
             return f"int(not ({self.vector.event_is_known(name.removeprefix(_NULL))}))"
         if not name.startswith(_LACKS):

@@ -366,7 +366,7 @@ class _Weights:
             totals.known[at] += int(weighed.known[root, at])
             amount = weighed.sums[root, at]
             totals.sums[at] += float(amount) if quantity.kind is Kind.FLOAT else int(amount)
-            low, high = (int(self.ordered[at][place]) for place in weighed.extremes[root, 2 * at : 2 * at + 2])
+            low, high = (int(self.ordered[at][rank]) for rank in weighed.extremes[root, 2 * at : 2 * at + 2])
             least, most = totals.least[at], totals.most[at]
             totals.least[at] = low if least is None else min(least, low, key=self._order(quantity))
             totals.most[at] = high if most is None else max(most, high, key=self._order(quantity))

@@ -17,7 +17,7 @@ FOLDS = SEARCHES = SWITCHES = False
 
 
 def able(lowered: Lowered) -> str | None:
-    """Sequences, closures among them, under a strategy by which each run goes on in one way."""
+    """Sequences, closures among them, under a strategy by which each run continues in one way."""
     selects_one = lowered.has_strategy and lowered.query.strategy is not Strategy.ANY_MATCH
     if not (selects_one and lowered.is_sequence):
         return not_made_for(lowered.query)

@@ -69,7 +69,7 @@ class Absence:
 
     @property
     def latest(self) -> str:
-        """The variable that is the latest candidate before the event at hand: `latest1`."""
+        """The variable that is the latest candidate before the current event: `latest1`."""
         return f"latest{self.number}"
 
 
@@ -246,7 +246,7 @@ class Absences:
         return mixed([key_variable(i) for i in range(len(self.key))])
 
     def latest(self, w: Writer) -> None:
-        """The latest event before the one at hand that may be each negated component."""
+        """The latest event before the current one that may be each negated component."""
         for absence in self.all:
             begins = sum({1 << component.step.begin for component in self.run.components[absence.after :]})
             if begins:
@@ -261,7 +261,7 @@ class Absences:
     def _previous(self, absence: Absence) -> str:
         return absence.stack.at("prev", "k") if absence.stack.links else "q - 1"
 
-    # --- while a run goes on ------------------------------------------------------------------------------------------
+    # --- while a run continues ----------------------------------------------------------------------------------------
 
     def crossed(self, at: int, to: int) -> list[Absence]:
         return [absence for absence in self.all if at < absence.after <= to]
@@ -278,8 +278,8 @@ class Absences:
         return absence.latest if at == NOWHERE or not absence.at_once else "EMPTY"
 
     def test_at_once(self, w: Writer, at: int, to: int, source: Source) -> list[str]:
-        """Set `spoiled` if a negated event lies between the run's last event and the one at hand. Returns the condition
-        under which the run goes on, if anything had to be tested."""
+        """Set `spoiled` if a negated event lies between the run's last event and the current one. Returns the condition
+        under which the run continues, if anything had to be tested."""
         tested = [a for a in self.crossed(at, to) if a.at_once] if at != NOWHERE else []
         if tested:
             w("spoiled = False", f"since = {Node(RUN.node).row}")

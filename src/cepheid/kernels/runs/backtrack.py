@@ -42,7 +42,7 @@ from cepheid.runtime.kernel import END_OF_TIME, StateArray
 
 AT, SEEN, READ, FIRST_VALUE = RUN_SIZE, RUN_SIZE + 1, RUN_SIZE + 2, RUN_SIZE + 3
 """The further fields of a run: its component, the event that it has read last and, if it has read none, the first."""
-LINK, EVENT_ROW, PLACE, BITS, FIRST_COLUMN = 0, 1, 2, 3, 4
+LINK, EVENT_ROW, EVENT_MEASURE, BITS, FIRST_COLUMN = 0, 1, 2, 3, 4
 """A stored event: the next of its partition, its position, its measure in the window, its mask; its attributes
 follow."""
 BEST, BEST_END, LAST, TOP, SLOT_SIZE = 0, FOUND_SIZE, FOUND_SIZE + 1, FOUND_SIZE + 2, FOUND_SIZE + 3
@@ -63,11 +63,11 @@ class StoredEvent(Row):
     """A stored event; its attributes follow these fields."""
 
     array, size, used = "event", "EVENT_SIZE", "kept"
-    link, event_row, place, bits = Field(), Field(), Field(), Field()
+    link, event_row, event_measure, bits = Field(), Field(), Field(), Field()
 
 
 _TOP, _NEW, _ABOVE, _STORED = StackedRun("r"), StackedRun("q"), StackedRun("above"), StoredEvent(EVENT)
-"""The run on top of the stack, a new run, the lowest of the runs just split off, and the event at hand."""
+"""The run on top of the stack, a new run, the lowest of the runs just split off, and the current event."""
 
 
 class Backtrack(RunEdges):
@@ -123,7 +123,7 @@ class Backtrack(RunEdges):
     def make_room(self, w: Writer) -> None:
         layout = f"{self.index.name}, {self.index.stride}, {self.index.parts}"
         run, event, kept = Run.array, StoredEvent.array, StoredEvent.used
-        w("# write what was found, forget what no run reads, and make room")
+        w("# write the matches, forget events that no run reads, and make room")
         self.write_matches(w)
         with w.block(f"if {START} == 0 or {self._is_full()}:"):
             w(f"peak_retained = max(peak_retained, {kept} // {StoredEvent.size})")
@@ -178,7 +178,7 @@ class Backtrack(RunEdges):
         if not self.contiguous:
             with w.block(f"if mask[i] & np.uint64({self.builder.bits_of(self.plan.steps)}) == 0:"):
                 w("dropped_by_mask += 1", "continue")
-        w(f"{EVENT} = {StoredEvent.used}", f"{_STORED.event_row} = first + i", f"{_STORED.place} = measure[i]")
+        w(f"{EVENT} = {StoredEvent.used}", f"{_STORED.event_row} = first + i", f"{_STORED.event_measure} = measure[i]")
         w(f"{_STORED.bits} = np.int64(mask[i])", f"{_STORED.link} = EMPTY")
         for column, kind in enumerate(self.run.kinds):
             value = f"float_key(column{column}[i])" if kind is Kind.FLOAT else f"column{column}[i]"
@@ -209,10 +209,10 @@ class Backtrack(RunEdges):
             w(f"{Completed.used} += {Completed.size}", f"{best} = EMPTY", "continue")
 
     def _read(self, w: Writer) -> None:
-        """Let the run on top read an event. What it splits off comes above it, so that it goes on to the next component
-        before it goes on where it is."""
+        """Let the run on top read an event. The runs that it splits off come above it, so that they begin the next
+        component before it stays where it is."""
         w("visited += 1", f"{EVENT.bits} = np.uint64({_STORED.bits})")
-        w(f"{EVENT.measure} = {_STORED.place}", f"{EVENT.row} = {_STORED.event_row}")
+        w(f"{EVENT.measure} = {_STORED.event_measure}", f"{EVENT.row} = {_STORED.event_row}")
         self.begin_of_event(w)
         w(f"{_TOP.seen} = {EVENT}", f"{_TOP.read} = EMPTY", f"{_ABOVE} = EMPTY", f"{KEEP} = True")
         with w.block(f"if {_TOP.at} == {NOWHERE}:"):
@@ -328,6 +328,7 @@ def forward_best(index: np.ndarray, stride: int, parts: int, marks: np.ndarray) 
 
 
 IMPORTS = f"""from {__name__} import (
-    AT, BEST, BEST_END, BITS, EVENT_ROW, LAST, LINK, PLACE, READ, SEEN, TOP, forget_events, forward_best, mark_best,
+    AT, BEST, BEST_END, BITS, EVENT_MEASURE, EVENT_ROW, LAST, LINK, READ, SEEN, TOP,
+    forget_events, forward_best, mark_best,
 )"""
 """The import statement that generated code begins with."""

@@ -93,7 +93,7 @@ class RunEdges(ABC):
 
     @contextmanager
     def interrupted_loop(self, w: Writer, item: str, end: str) -> Iterator[None]:
-        """A loop whose body stops it (`stop = e`, `break`) where it has to make room, and goes on after that:
+        """A loop whose body stops it (`stop = e`, `break`) where it has to make room, and continues after that:
 
         while True:
             ...
@@ -133,7 +133,7 @@ class RunEdges(ABC):
 
     @abstractmethod
     def change(self, w: Writer, s: int, changed: list[Value], source: Source) -> None:
-        """The run `r` has taken the event and goes on, with those of its values changed."""
+        """The run `r` has taken the event and continues, with those of its values changed."""
 
     def begin_of_event(self, w: Writer) -> None:
         """The start of an event with duration. One that is longer than the window is no component of a match, though it
@@ -268,7 +268,7 @@ class RunEdges(ABC):
                 self._advance(w, NOWHERE, j)
 
     def _advance(self, w: Writer, at: int, to: int) -> None:
-        """The run `r` (none at all, if `at` is nowhere) goes on to begin another component on the event."""
+        """The run `r` (none at all, if `at` is nowhere) continues to begin another component on the event."""
         with w.when(self.absences.test_at_once(w, at, to, self.run.of_run)):
             for value in self.run.live(to):
                 new = self.absences.carried(value, at, to) or self.run.begun(value, at, to) or self.run.of_run(value)
@@ -279,7 +279,7 @@ class RunEdges(ABC):
                 self.arrive(w, at, to)
 
     def _complete(self, w: Writer, at: int, to: int, source: Source) -> None:
-        """Record a match if the run that was at `at` may end at component `to` with the event at hand."""
+        """Record a match if the run that was at `at` may end at component `to` with the current event."""
         rest = self.run.components[to + 1 :]
         if not all(component.may_be_empty for component in rest):
             return
@@ -384,7 +384,7 @@ class RunEdges(ABC):
         limits = f"{self.builder.most_matches}, {self.builder.most_words}"
         w("values, bounds, written, ends, problem = write_matches(")
         w(f"    {arguments}, values, bounds, written, ends, {limits})")
-        w("if problem != 0:", f"    problem_at = {self.builder.place('the matches of a step')}", "    break")
+        w("if problem != 0:", f"    problem_at = {self.builder.growing('the matches of a step')}", "    break")
         w(f"{Completed.used} = 0")
 
     def fields(self, first: int) -> list[str]:

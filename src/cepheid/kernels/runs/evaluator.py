@@ -74,7 +74,7 @@ def own_counters(state: State) -> dict[str, int]:
 _FEW_NODES = 256
 """Nodes are reclaimed only if there are more."""
 _MEET = "meet"
-"""The hash table of the runs that the event at hand has brought into a state."""
+"""The hash table of the runs that the current event has brought into a state."""
 
 
 class _Basic(RunEdges):
@@ -151,7 +151,7 @@ class _Basic(RunEdges):
         Numba count references in each iteration. `work` bounds the runs that the next event can visit."""
         for register in (Node.used, Run.free, Run.used, Run.top):
             self.register(register)
-        w("# write what was found, reclaim what no run needs, and make room for the next events")
+        w("# write the matches, reclaim unused nodes, and make room for the next events")
         if self.absences.waits:
             self.absences.decide(w)
         self.write_matches(w)
@@ -370,7 +370,7 @@ class _Basic(RunEdges):
         )
 
     def change(self, w: Writer, s: int, changed: list[Value], source: Source) -> None:
-        """The run stays in its list, changed, unless it is merged into another. Where it may go on without the event
+        """The run stays in its list, changed, unless it is merged into another. Where it may continue without the event
         too, or waits for another value, and so in another list, a new one takes the event."""
         awaited = self._index_of(s).awaited
         if self._waits_as_one(s):
@@ -499,27 +499,27 @@ class _Basic(RunEdges):
             if self._merges_by_target(state):
                 w(f"{_target(state)} = {run}")
             else:
-                w(f"{_MEET}[place] = stamp", f"{_MEET}[place + 1] = {run}")
+                w(f"{_MEET}[probe] = stamp", f"{_MEET}[probe + 1] = {run}")
 
     def _find_equal(self, w: Writer, state: int, source: Source) -> None:
-        """Find a run that the event has already brought into the state with the same values (`q`, or EMPTY). `place` is
+        """Find a run that the event has already brought into the state with the same values (`q`, or EMPTY). `probe` is
         its offset in the hash table `meet`, or the offset at which it will be inserted:
 
-        while q == EMPTY and meet[place] == stamp:
-            if run[meet[place + 1] + FIRST0_1] == new_first0_1:
-                q = meet[place + 1]
+        while q == EMPTY and meet[probe] == stamp:
+            if run[meet[probe + 1] + FIRST0_1] == new_first0_1:
+                q = meet[probe + 1]
         """
         differing = self._differing(state)
         parts = [self.run.as_held(value, source(value)) for value in differing]
         w(f"stamp = {EVENT.row} * {len(self.states)} + {self.states.index(state)}", f"{NEW_RUN} = EMPTY")
-        w(f"place = 2 * first_slot({mixed(parts)}, {_MEET}.shape[0] // 2)")
-        with w.block(f"while {NEW_RUN} == EMPTY and {_MEET}[place] == stamp:"):
-            met = Run(f"{_MEET}[place + 1]")
+        w(f"probe = 2 * first_slot({mixed(parts)}, {_MEET}.shape[0] // 2)")
+        with w.block(f"while {NEW_RUN} == EMPTY and {_MEET}[probe] == stamp:"):
+            met = Run(f"{_MEET}[probe + 1]")
             equal = [f"{met.cell(field(v))} == {part}" for v, part in zip(differing, parts, strict=True)]
             with w.block(f"if {' and '.join(equal)}:"):
                 w(f"{NEW_RUN} = {met}")
             with w.block("else:"):
-                w(f"place = (place + 2) % {_MEET}.shape[0]")
+                w(f"probe = (probe + 2) % {_MEET}.shape[0]")
 
 
 def _target(state: int) -> str:

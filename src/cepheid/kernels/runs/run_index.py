@@ -54,7 +54,7 @@ class RunIndex:
 
     @cached_property
     def at(self) -> str:
-        """The variable that holds the slot of the event at hand."""
+        """The variable that holds the slot of the current event."""
         return f"at{self.number or ''}"
 
     @cached_property
@@ -151,7 +151,7 @@ def _awaited_on(run: RunVector, state: int, target: Component, predicates: Seque
 
 
 def _is_event(run: RunVector, attr: Attr, state: int, target: int) -> bool:
-    """Whether an identifier stands for the event at hand."""
+    """Whether an identifier stands for the current event."""
     references = (At.CURRENT,) if state == target else (At.EVENT, At.FIRST)
     return run.index[attr.var] == target and attr.at in references
 

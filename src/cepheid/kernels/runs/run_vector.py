@@ -200,11 +200,11 @@ class RunVector(StateVector):
         return self.event_column(column), self.kinds[column]
 
     def of_run(self, value: Value) -> str:
-        """A value of the run at hand: `run[r + LENGTH0]`."""
+        """A value of the current run: `run[r + LENGTH0]`."""
         return self.as_read(value, RUN.cell(field(value)))
 
     def test(self, predicates: Sequence[Expr], at: int, event: int | None, source: Source) -> str:
-        """The condition that all the predicates hold, of a run at component `at` that tries the event at hand for
+        """The condition that all the predicates hold, of a run at component `at` that tries the current event for
         component `event` (None: it only proceeds)."""
 
         def read(node: Attr | Aggregate) -> Term:
@@ -219,5 +219,5 @@ def field(value: Value) -> str:
 
 
 def of_new(value: Value) -> str:
-    """A value of the run that results from the run at hand and the event: `new_length0`."""
+    """A value of the run that results from the current run and the event: `new_length0`."""
     return f"new_{value.name}"

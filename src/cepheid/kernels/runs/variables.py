@@ -89,7 +89,7 @@ class Waiting(Completed):
 
 
 class Event(str):
-    """The event at hand, by its index in the batch."""
+    """The current event, by its index in the batch."""
 
     bits = "bits"
     """Its mask."""
@@ -103,15 +103,15 @@ class Event(str):
 
 EVENT = Event("e")
 RUN, NEW_RUN, PREVIOUS = Run("r"), Run("q"), Run("previous")
-"""The run at hand, the run that the event creates or merges into, and the run before the one at hand in its list."""
+"""The current run, the run that the event creates or merges into, and the run before the current one in its list."""
 ITEM = Waiting("item")
 
 FIELD = "field"
 """The offset of a field in a loop over the fields of a record."""
 KEEP = "keep"
-"""Whether the run at hand stays in its list."""
+"""Whether the current run stays in its list."""
 START = "start"
-"""The index at which the loop over the batch goes on after an interruption."""
+"""The index at which the loop over the batch continues after an interruption."""
 WORK = "work"
 """An upper bound on the runs that the next event visits."""
 FLOOR = "floor"
@@ -121,5 +121,5 @@ OLDEST = "oldest"
 
 
 def key_variable(number: int) -> str:
-    """A part of the partition key of the event at hand: `key0`."""
+    """A part of the partition key of the current event: `key0`."""
     return f"key{number}"

@@ -10,7 +10,7 @@ from cepheid.codegen.scalar import key_of
 from cepheid.expr import variables
 from cepheid.kernels.instance_stack import Stack
 from cepheid.kernels.stacks.construction import Construction
-from cepheid.kernels.stacks.layout import AT_HAND, CHAIN, Instance, Locations
+from cepheid.kernels.stacks.layout import CHAIN, CURRENT_EVENT, Instance, Locations
 from cepheid.kernels.stacks.scan import READ, StackScan
 from cepheid.kernels.stacks.trailing import Trailing
 from cepheid.physical import Plan, Step
@@ -87,7 +87,7 @@ class ActiveInstanceStacks(StackScan):
         key = column0[here]
         chain = chain_of(chains, 8, key)
         """
-        key, valid = key_of([(self.layout.term(AT_HAND, link.here), link.as_float) for link in self.layout.key])
+        key, valid = key_of([(self.layout.term(CURRENT_EVENT, link.here), link.as_float) for link in self.layout.key])
         plays_a_part = [f"bits & np.uint64({self.bits})"] if self.decides_late else []
         (table,) = self.chain_tables
         skip = (f"if not ({' and '.join([*plays_a_part, valid])}):", "    continue")
@@ -152,7 +152,7 @@ class ActiveInstanceStacks(StackScan):
         stack, var = self.layout.stacks[i - 1], self.layout.positive[i].var
         pair = {stack.step.var, var}
         tests = [p for p in self.layout.tests if variables(p) == pair and p not in self.layout.equalities.exact]
-        agree = self.layout.stop_if("found", tests, {stack.step.var: Instance(stack, "k"), var: AT_HAND})
+        agree = self.layout.stop_if("found", tests, {stack.step.var: Instance(stack, "k"), var: CURRENT_EVENT})
         w("found = False", f"j = rip{i}")
         with w.block(f"while {self.layout.alive(stack, 'j')}:"):
             w(f"k = {stack.offset('j')}", *agree, f"j = {stack.previous('j', 'k')}")

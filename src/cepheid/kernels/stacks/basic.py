@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from cepheid.codegen.builder import Writer
 from cepheid.errors import NotAvailable
 from cepheid.kernels.instance_stack import Stack
-from cepheid.kernels.stacks.layout import AT_HAND, Instance, Locations, counted
+from cepheid.kernels.stacks.layout import CURRENT_EVENT, Instance, Locations, counted
 from cepheid.kernels.stacks.scan import READ, StackScan
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import OperatorRegisters
@@ -57,7 +57,7 @@ class RuntimeStack(StackScan):
         with w.block(f"if bits & np.uint64({1 << self.layout.positive[last].begin}):"):
             self.note_output(w)
             w(f"j{last} = {self.cells.ring.following}")
-            self._search(w, last - 1, {self.layout.positive[last].var: AT_HAND})
+            self._search(w, last - 1, {self.layout.positive[last].var: CURRENT_EVENT})
             self.repeat_if_full(w)
         self.push(w, self.cells, {})
 
@@ -82,7 +82,7 @@ class RuntimeStack(StackScan):
             w(f"j{depth} -= 1")
 
     def _within_window(self, w: Writer, locations: Locations) -> AbstractContextManager[None]:
-        """Instances that the scan has dropped need no test, but the event at hand is never dropped."""
+        """Instances that the scan has dropped need no test, but the current event is never dropped."""
         if self.plan.window is None:
             return nullcontext()
         if self.layout.drops_in_scan:

@@ -2,7 +2,7 @@
 the stacks, written out as nested loops. Python allows 20 nested loops, so a longer sequence is searched by one loop
 with the depth in a variable.
 
-Predicates are tested in the loop of the earliest component they speak of, that is as soon as the search can test them,
+Predicates are tested in the loop of the earliest component they read, that is as soon as the search can test them,
 and so are the negated components before the last positive one.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from cepheid import expr as ex
 from cepheid.codegen.builder import Writer
 from cepheid.expr import Expr
-from cepheid.kernels.stacks.layout import AT_HAND, Absence, Instance, Locations, StackLayout, counted
+from cepheid.kernels.stacks.layout import CURRENT_EVENT, Absence, Instance, Locations, StackLayout, counted
 
 _MOST_LOOPS = 14
 """The stacks that are searched by nested loops. Loops over chunks, events and negated events come on top."""
@@ -27,7 +27,7 @@ class Construction:
         self.found = found
 
     def construct(self, w: Writer) -> None:
-        """All sequences that end with the event at hand, as one loop inside the other:
+        """All sequences that end with the current event, as one loop inside the other:
 
         while j1 >= s1_base and written <= ceiling:
             i1 = 4 * (j1 & s1_last)
@@ -39,7 +39,7 @@ class Construction:
         for absence in self.layout.inner:
             if absence.at == last:
                 self.layout.find_head(w, absence.stack, f"latest_{absence.stack.name}")
-        locations = {self.layout.positive[last].var: AT_HAND}
+        locations = {self.layout.positive[last].var: CURRENT_EVENT}
         if last == 0:
             fits = "limit >= 0" if not self.layout.plan.counts_from_start else f"t - {self.layout.begin} <= limit"
             with w.block(f"if {fits}:" if self.layout.plan.window is not None else "if True:"):
@@ -94,7 +94,7 @@ class Construction:
             w(f"{number} = {stack.previous(number, offset)}")
 
     def _at_depth(self, w: Writer, depth: int, locations: Locations) -> None:
-        """Test what can be tested now that the component at this depth is chosen, then go on to the one before it."""
+        """Apply the tests that are possible once the component at this depth is chosen, then go to the previous one."""
         ready, absences = self._ready(depth)
         checks = self.layout.conditions(ready, locations)
         in_window = self.layout.plan.window is None or all(map(self.layout.sorted_by_measure, self.layout.stacks))
@@ -107,7 +107,7 @@ class Construction:
             self._without(w, absences, depth, locations)
 
     def _ready(self, depth: int) -> tuple[list[Expr], list[Absence]]:
-        """The predicates and the absences that are tested at a depth: as soon as all they speak of is chosen, or all
+        """The predicates and the absences that are tested at a depth: as soon as all they read is chosen, or all
         on complete sequences."""
         residual, inner = self.layout.residual(), self.layout.inner
         if self.layout.options["others"] != "early":

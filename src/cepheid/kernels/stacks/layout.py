@@ -1,7 +1,7 @@
 """The state of SASE's plan of a sequence (SASE §4): the stacks of its components, the equalities that chain their
 instances (PAIS), the stored attributes, and the predicates that are left to test.
 
-Generated code reads the event of a component from one of several locations: the event at hand, or an instance on
+Generated code reads the event of a component from one of several locations: the current event, or an instance on
 a stack, or part of a sequence that waits (`trailing`). Wherever it is, its fields have the same names: `row`,
 `time`, `measure`, `cmask` for its mask, and `c0`, `c1`... for its attributes, by the number of their column.
 """
@@ -32,13 +32,13 @@ CHAIN = "chain"
 """The variable with the offset of the event's key in a chain table."""
 
 
-class _EventAtHand:
+class _CurrentEvent:
     def field(self, name: str) -> str:
         known = {"row": "first + e", "time": "t", "measure": "m", "cmask": "bits"}
         return known[name] if name in known else f"column{name.removeprefix('c')}[here]"
 
 
-AT_HAND = _EventAtHand()
+CURRENT_EVENT = _CurrentEvent()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class StackLayout:
     # --- searching a stack --------------------------------------------------------------------------------------------
 
     def find_head(self, w: Writer, stack: Stack, target: str) -> None:
-        """Set `target` to the most recent instance of a chain before the event at hand. Events of one time are not in
+        """Set `target` to the most recent instance of a chain before the current event. Events of one time are not in
         sequence, nor is an event with duration after those that end while it lasts:
 
             j0 = s0_next - 1
@@ -198,7 +198,7 @@ class StackLayout:
         if stack.table.is_shared:
             lines += [f"{target} = {stack.table.head(stack, CHAIN)}"]
         elif stack.links:
-            key, valid = key_of([(self.term(AT_HAND, link.there), link.as_float) for link in stack.links])
+            key, valid = key_of([(self.term(CURRENT_EVENT, link.there), link.as_float) for link in stack.links])
             lines += [f"{target} = EMPTY", f"if {valid}:", f"    {target} = {stack.latest(key)}"]
         else:
             lines += [f"{target} = {following} - 1"]
@@ -209,7 +209,7 @@ class StackLayout:
         w(*lines)
 
     def alive(self, stack: Stack, number: str) -> str:
-        """Source of the condition that an instance exists and can still be in the window of the event at hand."""
+        """Source of the condition that an instance exists and can still be in the window of the current event."""
         alive = f"{number} >= {stack.ring.base}"
         if self.sorted_by_measure(stack) and not self.drops_in_scan:
             alive += f" and m - {stack.at('measure', stack.offset(number))} <= limit"
@@ -217,7 +217,7 @@ class StackLayout:
 
     @property
     def begin(self) -> str:
-        """Source of the start of the event at hand: its time, if it has no duration."""
+        """Source of the start of the current event: its time, if it has no duration."""
         return "t" if not self.plan.has_durations else f"{self.builder.column(START, 'here')}"
 
     def start_of(self, location: Location) -> str:

@@ -1,6 +1,6 @@
 """The scan over events (SASE §3.2, §4.1) as generated code, whatever stacks it fills and searches.
 
-Events are read in chunks. The code speaks of the event `e` at hand (`here` where it indexes an array: unsigned, which
+Events are read in chunks. The code reads the current event `e` (`here` where it indexes an array: unsigned, which
 saves the test for negative indices), with its time `t`, its position `m` in the window's measure and its mask `bits`.
 Matches go to `values`; `written` is its used length.
 """
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.codegen.scalar import key_of
 from cepheid.kernels.instance_stack import IMPORTS, ChainTable, Ring, Stack
-from cepheid.kernels.stacks.layout import AT_HAND, CHAIN, StackLayout
+from cepheid.kernels.stacks.layout import CHAIN, CURRENT_EVENT, StackLayout
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import Kernel, OperatorRegisters, StateArray
 
@@ -23,7 +23,7 @@ _CHUNK = 4096
 MATCHES = "the matches of a step"
 """What may need much memory, as an error names it."""
 READ = ("here = np.uint64(e)", "t = time[here]", "m = measure[here]", "bits = mask[here]", "events += 1")
-"""The lines that read the event at hand."""
+"""The lines that read the current event."""
 
 
 class StackScan(ABC):
@@ -137,7 +137,7 @@ class StackScan(ABC):
     # --- stacks -------------------------------------------------------------------------------------------------------
 
     def push(self, w: Writer, stack: Stack, pointers: Mapping[str, str]) -> None:
-        """The event at hand becomes an instance, unless a part of its key is null:
+        """The current event becomes an instance, unless a part of its key is null:
 
         i = 3 * (s0_next & s0_last)
         s0[i + S0_ROW] = first + e
@@ -150,7 +150,7 @@ class StackScan(ABC):
             self._store(w, stack, pointers)
             self._chain(w, stack)
         else:
-            key, valid = key_of([(self.layout.term(AT_HAND, link.here), link.as_float) for link in stack.links])
+            key, valid = key_of([(self.layout.term(CURRENT_EVENT, link.here), link.as_float) for link in stack.links])
             with w.block(f"if {valid}:"):
                 self._store(w, stack, pointers)
                 w(f"key = {key}", f"{CHAIN} = {stack.table.find('key')}")
@@ -177,12 +177,12 @@ class StackScan(ABC):
     def _store(self, w: Writer, stack: Stack, pointers: Mapping[str, str]) -> None:
         measured = ["measure"] if stack.measured else []
         of_event = ["row", "time", *measured], [f"c{column}" for column in stack.columns]
-        own, columns = ([stack.put(name, "i", AT_HAND.field(name)) for name in names] for names in of_event)
+        own, columns = ([stack.put(name, "i", CURRENT_EVENT.field(name)) for name in names] for names in of_event)
         links = [stack.put(pointer, "i", pointers[pointer]) for pointer in stack.pointers]
         w(f"# push onto {stack.name}", f"i = {stack.offset(stack.ring.following)}", *own, *links, *columns)
 
     def drop_expired(self, w: Writer) -> None:
-        """Drop the instances that have left the window of the event at hand. Mostly it is none or one, which a branch
+        """Drop the instances that have left the window of the current event. Mostly it is none or one, which a branch
         would mispredict, so the first is dropped without one:
 
             s0_base += np.int64((s0_base < s0_next) & (m - s0[3 * (s0_base & s0_last) + S0_TIME] > limit))

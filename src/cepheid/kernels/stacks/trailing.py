@@ -57,7 +57,7 @@ class Trailing:
         return [array.state for array in self._arrays]
 
     def postpone(self, w: Writer, locations: Locations) -> None:
-        """Store the sequence at hand until its window has passed:
+        """Store the current sequence until its window has passed:
 
         pending_0_row[p] = s0[i0 + S0_ROW]
         heap_push(pending_heap, pending_item, pending_size, pending_measure[p], p)

@@ -140,7 +140,7 @@ class Values:
 
     # --- one event ----------------------------------------------------------------------------------------------------
 
-    def at_hand(self, leaf: Leaf) -> Composite:
+    def current(self, leaf: Leaf) -> Composite:
         """The event at hand, as the leaf's."""
         starts = f"column{self.column[START_COLUMN]}[e]" if self.plan.has_durations else "t"
 

@@ -184,7 +184,7 @@ class _Evaluator(Output):
             w("lone = e + 1 < time.shape[0] and time[e + 1] > t")
         for leaf in reversed(self.leaves):
             with w.block(f"if bits & np.uint64({1 << self.bits[leaf.var]}) != np.uint64(0):"):
-                self.put_out(w, leaf, self.with_history(w, leaf, self.values.at_hand(leaf)))
+                self.put_out(w, leaf, self.with_history(w, leaf, self.values.current(leaf)))
         with w.block("if output > most:"):
             w("problem = first + e + 1", "stop = e + 1", "break")
 
@@ -198,7 +198,7 @@ class _Evaluator(Output):
         for op in prompt:
             for leaf in leaves_of(op.awaited):
                 others = frozenset(op.awaited.variables).difference(leaf.variables)
-                event = replace(self.values.at_hand(leaf), unbound=others)
+                event = replace(self.values.current(leaf), unbound=others)
                 for number, choices in self.visited(self.tables[op], event).items():
                     parts = choices[0][1]
                     if parts and all(isinstance(part.expr, Attr) for part in parts):

@@ -124,10 +124,10 @@ class Chain:
     buffer: Buffer
     equalities: tuple[Equality, ...]
 
-    def unsettled(self, tests: Iterable[Expr]) -> list[Expr]:
-        """The tests that still have to be made on what was looked up: a single key is exact, mixed keys may meet."""
-        settled = [e.predicate for e in self.equalities if len(self.equalities) == 1 and e.fit.decides]
-        return [test for test in tests if not any(test is done for done in settled)]
+    def remaining(self, tests: Iterable[Expr]) -> list[Expr]:
+        """The tests that a lookup does not decide: a single key is exact, the hashes of several may collide."""
+        decided = [e.predicate for e in self.equalities if len(self.equalities) == 1 and e.fit.decides]
+        return [test for test in tests if not any(test is done for done in decided)]
 
 
 def either(conditions: Sequence[str]) -> str | None:
@@ -238,7 +238,7 @@ class Buffers:
             w(f"{buffer.field('top', index)} = {top}")
 
     def about(self, var: str) -> list[Expr]:
-        """The predicates between events that speak of a variable."""
+        """The predicates between events that read a variable."""
         return [p for p in self.plan.predicates if var in ex.variables(p)]
 
     # --- stored fields ------------------------------------------------------------------------------------------------
@@ -312,10 +312,10 @@ class Buffers:
         var, binding = next(iter(self.bindings(buffer, number, index).items()))
         return self.row(var, binding)
 
-    def stop_if_large(self, w: Writer, buffer: Buffer, room: str, row: str, place: str) -> None:
+    def stop_if_large(self, w: Writer, buffer: Buffer, room: str, row: str, operator: str) -> None:
         """End the loop if the records of an operator need too much memory, all their fields together."""
         words = f"{len(self.array_names(buffer))} * ({buffer.live} + {room})"
-        self.builder.stop_if_large(w, words, row, f"the records of {place}")
+        self.builder.stop_if_large(w, words, row, f"the records of {operator}")
 
     def make_room(self, w: Writer, buffer: Buffer, room: str) -> None:
         """Let the ring grow, outside of the loops over records (an array that is assigned in a loop is slow):

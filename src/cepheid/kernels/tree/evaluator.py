@@ -11,7 +11,7 @@ NSEQ  narrows the search of a SEQ: what is on the left must not end before the l
 KSEQ  narrows it too: between left and right there must be enough members of the closure
 
 Equalities are looked up in chains of equal keys. Groups of closures, and absences that cannot be pushed down, are
-settled for complete records (`top`), and so are the matches that must wait for their window to pass.
+resolved for complete records (`top`), and so are the matches that must wait for their window to pass.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class _Generator:
                 branch.assemble(w)
             w("pass")
         for top in self.tops:
-            top.settle(w)
+            top.resolve(w)
         held = " + ".join(buffer.live for buffer in self.buffers.all)
         w(f"peak_retained = max(peak_retained, {held})")
         if self.buffers.expires:
@@ -128,7 +128,7 @@ class _Generator:
     @property
     def _windows(self) -> int:
         """How many windows an event can matter. A leading group reaches back one window from its own end, if another
-        closure is only settled after it, and it is the whole group that must fit the match's window."""
+        closure is only resolved after it, and it is the whole group that must fit the match's window."""
         return 1 + max((top.early_groups for top in self.tops), default=0)
 
     def _take_in(self, w: Writer) -> None:

@@ -24,7 +24,7 @@ from cepheid.tree_plan import TreeNode, tree_text
 @dataclass(frozen=True, slots=True)
 class Join:
     """A join of two buffers into a third, or into the output if it has none of its own. By its chains one side is
-    looked up from the other; `tests` are the predicates that this does not settle. `text` is the join as the plan
+    looked up from the other; `tests` are the predicates that this does not decide. `text` is the join as the plan
     writes it, and the registers `tried` and `made` count its work."""
 
     kind: str
@@ -46,7 +46,7 @@ class Join:
 
 
 class Branch:
-    """One alternative of the pattern: its operators from the leaves to the root, and what is settled on top."""
+    """One alternative of the pattern: its operators from the leaves to the root, and its top."""
 
     def __init__(self, buffers: Buffers, output: Output, number: int, alternative: Alternative, tree: TreeNode) -> None:
         self.buffers = buffers
@@ -139,7 +139,7 @@ class Branch:
         b = self.buffers
         equal = b.equalities(tests, left.sure, right.sure)
         chain = b.chain(left, equal, shared=not isinstance(node, tp.ConNode)) if equal else None
-        rest = tuple(chain.unsettled(tests) if chain is not None else tests)
+        rest = tuple(chain.remaining(tests) if chain is not None else tests)
         number = f"a{self.number}_{len(self.operators)}"
         made = b.register(f"{number}_made") if out is None else out.following
         named = tree_text(node), b.register(f"{number}_tried"), made
@@ -386,7 +386,7 @@ class Branch:
             w(f"n = {leaf.index('q')}")
             with w.block(f"if {leaf.field('time', 'n')} <= since:"):
                 w("break")
-            tests = b.about(var) if chain is None else chain.unsettled(b.about(var))
+            tests = b.about(var) if chain is None else chain.remaining(b.about(var))
             checks = [f"{leaf.field('time', 'n')} < {right.start('r')}"] if chain is not None else []
             checks += self._conditions(tests, {**there, var: Binding("n")})
             with w.block(f"if {_all(checks)}:"):

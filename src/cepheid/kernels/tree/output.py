@@ -17,12 +17,12 @@ class Output:
         self.bounded = bounded
         self.aggregates: list[str] = []
 
-    def make_room(self, w: Writer, matches: str, row: str, place: str, further: str = "0") -> None:
+    def make_room(self, w: Writer, matches: str, row: str, operator: str, further: str = "0") -> None:
         """`values = grown(values, ...)`, for some matches with `further` events besides one for each variable. The
-        loop ends if they need too much memory at the event at position `row`, for the operator `place`."""
+        loop ends if they need too much memory at the event at position `row`, for this operator."""
         needed = f"written + ({matches}) * {len(self.variables)} + {further}"
         with w.block(f"if {needed} > values.shape[0]:"):
-            self.buffers.builder.stop_if_large(w, needed, row, f"the matches of {place}")
+            self.buffers.builder.stop_if_large(w, needed, row, f"the matches of {operator}")
             w(f"values = grown(values, {needed})")
         if self.bounded:
             with w.block(f"if ends + ({matches}) * {len(self.variables)} >= bounds.shape[0]:"):

@@ -1,9 +1,9 @@
-"""What is settled on top of a tree plan, for each record that the joins made complete: the groups of its closures, the
+"""The top of a tree plan resolves, for each complete record of the joins, the groups of its closures, the
 absences that were not pushed down, and whether it must wait for its window to pass.
 
 A group follows from the record (see `optimize.alternatives`): from the event that closes it, or from the latest event
 before the closure's right neighbour, back to its left neighbour or the edge of the window. So nothing of a group is
-kept between rounds, not even for the records that wait: their groups are made again when they are decided.
+stored between rounds, not even for waiting records: their groups are built again when they are decided.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class Top:
 
     @property
     def early_groups(self) -> int:
-        """How many leading groups may be settled before the closing event of another is known."""
+        """How many leading groups may be resolved before the closing event of another is known."""
         closing = [group for group in self.alternative.groups if group.closing]
         leading = [group for group in closing if not self.alternative.follows_plain(group)]
         return len(leading) if len(closing) > 1 else 0
 
     def _sort_tests(self) -> None:
-        """Ruling 8: a predicate on a closure's attribute is one that each member must satisfy; what speaks of the whole
+        """Ruling 8: a predicate on a closure's attribute is one that each member must satisfy; one that reads the whole
         group, or of its first or last event, is tested once the group is there."""
         negated = {step.var for step in self.buffers.plan.steps if step.negated}
         closures = {*self.group_of, *self.alternative.empty}
@@ -99,7 +99,7 @@ class Top:
     def _cursor(self) -> str:
         return self.buffers.register(f"a{self.number}_settled")
 
-    def settle(self, w: Writer) -> None:
+    def resolve(self, w: Writer) -> None:
         root, b = self.root, self.buffers
         w(f"# groups, absences and output of the records in {root.name}")
         w(f"{self._cursor} = max({self._cursor}, {root.base})", "ready = 0")
@@ -291,7 +291,7 @@ class Top:
             checks.append("fresh")
             tests = self._tests_of(group)
             if chain is not None and not group.closing:
-                tests = chain.unsettled(tests)
+                tests = chain.remaining(tests)
             read = self._member_reader(group)
             checks += [b.test(t, read, self.bindings, self.alternative) for t in tests]
             with w.block(f"if {' and '.join(checks)}:"):
@@ -346,7 +346,7 @@ class Top:
         return AGGREGATE_CODE[node.fn].over_nothing(self.buffers.plan.types[node.name])
 
     def _member_reader(self, group: Group) -> Reader:
-        """How a member test reads its closure: the member at hand, and as group so far the closing event, if any."""
+        """How a member test reads its closure: the current member, and as group so far the closing event, if any."""
         b, plain = self.buffers, self.buffers.reader(self.bindings)
         closing = self.bindings.get(group.var) if group.closing else None
 
@@ -519,7 +519,7 @@ class Top:
     def _search(
         self, w: Writer, part: Buffer, before: str, stops: Sequence[str], checks: Sequence[str], known: Sequence[str]
     ) -> None:
-        """From the last record that ends before a time, back until one of the stops: the record at hand is dropped if
+        """From the last record that ends before a time, back until one of the stops: the current record is dropped if
         one passes the checks and its predicates."""
         b, chain = self.buffers, self.chain_of[part.variables[0]]
         if chain is not None:
@@ -528,7 +528,7 @@ class Top:
             w(f"c = last_before({part.end_array}, {part.base}, {part.following}, {before})")
         w("spoiled = False")
         about = self._about(part)
-        tests = about if chain is None else chain.unsettled(about)
+        tests = about if chain is None else chain.remaining(about)
         bindings = b.bindings(part, "c", "m")
         read = self._reader(w, {**self.bindings, **bindings})
         conditions = [b.test(t, read, self.bindings, self.alternative) for t in tests]

@@ -52,7 +52,7 @@ class Waiting:
         w(f"{self.free.at(self.freed)} = slot", f"{self.freed} += 1")
 
     def wait(self, w: Writer) -> None:
-        """Let the record at hand wait:
+        """Let the current record wait:
 
         w0_v1[slot] = p1
         heap_push(w0_measure, w0_item, w0_size, first_measure, slot)
