@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import NamedTuple
 
 from cepheid.errors import NotAvailable
 from cepheid.events import Clock
@@ -20,8 +21,7 @@ class Kind(Enum):
     SEQ = "seq"
 
 
-@dataclass(frozen=True, slots=True)
-class Primitive:
+class Primitive(NamedTuple):
     """The events of one type, which a source is asked for."""
 
     name: str
@@ -63,8 +63,7 @@ class Operator:
 Node = Primitive | Operator
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """The text behind an operator: its pattern, and the query in which it stands."""
 
     query: Query

@@ -17,6 +17,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -50,8 +51,7 @@ UNCERTAIN = "uncertain"
 """The column that says whether a gap could change a match."""
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(NamedTuple):
     """A plan with the kernels that it needs."""
 
     tree: EventTree
@@ -130,8 +130,7 @@ class Channel:
         return self.covered | self.lost
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(NamedTuple):
     """The result of some answers: what to ask next, the matches that became certain, and new gaps."""
 
     requests: list[Request]

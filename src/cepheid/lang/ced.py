@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from lark import v_args
@@ -114,8 +114,7 @@ class _Attribute(NamedTuple):
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class _Event:
+class _Event(NamedTuple):
     """A `primitive` or, with the expression of its event, a `complex` declaration."""
 
     name: str

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cepheid import expr as ex
 from cepheid.dialect import Closure
@@ -27,8 +28,7 @@ class Keyed:
     nulls_match: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Sliced:
+class Sliced(NamedTuple):
     """A match is decided by the events from `before` ticks before its first event to `after` ticks after it."""
 
     before: int

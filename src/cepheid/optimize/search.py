@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -194,8 +194,7 @@ def _why_it_lost(candidate: _Candidate, best: _Candidate) -> str:
 # --- Algorithm 5 ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Solved:
+class Solved(NamedTuple):
     """The best plan of a sub-pattern, without estimates in its nodes."""
 
     tree: TreeNode
@@ -221,7 +220,7 @@ class Search:
         return [self._within(solved, operands) for solved in self._sequence(operands).splits(number)]
 
     def _within(self, solved: Solved, operands: Pattern) -> Solved:
-        return replace(solved, tree=within(solved.tree, operands, self.windows))
+        return solved._replace(tree=within(solved.tree, operands, self.windows))
 
     def complete(self, tree: TreeNode) -> TreeNode:
         """Adds the NSEQ and KSEQ nodes that narrow joins, and the groups and negations on top, to a tree of joins."""
@@ -284,7 +283,7 @@ class Search:
             negated = [var for absence in absences for var in absence.variables]
             if negated:
                 nseq = self.model.negating(items[index].operand.cardinality, negated)
-                items[index] = replace(items[index], cost=items[index].cost + nseq)
+                items[index] = items[index]._replace(cost=items[index].cost + nseq)
             kept = math.prod(map(self.model.survival, absences)) * math.prod(map(self.model.enough_between, closures))
             steps.append(_Step(order, kept, searches=1 + len(closures)))
         return _Stretches(items, steps, _crossing(self.model, names), tp.SeqNode)

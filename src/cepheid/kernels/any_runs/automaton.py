@@ -141,8 +141,7 @@ class Entry:
     fewer_than: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """The groups that may take an edge."""
 
     at: int

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+from typing import NamedTuple
 
 from cepheid import expr as ex
 from cepheid.codegen.scalar import Constants, Operand, Term, is_compilable, nearest_float, value
@@ -24,8 +25,7 @@ _MANY = 256
 Alternative = frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """A part of a key: the value of an expression, as an integer of a scale or as a float."""
 
     expr: Expr
