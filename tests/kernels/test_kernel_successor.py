@@ -23,6 +23,7 @@ from cepheid.explanation import CHAINS, explosions
 from cepheid.kernels import successor
 from cepheid.kernels.successor import evaluator, successor_kernel
 from cepheid.lang import parse
+from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.runtime.kernel import operator_counts
 
 
@@ -184,6 +185,24 @@ def test_chains_that_no_instance_awaits_do_not_grow() -> None:
     assert sum(count.tried or 0 for count in operator_counts(kernel, state).values()) < 10
 
 
+def test_costs_rank_operators_as_measured() -> None:
+    """`bench eql` measures 50, 65, 110 and 270 nanoseconds for each event."""
+    stream = stream_of([{"type": "A", "ts": i, "k": i % 3, "v": i % 7} for i in range(30)])
+    texts = [
+        "SELECT * FROM A a; A b",
+        "SELECT * FROM A a; A b WHERE FILTER(a.k = b.k)",
+        r"SELECT * FROM (A a @ 10) \ A b WHERE a.k = b.k",
+        "SELECT * FROM A a+ WHERE FILTER(a.k = PREV(a.k)), a.v > PREV(a.v)",
+    ]
+    plans = [kernel_of(bound(text, stream), stream, evaluator="successor").plan for text in texts]
+    costs = [successor.cost(plan, NO_STATS) for plan in plans]
+    assert costs == sorted(costs)
+    measured = (50, 65, 110, 270)
+    assert all(0.5 < cost / nanoseconds < 2 for cost, nanoseconds in zip(costs, measured, strict=True))
+    rare = Stats(rates={"a": 0.01, "b": 1.0}, total_rate=1.0)
+    assert successor.cost(plans[1], rare) < costs[1]
+
+
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 
@@ -283,3 +302,12 @@ def test_failed_detections_are_rows_with_their_reason() -> None:
     assert sequence.to_pylist() == [
         {"a": 0, "c": None, "match_start": 0, "match_end": 1, "reason": "(A; B): the successor fails A.v + 1 < B.v"}
     ]
+
+
+@pytest.mark.xfail(strict=True, reason="compiled plans read only the start and the end of a derived event")
+def test_the_complete_history_of_a_derived_event_decides() -> None:
+    """Two derived events start and end together; the one with the earlier `B` is the successor (NEXT §3.2)."""
+    rows = [{"type": kind, "ts": ts} for ts, kind in enumerate("XABBC")]
+    query = "P: EVENT SEQ(A a, B b, C c) WITHIN 100\nQ: SELECT * FROM X; P"
+    table = pa.Table.from_pylist(rows)
+    assert cepheid.match(query, table).num_rows == cepheid.match(query, table, evaluator="reference").num_rows == 1

@@ -20,6 +20,7 @@ from cepheid.expr import At, Attr, Expr
 from cepheid.kernels.requirements import why_not
 from cepheid.kernels.successor.composites import keep_name
 from cepheid.kernels.successor.conditions import waits_for
+from cepheid.kernels.successor.cost import successor_cost
 from cepheid.kernels.successor.evaluator import kernel
 from cepheid.kernels.successor.failures import OPTIONS
 from cepheid.kernels.successor.operators import (
@@ -129,8 +130,9 @@ def _growing(root: Operator, has_durations: bool) -> Iterator[str]:
 
 
 def cost(plan: Plan, stats: Stats) -> float:
-    """A visit to the list of each key, and the work of an instance for each event."""
-    return 20.0 + 40.0 * len(plan.steps)
+    """Nanoseconds for each event."""
+    assert plan.core is not None
+    return successor_cost(operators_of(plan.core, plan.has_durations), stats)
 
 
 def placed_operators(lowered: Lowered) -> tuple[Lowered, Operator, Pattern]:
