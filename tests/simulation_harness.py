@@ -53,6 +53,8 @@ EQL_QUERIES = (
     "SELECT * FROM A; (B; C) WHERE (A, C) OCCURS WITHIN 6, B.name <= C.name",
     r"SELECT * FROM (A @ 4) \ B WHERE A.id = B.id",
     r"SELECT * FROM A; (B \ C) WHERE FILTER(A.id = B.id), A.id = C.id",
+    "SELECT * FROM A; B WHERE FILTER(upper(A.name) = upper(B.name)), (A, B) OCCURS WITHIN 6",
+    "SELECT * FROM A; B WHERE FILTER(upper(A.name) = upper(B.name)), FILTER(A.id = B.id), (A, B) OCCURS WITHIN 6",
     "EVENT SEQ(A x, B y) WHERE [id] WITHIN 6 RETURN count(*) AS n, sum(x.n) AS s, min(y.name) AS m, first(y.v) AS f",
     "PATTERN A a;B b+;C c WHERE a.id = c.id WITHIN 8 RETURN count(*) AS n, last(b.name) AS l, max(b.v) AS m",
     "PATTERN SEQ(A a, B+ b[], C c) WHERE skip_till_any_match(a, b[], c) {[id]} WITHIN 8 OUTPUT NON-OVERLAPPING",

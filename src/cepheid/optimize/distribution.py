@@ -53,8 +53,9 @@ def distribution(plan: Plan) -> Distribution:
 
 def keyed(plan: Plan) -> Keyed | None:
     """How the work of a compiled plan is divided by a key; None if all its events do not share one."""
-    if plan.core is not None:
-        return Keyed(plan.key, nulls_match=not requires_key(plan.core)) if plan.key else None
+    if plan.core is not None:  # the input has no derived columns; fewer parts of a key divide the events less finely
+        parts = tuple(name for name in plan.key if name not in plan.derived)
+        return Keyed(parts, nulls_match=not requires_key(plan.core)) if parts else None
     key = shuffle_key(plan)
     return Keyed(key) if key else None
 
