@@ -11,6 +11,7 @@ from rich.console import Console
 
 from bench import (
     ced,
+    ced_figures,
     compiling,
     composition,
     eql,
@@ -36,6 +37,7 @@ _MODULES = (
     zstream,
     eql,
     ced,
+    ced_figures,
     composition,
     spark,
     spark_languages,
