@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import itertools
 import json
 import os
@@ -11,6 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,11 @@ import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from cepheid.app import cli
+from cepheid.api import match
+from cepheid.app import cli, report
 from cepheid.app.cli import batch_run
 from cepheid.app.demo import EXAMPLES, example_text
 from cepheid.lang import DIALECTS, parse, to_text
@@ -541,3 +545,61 @@ def test_a_column_that_parquet_cannot_hold_is_reported(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "Parquet cannot hold a column" in result.stderr
     assert not (tmp_path / "m.parquet").exists()
+
+
+@pytest.mark.parametrize("command", ["run", "check", "explain"])
+def test_every_command_takes_the_query_in_the_same_ways(command: str, tmp_path: Path) -> None:
+    (tmp_path / "q.sase").write_text("EVENT A x")
+    (tmp_path / "e.csv").write_text("type,ts\nA,1\n")
+    given = ["--input", str(tmp_path / "e.csv")]
+    ways = [["EVENT A x"], [str(tmp_path / "q.sase")], ["--query", "EVENT A x"]]
+    ways += [["--query-file", str(tmp_path / "q.sase")], ["-"], ["--query-file", "-"]]
+    results = [CliRunner().invoke(cli.app, [command, *way, *given], input="EVENT A x") for way in ways]
+    assert {(result.exit_code, result.stdout) for result in results} == {(0, results[0].stdout)}
+    for way, problem in (([], "there is no query"), (["EVENT A x", "--query", "EVENT A x"], "there are two queries")):
+        refused = CliRunner().invoke(cli.app, [command, *way, *given])
+        assert refused.exit_code == 2
+        assert problem in refused.stderr and "--query-file" in refused.stderr
+
+
+def test_only_work_that_takes_long_shows_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    for patience, is_shown in ((60.0, False), (0.0, True)):
+        written = io.StringIO()
+        terminal = Console(file=written, force_terminal=True, highlight=False)
+        monkeypatch.setattr(report, "errors", lambda terminal=terminal: terminal)
+        monkeypatch.setattr(report, "PATIENCE", patience)
+        with report.progress("reading", 100) as progress:
+            time.sleep(0.3)
+            progress(50, 3)
+        assert ("reading" in written.getvalue()) == is_shown
+    pipe = io.StringIO()
+    monkeypatch.setattr(report, "errors", lambda: Console(file=pipe))
+    with report.progress("reading", 100) as progress:
+        time.sleep(0.1)
+        progress(50, 3)
+    assert not pipe.getvalue()
+
+
+COMPOSED = """
+P: EVENT SEQ(A x, B y) WITHIN 3 minutes RETURN x.ts AS since, y.ts - x.ts AS took
+Q: EVENT SEQ(P p, C c) WITHIN 3 minutes RETURN p, p.start_time AS began
+"""
+
+
+@pytest.mark.parametrize("backend", ["local", "reference"])
+def test_times_of_derived_events_are_times_in_text(backend: str, tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("type,ts\nA,2024-03-01 08:00\nB,2024-03-01 08:01\nC,2024-03-01 08:02\n")
+    found = CliRunner().invoke(cli.app, ["run", COMPOSED, "--input", str(tmp_path / "e.csv"), "--backend", backend])
+    row = json.loads(found.stdout)
+    assert (row["p"]["since"], row["p"]["took"], row["began"]) == ("2024-03-01 08:00", 60.0, "2024-03-01 08:00")
+
+
+def test_matches_are_in_the_order_of_python(tmp_path: Path) -> None:
+    rows = [("A", 1), ("A", 2), ("B", 3), ("A", 3), ("B", 4)]
+    (tmp_path / "e.csv").write_text("type,ts\n" + "".join(f"{kind},{ts}\n" for kind, ts in rows))
+    query = "EVENT SEQ(A x, B y) WITHIN 10"
+    found = CliRunner().invoke(cli.app, ["run", query, "--input", str(tmp_path / "e.csv")])
+    table = pa.table({"type": [kind for kind, _ in rows], "ts": [ts for _, ts in rows]})
+    expected = [(row["match_start"], row["match_end"]) for row in match(query, table).to_pylist()]
+    shown = [json.loads(line) for line in found.stdout.splitlines()]
+    assert [(row["match_start"], row["match_end"]) for row in shown] == expected

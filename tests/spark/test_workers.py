@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,9 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
 import cepheid
+from cepheid.errors import NotAvailable
 from cepheid.spark import arrow_schema
+from cepheid.spark.workers import require_integer_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,3 +97,11 @@ def test_shapes_of_matches_with_timestamps(spark: SparkSession, output: str) -> 
     events = spark.createDataFrame(rows, "type string, ts timestamp")
     found = cepheid.match("EVENT SEQ(A x, B y) WITHIN 2 hours", events, output=output)
     assert found.count() == (1 if output == "flat" else 2)
+
+
+@pytest.mark.parametrize(
+    ("spark", "arrow", "fits"), [("4.1.0", "26.0.1", False), ("4.1.0", "25.0", True), ("4.1.4", "26.0", True)]
+)
+def test_versions_that_do_not_fit_together(spark: str, arrow: str, fits: bool) -> None:
+    with nullcontext() if fits else pytest.raises(NotAvailable, match=r"pyspark>=4\.1\.4"):
+        require_integer_offsets(spark, arrow)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -40,6 +42,45 @@ def say(console: Console, text: str, style: str = "") -> None:
 def warn(lines: Iterable[str]) -> None:
     for line in lines:
         note(line, "yellow")
+
+
+PATIENCE = 2.0
+"""Seconds after which work shows its progress, on a terminal."""
+
+
+def _unseen(done: int, matches: int) -> None:
+    """The progress of work whose output is no terminal."""
+
+
+@contextmanager
+def progress(what: str, total: int | None = None, unit: str = "events") -> Iterator[Callable[[int, int], None]]:
+    """Shows the progress of some work on standard error, if it takes longer than PATIENCE and that is a terminal. The
+    work may call the result with the number of events (or of another unit) so far, and of matches."""
+    console = errors()
+    if not console.is_terminal:
+        yield _unseen
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn(what), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    bar = Progress(*columns, console=console, transient=True)
+    task = bar.add_task("", total=total)
+    waiting = threading.Timer(PATIENCE, bar.start)
+    waiting.daemon = True
+
+    def show(done: int, matches: int) -> None:
+        elapsed = bar.tasks[0].elapsed or 0.0
+        of = "" if total is None else f" of {total:,}"
+        speed = f", {done / elapsed:,.0f} {unit}/s" if elapsed else ""
+        found = f", {count(matches, 'match', 'matches')}" if matches else ""
+        bar.update(task, completed=done, description=f"{done:,}{of} {unit}{found}{speed}")
+
+    waiting.start()
+    try:
+        yield show
+    finally:
+        waiting.cancel()
+        bar.stop()
 
 
 def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) -> Iterator[str]:

@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cepheid.binding import with_declared
 from cepheid.checks import NODE
 from cepheid.codegen.columns import types_of
 from cepheid.codegen.typed_columns import from_arrow as column_from_arrow
 from cepheid.codegen.typed_columns import to_python
-from cepheid.engine.input_shape import InputShape
 from cepheid.engine.layout import (
     DETECTED,
     END,
@@ -51,7 +51,7 @@ from cepheid.pattern import Query, SourceStream
 from cepheid.semantics import Match as Match
 from cepheid.semantics import evaluate, node_of, summary
 from cepheid.semantics.common import events_of as events_in
-from cepheid.types import FLOAT, UNKNOWN, Family, Type, from_arrow
+from cepheid.types import FLOAT, TIMESTAMP, UNKNOWN, Family, Type, from_arrow
 from cepheid.values import fitted, is_number, to_float, unscaled
 
 _DAY = 86_400_000_000
@@ -176,14 +176,15 @@ def matches_at(prepared: Prepared, parts: Sequence[MatchPositions], rows: Rows) 
 
 
 def complete(prepared: Prepared, parts: Sequence[MatchPositions], events: Mapping[int, Event]) -> list[Match]:
-    """The matches of a kernel in detection order, with the events at their positions."""
+    """The matches of a kernel, with the events at their positions; the first ones if the query has LIMIT."""
     output = None if prepared.query.summarizes else prepared.query.output
     ordered = [
         _match(bound, (start, end), output, prepared)
         for part in parts
         for bound, start, end in zip(_bindings(part, events), part.start.tolist(), part.end.tolist(), strict=True)
     ]
-    ordered.sort(key=itemgetter(0))
+    if prepared.query.limit is not None:
+        ordered.sort(key=itemgetter(0))
     matches = [match for _, match in ordered]
     matches = [summary(prepared.query, matches)] if prepared.query.summarizes else matches
     return matches[: prepared.query.limit]
@@ -272,7 +273,7 @@ def match_batch(
     values: the match as JSON text, with the events unchanged. `texts` are times as they are written in the input,
     `rows` has the columns that identify the events."""
     query, clock = prepared.written, prepared.clock
-    show = replace(Presenter.of(prepared.query, prepared.input, clock, texts), detection=prepared.detection)
+    show = Presenter.of(prepared, texts)
     columns: list[pa.Array] = []
     detection, ids = prepared.detection, _match_ids(prepared, matches, rows)
     if as_text:
@@ -425,11 +426,23 @@ class Presenter:
     texts: Mapping[int, Any] = field(default_factory=dict)
     """Times as they are written in the input, beside those in the rows of a match."""
     detection: Detection | None = None
+    kinds: Mapping[str, Mapping[str, Type]] = field(default_factory=dict)
+    """The types of the attributes of each event type."""
 
     @classmethod
-    def of(cls, query: Query, input: InputShape, clock: Clock, texts: Mapping[int, Any]) -> Presenter:
-        types = {column.name: column.expr.type for column in query.output or ()}
-        return cls(input.columns, clock, types, input.derived, texts)
+    def of(cls, prepared: Prepared, texts: Mapping[int, Any]) -> Presenter:
+        query, input, clock = prepared.query, prepared.input, prepared.clock
+        kinds = with_declared(prepared.written, prepared.schema).types
+        derived = {item.name or "" for item in prepared.written.inputs if not isinstance(item, SourceStream)}
+        roles = query.roles
+        types = {}
+        for column in query.output or ():
+            types[column.name] = column.expr.type
+            match column.expr:
+                case Attr(var=var, name=name) if name in INTERVAL and clock.is_timestamp and var in roles:
+                    if derived.issuperset(roles[var].event_class.types):
+                        types[column.name] = TIMESTAMP
+        return cls(input.columns, clock, types, input.derived, texts, prepared.detection, kinds)
 
     def object(self, match: Match) -> dict[str, Any]:
         """The match as a JSON object: its variables or RETURN columns, and its interval."""
@@ -461,9 +474,11 @@ class Presenter:
             case Event(parts=()) if value.row and value.row is not value.attributes and value.type not in self.derived:
                 return dict(value.row)
             case Event():  # derived by a query: it has attributes but no row
-                times = (*self.input.times, *INTERVAL)
+                times, kinds = (*self.input.times, *INTERVAL), self.kinds.get(value.type, {})
                 return {
-                    name: self.time(item, texts) if name in times else self.value(item, texts)
+                    name: self.time(item, texts)
+                    if name in times
+                    else self._returned(item, kinds.get(name, UNKNOWN), texts)
                     for name, item in (value.row or value.attributes).items()
                 }
             case Decimal():

@@ -55,6 +55,7 @@ from cepheid.spark.worker import (
     WholeTask,
     spark_types,
 )
+from cepheid.spark.workers import is_remote, parallelism
 from cepheid.streaming.failures import worker_error
 
 Batches = Iterator[pa.RecordBatch]
@@ -72,6 +73,8 @@ _LONGEST_RANGE = 1 << 62
 _LEAST_PER_TASK = 8 << 20
 """Bytes of input below which another task costs more than it saves."""
 _TASKS_PER_CORE = 2
+_UNKNOWN_SIZE = 1 << 60
+"""Bytes that no input has: Spark's estimate for rows of unknown size, such as those of `createDataFrame` on 4.1."""
 _SHARES_PER_CORE = 4
 """Row groups contain different numbers of relevant events; smaller shares balance them."""
 _READ_OTHERWISE = frozenset("*.`")
@@ -441,6 +444,8 @@ class SparkBatch:
         size = self._input_bytes()
         if size < _LEAST_DIVIDED:
             return 1
+        if size >= _UNKNOWN_SIZE:
+            return self._tasks(_TASKS_PER_CORE * _LEAST_PER_TASK, _TASKS_PER_CORE)
         most = max(int(self.session.conf.get("spark.sql.shuffle.partitions") or 200), 1)
         return max(min(-(-size // _LARGEST_PARTITION), most), self._tasks(size, _TASKS_PER_CORE))
 
@@ -449,13 +454,15 @@ class SparkBatch:
 
     def _tasks(self, size: int, most_per_core: int) -> int:
         """At least one for each core, and several where the input is large."""
-        cores = self.session.sparkContext.defaultParallelism
+        cores = parallelism(self.session)
         return max(min(size // _LEAST_PER_TASK, most_per_core * cores), cores)
 
     def _input_bytes(self) -> int:
         """The size of the files, or Spark's estimate."""
         if self.source.files is not None:
             return self.source.files.size
+        if is_remote(self.session):
+            return _UNKNOWN_SIZE
         return int(str(self.source.frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
 
 

@@ -33,6 +33,7 @@ from cepheid.spark.progress import ProgressReporter, last_batch
 from cepheid.spark.session import ARROW_BATCHES, UNCOMPARED, WITHOUT_COMMANDS
 from cepheid.spark.shapes import flat, long
 from cepheid.spark.stream_worker import NOW, OUTPUT, PACKED, STATE, Drain, Pack, Step, Unpack
+from cepheid.spark.workers import require_integer_offsets
 from cepheid.spark.writers import BatchDirectories
 from cepheid.streaming.checkpoint import DIRECTORY, OUTPUTS, Checkpoint, Ownership
 from cepheid.streaming.delivery import LATE, MATCHES, REJECTS, STATES, OutputRow, Sinks, count
@@ -118,6 +119,7 @@ class SparkStream:
     ) -> RunningStream:
         """`on_progress` is called with the metrics after every batch. `input` describes the input for the next start on
         this checkpoint; `prepare_input` is called once this process owns the checkpoint."""
+        require_integer_offsets()
         ownership = self.checkpoint.take()
         try:
             self.checkpoint.require_intact()

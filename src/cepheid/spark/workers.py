@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import re
 import shutil
 import sys
 import tempfile
@@ -12,6 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from weakref import WeakSet
 
+import pyarrow as pa
+import pyspark
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -22,6 +25,7 @@ from cepheid.version import __version__
 
 _PACKAGE = Path(__file__).parent.parent
 _NEEDED = ("pyarrow", "numpy", "numba")
+_UNKNOWN_PARALLELISM = 8
 _MOST_TASKS = 64
 _trusted: WeakSet[SparkSession] = WeakSet()
 """Sessions whose workers can run Cepheid."""
@@ -92,11 +96,18 @@ def worker_text(session: SparkSession) -> str:
 
 
 def _tasks(session: SparkSession) -> int:
-    """Enough tasks to reach every executor. Over Spark Connect their number is unknown."""
-    try:
-        return min(session.sparkContext.defaultParallelism, _MOST_TASKS)
-    except PySparkException:
-        return 8
+    """Enough tasks to reach every executor."""
+    return min(parallelism(session), _MOST_TASKS)
+
+
+def is_remote(session: SparkSession) -> bool:
+    """Whether the session is one of Spark Connect, which has no JVM here."""
+    return type(session).__module__.startswith("pyspark.sql.connect.")
+
+
+def parallelism(session: SparkSession) -> int:
+    """The number of cores. Over Spark Connect it is unknown, and 8 stands for it."""
+    return _UNKNOWN_PARALLELISM if is_remote(session) else int(session.sparkContext.defaultParallelism)
 
 
 def _probe(needed: tuple[str, ...]) -> Callable[[int], str]:
@@ -136,3 +147,17 @@ def _other_python(found: str, here: str) -> NotAvailable:
         f"Spark's workers have {found}, and the driver has Python {here}",
         hint=f"set PYSPARK_PYTHON to a Python {here} on every node before the session starts (here: {sys.executable})",
     )
+
+
+_FIRST_WITH_INTEGERS = (4, 1, 4)
+_FIRST_THAT_REQUIRES_THEM = 26
+
+
+def require_integer_offsets(spark: str = pyspark.__version__, arrow: str = pa.__version__) -> None:
+    """Refuses a stream on a PySpark that slices the batches of its state by floats, which PyArrow does not accept."""
+    version = tuple(int(part) for part in re.findall(r"\d+", spark)[:3])
+    if version < _FIRST_WITH_INTEGERS and int(arrow.partition(".")[0]) >= _FIRST_THAT_REQUIRES_THEM:
+        raise NotAvailable(
+            f"streams on PySpark {spark} with PyArrow {arrow}, which do not fit together",
+            hint="pip install 'pyspark>=4.1.4,<5', or 'pyarrow<26'",
+        )

@@ -31,18 +31,16 @@ def batch_run_command(
     """Run many queries in one process, one for each subdirectory of CASES_DIR."""
     if not cases_dir.is_dir():
         raise InputProblem(f"there is no directory `{shown(str(cases_dir), 200)}`")
-    from rich.progress import Progress
-
     from cepheid.io.sinks import make_directory
 
     make_directory(out_dir)
     options, columns = events.run_options(), events.columns
     cases = sorted(case for case in cases_dir.iterdir() if case.is_dir() and not case.name.startswith("."))
     tally = {"done": 0, "refused": 0, "failed": 0}
-    console = report.errors()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        for case in progress.track(cases, description="cases"):
+    with report.progress("running", len(cases), "cases") as progress:
+        for number, case in enumerate(cases):
             tally[_run_case(case, out_dir, columns, options, backend)] += 1
+            progress(number + 1, 0)
     report.note(
         f"{report.count(len(cases), 'case')}: {tally['done']} with matches written, "
         f"{tally['refused']} with an error message, {tally['failed']} failed inside Cepheid; in {out_dir}"

@@ -12,7 +12,9 @@ from cepheid.lang import to_text
 
 @cli.with_event_options
 def check_command(
-    query: cli.QueryArgument,
+    argument: cli.QueryArgument = None,
+    query: cli.QueryOption = None,
+    query_file: cli.QueryFile = None,
     dialect: cli.Dialect = "auto",
     input: cli.Inputs = None,
     events: cli.EventOptions = cli.EVENT_OPTIONS,
@@ -20,14 +22,15 @@ def check_command(
     """Validate a query. Prints its language, variables and canonical text, or an error with its position.
 
     With --input, also checks the query against the event types and attributes of the data."""
-    written = cli.query_argument(query, dialect)
+    written = cli.the_query(argument, query, query_file, dialect)
     parsed = written.parse()
     if input:
         from cepheid.app.file_run import FileRun  # lazily: a check without data does not need pyarrow
         from cepheid.io.inputs import Input
 
         inputs = [Input.parse(text) for text in input]
-        opened = FileRun.open(written, parsed, inputs, events.columns, events.run_options(), "reference")
+        with report.progress("reading"):
+            opened = FileRun.open(written, parsed, inputs, events.columns, events.run_options(), "reference")
         report.warn(opened.warnings)
         report.warn(report.reject_lines(list(opened.source.rejects())))
     report.warn(explosions(parsed))

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from cepheid.app import report
 from cepheid.app.cli import options as cli
 from cepheid.errors import InputProblem
 from cepheid.explanation import explain
@@ -13,7 +14,9 @@ from cepheid.explanation import explain
 
 @cli.with_event_options
 def explain_command(
-    query: cli.QueryArgument,
+    argument: cli.QueryArgument = None,
+    query: cli.QueryOption = None,
+    query_file: cli.QueryFile = None,
     dialect: cli.Dialect = "auto",
     input: cli.Inputs = None,
     format: Annotated[str, typer.Option(help="The output format: text, mermaid, dot, svg or html.")] = "text",
@@ -29,7 +32,7 @@ def explain_command(
     With --input, also shows the plan of `run --backend local` for these events: the evaluator and the reason for the
     choice, the single-event predicates, and the columns that are read. With --analyze, runs the query and shows the
     counters of each operator beside the estimates."""
-    written = cli.query_argument(query, dialect)
+    written = cli.the_query(argument, query, query_file, dialect)
     parsed = written.parse()
     if not input:
         if code or analyze or stats is not None:
@@ -43,8 +46,9 @@ def explain_command(
 
     options = events.run_options(stats=stats)
     inputs, columns = [Input.parse(text) for text in input], events.columns
-    opened = FileRun.open(written, parsed, inputs, columns, options)
-    with written.located_errors():
+    with report.progress("reading"):
+        opened = FileRun.open(written, parsed, inputs, columns, options)
+    with written.located_errors(), report.progress("matching" if analyze else "planning", opened.source.count):
         prepared = opened.prepared
         analysis = analyzed(prepared, opened.source) if analyze else None
         plan, feeds = prepared.plan, feeds_of(prepared)

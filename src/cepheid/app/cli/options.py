@@ -26,8 +26,11 @@ STANDARD = "-"
 
 Dialect = Annotated[str, typer.Option(help=f"The language: auto, {', '.join(d.name for d in DIALECTS)}.")]
 QueryArgument = Annotated[
-    str, typer.Argument(metavar="QUERY", help="The file with the query, the text of the query, or - for stdin.")
+    str | None,
+    typer.Argument(metavar="[QUERY]", help="The file with the query, the text of the query, or - for stdin."),
 ]
+QueryFile = Annotated[str | None, typer.Option(metavar="FILE", help="The file with the query (- for stdin).")]
+QueryOption = Annotated[str | None, typer.Option("--query", metavar="TEXT", help="The text of the query.")]
 Inputs = Annotated[
     list[str] | None,
     typer.Option(
@@ -169,7 +172,20 @@ def read_params(values: list[str] | None) -> dict[str, Any]:
     return params
 
 
-def query_argument(argument: str, dialect: str) -> QueryText:
+_QUERIES = "the query once: as an argument (its text, its file, or - for stdin), with --query or with --query-file"
+
+
+def the_query(argument: str | None, text: str | None, file: str | None, dialect: str) -> QueryText:
+    """The query of `run`, `check` and `explain`: an argument, or one of two options."""
+    given = [item for item in (argument, text, file) if item is not None]
+    if len(given) != 1:
+        raise InputProblem(f"there {'are two queries' if given else 'is no query'}", expected=_QUERIES)
+    if text is not None:
+        return QueryText(text, "query", dialect)
+    return read_query(file, dialect) if file is not None else _query_argument(given[0], dialect)
+
+
+def _query_argument(argument: str, dialect: str) -> QueryText:
     if argument == STANDARD or (exists(argument) and Path(argument).is_file()):
         return read_query(argument, dialect)
     if _PATH.fullmatch(argument):

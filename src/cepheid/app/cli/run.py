@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +10,6 @@ import typer
 
 from cepheid.app import report
 from cepheid.app.cli import options as cli
-from cepheid.engine.query_text import QueryText
 from cepheid.errors import InputProblem
 from cepheid.explanation import no_match_lines
 from cepheid.physical import REFERENCE
@@ -23,15 +20,13 @@ if TYPE_CHECKING:
 
 _SHOWN_ROWS = 50
 """Rows of the table on a terminal."""
-_QUERY_OPTIONS = "either --query-file FILE or --query TEXT"
 
 
 @cli.with_event_options
 def run_command(
-    query_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The file with the query (- for stdin).")
-    ] = None,
-    query: Annotated[str | None, typer.Option(metavar="TEXT", help="The text of the query.")] = None,
+    argument: cli.QueryArgument = None,
+    query: cli.QueryOption = None,
+    query_file: cli.QueryFile = None,
     dialect: cli.Dialect = "auto",
     input: cli.Inputs = None,
     output: Annotated[
@@ -63,11 +58,9 @@ def run_command(
 
     Rows may be in any order; they are sorted by time, then by arrival. Malformed rows do not stop the run. They are
     written to the reject output with the reason, and the summary reports their number."""
-    if (query is None) == (query_file is None):
-        raise InputProblem("there is no query" if query is None else "there are two queries", expected=_QUERY_OPTIONS)
+    written = cli.the_query(argument, query, query_file, dialect)
     if not input:
         raise InputProblem("there are no events", expected="--input PATH, at least once")
-    written = QueryText(query, "query", dialect) if query is not None else cli.read_query(query_file or "", dialect)
     parsed = written.parse()
     from cepheid.app.file_run import FileRun, require_distinct  # lazily: help and errors in queries do not need pyarrow
     from cepheid.engine.layout import column_names
@@ -88,7 +81,8 @@ def run_command(
         if path is not None and path != cli.STANDARD:
             require_distinct(path, inputs)
     columns_asked = OutputOptions(output_shape, detected_at, match_id, id_column)
-    opened = FileRun.open(written, parsed, inputs, events.columns, options, backend, columns_asked)
+    with report.progress("reading"):
+        opened = FileRun.open(written, parsed, inputs, events.columns, options, backend, columns_asked)
     with written.located_errors():
         matches = _write(opened, output, format)
     rejected = list(opened.source.rejects())
@@ -98,7 +92,9 @@ def run_command(
         report.warn(report.reject_lines(rejected))
     for line in report.summary(opened, matches, len(rejected), rejects_at):
         report.note(line)
-    if not matches and (analysis := opened.analyze_empty()) is not None:
+    with report.progress("counting the partial matches"):
+        analysis = None if matches else opened.analyze_empty()
+    if analysis is not None:
         for line in no_match_lines(opened.prepared.query, opened.prepared.plan, analysis):
             report.note(line)
 
@@ -106,7 +102,7 @@ def run_command(
 def _write(opened: FileRun, output: str, format: str) -> int:
     from cepheid.io.sinks import replacing
 
-    with _progress(opened.source.count) as progress:
+    with report.progress("matching", opened.source.count) as progress:
         if output != cli.STANDARD:
             with replacing(Path(output)) as file:
                 return opened.write(file, format, progress)
@@ -118,24 +114,6 @@ def _write(opened: FileRun, output: str, format: str) -> int:
     if first:
         report.print_rows(first, rows)
     return matches
-
-
-@contextmanager
-def _progress(expected: int | None) -> Iterator[Callable[[int, int], None]]:
-    """Shows events, matches and throughput on a terminal."""
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    console = report.errors()
-    columns = (TextColumn("{task.completed:,} of {task.total:,} events"), BarColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=expected)
-
-        def show(events: int, matches: int) -> None:
-            elapsed = bar.tasks[0].elapsed or 0.0
-            speed = f", {events / elapsed:,.0f} events/s" if elapsed else ""
-            bar.update(task, completed=events, description=f"{matches:,} matches{speed}")
-
-        yield show
 
 
 def _write_rejects(rejected: list[Reject], output: str, path: str | None) -> str | None:
