@@ -396,6 +396,17 @@ def operator_window(node: Pattern) -> Duration | None:
     return node.window if isinstance(node, Seq | Conj) else None
 
 
+def types_read(stream: Stream | Query) -> set[str]:
+    """The event types that a declared stream or an inner query reads."""
+    match stream:
+        case Query():
+            return {name for node in walk(stream.pattern) if isinstance(node, EventClass) for name in node.types}
+        case DerivedStream():
+            return {stream.source}
+        case _:
+            return set()
+
+
 def queries_of(query: Query) -> Iterator[Query]:
     """The query, its inner queries, and theirs."""
     yield query

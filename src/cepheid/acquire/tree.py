@@ -6,19 +6,32 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import StrEnum, auto
 from typing import NamedTuple
 
 from cepheid.errors import NotAvailable
 from cepheid.events import Clock
 from cepheid.expr import Same, variables
-from cepheid.pattern import Conj, DerivedStream, Disj, EventClass, Neg, Pattern, Query, Seq, SourceStream, roles, walk
+from cepheid.pattern import (
+    Conj,
+    DerivedStream,
+    Disj,
+    EventClass,
+    Neg,
+    Pattern,
+    Query,
+    Seq,
+    SourceStream,
+    roles,
+    types_read,
+    walk,
+)
 
 
-class Kind(Enum):
-    AND = "and"
-    OR = "or"
-    SEQ = "seq"
+class Kind(StrEnum):
+    AND = auto()
+    OR = auto()
+    SEQ = auto()
 
 
 class Primitive(NamedTuple):
@@ -180,7 +193,7 @@ def partial_query(part: Part, indices: Sequence[int]) -> Query:
     for stream in reversed(part.query.inputs):
         if stream.name in used:
             inputs.append(stream)
-            used |= _types(stream)
+            used |= types_read(stream)
     return replace(part.query, pattern=chosen, where=where, output=None, inputs=tuple(reversed(inputs)), name=None)
 
 
@@ -189,13 +202,3 @@ def _positive(pattern: Pattern) -> Pattern:
         return pattern
     items = tuple(_positive(item) for item in pattern.items if not isinstance(item, Neg))
     return items[0] if len(items) == 1 else replace(pattern, items=items)
-
-
-def _types(stream: _Declared) -> set[str]:
-    match stream:
-        case Query():
-            return {name for node in walk(stream.pattern) if isinstance(node, EventClass) for name in node.types}
-        case DerivedStream():
-            return {stream.source}
-        case _:
-            return set()

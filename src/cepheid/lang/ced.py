@@ -48,6 +48,7 @@ from cepheid.pattern import (
     SourceStream,
     map_classes,
     roles,
+    types_read,
     walk,
 )
 
@@ -207,21 +208,11 @@ def parse(text: str, known: Collection[str] = ()) -> Query:
 
 def _used(result: Query, streams: Sequence[_Stream]) -> set[str]:
     """The declarations that the result uses, directly or through others. A declaration precedes its uses."""
-    used = _types(result)
+    used = types_read(result)
     for stream in reversed(streams):
         if stream.name in used and stream is not result:
-            used |= _types(stream)
+            used |= types_read(stream)
     return used
-
-
-def _types(stream: _Stream) -> set[str]:
-    match stream:
-        case Query():
-            return {name for node in walk(stream.pattern) if isinstance(node, EventClass) for name in node.types}
-        case DerivedStream():
-            return {stream.source}
-        case _:
-            return set()
 
 
 # --- declarations -----------------------------------------------------------------------------------------------------

@@ -18,6 +18,16 @@ EMPTY = -1
 
 
 @njit
+def chain_length(records: np.ndarray, record: int, link: int) -> int:
+    """The number of records in a chain; `link` is the field with the offset of the next one."""
+    length = 0
+    while record != EMPTY:
+        length += 1
+        record = records[record + link]
+    return length
+
+
+@njit
 def grown(array: np.ndarray, needed: int) -> np.ndarray:
     """The array, or a copy at least twice as long if `needed` elements do not fit."""
     if needed <= array.shape[0]:

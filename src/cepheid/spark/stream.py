@@ -264,7 +264,7 @@ class RunningStream:
     delivery: _Deliver
     ownership: Ownership
     """The lock on the checkpoint."""
-    reporter: ProgressReporter | None = None
+    reporter: ProgressReporter | None
 
     @property
     def totals(self) -> Totals:

@@ -52,13 +52,13 @@ class Difference(NamedTuple):
 class Verification(NamedTuple):
     """The streams that were run, and those whose matches differ from the batch."""
 
+    differences: tuple[Difference, ...]
     streams: int
     """Their number."""
     events: int
     matches: int
     """Those of the batch."""
     evaluator: str
-    differences: tuple[Difference, ...]
 
     @property
     def agrees(self) -> bool:
@@ -108,7 +108,7 @@ def verify(
             missing, unexpected = tuple((batch - streamed).elements()), tuple((streamed - batch).elements())
             differences.append(Difference(delay, len(parts), missing, unexpected))
     total = sum(batch.values())
-    return Verification(streams, source.count, total, prepared.plan.evaluator, tuple(differences))
+    return Verification(tuple(differences), streams, source.count, total, prepared.plan.evaluator)
 
 
 def _source(events: Any, columns: Columns) -> TableSource:

@@ -36,8 +36,7 @@ _FITS_REAL = 4e15
 _MANY = 1e300
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
+class Quantity(NamedTuple):
     """An attribute of the events of one component, or these events themselves."""
 
     component: int

@@ -20,6 +20,19 @@ NO_ROW = -1
 """The row of a class that passes every test."""
 
 
+@njit
+def _class_of(value: float, constants: np.ndarray) -> int:
+    """The class of a value among sorted constants: 2i between constants i - 1 and i, 2i + 1 if it equals constant i."""
+    low, size = 0, constants.shape[0]
+    while size > 0:
+        half = (size + 1) >> 1
+        if constants[low + half - 1] < value:
+            low += half
+        size -= half
+    same = low < constants.shape[0] and constants[low] == value
+    return 2 * low + (1 if same else 0)
+
+
 @entry
 def classes_of_floats(values: np.ndarray, constants: np.ndarray, null: int, classes: np.ndarray) -> None:
     """The class of each value; NaN is null."""
@@ -28,14 +41,7 @@ def classes_of_floats(values: np.ndarray, constants: np.ndarray, null: int, clas
         if value != value:
             classes[e] = null
             continue
-        low, size = 0, constants.shape[0]
-        while size > 0:
-            half = (size + 1) >> 1
-            if constants[low + half - 1] < value:
-                low += half
-            size -= half
-        same = low < constants.shape[0] and constants[low] == value
-        classes[e] = 2 * low + (1 if same else 0)
+        classes[e] = _class_of(value, constants)
 
 
 @entry
@@ -48,14 +54,7 @@ def classes_of_integers(
             classes[e] = null
             continue
         value = values[e]
-        low, size = 0, constants.shape[0]
-        while size > 0:
-            half = (size + 1) >> 1
-            if constants[low + half - 1] < value:
-                low += half
-            size -= half
-        same = low < constants.shape[0] and constants[low] == value
-        classes[e] = 2 * low + (1 if same else 0)
+        classes[e] = _class_of(value, constants)
 
 
 @njit

@@ -187,6 +187,20 @@ def room_of_key(arena: np.ndarray, block: int) -> int:
     return room
 
 
+@njit
+def write_match(
+    out: np.ndarray, used: int, word: int, bits: int, arena: np.ndarray, block: int, position: int, row: int, t: int
+) -> None:
+    """Writes the queries of a word that a block and one more event, at `row`, complete at time `t`."""
+    out[used + OUT_WORD] = word
+    out[used + OUT_BITS] = bits
+    out[used + OUT_START] = arena[block + EVENTS + position + 1]
+    out[used + OUT_END] = t
+    for i in range(position + 1):
+        out[used + OUT_ROWS + i] = arena[block + EVENTS + i]
+    out[used + OUT_ROWS + position + 1] = row
+
+
 @entry
 def step(
     now: int,
@@ -319,13 +333,7 @@ def step(
                                 arena[pairs + 1] = found
                                 pairs += 2
                             else:
-                                out[used + OUT_WORD] = arena[pair]
-                                out[used + OUT_BITS] = found
-                                out[used + OUT_START] = arena[block + EVENTS + position + 1]
-                                out[used + OUT_END] = t
-                                for i in range(position + 1):
-                                    out[used + OUT_ROWS + i] = arena[block + EVENTS + i]
-                                out[used + OUT_ROWS + position + 1] = row
+                                write_match(out, used, arena[pair], found, arena, block, position, row, t)
                                 used += width
                     if words[record + CANCELS] >= 0:
                         gone |= waiting & bits[words[record + CANCELS]]
@@ -369,13 +377,7 @@ def step(
                 arena[pairs + 1] = found
                 top = extended(arena, block, top, pairs + 2, row, t, words)
                 continue
-            out[used + OUT_WORD] = recent[at + 1]
-            out[used + OUT_BITS] = found
-            out[used + OUT_START] = arena[block + EVENTS + position + 1]
-            out[used + OUT_END] = t
-            for i in range(position + 1):
-                out[used + OUT_ROWS + i] = arena[block + EVENTS + i]
-            out[used + OUT_ROWS + position + 1] = row
+            write_match(out, used, recent[at + 1], found, arena, block, position, row, t)
             used += width
         # --- new instances ---
         if key != NONE:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cepheid.runtime.arrays import EMPTY, first_slot, grown
+from cepheid.runtime.arrays import EMPTY, chain_length, first_slot, grown
 from cepheid.runtime.jit import njit
 from cepheid.runtime.prefetch import AHEAD, SOON, prefetch
 
@@ -246,25 +246,15 @@ def join_from(node: np.ndarray, event: int, joining: int, n: int, began: int) ->
 
 
 @njit
-def _length(node: np.ndarray, n: int) -> int:
-    """The number of events of a run that was never merged."""
-    length = 0
-    while n != EMPTY:
-        length += 1
-        n = node[n + PREV]
-    return length
-
-
-@njit
 def precedes(node: np.ndarray, found: np.ndarray, one: int, other: int) -> bool:
     """Whether the first of two runs that one event completed, and that were never merged, comes first: the run that
     started first, and of those the run whose events come earlier, or for an earlier component."""
-    size = 1 + max(_length(node, found[one + BEFORE]), _length(node, found[other + BEFORE]))
+    size = 1 + max(chain_length(node, found[one + BEFORE], PREV), chain_length(node, found[other + BEFORE], PREV))
     chosen = np.full((2, size, 2), EMPTY, np.int64)
     for which in range(2):
         i = other if which else one
         n = found[i + BEFORE]
-        at = _length(node, n)
+        at = chain_length(node, n, PREV)
         chosen[which, at, 0], chosen[which, at, 1] = found[i + LAST_ROW], found[i + LAST_STEP]
         while n != EMPTY:
             at -= 1

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cepheid.runtime.arrays import EMPTY, first_slot
+from cepheid.runtime.arrays import EMPTY, chain_length, first_slot
 from cepheid.runtime.jit import njit
 
 NEXT, DONE, END, KEY = 0, 1, 2, 3
@@ -226,10 +226,7 @@ def events_in(table: np.ndarray, size: int, top: int, field: int, node: np.ndarr
 
 @njit
 def history_length(history: np.ndarray, point: int) -> int:
-    length = 0
-    while point != EMPTY:
-        length += 1
-        point = history[point + BEFORE]
+    length: int = chain_length(history, point, BEFORE)
     return length
 
 

@@ -121,8 +121,8 @@ class Chain:
 
     name: str
     """Begins the names of the arrays of its table."""
-    buffer: Buffer
     equalities: tuple[Equality, ...]
+    buffer: Buffer
 
     def remaining(self, tests: Iterable[Expr]) -> list[Expr]:
         """The tests that a lookup does not decide: a single key is exact, the hashes of several may collide."""
@@ -380,8 +380,8 @@ class Buffers:
         wanted = [(e.var, e.name, e.fit.as_float) for e in equalities]
         for chain in self.chains if shared else ():
             if chain.buffer is buffer and [(e.var, e.name, e.fit.as_float) for e in chain.equalities] == wanted:
-                return Chain(chain.name, buffer, tuple(equalities))
-        made = Chain(f"h{len(self.chains)}", buffer, tuple(equalities))
+                return Chain(chain.name, tuple(equalities), buffer)
+        made = Chain(f"h{len(self.chains)}", tuple(equalities), buffer)
         self.chains.append(made)
         buffer.chains.append(made.name)
         self.register(f"{made.name}_used")
