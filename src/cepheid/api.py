@@ -12,7 +12,7 @@ import pyarrow as pa
 from cepheid.acquire.search import SearchOptions
 from cepheid.analysis import Analysis
 from cepheid.binding import warnings_for
-from cepheid.deploy.deployment import deploy
+from cepheid.deploy.deployment import Written, deploy, representatives
 from cepheid.deploy.run import run as run_deployment
 from cepheid.engine.adaptation import ignore
 from cepheid.engine.detecting import Detection, DetectOptions
@@ -189,14 +189,11 @@ def _match_many(
             "`detected_at`, `id_column`, `rejects`, positions and compressed matches of several queries",
             hint="run the query alone",
         )
-    texts = {name: query for name, query in queries.items() if isinstance(query, str)}
-    parsed = {
-        name: parse(query, dialect, source=name) if isinstance(query, str) else query for name, query in queries.items()
-    }
-    opened = frames.opened(events, settled(columns, parsed.values()), options.time_unit)
+    written = {name: Written(name, query, dialect) for name, query in queries.items()}
+    opened = frames.opened(events, settled(columns, representatives(written)), options.time_unit)
     if opened is None:
         return []
-    deployment = deploy(parsed, opened.source, options, texts=texts)
+    deployment = deploy(written, opened.source, options)
     for error in deployment.refused.values():
         raise error
     made = run_deployment(deployment, opened.source, shape=output, on_switch=on_switch)

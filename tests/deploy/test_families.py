@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cepheid
-from cepheid.deploy.deployment import Deployment, deploy
+from cepheid.deploy.deployment import Deployment, Written, deploy
 from cepheid.deploy.families import LONGEST
 from cepheid.engine.prepare import RunOptions
 from cepheid.io import frames
 from cepheid.io.inputs import Columns
-from cepheid.lang import parse
 
 NAMES = ["A", "B", "C", "D"]
 
@@ -105,7 +104,7 @@ def streams(draw: Any) -> pa.Table:
 def deployed(queries: dict[str, str], table: pa.Table) -> Deployment:
     opened = frames.opened(table, Columns("type", "ts"))
     assert opened is not None
-    return deploy({name: parse(text) for name, text in queries.items()}, opened.source, RunOptions())
+    return deploy({name: Written(name, text) for name, text in queries.items()}, opened.source, RunOptions())
 
 
 def in_order(rows: list[dict[str, Any]]) -> list[str]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +19,18 @@ from cepheid import expr as ex
 from cepheid.codegen.columns import schema_types
 from cepheid.deploy.families import Rule, Shape, family_of
 from cepheid.deploy.family_run import Families
+from cepheid.deploy.templates import (
+    Fragment,
+    Parts,
+    Skeleton,
+    Template,
+    in_order,
+    parts_of,
+    skeleton_of,
+    with_conditions,
+    with_sentinels,
+    without_fragments,
+)
 from cepheid.engine.event_types import require_event_types
 from cepheid.engine.layout import column_names
 from cepheid.engine.prepare import Prepared, RunOptions, bound_query, prepare
@@ -26,6 +40,7 @@ from cepheid.expr import Aggregate, Attr, Const, Expr, OccursWithin, Whole
 from cepheid.io.rows import ROW
 from cepheid.io.source import SourceDescription, readable_schema
 from cepheid.kernels.family.event_bits import WORD
+from cepheid.lang import AUTO, parse
 from cepheid.optimize.lower import lowered_query
 from cepheid.pattern import Query, map_classes
 from cepheid.runtime.kernel import Array
@@ -83,51 +98,79 @@ class Deployment:
     """The queries that cannot run, each with the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """A query of a family."""
+@dataclass(slots=True)
+class Written:
+    """A query as the user gives it."""
 
     name: str
-    query: Query
-    bound: Query
+    source: str | Query
+    dialect: str = AUTO
+    parsed: Query | None = None
+
+    @property
+    def query(self) -> Query:
+        """Parsed on first use: texts that differ in literals only are not all parsed."""
+        if self.parsed is None:
+            text = self.source
+            self.parsed = parse(text, self.dialect, source=self.name) if isinstance(text, str) else text
+        return self.parsed
+
+    @property
+    def parts(self) -> Parts | None:
+        return parts_of(self.source) if isinstance(self.source, str) else None
+
+
+def representatives(queries: Mapping[str, Written]) -> list[Query]:
+    """A query for each set of texts whose cores differ in their literals only. Those that cannot be parsed are left
+    out."""
+    found: dict[str, Query] = {}
+    for name, written in queries.items():
+        parts = written.parts
+        key = name if parts is None else f"\0{skeleton_of(parts.core).text}"
+        if key not in found:
+            with suppress(CepheidError):
+                found[key] = written.query
+    return list(found.values())
+
+
+class _Member(NamedTuple):
+    """A query of a family. Those with the same `columns` show their matches in the same way."""
+
+    written: Written
+    columns: str
     shape: Shape
     rule: Rule
 
 
 def deploy(
-    queries: Mapping[str, Query],
-    source: SourceDescription,
-    options: RunOptions,
-    *,
-    texts: Mapping[str, str] | None = None,
-    sharing: bool = True,
+    queries: Mapping[str, Written], source: SourceDescription, options: RunOptions, *, sharing: bool = True
 ) -> Deployment:
-    """Plans the queries: equal ones once, and those that are equal up to constants as families. `texts` are their
-    texts, for errors. Without `sharing` each query has operators of its own."""
+    """Plans the queries: equal ones once, and those that are equal up to constants as families. Without `sharing` each
+    query has operators of its own."""
     found: dict[str, list[tuple[str, Prepared]]] = {}
     members: list[_Member] = []
     alone: dict[str, str] = {}
     refused: dict[str, CepheidError] = {}
     planner = _Planner(source, options)
-    for name, query in queries.items():
+    for name, written in queries.items():
         try:
-            member = planner.member(name, query) if sharing else "sharing is off"
+            member = planner.member(written) if sharing else "sharing is off"
             if isinstance(member, _Member):
                 members.append(member)
                 continue
             alone[name] = member
-            prepared = planner.prepared(name, query)
+            prepared = planner.prepared(written)
         except CepheidError as error:
-            if texts is not None and name in texts:
-                error.within(texts[name], name)
+            if isinstance(written.source, str):
+                error.within(written.source, name)
             refused[name] = error
             continue
         found.setdefault(content_name(prepared) if sharing else name, []).append((name, prepared))
     if len(members) == 1:
         (member,) = members
-        members, alone[member.name] = [], "no other query is like it"
-        prepared = planner.prepared(member.name, member.query)
-        found.setdefault(content_name(prepared), []).append((member.name, prepared))
+        members, alone[member.written.name] = [], "no other query is like it"
+        prepared = planner.prepared(member.written)
+        found.setdefault(content_name(prepared), []).append((member.written.name, prepared))
     made = [Operator(key, _operator(of), tuple(_outputs(of))) for key, of in found.items()]
     return Deployment(tuple(queries), tuple(made), planner.groups(members), alone, refused)
 
@@ -140,21 +183,81 @@ class _Planner:
     options: RunOptions
     types: Mapping[str, Type] = field(init=False)
     lacks: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    templates: dict[str, tuple[Template, str] | None] = field(default_factory=dict)
+    """By the core without literals: the template, and the columns that its queries show."""
+    fragments: dict[tuple[str, str], Fragment] = field(default_factory=dict)
+    """By the core and the condition, without literals."""
 
     def __post_init__(self) -> None:
         self.types = schema_types(readable_schema(self.source.schema))
 
-    def prepared(self, name: str, query: Query) -> Prepared:
+    def prepared(self, written: Written) -> Prepared:
         if self.source.attributes is None:
-            require_settled_classes(query, "a bounded input (a table, a file)")
-        prepared = prepare(query, self.source, self.options)
+            require_settled_classes(written.query, "a bounded input (a table, a file)")
+        prepared = prepare(written.query, self.source, self.options)
         require_event_types(prepared.written, self.source)
-        require_free_column(name, prepared.written)
+        require_free_column(written.name, prepared.written)
         return prepared
 
-    def member(self, name: str, query: Query) -> _Member | str:
+    def member(self, written: Written) -> _Member | str:
         """The query as one of a family, or why it is none."""
-        options = self.options
+        parts = written.parts
+        if parts is None:
+            return self._analysed(written)
+        core = skeleton_of(parts.core)
+        if core.text not in self.templates:
+            member = self._analysed(written)
+            self.templates[core.text] = None
+            if isinstance(member, _Member):
+                self._learn(written, parts, core)
+                if self._assembled(written, parts, core) != member:
+                    self.templates[core.text] = None
+            return member
+        assembled = self._assembled(written, parts, core)
+        if assembled is None and self.templates[core.text] is not None:
+            self._learn(written, parts, core)
+            assembled = self._assembled(written, parts, core)
+        return self._analysed(written) if assembled is None else assembled
+
+    def _assembled(self, written: Written, parts: Parts, core: Skeleton) -> _Member | None:
+        """The query by the template of its core and its fragments; None if one of them is not known."""
+        known = self.templates[core.text]
+        if known is None:
+            return None
+        template, columns = known
+        added = []
+        for skeleton in map(skeleton_of, parts.fragments):
+            fragment = self.fragments.get((core.text, skeleton.text))
+            if fragment is None:
+                return None
+            added.append((fragment.test, fragment.with_literal(skeleton.literals[0])))
+        shape, rule = template.member(core.literals)
+        return _Member(written, columns, shape, with_conditions(rule, added))
+
+    def _learn(self, written: Written, parts: Parts, core: Skeleton) -> None:
+        """The template of a core and its fragments, by one analysis of the text with sentinels."""
+        text, sentinels = with_sentinels(parts.core)
+        probes = [with_sentinels(each, len(sentinels) + number) for number, each in enumerate(parts.fragments)]
+        cut = parts_of(text)
+        if cut is None or cut.fragments:
+            return
+        try:
+            query = parse(cut.with_fragments([probe for probe, _ in probes]), written.dialect)
+            analysed = self._analysed(Written(written.name, query))
+            if isinstance(analysed, str):
+                return
+            bound, _, clock = bound_query(query, self.source, self.options)
+            rest, fragments = without_fragments(analysed.rule, [of[0] for _, of in probes])
+            template = Template.of(bound, analysed.shape, rest, sentinels, clock)
+        except CepheidError:
+            return
+        if template is not None and fragments is not None:
+            self.templates[core.text] = template, analysed.columns
+            for each, fragment in zip(parts.fragments, fragments, strict=True):
+                self.fragments[core.text, skeleton_of(each).text] = fragment
+
+    def _analysed(self, written: Written) -> _Member | str:
+        options, query = self.options, written.query
         if options.evaluator is not None or options.options or options.adaptive is not None:
             return "an evaluator or an option is forced"
         if self.source.attributes is None:
@@ -170,9 +273,10 @@ class _Planner:
         if isinstance(family, str):
             return family
         require_event_types(bound, self.source)
-        require_free_column(name, bound)
+        require_free_column(written.name, bound)
         self.lacks.update(lowered.lacks)
-        return _Member(name, query, bound, *family)
+        shape, rule = family
+        return _Member(written, repr((bound.roles, bound.output)), shape, in_order(rule))
 
     def groups(self, members: Sequence[_Member]) -> tuple[FamilyGroup, ...]:
         """The families of each key."""
@@ -199,15 +303,15 @@ class _Planner:
         before = 0
         for of in ordered.values():
             for number, equal in enumerate(of.values()):
-                numbers.update({member.name: before + number for member in equal})
+                numbers.update({member.written.name: before + number for member in equal})
             before += families.words(len(of)) * WORD
         outputs: dict[str, list[_Member]] = {}
         for member in members:
-            outputs.setdefault(repr((member.bound.roles, member.bound.output)), []).append(member)
+            outputs.setdefault(member.columns, []).append(member)
         shown = tuple(
-            Output(self.prepared(of[0].name, of[0].query), tuple(m.name for m in of)) for of in outputs.values()
+            Output(self.prepared(of[0].written), tuple(m.written.name for m in of)) for of in outputs.values()
         )
-        answers = tuple(_answers([numbers[m.name] for m in of], before) for of in outputs.values())
+        answers = tuple(_answers([numbers[m.written.name] for m in of], before) for of in outputs.values())
         shapes = tuple((shape, len(of)) for shape, of in ordered.items())
         return FamilyGroup(families, shapes, shown, answers)
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from cepheid.deploy.event_tests import EventTest
 from cepheid.dialect import COMBINATIONS, SUCCESSORS
+from cepheid.events import Clock, Duration
 from cepheid.expr import At, Attr, Compare, Expr, Filter, OccursWithin
 from cepheid.kernels.successor import placed_operators
 from cepheid.kernels.successor.operators import Exception_, Leaf, Next, Operator, Timer
@@ -160,8 +161,8 @@ def _of_combinations(lowered: Lowered) -> tuple[Shape, Rule] | str:
     other = _other_predicates(lowered.between, key)
     if other is not None:
         return other
-    # A window without its bound excludes its whole length.
-    limit = math.floor(lowered.window) if query.dialect.window_includes_bound else math.ceil(lowered.window) - 1
+    assert query.window is not None
+    limit = window_ticks(query.window, lowered.clock, not query.dialect.window_includes_bound)
     tests: list[EventTest] = []
     for item in items:
         assert isinstance(item, EventClass)
@@ -169,6 +170,12 @@ def _of_combinations(lowered: Lowered) -> tuple[Shape, Rule] | str:
         tests += [own, EventTest((), ())] if tests else [own]
     shape = Shape(len(items), key, (), ((0, len(items) - 1),), combines=True)
     return shape, Rule(tuple(tests), (limit,))
+
+
+def window_ticks(duration: Duration, clock: Clock, excludes: bool) -> int:
+    """The whole ticks of a duration, or the most that are less than it."""
+    ticks = clock.ticks(duration)
+    return math.ceil(ticks) - 1 if excludes else math.floor(ticks)
 
 
 def _key(keys: Sequence[str], lowered: Lowered) -> str | None:

@@ -58,56 +58,6 @@ def classes_of_integers(
 
 
 @njit
-def set_event_bits(
-    e: int,
-    classes: np.ndarray,
-    first_class: np.ndarray,
-    row_of: np.ndarray,
-    changes_from: np.ndarray,
-    changes_to: np.ndarray,
-    changes: np.ndarray,
-    rows: np.ndarray,
-    full: np.ndarray,
-    scratch: np.ndarray,
-    bits: np.ndarray,
-) -> None:
-    """Sets the bits that event `e` passes. `classes` has a row of classes for each
-    attribute; `full` are the bits that exist."""
-    words = bits.shape[0]
-    attributes = first_class.shape[0]
-    events = classes.shape[0] // max(attributes, 1)
-    begun = False
-    for a in range(attributes):
-        c = first_class[a] + classes[a * events + e]
-        at = row_of[c]
-        if at == NO_ROW:
-            continue
-        row = rows[at : at + words]  # a view, whose indexes cannot be negative, so that the loops are vectorised
-        low, high = changes_from[c], changes_to[c]
-        if not begun:
-            for w in range(words):
-                bits[w] = row[w]
-            for i in range(low, high):
-                bit = changes[i]
-                bits[bit // WORD] ^= 1 << (bit % WORD)
-            begun = True
-        elif low == high:
-            for w in range(words):
-                bits[w] &= row[w]
-        else:
-            for w in range(words):
-                scratch[w] = row[w]
-            for i in range(low, high):
-                bit = changes[i]
-                scratch[bit // WORD] ^= 1 << (bit % WORD)
-            for w in range(words):
-                bits[w] &= scratch[w]
-    if not begun:
-        for w in range(words):
-            bits[w] = full[w]
-
-
-@njit
 def lowest_bit(word: int) -> int:
     """The number of the lowest bit of a word that is not 0."""
     number = 0

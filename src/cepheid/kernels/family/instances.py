@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cepheid.kernels.family.event_bits import lowest_bit, set_event_bits
+from cepheid.kernels.family.event_bits import NO_ROW, WORD, lowest_bit
 from cepheid.runtime.jit import entry, njit
 from cepheid.runtime.prefetch import AHEAD, SOON, prefetch
 
@@ -237,7 +237,7 @@ def step(
     largest = EVENTS + 2 + starts.shape[0]
     for queue in range(0, queues.shape[0], QUEUE):
         largest += EVENTS + 2 + 2 * queues[queue + QUEUE_WORDS]
-    events = time.shape[0]
+    events, attributes, width_of_bits = time.shape[0], first_class.shape[0], full.shape[0]
     registers[ROOM] = 0
     e = start
     while True:
@@ -296,7 +296,34 @@ def step(
                 prefetch(arena, heads[keys[e + SOON]])
                 prefetch(arena, heads[keys[e + SOON]] + 8)
                 prefetch(arena, heads[keys[e + SOON]] + 16)
-        set_event_bits(e, classes, first_class, row_of, changes_from, changes_to, changes, rows, full, scratch, bits)
+        # --- the tests that the event passes (here, because a call with so many arrays takes longer) ---
+        begun = False
+        for a in range(attributes):
+            c = first_class[a] + classes[a * events + e]
+            at = row_of[c]
+            if at == NO_ROW:
+                continue
+            row_bits = rows[at : at + width_of_bits]  # a view, whose indexes are not negative: its loops are vectorised
+            low, high = changes_from[c], changes_to[c]
+            if not begun:
+                for w in range(width_of_bits):
+                    bits[w] = row_bits[w]
+                for i in range(low, high):
+                    bits[changes[i] // WORD] ^= 1 << (changes[i] % WORD)
+                begun = True
+            elif low == high:
+                for w in range(width_of_bits):
+                    bits[w] &= row_bits[w]
+            else:
+                for w in range(width_of_bits):
+                    scratch[w] = row_bits[w]
+                for i in range(low, high):
+                    scratch[changes[i] // WORD] ^= 1 << (changes[i] % WORD)
+                for w in range(width_of_bits):
+                    bits[w] &= scratch[w]
+        if not begun:
+            for w in range(width_of_bits):
+                bits[w] = full[w]
         is_lone = e + 1 < events and time[e + 1] > t
         # --- the instances of the key ---
         before_recents = recents
