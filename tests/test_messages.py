@@ -204,3 +204,39 @@ def test_strings_that_are_no_times() -> None:
         with pytest.raises(CepheidError) as raised:
             list(cepheid.match(SASE, events))
         assert "holds" in raised.value.what and "pd.to_datetime(...)" in (raised.value.hint or "")
+
+
+SLIPS = {
+    "EVENT SEQ(Shelf a Exit b)": "a comma between two components",
+    "EVENT SEQ(Shelf a Order b)": "a comma between two components",
+    "EVENT SEQ(Shelf a, Exit b) WHERE a.ts => 5": "write >=",
+    "PATTERN Shelf -> Exit": "write `;` between",
+    "EVENT SEQ(Shelf a, Exit b) WITHIN 1h30m": "90 minutes for 1h30m",
+    "EVENT SEQ(Shelf a, Exit b) WITHIN 1 hour and 5 minutes": "one number and one unit",
+    "EVENT SEQ(Shelf a, Exit b) WITHIN -1 hour": "greater than 0",
+    "EVENT SEQ(Shelf a, Exit b) WHERE a.ts IN 1, 2": "IN (1, 2)",
+    "EVENT SEQ(Shelf a, Exit b) WHERE a.shelf LIKE a%": "LIKE 'a%'",
+    "EVENT SEQ(Shelf a, Exit b) LIMIT ten": "LIMIT 10",
+    "EVENT ANY(Shelf, Exit a)": "ANY(Shelf, Exit) x",
+    "EVENT Shelf a RETURN a.ts x": "a.ts AS name",
+    "EVENT Shelf a WHERE contains(a.shelf, 'a')": "LIKE '%text%'",
+    "EVENT Shelf a WHERE a.ts BETWEEN 1 WITHIN 5": "BETWEEN 1 AND ...",
+    "SEQ(Shelf a, Exit b)": "EVENT SEQ(...)",
+}
+
+
+@pytest.mark.parametrize("text", SLIPS)
+def test_slips_have_hints(text: str) -> None:
+    with pytest.raises(CepheidError) as raised:
+        parse(text)
+    assert SLIPS[text] in (raised.value.hint or ""), raised.value
+
+
+def test_conditions_that_no_event_decides() -> None:
+    for condition, warning in (("\"user id\" = 'a'", "a.`user id`"), ("a.shelf = NULL", "IS NULL")):
+        with pytest.warns(CepheidWarning, match=warning):
+            cepheid.match(f"EVENT Shelf a WHERE {condition}", EVENTS)
+    with pytest.raises(CepheidError, match="WITHIN 1 hour"):
+        cepheid.match("EVENT SEQ(Shelf a, Exit b) WITHIN hour", EVENTS)
+    with pytest.raises(CepheidError, match="without quotes"):
+        cepheid.match("EVENT Shelf a WHERE a.ok = 'false'", EVENTS.assign(ok=True))

@@ -17,7 +17,7 @@ from typing import Any
 from cepheid import expr as ex
 from cepheid.checks import NODE, NODE_COLUMNS
 from cepheid.errors import CepheidError, NameProblem, PatternProblem, TypeProblem, did_you_mean, listing
-from cepheid.events import MICROSECONDS, NO_CLOCK, Duration, Schema
+from cepheid.events import MICROSECONDS, NO_CLOCK, UNIT_WORDS, Duration, Schema
 from cepheid.expr import MEMBER, Aggregate, At, Attr, Compare, Const, Expr, Over, Whole
 from cepheid.functions import FUNCTIONS
 from cepheid.inference import typed
@@ -85,12 +85,28 @@ def warnings_for(query: Query, schema: Schema) -> list[str]:
         for name in role.event_class.types
         if name not in schema.types and name not in declared
     ]
-    empty = _empty_window(query) + _bare_durations(query)
+    empty = _empty_window(query) + _bare_durations(query) + _constant_conditions(query)
     if not schema.types:
         return empty
     return empty + [
         f"the input has no event of type `{name}` (it has {listing(schema.types)})" for name in dict.fromkeys(missing)
     ]
+
+
+def _constant_conditions(query: Query) -> list[str]:
+    """Comparisons that no event decides: with NULL, and of two constants, one of which is often a name in quotes."""
+    found = []
+    for node in (node for condition in query.where for node in ex.walk(condition)):
+        if isinstance(node, Compare) and isinstance(node.left, Const) and isinstance(node.right, Const):
+            name = node.left.value if isinstance(node.left.value, str) else "name"
+            found.append(f"`{ex.to_text(node)}` compares two constants; write an attribute in backticks: a.`{name}`")
+        elif isinstance(node, Compare) and any(_is_null(side) for side in (node.left, node.right)):
+            found.append(f"`{ex.to_text(node)}` is never true; write IS NULL or IS NOT NULL")
+    return found
+
+
+def _is_null(expr: ex.Expr) -> bool:
+    return isinstance(expr, Const) and expr.value is None
 
 
 def _bare_durations(query: Query) -> list[str]:
@@ -149,7 +165,9 @@ def _require_parameters(query: Query) -> None:
                 f"the window's length `{window.amount}` has no value",
                 span=window.span,
                 expected="a number",
-                hint=f"set the parameter: --param {window.amount}=...",
+                hint=f"write WITHIN 1 {window.amount}"
+                if window.amount in UNIT_WORDS
+                else f"set the parameter: --param {window.amount}=...",
             )
 
 

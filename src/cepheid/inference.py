@@ -264,6 +264,8 @@ def _require_comparable(op: str, left: Expr, right: Expr, whole: Expr) -> None:
                 hint = "a duration is written without quotes: 5 minutes"
             elif kind.family in _MOMENTS and isinstance(other, Const) and isinstance(other.value, str):
                 hint = "a time is written '2024-03-01 08:00:00'"
+            elif kind == BOOLEAN and isinstance(other, Const):
+                hint = "a boolean is true or false, without quotes"
             elif kind == STRING and isinstance(other, Const) and isinstance(other.value, int | float):
                 hint = f"a string is written in quotes: '{other.value}'"
         raise TypeProblem(

@@ -287,7 +287,7 @@ def test_a_misspelt_keyword_that_passed_for_a_variable() -> None:
     [
         ("EVENT", "the text ends too early", (1, 6), "event type", None),
         ("EVENT SEQ(A a, B b", "the text ends too early", (1, 19), "`)` or `,`", None),
-        ("EVENT SEQ(A a B b)", "unexpected `B`", (1, 15), "`)` or `,`", None),
+        ("EVENT SEQ(A a B b)", "unexpected `B`", (1, 15), "`)` or `,`", "a comma between two components"),
         ("EVENT SEQ(A a, , B b)", "unexpected `,`", (1, 16), "an event type", None),
         ("EVENT SEQ()", "unexpected `)`", (1, 11), "an event type", None),
         ("EVENT A x\nWHERE x.a = 1 AN x.b = 2", "unexpected `AN`", (2, 15), "`AND`", "did you mean `AND`?"),

@@ -206,9 +206,14 @@ def _language(block: _Block, name: str) -> Dialect:
             hint="SASE+ is the closest: PATTERN SEQ(A a, B+ b[]) WHERE strict_contiguity(a, b[]) { [key] AND ... }",
         )
     word = re.search(r"\w+|\S", code)
+    pattern = "write the language's first word: EVENT SEQ(...), or PATTERN SEQ(...) with closures"
     raise SyntaxProblem(
         f"no language begins with `{shown(word.group())}`" if word else "the text contains no query",
         span=Span(*word.span()) if word else None,
         expected="; ".join(f"{dialect.name}: {dialect.beginning}" for dialect in DIALECTS),
-        hint=did_you_mean(word.group(), [first for d in DIALECTS for first in d.first_words]) if word else None,
+        hint=pattern
+        if word and word.group().upper() in ("SEQ", "ANY", "AND", "OR")
+        else did_you_mean(word.group(), [first for d in DIALECTS for first in d.first_words])
+        if word
+        else None,
     )

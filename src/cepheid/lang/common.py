@@ -175,6 +175,32 @@ _ANY_TYPE = re.compile(r"\bANY\s*\(\s*\Z", re.IGNORECASE)
 _BEFORE_WHERE = re.compile(r".*\b(WITHIN|RETURN|LIMIT|OUTPUT)\b", re.IGNORECASE | re.DOTALL)
 
 
+_ORDERING = re.compile(r"ORDER\s+BY\b", re.IGNORECASE)
+
+
+def _slip(pattern: str, hint: str) -> tuple[re.Pattern[str], str]:
+    return re.compile(pattern, re.IGNORECASE), hint
+
+
+_UNITS = "(?:h|hours?|m|min|minutes?|s|sec|seconds?|d|days?)"
+_SLIPS = (
+    _slip(r"=\0>", "write >= for at least, <= for at most"),
+    _slip(r"\0-+>", "write `;` between an event and the next one: A; B"),
+    _slip(r"\0contains\s*\(", "write a.name LIKE '%text%'"),
+    _slip(rf"\0{_UNITS}\s?\d+\s?{_UNITS}\b", "write one number and one unit: 90 minutes for 1h30m"),
+    _slip(rf"WITHIN\s+\d+\s*{_UNITS}\s*\0(?:and\b|,|\d)", "write one number and one unit: 65 minutes"),
+    _slip(r"WITHIN\s+\0-", "write a length of time greater than 0: WITHIN 1 hour"),
+    _slip(r"\bIN\s+\0[\d'\"]", "write the values in parentheses: IN (1, 2)"),
+    _slip(r"\bLIKE\s+\0\w", "write the pattern in quotes: LIKE 'a%'"),
+    _slip(r"\bLIMIT\s+\0", "write a number: LIMIT 10"),
+    _slip(r"\bANY\s*\(([^()]*?\w)\s+\0\w", r"write the variable after the parenthesis: ANY(\1) x"),
+    _slip(r"\bRETURN\b[^;]*?(\w+\.\w+)\s+\0\w", r"write AS before the name of a column: \1 AS name"),
+    _slip(r"\bBETWEEN\s+(\S+)\s+\0", r"write both bounds: BETWEEN \1 AND ..."),
+    _slip(r"\bSEQ\s*\([^()]*\w+\s+\w+\s+\0(?!W|RETURN)\w", "write a comma between two components: SEQ(A x, B y)"),
+)
+"""Slips in queries, by the text around the unexpected token, at which a NUL stands, each with what to write."""
+
+
 def _foreign(text: str, span: Span) -> str | None:
     """A hint for what other languages write at this position."""
     word, before = text[span.start : span.end].upper(), text[: span.start]
@@ -185,7 +211,7 @@ def _foreign(text: str, span: Span) -> str | None:
     if grouping is not None:
         name = grouping[1]
         return f"write [{name}] as a condition in WHERE: all events of a match then have the same {name}"
-    if word == "ORDER" or (word == "BY" and before.rstrip().upper().endswith("ORDER")):
+    if _ORDERING.match(text, span.start) or (word == "BY" and before.rstrip().upper().endswith("ORDER")):
         return "events are ordered by their time; leave ORDER BY out"
     earlier = _BEFORE_WHERE.match(skeleton(before)) if word == "WHERE" else None
     if earlier is not None:
@@ -205,12 +231,17 @@ def _foreign(text: str, span: Span) -> str | None:
         return "name the types: ANY(A, B) x; ANY(*), for every type, is in ZStream: PATTERN ANY(*) x; B y"
     if word == "*":
         return "leave RETURN out for all events with all attributes, or name the variables: RETURN a, b"
-    split = _SPLIT_NAME.search(before[-100:])
-    if split is not None and _AT_WORD.fullmatch(text[span.start : span.end]) and word not in _CLAUSES:
-        return f"write a name with a blank in backticks: {split[1]}.`{split[2]} {text[span.start : span.end]}`"
     alias = _ALIAS.search((before + word if word == "AS" else before)[-100:])
     if alias is not None and _AT_WORD.match(text, span.start):
         return f"write the variable after the type, without AS: {alias[1]} x"
+    around = f"{before[-100:]}\0{text[span.start : span.start + 40]}"
+    for pattern, hint in _SLIPS:
+        slip = pattern.search(around)
+        if slip is not None:
+            return slip.expand(hint)
+    split = _SPLIT_NAME.search(before[-100:])
+    if split is not None and _AT_WORD.fullmatch(text[span.start : span.end]) and word not in _CLAUSES:
+        return f"write a name with a blank in backticks: {split[1]}.`{split[2]} {text[span.start : span.end]}`"
     return None
 
 
