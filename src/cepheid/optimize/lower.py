@@ -27,7 +27,12 @@ from cepheid.types import BINARY, Family, Type
 
 _WORTHWHILE = 0.95
 """Another evaluator replaces the preferred one only if its cost is below this share of it: estimates err."""
-OPTIONS: Options = {"rewrite": ("on", "off", "True", "False"), "max_matches": (), "max_memory": ()}
+OPTIONS: Options = {
+    "rewrite": ("on", "off", "True", "False"),
+    "max_matches": (),
+    "max_memory": (),
+    "acquire": ("steps", "scan"),
+}
 """The options of every evaluator; one without values has a number."""
 _NO_OPTIONS: Mapping[str, str | bool] = {}
 

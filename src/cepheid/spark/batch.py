@@ -24,6 +24,7 @@ from cepheid.engine.run import Progress, Result, gatherer_for, objects_of, outpu
 from cepheid.engine.shapes import EVENTS, FLAT, for_shape
 from cepheid.engine.spread import input_types, spread
 from cepheid.engine.summary import Summary
+from cepheid.errors import NotAvailable
 from cepheid.expr import Whole
 from cepheid.io.formats.csv import CsvReader
 from cepheid.io.rows import ROW, TYPE
@@ -34,7 +35,8 @@ from cepheid.kernels.successor.failures import shows_failures
 from cepheid.optimize.distribution import Distribution, Keyed, Sliced, Undivided, may_drop
 from cepheid.pattern import Disj, Filtered, Iteration, Next, Unless, partition_attributes, walk
 from cepheid.physical import REFERENCE, attributes_in
-from cepheid.spark.catalyst import EventColumns, column, ticks
+from cepheid.spark.acquiring import OPTION, SCAN, STEPS, Steps, is_wanted, steps_of, why_not
+from cepheid.spark.catalyst import EventColumns, column, ticks, whole_part
 from cepheid.spark.reading import FIRST, LAST, LINE, PATH, CsvRejects, CsvRows, ReadTask, ReadTimes
 from cepheid.spark.session import session
 from cepheid.spark.shapes import flat, long
@@ -116,6 +118,8 @@ class SparkBatch:
     partitions: int | None = None
     """The number of tasks; None leaves it to the size of the input."""
     as_text: bool = False
+    steps: Steps | None = None
+    """The intervals outside of which no row matters, if the rarest events were read first."""
 
     @property
     def distribution(self) -> Distribution:
@@ -125,7 +129,22 @@ class SparkBatch:
     def session(self) -> SparkSession:
         return self.source.frame.sparkSession
 
+    def acquired(self) -> SparkBatch:
+        """The query over the rows around its rarest events, if it runs in steps."""
+        if self.steps is not None or not is_wanted(self.prepared, self.source):
+            if self.prepared.plan.options.get(OPTION) == STEPS and self.steps is None:
+                raise NotAvailable(
+                    f"this query in steps: {why_not(self.prepared, self.source)}",
+                    hint=f'leave the option out, or set it to "{SCAN}"',
+                )
+            return self
+        return self if self.is_whole else replace(self, steps=steps_of(self.prepared, self.source))
+
     def matches(self) -> DataFrame:
+        if self.steps is None:
+            acquired = self.acquired()
+            if acquired.steps is not None:
+                return acquired.matches()
         if self._is_merged:
             events, whole = self._by_rows()
             partials = _mapped(events, SummaryTask(whole), from_arrow_schema(SummaryTask(whole).schema))
@@ -158,6 +177,20 @@ class SparkBatch:
 
     def notes(self) -> list[str]:
         """How the work is divided, and why not further."""
+        return [*self._notes_on_steps(), *self._notes_on_tasks()]
+
+    def _notes_on_steps(self) -> list[str]:
+        if self.steps is not None:
+            count, covered = self.steps.events, self.steps.within
+            return [
+                f"in steps: the {count:,} events of `{self.steps.var}` first, then the rows in the "
+                f"{len(covered.intervals):,} intervals around them"
+            ]
+        if is_wanted(self.prepared, self.source) and not self.is_whole:
+            return ["in steps: the rarest events first, then the rows around them"]
+        return []
+
+    def _notes_on_tasks(self) -> list[str]:
         files = self.source.files
         if files is not None and not self.is_whole and self._is_small(files):
             return [f"one task reads the files and evaluates them: {files.rows:,} rows are too few to divide"]
@@ -335,7 +368,8 @@ class SparkBatch:
             conditions.append(matters)
         if isinstance(self.distribution, Keyed) and not self.distribution.nulls_match:
             conditions.extend(self._event_columns.is_there(name) for name in self.distribution.attributes)
-        return self.source.frame.filter(reduce(and_, conditions))
+        events = self.source.frame.filter(reduce(and_, conditions))
+        return events if self.steps is None else self.steps.filtered(events, self._ticks)
 
     @property
     def _event_columns(self) -> EventColumns:
@@ -393,6 +427,7 @@ class SparkBatch:
             masked=masked,
             types=input_types(self.prepared) if self._is_fed else None,
             typed=self.source.drops_untyped,
+            within=None if self.steps is None else self.steps.within,
         )
 
     def _by_shares(self, read: ReadTask, tasks: int | None = None) -> DataFrame:
@@ -430,8 +465,8 @@ class SparkBatch:
     def _sliced(self, frame: DataFrame, slices: Slices) -> DataFrame:
         """Every event, once for each slice whose matches it can affect."""
         since = self._ticks - F.lit(slices.origin)
-        lowest = F.greatest(_whole_part(since - F.lit(slices.after), slices.length), F.lit(0))
-        highest = F.least(_whole_part(since + F.lit(slices.before), slices.length), F.lit(slices.count - 1))
+        lowest = F.greatest(whole_part(since - F.lit(slices.after), slices.length), F.lit(0))
+        highest = F.least(whole_part(since + F.lit(slices.before), slices.length), F.lit(slices.count - 1))
         numbers = F.sequence(lowest.cast("int"), highest.cast("int"))
         sliced = frame.withColumn(SLICE, F.explode(numbers))
         return sliced.repartitionById(slices.count, column(SLICE))
@@ -483,7 +518,3 @@ def _no_event(frame: DataFrame) -> DataFrame:
 def in_one_partition(frame: DataFrame, size: int) -> DataFrame:
     """All rows in one partition. A large input is still read by all cores."""
     return frame.repartition(1) if size >= _LEAST_DIVIDED else frame.coalesce(1)
-
-
-def _whole_part(of: Column, by: int) -> Column:
-    return F.call_function("div", of, F.lit(by).cast("long"))

@@ -56,6 +56,11 @@ def column(*path: str) -> Column:
     return F.col(".".join(f"`{name.replace('`', '``')}`" for name in path))
 
 
+def whole_part(of: Column, by: int) -> Column:
+    """An integer divided by another, without the remainder."""
+    return F.call_function("div", of, F.lit(by).cast("long"))
+
+
 def ticks(of: Column, kind: T.DataType) -> Column:
     """A time as a number: microseconds of a timestamp, a date or an interval; an integer is unchanged."""
     match kind:

@@ -13,13 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cepheid.acquire.intervals import IntervalSet
 from cepheid.codegen.columns import attribute, types_of
 from cepheid.codegen.masks import masks
 from cepheid.events import UNTYPED
 from cepheid.io.formats.csv import CsvReader, ParsedLines, RejectedLine
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import no_time
-from cepheid.io.rows import TYPE, one_batch
+from cepheid.io.rows import TYPE, in_ticks, one_batch
 from cepheid.io.shares import OpenedPart, Part, ShareReader
 from cepheid.io.source import columns_read, is_time, one_type, starts_in_time, ticks_of, types_column, why_no_start
 from cepheid.io.times import not_whole, out_of_range
@@ -54,6 +55,8 @@ class ReadTask:
     """The event types that can matter; None: all."""
     typed: bool = False
     """Whether rows without a type are rejected, in files that have a type column."""
+    within: IntervalSet | None = None
+    """The times outside of which no event matters; None: all matter."""
 
     @property
     def _filter_columns(self) -> list[str]:
@@ -134,6 +137,9 @@ class ReadTask:
     def _selected(self, known: pa.RecordBatch, mask: Array | None, needs_type: bool) -> Array | None:
         """The rows to shuffle. None for all."""
         wanted = is_event(known, self.columns)
+        if self.within is not None:
+            times = in_ticks(known.column(self.columns.time)).cast(pa.int64(), safe=False).fill_null(0)
+            wanted &= self.within.holds(np.asarray(times))
         if needs_type:
             kinds = known.column(TYPE)
             wanted &= np.asarray(pc.not_equal(kinds.cast(pa.string()), UNTYPED).fill_null(False))

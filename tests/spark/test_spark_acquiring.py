@@ -1,0 +1,141 @@
+"""Queries over tables in steps: the same matches as in one scan, from fewer rows."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from random_cases import case
+
+import cepheid
+from cepheid.acquire.intervals import IntervalSet
+from cepheid.engine.prepare import prepare
+from cepheid.errors import CepheidError, NotAvailable
+from cepheid.io import frames
+from cepheid.io.inputs import Columns
+from cepheid.io.source import TableSource
+from cepheid.lang import parse
+from cepheid.spark.acquiring import candidates, why_not
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+QUERIES = {
+    "sase": "EVENT SEQ(Rare r, !(Often n), Often o) WHERE [id] AND o.v > 2 WITHIN 40",
+    "sase-plus": "PATTERN SEQ(Rare r, Often+ o[]) WHERE skip_till_next_match(r, o[]) { [id] } WITHIN 40",
+    "zstream": "PATTERN Often o ; Rare r WHERE o.id = r.id WITHIN 40",
+    "ced": "complex Q on Rare as r, Often as o, Never as n event and(r, o, !n; 20) where r.id = o.id",
+}
+
+
+def table() -> pa.Table:
+    rng = random.Random(5)
+    rare = set(rng.sample(range(20_000), 30))
+    kinds = ["Rare" if i in rare else "Often" for i in range(20_000)]
+    kinds[7] = "Never"
+    return pa.table(
+        {
+            "type": kinds,
+            "ts": [3 * i for i in range(20_000)],
+            "id": [rng.randint(1, 3) for _ in kinds],
+            "v": [rng.randint(0, 5) for _ in kinds],
+            "text": [f"row {i}" for i in range(20_000)],
+        }
+    )
+
+
+def rows(found: pa.Table) -> list[str]:
+    return sorted(map(repr, found.to_pylist()))
+
+
+@pytest.mark.parametrize("language", QUERIES)
+def test_steps_find_the_matches_of_one_scan(language: str, spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "events.parquet")
+    pq.write_table(table(), path, row_group_size=1_000)
+    query = QUERIES[language]
+    expected = rows(cepheid.match(query, table()))
+    assert len(expected) > 10
+    frame = spark.read.parquet(path)
+    for events in (path, frame):
+        found = cepheid.match(query, events, session=spark, options={"acquire": "steps"})
+        assert rows(found.toArrow()) == expected
+
+
+def test_few_rows_are_moved(spark: SparkSession, tmp_path: Path) -> None:
+    from cepheid.api import _spark_batch
+    from cepheid.engine.prepare import RunOptions
+
+    path = str(tmp_path / "events.parquet")
+    pq.write_table(table(), path, row_group_size=1_000)
+    moved = {}
+    for way in ("steps", "scan"):
+        options = RunOptions(options={"acquire": way})
+        batch = _spark_batch(QUERIES["zstream"], parse(QUERIES["zstream"]), path, Columns(), options, spark).acquired()
+        files = batch.source.files
+        assert files is not None
+        read = batch._reading(files, batch._names_of_whole())
+        parts = [read._relevant(part) for share in read.shares for part in share]
+        moved[way] = sum(part.num_rows for part in parts if part is not None)
+        assert any("in steps: the 30 events of `r`" in note for note in batch.notes()) == (way == "steps")
+    assert moved["scan"] == 19_999
+    assert moved["steps"] < moved["scan"] / 20
+
+
+def test_known_rates_decide(spark: SparkSession) -> None:
+    from cepheid.api import _spark_batch
+    from cepheid.engine.prepare import RunOptions
+    from cepheid.optimize.stats import Stats
+
+    frame = spark.createDataFrame([("Rare", 1, 1), ("Often", 2, 1)], "type string, ts long, id long")
+    query = parse(QUERIES["zstream"])
+    for rate, expected in ((0.0001, True), (0.1, False)):
+        options = RunOptions(stats=Stats(rates={"r": rate, "o": 1.0}))
+        batch = _spark_batch(QUERIES["zstream"], query, frame, Columns(), options)
+        assert (batch.acquired().steps is not None) == expected
+
+
+def test_what_cannot_run_in_steps_says_why(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([("Rare", 1, 1)], "type string, ts long, id long")
+    query = "PATTERN SEQ(Rare r, Often o) WHERE skip_till_next_match(r, o) { [id] } RETURN r.ts"
+    with pytest.raises(NotAvailable, match="in steps: it has no window of time"):
+        cepheid.match(query, frame, options={"acquire": "steps"})
+
+
+@pytest.mark.filterwarnings("ignore::cepheid.errors.CepheidWarning")
+@pytest.mark.parametrize("part", range(3))
+def test_rows_far_from_an_event_of_every_match_do_not_matter(part: int) -> None:
+    """Random queries in every language, without Spark."""
+    compared = 0
+    for seed in range(25 * part, 25 * part + 25):
+        drawn = case(random.Random(seed))
+        try:
+            expected = cepheid.match(drawn.text, drawn.table, start_column=drawn.start_column)
+            opened = frames.opened(drawn.table, Columns("type", "ts", drawn.start_column))
+            assert opened is not None and isinstance(opened.source, TableSource)
+            prepared = prepare(parse(drawn.text), opened.source)
+        except CepheidError:
+            continue
+        source = opened.source
+        if why_not(prepared, SimpleNamespace(local=None)) is not None:  # type: ignore[arg-type]
+            continue
+        length = math.ceil(prepared.plan.window or 0)
+        starts = source.times if source.starts is None else source.starts
+        kinds = source.types.cast(pa.string()).to_pylist()
+        for var in candidates(prepared):
+            own = np.array([kind in prepared.query.roles[var].event_class.types for kind in kinds], bool)
+            within = IntervalSet.of_arrays(starts[own] - length, source.times[own] + length)
+            kept = np.flatnonzero(within.holds(source.times))
+            table_rows = np.sort(kept if source.order is None else source.order[kept])
+            found = cepheid.match(drawn.text, drawn.table.take(table_rows), start_column=drawn.start_column)
+            assert rows(found) == rows(expected), (seed, drawn, var)
+            compared += 1
+    assert compared > 15
