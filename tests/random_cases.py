@@ -172,7 +172,8 @@ class Expressions:
         rng = self.rng
         match rng.randrange(6):
             case 0 | 1:
-                return f"{self.string(readers)} {rng.choice(('', '', 'NOT '))}LIKE {self._pattern()}"
+                pattern = self._pattern() if rng.randrange(3) else self.string(everyone)
+                return f"{self.string(readers)} {rng.choice(('', '', 'NOT '))}LIKE {pattern}"
             case 2:
                 return f"{self.string(readers)} CONTAINS {self.string(everyone)}"
             case 3:

@@ -107,8 +107,8 @@ def _atom(expr: Expr, env: Env) -> bool:
             item, text = value(expr.item, env), value(expr.text, env)
             return isinstance(item, str) and isinstance(text, str) and text in item
         case ex.Like():
-            item = value(expr.item, env)
-            return isinstance(item, str) and like(item, expr.pattern)
+            item, pattern = value(expr.item, env), value(expr.pattern, env)
+            return isinstance(item, str) and isinstance(pattern, str) and like(item, pattern)
         case ex.In():
             # All options are read first: where one is absent, the test does not apply, whatever their order.
             item, options = value(expr.item, env), [value(option, env) for option in expr.values]

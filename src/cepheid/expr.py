@@ -143,7 +143,7 @@ class Like(Expr):
     """SQL's LIKE: `%` any characters, `_` one."""
 
     item: Expr
-    pattern: str
+    pattern: Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,7 +424,7 @@ def _print(expr: Expr) -> tuple[str, int]:
         case Contains():
             return f"{at(expr.item, 5)} CONTAINS {at(expr.text, 5)}", 4
         case Like():
-            return f"{at(expr.item, 5)} LIKE {quote(expr.pattern)}", 4
+            return f"{at(expr.item, 5)} LIKE {at(expr.pattern, 5)}", 4
         case In():
             return f"{at(expr.item, 5)} IN ({', '.join(at(option, 5) for option in expr.values)})", 4
         case IsNull():

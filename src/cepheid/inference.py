@@ -46,10 +46,12 @@ def _with_typed_parts(expr: E, attribute_type: AttributeType) -> E:
         case ex.In():
             item = of(expr.item)
             return replace(expr, item=item, values=tuple(_beside(value, item) or of(value) for value in expr.values))
-        case ex.Negative() | ex.IsNull() | ex.Not() | ex.Filter() | ex.Like():
+        case ex.Negative() | ex.IsNull() | ex.Not() | ex.Filter():
             return replace(expr, item=of(expr.item))
         case ex.Contains():
             return replace(expr, item=of(expr.item), text=of(expr.text))
+        case ex.Like():
+            return replace(expr, item=of(expr.item), pattern=of(expr.pattern))
         case ex.And() | ex.Or() | ex.Vector():
             return replace(expr, items=tuple(map(of, expr.items)))
         case Call():
@@ -117,7 +119,8 @@ def _type(expr: Expr, attribute_type: AttributeType) -> Type:
             for side in (expr.item, expr.text):
                 _require(side, STRING, "CONTAINS works on strings")
         case ex.Like():
-            _require(expr.item, STRING, "LIKE works on strings")
+            for side in (expr.item, expr.pattern):
+                _require(side, STRING, "LIKE works on strings")
         case ex.And() | ex.Or():
             for item in expr.items:
                 _require(item, BOOLEAN, "AND and OR join conditions")

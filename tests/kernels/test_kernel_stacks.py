@@ -158,6 +158,21 @@ def test_machine_code_agrees_with_the_oracle(text: str) -> None:
     assert found
 
 
+def test_the_basic_plan_evaluates_long_sequences() -> None:
+    """Python allows 20 nested loops."""
+    stream = stream_of(
+        [
+            {"type": f"T{n}", "ts": at, "id": n % 4}
+            for at, n in enumerate((*range(4), 3, 4, *range(5, 11), 10, *range(11, 21), 20))
+        ]
+    )
+    components = ", ".join(f"T{n} a{n}" for n in range(21))
+    query = bound(f"EVENT SEQ({components}) WHERE a0.id <= a20.id AND a6.id != a7.id", stream)
+    found, _ = by_kernel(kernel_of(query, stream, options={"algorithm": "basic"}), stream, [11])
+    assert found == by_kernel(kernel_of(query, stream), stream, [20])[0]
+    assert len(found) > 0
+
+
 @pytest.mark.parametrize("text", ["EVENT SEQ(A x, B y, C z) WHERE [id] AND x.id < 2 WITHIN 6", "EVENT SEQ(A x, B y)"])
 def test_the_basic_plan_agrees(text: str) -> None:
     stream = stream_of(shop(*(("ABC"[i % 3], i, i * i % 5 % 3) for i in range(40))))

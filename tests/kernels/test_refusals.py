@@ -25,6 +25,7 @@ EVENTS = pa.table(
 )
 LONG = ", ".join(f"A a{n}" for n in range(60))
 RUN = "PATTERN SEQ(A a, B+ b[], C c) WHERE {}(a, b, c) {{ {} }} WITHIN 9{}"
+STRATEGIES = ("partition_contiguity", "skip_till_next_match", "skip_till_any_match")
 
 COMPILED = [
     *(f"EVENT SEQ(A a, B b) WHERE [k] WITHIN 9 RETURN {c}" for c in ("count(*)", "count(*) AS n, last(b.s) AS l")),
@@ -33,7 +34,14 @@ COMPILED = [
     RUN.format("skip_till_any_match", "[k]", " RETURN count(*) AS n, first(b.v) AS f"),
     *(f"EVENT SEQ(A a, B b) WHERE {p} WITHIN 9" for p in ("upper(a.s) = b.s", "a.s CONTAINS b.s", "[y]", "a.l = b.l")),
     "EVENT SEQ(A a, B b) WHERE a.s LIKE 'a%' OR b.v > a.v WITHIN 9",
+    *(
+        f"EVENT SEQ(A a, B b) WHERE {p} WITHIN 9"
+        for p in ("a.s LIKE b.s", "a.s LIKE concat(lower(b.s), '%') OR a.v = 1")
+    ),
+    *(f"EVENT SEQ(A a, B b) WHERE {p} WITHIN 9" for p in ("a.s NOT LIKE a.s", "coalesce(a.s, 'ABC') CONTAINS b.s")),
     "EVENT SEQ(A a, B b) WHERE a.d + 1 = b.d WITHIN 9",
+    *(f"PATTERN SEQ(A a, ~(B b), C c) WHERE {s} {{ [k] }} WITHIN 5 events" for s in STRATEGIES),
+    "PATTERN SEQ(~(B b), A a, C+ c[]) WHERE skip_till_any_match { [k] and b.v < c[1].v } WITHIN 5 events",
     "EVENT SEQ(A a, !(B b), C c) WHERE [k] WITHIN 5 events",
     "PATTERN A;B;C WHERE A.k = B.k AND B.k = C.k WITHIN 5 events",
     *(RUN.format(s, "[k]", " OUTPUT NON-OVERLAPPING") for s in ("skip_till_any_match", "skip_till_next_match")),
@@ -45,12 +53,14 @@ COMPILED = [
     f"PATTERN SEQ({LONG}) WHERE skip_till_next_match {{ a1.v = a2.v }} WITHIN 90",
 ]
 REFUSED = {
-    "EVENT SEQ(A a, B b) WHERE a.d + b.d > 3 WITHIN 9": "`a.d + b.d > 3` cannot be compiled",
+    "EVENT SEQ(A a, B b) WHERE a.d + b.d > 3 WITHIN 9": "`d` is a decimal of 30 digits",
     "PATTERN A;B+;C WHERE sum(B.d) > 3 WITHIN 9": "`sum(B.d) > 3` cannot be compiled",
     "PATTERN A;B+;C WHERE upper(max(B.s)) = C.s WITHIN 9": "`upper(max(B.s)) = C.s` cannot be compiled",
     f"EVENT SEQ({LONG}, {LONG.replace('a', 'b')}) WITHIN 90": "the mask of an event has 64 bits",
     "EVENT SEQ(A a, B b) WITHIN 9 RETURN count(*) AS n, count(a.l) AS l": "`l` holds lists, which are not summarised",
-    "PATTERN SEQ(A a, ~(B b), C c) WHERE skip_till_next_match { [k] } WITHIN 5 events": "negation in a window",
+    "EVENT SEQ(A a, B b) WHERE concat(a.s, b.s) = 'x' WITHIN 9": "is a string made of several events",
+    "PATTERN SEQ(A a, ~(B b)) WHERE skip_till_next_match { [k] } WITHIN 5 events": "a negation as the last component",
+    "PATTERN SEQ(~(B b), A a) WHERE skip_till_next_match { [k] } WITHIN 5 events": "a negation as the first component",
     "PATTERN SEQ(A a, B+ b[]) WHERE skip_till_any_match { a.k = b[i].k } WITHIN 5 events": "not all events of a match",
     "PATTERN SEQ(A a, B b) WHERE partition_contiguity { [l] } WITHIN 5": "partitions by `l`, which holds lists",
     "PATTERN SEQ(A a, B b) WHERE skip_till_any_match { [l] } WITHIN 5 OUTPUT NON-OVERLAPPING": "which holds lists",

@@ -209,7 +209,7 @@ def _node_is_compilable(node: Expr, types: Mapping[str, Type]) -> bool:
         case ex.Contains():
             return _is_text(node.item, types) and _is_text(node.text, types)
         case ex.Like():
-            return _is_text(node.item, types)
+            return _is_text(node.item, types) and _is_text(node.pattern, types)
         case ex.Arithmetic():
             return not any(long(node.left, node.right)) and node.type.scale <= SHORT_DIGITS
         case ex.Negative():
@@ -238,7 +238,9 @@ def _is_long(expr: Expr, types: Mapping[str, Type]) -> bool:
 
 
 def _is_text(expr: Expr, types: Mapping[str, Type]) -> bool:
-    """Whether values are strings that have a code: those of events, and constants."""
+    """Whether values are strings that have a code: those of events, constants, and choices between them."""
+    if isinstance(expr, ex.Call) and FUNCTIONS[expr.fn].chooses and expr.type.family is Family.STRING:
+        return kernels_compute(expr) and all(_is_text(a, types) for a in expr.args if a.type.family is Family.STRING)
     if not isinstance(expr, ex.Attr | ex.Aggregate | ex.Const) or (
         not isinstance(expr, ex.Const) and expr.name is None
     ):
@@ -297,8 +299,7 @@ class _Scalars:
             case ex.Contains():
                 return self.text_test("text_contains", expr.item, expr.text, missing)
             case ex.Like():
-                pattern = ex.Const(expr.pattern)
-                return self.text_test("text_like", expr.item, pattern, missing)
+                return self.text_test("text_like", expr.item, expr.pattern, missing)
             case ex.IsNull():
                 item = self.value(expr.item, missing)
                 if item.kind is None:

@@ -94,8 +94,8 @@ class Evaluation:
                 tests = [compared("=", item, value, self.length) for value in values]
                 return np.asarray(np.logical_or.reduce(tests)), absent_of([item, *values])
             case ex.Like():
-                item = self.value(expr.item)
-                return matches_like(item, expr.pattern, self.length), item.absent
+                item, pattern = self.value(expr.item), self.value(expr.pattern)
+                return matches_like(item, pattern, self.length), absent_of([item, pattern])
             case ex.Contains():
                 item, part = self.value(expr.item), self.value(expr.text)
                 return contains(item, part, self.length), absent_of([item, part])
@@ -571,7 +571,12 @@ _FUNCTIONS: dict[str, Callable[[Column, ex.Call], Column | None]] = {
 }
 
 
-def matches_like(item: Column, pattern: str, length: int) -> Array:
+def matches_like(item: Column, like_what: Column, length: int) -> Array:
+    if like_what.type.family is not Family.STRING or np.ndim(like_what.values.codes):
+        pairs = zip(to_python(item, length), to_python(like_what, length), strict=True)
+        return np.fromiter((isinstance(a, str) and isinstance(b, str) and like(a, b) for a, b in pairs), bool, length)
+    pattern = like_what.values.dictionary[int(like_what.values.codes)].as_py()
+
     def test(texts: pa.Array) -> Array:
         if "\\" not in pattern:
             return _flags(pc.match_like(texts, pattern))

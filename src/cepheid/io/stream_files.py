@@ -244,8 +244,8 @@ def _missing_columns(
                     pairs = [(left, right), (right, left)]
                 case ex.In(item=item, values=values):
                     pairs = [(item, value) for value in values]
-                case ex.Like(item=item) | ex.Contains(item=item):
-                    pairs = [(item, ex.Const(""))]
+                case ex.Like(item=left, pattern=right) | ex.Contains(item=left, text=right):
+                    pairs = [(left, ex.Const("")), (right, ex.Const(""))]
                 case ex.Arithmetic(left=left, right=right):
                     pairs = [(left, node), (right, node)]
                 case _:

@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from enum import Enum
 
 from cepheid import expr as ex
 from cepheid.codegen.masks import is_maskable
 from cepheid.codegen.scalar import is_compilable
-from cepheid.pattern import partition_attributes
+from cepheid.pattern import Kleene, Neg, partition_attributes
 from cepheid.physical import Lowered, attributes_in
-from cepheid.types import UNKNOWN, Family
+from cepheid.types import SHORT_DIGITS, UNKNOWN, Family
 
 MASK_BITS = 64
+
+
+class Absences(Enum):
+    """The negations of a sequence that an evaluator decides in a window that counts the events of a partition."""
+
+    BETWEEN = "between two components"
+    BEFORE = "between two components, or before the first"
+    EVERYWHERE = "everywhere"
 
 
 def why_not(
     lowered: Lowered,
     *further: str,
-    counts_absences: bool = False,
+    counted_absences: Absences = Absences.BETWEEN,
     excludes: bool = False,
     durations: bool = False,
     closure_bits: int = 2,
 ) -> str | None:
     """Why no code can be generated for a query: a line for each reason, the evaluator's own (`further`) last; None if
-    there is none. The flags say what the evaluator can do: count the positions of negated events in a partition,
-    leave out matches that overlap, and order events with duration. `closure_bits` is the number of bits of the mask
-    for a closure: one for each edge, to begin and to take, or one for both."""
-    reasons = [*_unmet(lowered, counts_absences, closure_bits), *further]
+    there is none. The flags say what the evaluator can do: which negations it decides in a window that counts the
+    events of a partition, whether it leaves out matches that overlap, and whether it orders events with duration.
+    `closure_bits` is the number of bits of the mask for a closure: one for each edge, to begin and to take, or one for
+    both."""
+    reasons = [*_unmet(lowered, counted_absences, closure_bits), *further]
     if lowered.has_durations and not durations:
         reasons.append("events with duration")
     if lowered.query.non_overlapping and not excludes:
@@ -47,14 +58,14 @@ def why_no_partition(lowered: Lowered) -> list[str]:
     return reasons
 
 
-def _unmet(lowered: Lowered, counts_absences: bool, closure_bits: int) -> Iterator[str]:
+def _unmet(lowered: Lowered, counted_absences: Absences, closure_bits: int) -> Iterator[str]:
     single = [p for tests in (*lowered.alone.values(), *lowered.taken.values()) for p in tests]
     failing = [p for p in lowered.between if not is_compilable(p, lowered.types)] + [
         p for p in single if not is_maskable(p)
     ]
     for predicate in failing:
         text = ex.to_text(ex.spelt_out(predicate, lowered.derived))
-        yield f"`{text}` cannot be compiled (compute what it compares as a column of the input)"
+        yield f"`{text}` cannot be compiled: {_obstacle(predicate, lowered)}"
     edges = sum(1 if role.kleene is None else closure_bits for role in lowered.roles.values())
     lacking = lowered.lacks.keys() & attributes_in(lowered.between)
     if edges + len(lacking) + len(lowered.nullable) > MASK_BITS:
@@ -71,14 +82,48 @@ def _unmet(lowered: Lowered, counts_absences: bool, closure_bits: int) -> Iterat
         yield f"`{lists[0]}` holds lists, which are not summarised (leave it out of RETURN)"
     if not lowered.counts_events:
         return
-    has_absences = any(role.negated for role in lowered.roles.values())
-    if has_absences and partition_attributes(lowered.query) and not counts_absences:
-        yield "negation in a window that counts the events of a partition (write WITHIN and a length of time)"
+    if partition_attributes(lowered.query):
+        yield from _uncounted(lowered, counted_absences)
     if not lowered.has_whole_key:
         yield (
             "a window that counts the events of a partition that not all events of a match are in (write an "
             "equivalence test, such as [id], or WITHIN and a length of time)"
         )
+
+
+def _obstacle(predicate: ex.Expr, lowered: Lowered) -> str:
+    """What kernels cannot compute in a predicate, and what to write instead."""
+    for node in ex.walk(predicate):
+        if isinstance(node, ex.Attr | ex.Aggregate) and node.name is not None:
+            kind = lowered.types.get(node.name, UNKNOWN)
+            if kind.family is Family.DECIMAL and not kind.is_short:
+                return (
+                    f"`{node.name}` is a decimal of {kind.precision} digits, and kernels compute with decimals of "
+                    f"up to {SHORT_DIGITS} digits (give it at most {SHORT_DIGITS} in the input, or make it a float)"
+                )
+        if isinstance(node, ex.Call) and node.type.family is Family.STRING and len(ex.variables(node)) > 1:
+            return (
+                f"`{ex.to_text(ex.spelt_out(node, lowered.derived))}` is a string made of several events (compare the "
+                "strings of each event, by =, LIKE or CONTAINS)"
+            )
+    return "kernels do not compute a part of it (compute what it compares as a column of the input)"
+
+
+def _uncounted(lowered: Lowered, decided: Absences) -> Iterator[str]:
+    """The negations that an evaluator does not decide in a window that counts the events of a partition. A negation
+    beside components that may be empty may be the first or the last of a match, too."""
+    if decided is Absences.EVERYWHERE:
+        return
+    edges = {"last": reversed(lowered.items)}
+    if decided is Absences.BETWEEN:
+        edges["first"] = iter(lowered.items)
+    for edge, items in edges.items():
+        outer = itertools.takewhile(lambda i: isinstance(i, Neg) or (isinstance(i, Kleene) and i.low == 0), items)
+        if any(isinstance(item, Neg) for item in outer):
+            yield (
+                f"a negation as the {edge} component, in a window that counts the events of a partition (write WITHIN "
+                "and a length of time)"
+            )
 
 
 def _without_type(predicate: ex.Expr, lowered: Lowered) -> Iterator[str]:

@@ -91,8 +91,8 @@ condition: expr
     | sum _IS _NULL -> is_null
     | sum _IS _NOT _NULL -> is_not_null
     | sum _CONTAINS sum -> contains
-    | sum _LIKE STRING -> like
-    | sum _NOT _LIKE STRING -> not_like
+    | sum _LIKE sum -> like
+    | sum _NOT _LIKE sum -> not_like
     | sum _BETWEEN sum _AND sum -> in_range
     | sum _NOT _BETWEEN sum _AND sum -> not_in_range
     | sum _IN "(" _arguments ")" -> within_list
@@ -393,7 +393,7 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
         return Not(self.is_null(meta, items), span=span_of(meta))
 
     def like(self, meta: Meta, items: list[Any]) -> Expr:
-        return Like(items[0], unquote(items[1]), span=span_of(meta))
+        return Like(items[0], items[1], span=span_of(meta))
 
     def not_like(self, meta: Meta, items: list[Any]) -> Expr:
         return Not(self.like(meta, items), span=span_of(meta))

@@ -59,8 +59,8 @@ class Term:
     def is_null(self) -> Term:
         return Term(ex.IsNull(self.expr))
 
-    def like(self, pattern: str) -> Term:
-        return Term(ex.Like(self.expr, pattern))
+    def like(self, pattern: object) -> Term:
+        return Term(ex.Like(self.expr, as_expr(pattern)))
 
     def contains(self, text: object) -> Term:
         return Term(ex.Contains(self.expr, as_expr(text)))

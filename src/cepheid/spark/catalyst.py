@@ -178,7 +178,9 @@ class EventColumns:
             case ex.In():
                 return reduce(or_, (self._compare("=", expr.item, option) for option in expr.values), F.lit(False))
             case ex.Like():
-                return self._value(expr.item).like(_spark_pattern(expr.pattern))
+                if not isinstance(expr.pattern, ex.Const):
+                    raise OutsideCatalyst("Spark reads a backslash in a pattern otherwise")
+                return self._value(expr.item).like(_spark_pattern(str(expr.pattern.value)))
             case ex.Contains():
                 return self._value(expr.item).contains(self._value(expr.text))
             case ex.IsNull():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cepheid.kernels.any_runs.evaluator import OPTIONS, kernel
-from cepheid.kernels.requirements import why_not
+from cepheid.kernels.requirements import Absences, why_not
 from cepheid.optimize.run_cost import any_runs_cost
 from cepheid.optimize.search import situation_of
 from cepheid.optimize.stats import Stats
@@ -25,7 +25,7 @@ def able(lowered: Lowered) -> str | None:
     selects_all = lowered.has_strategy and lowered.query.strategy is Strategy.ANY_MATCH
     if not (selects_all and lowered.is_sequence):
         return not_made_for(lowered.query)
-    return why_not(lowered, excludes=True, durations=True)
+    return why_not(lowered, counted_absences=Absences.BEFORE, excludes=True, durations=True)
 
 
 def _is_folded(lowered: Lowered) -> bool:

@@ -85,6 +85,7 @@ class _Generator:
         self.tables = automaton.tables
         self.summary = Summary.of(plan, self.vector.index)
         self.node_stride = NODE_VALUES + len(self.summary.columns) + len(self.summary.nullable)
+        self.places = plan.counts_events and bool(plan.key)
         self.by_time = not plan.query.dialect.ordered_by_position
         self.group_stride = WORDS + 1 + max([len(table.values) for table in self.tables] + [len(self.keys)], default=0)
         self.group_stride += max(EARLIER, SINCE) if self.by_time else 0
@@ -161,7 +162,7 @@ class _Generator:
                 "negative_stride": self.negative_stride,
                 "by_time": self.by_time,
                 "expires": self.plan.window is not None,
-                "places": self.plan.counts_events and bool(self.plan.key),
+                "places": self.places,
                 "waits": bool(self.waiting),
             },
         )
@@ -394,10 +395,13 @@ class _Generator:
         after = words(Value("after", negation.number))
         if self.plan.counts_from_start:  # an event before the first component lies in the window with its start, too
             conditions.append(f"({after} >= 0 or negatives[k + {3 + columns.index(START_TICKS)}] >= floor)")
+        in_window = "negatives[k + 2] >= floor"
+        if self.places:  # positions in other partitions tell nothing
+            conditions.append(in_window)
         w(f"k = (reg[NEGATIVES] - 1) * {self.negative_stride}")
         with w.block(
             f"while not spoiled and k >= 0 and {words(Value('until', negation.number))} >= 0"
-            f" and negatives[k + 1] > {after} and negatives[k + 2] >= floor:"
+            f" and negatives[k + 1] > {after}{'' if self.places else f' and {in_window}'}:"
         ):
             w(f"spoiled = {' and '.join(conditions)}", f"predicates += {len(conditions)}")
             w(f"k -= {self.negative_stride}")

@@ -210,7 +210,7 @@ class Absences:
     def _is_gone(self, absence: Absence, number: str) -> str | None:
         """The condition that an event can no longer spoil a match; None if it always can."""
         stack = absence.stack
-        if self.plan.window is not None:
+        if self.plan.window is not None and not (self.plan.counts_events and self.plan.key):
             return f"{stack.at('measure', stack.offset(number))} < {FLOOR}"
         if absence.may_lead or absence.may_trail:
             return None

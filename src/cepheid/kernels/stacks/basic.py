@@ -14,8 +14,8 @@ from cepheid.kernels.stacks.scan import READ, StackScan
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import OperatorRegisters
 
-_MOST_COMPONENTS = 15
-"""Python allows 20 nested loops."""
+_MOST_LOOPS = 14
+"""The components that are searched by nested loops: Python allows 20."""
 
 
 class RuntimeStack(StackScan):
@@ -25,8 +25,6 @@ class RuntimeStack(StackScan):
             raise NotAvailable("the basic plan evaluates events without duration")
         if self.layout.absences:
             raise NotAvailable("the basic plan evaluates sequences without negation")
-        if len(self.layout.positive) > _MOST_COMPONENTS:
-            raise NotAvailable(f"the basic plan evaluates sequences of up to {_MOST_COMPONENTS} components")
         columns = {column for step in plan.steps for column in self.layout.columns(step.var)} - {"mask"}
         self.cells = self.layout.stack("cell", self.layout.positive[0], columns=("mask", *sorted(columns)))
 
@@ -57,27 +55,66 @@ class RuntimeStack(StackScan):
         with w.block(f"if bits & np.uint64({1 << self.layout.positive[last].begin}):"):
             self.note_output(w)
             w(f"j{last} = {self.cells.ring.following}")
-            self._search(w, last - 1, {self.layout.positive[last].var: CURRENT_EVENT})
+            search = self._search if last <= _MOST_LOOPS else self._search_flat
+            search(w, last - 1, {self.layout.positive[last].var: CURRENT_EVENT})
             self.repeat_if_full(w)
         self.push(w, self.cells, {})
 
+    def _found(self, w: Writer, locations: Locations) -> None:
+        """Test a complete sequence, and write it out."""
+        w(*counted(self.layout.tests))
+        tests = self.layout.conditions(self.layout.tests, locations) or ["True"]
+        with w.when(tests), self._within_window(w, locations):
+            self.emit(w, [self.layout.field_of(locations, i, "row") for i in range(len(self.layout.positive))])
+
+    def _search_flat(self, w: Writer, top: int, locations: Locations) -> None:
+        """The search of a long sequence as one loop:
+
+        while depth < 24 and written <= ceiling:
+            if depth == 23:
+                if j23 < cell_base:
+                    depth += 1
+                    continue
+                i23 = 4 * (j23 & cell_last)
+                j23 -= 1
+                if ...:
+                    j22 = j23
+                    depth = 22
+        """
+        chosen = dict(locations)
+        w(f"depth = {top}", f"j{top} = j{top + 1} - 1")
+        with w.block(f"while depth <= {top} and written <= ceiling:"):
+            for depth in range(top, -1, -1):
+                with w.block(f"{'if' if depth == top else 'elif'} depth == {depth}:"):
+                    w(f"if j{depth} < {self.cells.ring.base}:", "    depth += 1", "    continue")
+                    w(f"i{depth} = {self.cells.offset(f'j{depth}')}", f"j{depth} -= 1")
+                    cell, condition = self._cell(depth, chosen)
+                    chosen[self.layout.positive[depth].var] = cell
+                    with w.block(f"if {condition}:"):
+                        if depth == 0:
+                            self._found(w, chosen)
+                        else:
+                            w(f"j{depth - 1} = j{depth}", f"depth = {depth - 1}")
+
+    def _cell(self, depth: int, locations: Locations) -> tuple[Instance, str]:
+        """The cell at hand, and the condition that it may be the component at this depth."""
+        cell = Instance(self.cells, f"i{depth}")
+        condition = f"{cell.field('cmask')} & np.uint64({1 << self.layout.positive[depth].begin}) != 0"
+        if not self.layout.by_position:
+            condition += f" and {cell.field('time')} < {self.layout.field_of(locations, depth + 1, 'time')}"
+        return cell, condition
+
     def _search(self, w: Writer, depth: int, locations: Locations) -> None:
         if depth < 0:
-            w(*counted(self.layout.tests))
-            tests = self.layout.conditions(self.layout.tests, locations) or ["True"]
-            with w.when(tests), self._within_window(w, locations):
-                self.emit(w, [self.layout.field_of(locations, i, "row") for i in range(len(self.layout.positive))])
+            self._found(w, locations)
             return
         step = self.layout.positive[depth]
         w(f"j{depth} = j{depth + 1} - 1")
         few = "" if depth == 0 else " and written <= ceiling"
         with w.block(f"while j{depth} >= {self.cells.ring.base}{few}:"):
             w(f"i{depth} = {self.cells.offset(f'j{depth}')}")
-            cell = Instance(self.cells, f"i{depth}")
-            chosen = f"{cell.field('cmask')} & np.uint64({1 << step.begin}) != 0"
-            if not self.layout.by_position:
-                chosen += f" and {cell.field('time')} < {self.layout.field_of(locations, depth + 1, 'time')}"
-            with w.block(f"if {chosen}:"):
+            cell, condition = self._cell(depth, locations)
+            with w.block(f"if {condition}:"):
                 self._search(w, depth - 1, {**locations, step.var: cell})
             w(f"j{depth} -= 1")
 

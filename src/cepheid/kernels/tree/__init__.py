@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cepheid.kernels.requirements import why_not
+from cepheid.kernels.requirements import Absences, why_not
 from cepheid.kernels.tree.evaluator import OPTIONS, kernel
 from cepheid.optimize.rules import lean_equalities
 from cepheid.optimize.search import Situation, tree_options, tree_plan
@@ -24,7 +24,7 @@ def able(lowered: Lowered) -> str | None:
     few = len(lowered.roles) + len(lowered.lacks) <= _MASK_BITS
     if not (few and lowered.combines):
         return not_made_for(lowered.query)
-    return why_not(lowered, counts_absences=True, durations=True, closure_bits=1)
+    return why_not(lowered, counted_absences=Absences.EVERYWHERE, durations=True, closure_bits=1)
 
 
 def plan(lowered: Lowered, stats: Stats) -> Plan:
