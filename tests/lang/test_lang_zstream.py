@@ -279,7 +279,8 @@ def test_an_error_as_a_person_reads_it() -> None:
         "  1 | PATTERN T1;(T2;T3)+\n"
         "    |             ^^^^^\n"
         "  expected: a single event class before `+`, `*` or a count\n"
-        "  hint: ZStream has no closure of a group (EQL has iteration)"
+        "  hint: make the group a query of its own and repeat its label: `G: PATTERN T2;T3 WITHIN ...`, then "
+        "`Main: PATTERN` with `G+` in the place of the group"
     )
 
 

@@ -211,7 +211,10 @@ def _closure(item: Pattern, low: int, high: int | None, span: Span) -> Kleene:
             "a closure of something that is not one event class",
             span=item.span,
             expected="a single event class before `+`, `*` or a count",
-            hint="ZStream has no closure of a group (EQL has iteration)",
+            hint="one closure is enough"
+            if isinstance(item, Kleene)
+            else "make the group a query of its own and repeat its label: "
+            f"`G: PATTERN {_print(item)[0]} WITHIN ...`, then `Main: PATTERN` with `G+` in the place of the group",
         )
     if high is not None and (high == 0 or high < low):
         raise PatternProblem(
