@@ -18,6 +18,7 @@ from cepheid import expr as ex
 from cepheid import types
 from cepheid.codegen.hashing import hashed
 from cepheid.codegen.rounding import nearest_floats, whole_counts
+from cepheid.codegen.string_tests import contains, flags, matches_like
 from cepheid.codegen.typed_columns import (
     HIGHEST,
     LOWEST,
@@ -38,7 +39,7 @@ from cepheid.expr import Aggregate, Attr, Expr
 from cepheid.functions import FUNCTIONS, conditions_of_case, digits_of, values_of_case, whole
 from cepheid.runtime.kernel import Array
 from cepheid.types import Family, Type
-from cepheid.values import compare, like
+from cepheid.values import compare
 
 _COMPARISONS: dict[str, Any] = {
     **{"=": np.equal, "!=": np.not_equal, "<": np.less, "<=": np.less_equal},
@@ -187,12 +188,8 @@ def _are_alike(left: Column, right: Column) -> bool:
 def _compared_texts(op: str, left: Strings, right: Strings, length: int) -> Array:
     for side, other, flipped in ((left, right, op), (right, left, ex.FLIPPED[op])):
         if np.ndim(other.codes) == 0:
-            return np.asarray(_flags(_ARROW[flipped](side.dictionary, other.dictionary[int(other.codes)]))[side.codes])
-    return _flags(_ARROW[op](left.decoded(length), right.decoded(length)))
-
-
-def _flags(answers: pa.Array) -> Array:
-    return np.asarray(answers.fill_null(False).to_numpy(zero_copy_only=False), bool)
+            return np.asarray(flags(_ARROW[flipped](side.dictionary, other.dictionary[int(other.codes)]))[side.codes])
+    return flags(_ARROW[op](left.decoded(length), right.decoded(length)))
 
 
 def _compared_objects(op: str, left: Column, right: Column, length: int) -> Array:
@@ -569,33 +566,3 @@ _FUNCTIONS: dict[str, Callable[[Column, ex.Call], Column | None]] = {
     "upper": _cased,
     "length": _length,
 }
-
-
-def matches_like(item: Column, like_what: Column, length: int) -> Array:
-    if like_what.type.family is not Family.STRING or np.ndim(like_what.values.codes):
-        pairs = zip(to_python(item, length), to_python(like_what, length), strict=True)
-        return np.fromiter((isinstance(a, str) and isinstance(b, str) and like(a, b) for a, b in pairs), bool, length)
-    pattern = like_what.values.dictionary[int(like_what.values.codes)].as_py()
-
-    def test(texts: pa.Array) -> Array:
-        if "\\" not in pattern:
-            return _flags(pc.match_like(texts, pattern))
-        return np.array([text is not None and like(text, pattern) for text in texts.to_pylist()], bool)
-
-    return _tested(item, test, length)
-
-
-def contains(item: Column, part: Column, length: int) -> Array:
-    if item.type.family is part.type.family is Family.STRING and np.ndim(part.values.codes) == 0:
-        text = part.values.dictionary[int(part.values.codes)].as_py()
-        return _tested(item, lambda texts: _flags(pc.match_substring(texts, text)), length)
-    pairs = zip(to_python(item, length), to_python(part, length), strict=True)
-    return np.fromiter((isinstance(a, str) and isinstance(b, str) and b in a for a, b in pairs), bool, length)
-
-
-def _tested(item: Column, test: Callable[[pa.Array], Array], length: int) -> Array:
-    """A test of one string, once for each distinct string."""
-    if item.type.family is not Family.STRING:
-        return np.zeros(length, bool)
-    result = test(item.values.dictionary)[item.values.codes]
-    return np.broadcast_to(result if item.valid is None else result & item.valid, (length,))
