@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cepheid import types
+from cepheid.codegen.string_tests import contains, matches_like
 from cepheid.codegen.typed_columns import Column, constant, from_arrow, to_arrow, to_python
-from cepheid.codegen.vector import arithmetic, called, compared, contains, matches_like, negative
+from cepheid.codegen.vector import arithmetic, called, compared, negative
 from cepheid.expr import Call
 
 INTEGERS = st.one_of(
@@ -157,7 +158,9 @@ def test_functions(fn: str, values: list[Any], wanted: list[Any]) -> None:
     [("a%", [True, True, False, False]), (r"a\%", [False, True, False, False]), ("_", [False, False, True, False])],
 )
 def test_like(pattern: str, wanted: list[bool]) -> None:
-    assert matches_like(from_arrow(pa.array(["a\nb", "a%", "😀", None])), pattern, 4).tolist() == wanted
+    texts = from_arrow(pa.array(["a\nb", "a%", "😀", None]))
+    assert matches_like(texts, constant(pattern), 4).tolist() == wanted
+    assert matches_like(texts, from_arrow(pa.array([pattern] * 4)), 4).tolist() == wanted
 
 
 def test_strings_contain_parts() -> None:
