@@ -226,7 +226,8 @@ TIMESTAMP_CLOCK = Clock("us", is_timestamp=True)
 # --- timestamps as text -----------------------------------------------------------------------------------------------
 
 _ISO = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,12}))?)?)?\s?([Zz]|[+-]\d\d(?::?\d\d)?)?",
+    r"(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,12}))?)?)?"
+    r"\s?([Zz]|[Uu][Tt][Cc]|[+-]\d\d(?::?\d\d)?)?",
     re.ASCII,
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -257,7 +258,7 @@ def timestamp(text: str) -> int | None:
 
 
 def _zone(offset: str | None) -> timezone:
-    if offset is None or offset in "Zz":
+    if offset is None or offset.upper() in ("Z", "UTC"):
         return UTC
     digits = offset[1:].replace(":", "").ljust(4, "0")
     away = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))

@@ -161,3 +161,12 @@ def test_inputs_are_merged_by_time_whatever_their_batches(tmp_path: Path, monkey
     sample = source.sample(["n"], 10)
     assert sample is not None
     assert np.array_equal(np.asarray(sample.column(TIME)), [time for time, *_ in found[:10]])
+
+
+@pytest.mark.parametrize("rows", [1, 60_000])
+def test_times_may_end_with_utc(shop: Path, rows: int) -> None:
+    """Few rows are read one by one, and many as columns."""
+    text = "".join(f"2024-03-01 08:00:{at % 60:02} UTC,{at}\n" for at in range(rows))
+    (shop / "e.csv").write_text(f"ts,n\n{text}")
+    found = cepheid.match("EVENT A a RETURN min(a.ts) AS first, count(*) AS n", "e.csv", type="A").to_pylist()
+    assert (str(found[0]["first"]), int(found[0]["n"])) == ("2024-03-01 08:00:00+00:00", rows)
