@@ -242,6 +242,16 @@ def test_pandas_timestamps_in_events_are_timestamps(nanoseconds: int) -> None:
     assert row["match_end"] == at[2].floor("us")
 
 
+def test_integers_beside_nulls_stay_exact_in_pandas() -> None:
+    large = 2**53 + 1
+    frame = pd.DataFrame({"type": ["A", "B", "C"], "ts": [1, 2, 3], "v": [large, large, large]})
+    query = "PATTERN A a;(B b|C c) WITHIN 4"
+    found = cepheid.match(query, frame)
+    assert found.b[0]["v"] == large and isinstance(found.b[0]["v"], int) and found.b[1] is None
+    assert cepheid.match(query, frame, output="flat")["b.v"].to_list() == [large, pd.NA]
+    assert cepheid.match(f"{query} RETURN c.v AS v", frame).v.to_list() == [pd.NA, large]
+
+
 def test_pandas_gives_pandas() -> None:
     found = cepheid.match(SEQUENCE, pd.DataFrame(ROWS))
     assert isinstance(found, pd.DataFrame) and len(found) == sum(EXPECTED.values())

@@ -158,11 +158,12 @@ def _to_pandas(events: Any) -> Convert:
     arrow = sys.modules["pandas"].ArrowDtype
     if any(isinstance(kind, arrow) for kind in events.dtypes):
         return lambda schema, rows: _table(schema, rows).to_pandas(types_mapper=arrow)
-    return lambda schema, rows: _with_timestamps(_table(schema, rows))
+    return lambda schema, rows: _exact_frame(_table(schema, rows))
 
 
-def _with_timestamps(table: pa.Table) -> Any:
-    """A pandas DataFrame of a table. PyArrow would show nanoseconds inside structs as integers."""
+def _exact_frame(table: pa.Table) -> Any:
+    """A pandas DataFrame of a table. PyArrow would show nanoseconds in structs as integers, and integers beside nulls
+    as floats, which are not exact."""
     exact: dict[str, list[Any]] = {}
     for at, field in enumerate(table.schema):
         kind = _in_microseconds(field.type)
@@ -171,9 +172,14 @@ def _with_timestamps(table: pa.Table) -> Any:
                 table = table.set_column(at, field.name, table.column(at).cast(kind))
             except pa.ArrowInvalid:  # some nanoseconds are not whole microseconds
                 exact[field.name] = table.column(at).to_pylist()
-    frame = table.to_pandas()
+    frame = table.to_pandas(integer_object_nulls=True)
     for name, values in exact.items():
         frame[name] = values
+    pandas = sys.modules["pandas"]
+    for field in table.schema:
+        if pa.types.is_integer(field.type) and table.column(field.name).null_count:
+            nullable = getattr(pandas, str(field.type).replace("int", "Int").replace("u", "U") + "Dtype")()
+            frame[field.name] = table.column(field.name).to_pandas(types_mapper={field.type: nullable}.get)
     return frame
 
 

@@ -43,7 +43,7 @@ clause: _WITHIN duration -> within_clause
 sequence_of_one: component -> sequence
 positive: _types [QUANTIFIER] [NAME] [LIST]
 qualification: condition
-    | STRATEGY ["(" strategy_variables ")"] "{" [condition] "}"
+    | STRATEGY ["(" strategy_variables ")"] ["{" [condition] "}"]
 strategy_variables: (NAME [LIST]) ("," NAME [LIST])*
 STRATEGY.5: /(?:skip[_-]till[_-](?:next|any)[_-]match|(?:strict|partition)[_-]contiguity)\b/i
 QUANTIFIER: /\+|\*|\{\s*[0-9]+\s*(?:,\s*[0-9]*\s*)?\}/

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
-from cepheid.binding import composite_names, members
+from cepheid.binding import INTERVAL_TYPES, composite_names, members
 from cepheid.checks import EVENT_ID, NODE
 from cepheid.evaluation import Env, aggregate, value_or_null
 from cepheid.events import NO_CLOCK, Clock, Event
@@ -20,6 +20,9 @@ from cepheid.expr import MEMBER, Aggregate, Over, Whole
 from cepheid.pattern import DerivedStream, Query, SourceStream
 from cepheid.semantics.common import Bindings, Context, Found, accepts, events_of
 from cepheid.values import compare
+
+Attributes = Mapping[str, Sequence[str]]
+"""The attributes of each derived event type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Match:
 
 def evaluate(query: Query, events: Sequence[Event], clock: Clock = NO_CLOCK) -> list[Match]:
     """All matches of a bound query on a stream in its order, in the order in which they are complete."""
-    found = _found(query, events, clock, Arrivals(events), frozenset())
+    found = _found(query, events, clock, Arrivals(events), {})
     matches = [Match(f.bindings, f.start, f.end, _columns(query, f, clock)) for f in found]
     return [summary(query, matches)][: query.limit] if query.summarizes else matches
 
@@ -60,16 +63,14 @@ class Arrivals:
         return [self.put(replace(event, position=i), self.of(event)) for i, event in enumerate(ordered)]
 
 
-def _found(
-    query: Query, events: Sequence[Event], clock: Clock, arrivals: Arrivals, derived: frozenset[str]
-) -> list[Found]:
+def _found(query: Query, events: Sequence[Event], clock: Clock, arrivals: Arrivals, derived: Attributes) -> list[Found]:
     """The matches of a query. It sees the input, and of the types that other queries derive those that it names."""
     stream = list(events)
     for item in query.inputs:
         if not isinstance(item, SourceStream):
             stream = arrivals.in_order([*stream, *_distinct(item, _derived(item, stream, clock, arrivals, derived))])
-            derived |= {item.name or ""}
-    hidden = derived - {name for role in query.roles.values() for name in role.event_class.types}
+            derived = {**derived, item.name or "": _attributes_of(item, events, derived)}
+    hidden = derived.keys() - {name for role in query.roles.values() for name in role.event_class.types}
     visible = [event for event in stream if event.type not in hidden]
     definition = import_module(f"cepheid.semantics.{query.dialect.selection}")
     variables = [var for var, role in query.roles.items() if not role.negated]
@@ -87,7 +88,7 @@ def _completion(found: Found, variables: Sequence[str]) -> tuple[int, int, list[
 
 
 def _derived(
-    item: DerivedStream | Query, stream: Sequence[Event], clock: Clock, arrivals: Arrivals, derived: frozenset[str]
+    item: DerivedStream | Query, stream: Sequence[Event], clock: Clock, arrivals: Arrivals, derived: Attributes
 ) -> Iterator[Event]:
     match item:
         case DerivedStream():
@@ -95,7 +96,7 @@ def _derived(
                 if event.type == item.source:
                     yield arrivals.put(_primitive_of(item, event, clock), arrivals.of(event))
         case Query():
-            known = _known_attributes(item, stream)
+            known = _known_attributes(item, stream, derived)
             for found in _found(item, stream, clock, arrivals, derived):
                 last = max(events_of(found.bindings), key=lambda event: (event.end, event.position))
                 yield arrivals.put(composite(item, found, clock, known), arrivals.of(last))
@@ -122,19 +123,33 @@ def _primitive_of(item: DerivedStream, event: Event, clock: Clock) -> Event:
     return replace(event, type=item.name, attributes=attributes, row=attributes, position=event.position)
 
 
-def _known_attributes(query: Query, stream: Sequence[Event]) -> dict[str, list[str]]:
-    """The attributes of the events that each variable may bind."""
-    return {
-        var: list(dict.fromkeys(n for e in stream if accepts(role.event_class, e) for n in e.attributes))
-        for var, role in query.roles.items()
-    }
+def _known_attributes(query: Query, stream: Sequence[Event], derived: Attributes) -> dict[str, list[str]]:
+    """The attributes of the events that each variable may bind. Those of a derived event do not depend on the events:
+    its type has them even if it has no event."""
+    known = {}
+    for var, role in query.roles.items():
+        own = [name for kind in role.event_class.types for name in derived.get(kind, ())]
+        own += [name for event in stream if accepts(role.event_class, event) for name in event.attributes]
+        known[var] = list(dict.fromkeys(own))
+    return known
+
+
+def _attributes_of(item: DerivedStream | Query, events: Sequence[Event], derived: Attributes) -> list[str]:
+    """The attributes of the events that a declaration or a query derives."""
+    if isinstance(item, DerivedStream):
+        return [*_base_schema(None, 0, 0), *(column.name for column in item.columns)]
+    known = _known_attributes(item, events, derived)
+    names = [*(_base_schema(None, 0, 0) if item.dialect.has_nodes else INTERVAL_TYPES)]
+    names += [column.name for column in item.output or () if not isinstance(column.expr, Whole)]
+    names += [name for name, _, _ in composite_names(item, known.__getitem__)]
+    return [*names, *(name for name, _ in members(item, known.__getitem__))]
 
 
 def composite(query: Query, found: Found, clock: Clock, known: Mapping[str, Sequence[str]]) -> Event:
     """The event that a match is, for the queries that use it; it has no position yet. Of a variable that the match does
     not bind (a branch not taken), all attributes are null."""
     parts = tuple(events_of(found.bindings))
-    attributes: dict[str, Any] = {"start_time": found.start, "end_time": found.end}
+    attributes: dict[str, Any] = dict(zip(INTERVAL_TYPES, (found.start, found.end), strict=True))
     if query.dialect.has_nodes:
         attributes = _base_schema(None, found.start, found.end)
     # A returned event is not an attribute: its attributes are.
