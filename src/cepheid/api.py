@@ -12,7 +12,8 @@ import pyarrow as pa
 from cepheid.acquire.search import SearchOptions
 from cepheid.analysis import Analysis
 from cepheid.binding import warnings_for
-from cepheid.deploy.deployment import Written, deploy, representatives
+from cepheid.deploy.deployment import Deployment, Written, deploy, representatives
+from cepheid.deploy.description import explain_deployment
 from cepheid.deploy.run import run as run_deployment
 from cepheid.engine.adaptation import ignore
 from cepheid.engine.detecting import Detection, DetectOptions
@@ -189,15 +190,26 @@ def _match_many(
             "`detected_at`, `id_column`, `rejects`, positions and compressed matches of several queries",
             hint="run the query alone",
         )
+    planned = _deployed(queries, events, dialect, columns, options)
+    if planned is None:
+        return []
+    deployment, opened = planned
+    made = run_deployment(deployment, opened.source, shape=output, on_switch=on_switch)
+    return [opened.convert(table.schema, iter(table.batches)) for table in made]
+
+
+def _deployed(
+    queries: Mapping[str, str | Query], events: Any, dialect: str, columns: Columns, options: RunOptions
+) -> tuple[Deployment, frames.Opened] | None:
+    """The queries planned together, and their events. None for an empty iterator of events."""
     written = {name: Written(name, query, dialect) for name, query in queries.items()}
     opened = frames.opened(events, settled(columns, representatives(written)), options.time_unit)
     if opened is None:
-        return []
+        return None
     deployment = deploy(written, opened.source, options)
     for error in deployment.refused.values():
         raise error
-    made = run_deployment(deployment, opened.source, shape=output, on_switch=on_switch)
-    return [opened.convert(table.schema, iter(table.batches)) for table in made]
+    return deployment, opened
 
 
 def matches(query: str | Query, **options: Any) -> Callable[[Any], Any]:
@@ -286,7 +298,7 @@ def detection(
 
 
 def explain(
-    query: str | Query,
+    query: str | Query | Mapping[str, str | Query],
     events: Any = None,
     *,
     dialect: str = "auto",
@@ -303,12 +315,21 @@ def explain(
     adaptive: bool | Policy = False,
     stats: Stats | None = None,
 ) -> str:
-    """Explains a query as text.
+    """Explains a query as text. A dictionary of named queries shows what they share, what they do not, and why.
 
     `level="query"` shows its meaning (the default without events), `"plan"` the plan for these events (the default with
     events), `"code"` the generated code. `"analyze"` runs the query and shows the counters of each operator beside the
     estimates. `format` is `"text"`, `"svg"`, `"html"`, `"mermaid"` or `"dot"`; notebooks show the picture. `match`
     describes the other options."""
+    if isinstance(query, Mapping):
+        if events is None:
+            raise InputProblem("the plan of several queries depends on the events", expected="events")
+        columns = Columns.of(type_column, time_column, start_column, type)
+        run_options = RunOptions.of(params, evaluator, options, stats, adaptive, time_unit)
+        planned = _deployed(query, events, dialect, columns, run_options)
+        if planned is None:
+            raise InputProblem("the iterator of events is empty, so the columns are unknown", expected="one batch")
+        return explain_deployment(planned[0], format)
     level = level or ("query" if events is None else "plan")
     if level not in LEVELS:
         raise InputProblem(f"unknown level `{shown(level)}`", expected=f"one of {listing(LEVELS)}")

@@ -67,12 +67,16 @@ def explain(
 ) -> Explained:
     """The description of a query; with a plan also its evaluation, with an analysis also the measured counters. `feeds`
     are the queries that it uses, each after those that feed it."""
+    return rendered(describe(query, plan, analysis, feeds), format)
+
+
+def rendered(description: Explanation, format: str) -> Explained:
+    """A description in a format."""
     render = FORMATS.get(format)
     if render is None:
         raise InputProblem(
             f"no format `{shown(format)}`", expected=f"one of {listing(FORMATS)}", hint=did_you_mean(format, FORMATS)
         )
-    description = describe(query, plan, analysis, feeds)
     return Explained.of(render(description), description)
 
 

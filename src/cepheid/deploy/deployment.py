@@ -117,19 +117,24 @@ class Written:
 
     @property
     def parts(self) -> Parts | None:
-        return parts_of(self.source) if isinstance(self.source, str) else None
+        return parts_of(self.source) if isinstance(self.source, str) and self.parsed is None else None
+
+    @property
+    def core(self) -> str:
+        """Equal for texts whose cores differ in their literals only: they use the same event types."""
+        parts = self.parts
+        return self.name if parts is None else f"\0{skeleton_of(parts.core).text}"
 
 
 def representatives(queries: Mapping[str, Written]) -> list[Query]:
     """A query for each set of texts whose cores differ in their literals only. Those that cannot be parsed are left
     out."""
     found: dict[str, Query] = {}
-    for name, written in queries.items():
-        parts = written.parts
-        key = name if parts is None else f"\0{skeleton_of(parts.core).text}"
-        if key not in found:
+    for written in queries.values():
+        core = written.core
+        if core not in found:
             with suppress(CepheidError):
-                found[key] = written.query
+                found[core] = written.query
     return list(found.values())
 
 

@@ -30,6 +30,7 @@ from cepheid.engine.shapes import (
 from cepheid.engine.stepping import Stepper
 from cepheid.engine.summary import Summary, merged_row, part_of, sums_up
 from cepheid.io.rows import TYPE, Rows
+from cepheid.io.sinks import Objects
 from cepheid.io.source import columns_read
 from cepheid.runtime.kernel import Array, Positions
 
@@ -41,6 +42,8 @@ class ShapeTable:
     schema: pa.Schema
     queries: tuple[str, ...]
     batches: Sequence[pa.RecordBatch]
+    objects: Objects
+    """Shows the rows as JSON objects."""
 
 
 def tables(outputs: Sequence[OutputRun], names: Sequence[str]) -> list[ShapeTable]:
@@ -55,6 +58,7 @@ def tables(outputs: Sequence[OutputRun], names: Sequence[str]) -> list[ShapeTabl
             group[0].schema,
             tuple(name for one in group for name in one.output.names),
             [batch for one in group for batch in one.batches],
+            group[0].objects,
         )
         for group in groups.values()
     ]
@@ -102,6 +106,12 @@ class OutputRun:
             own = tuple(steps[step] for step in operator.kernel.steps)
             first = FirstMatches.of(limit, own, prepared.binding)
         return cls(output, prepared, gatherer, layout, retained, steps, _with_query(schema), first)
+
+    @property
+    def objects(self) -> Objects:
+        """Other shapes than that of events have values only."""
+        shown = objects_of(self.prepared)
+        return shown if self.shape is None else replace(shown, types={})
 
     @property
     def oldest(self) -> int | None:

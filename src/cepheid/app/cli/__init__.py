@@ -16,6 +16,7 @@ from cepheid.app import report
 from cepheid.app.cli.batch_run import batch_run_command
 from cepheid.app.cli.check import check_command
 from cepheid.app.cli.demo import demo_command
+from cepheid.app.cli.deploy import deploy_command
 from cepheid.app.cli.detect import detect_command
 from cepheid.app.cli.doctor import doctor_command
 from cepheid.app.cli.explain import explain_command
@@ -77,6 +78,7 @@ app.command("check")(check_command)
 app.command("explain")(explain_command)
 app.command("run")(run_command)
 app.command("batch-run")(batch_run_command)
+app.command("deploy")(deploy_command)
 app.command("stream")(stream_command)
 app.command("state")(state_command)
 app.command("detect")(detect_command)

@@ -1,0 +1,101 @@
+"""A folder of queries: what is refused, and that the others run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import cepheid
+from cepheid import datasets
+from cepheid.app.cli import app
+
+PAIR = "EVENT SEQ(t a, t b) WHERE [acc] AND a.amount < 60 AND b.amount > 300 WITHIN 1 days"
+RULE = "SELECT * FROM (t A; t B) WHERE FILTER(A.acc = B.acc), A.amount < {} AND B.amount > 200"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    queries = tmp_path / "queries"
+    queries.mkdir()
+    for name, text in {
+        "pair.sase": PAIR,
+        "twice.sase": "EVENT SEQ(pair p, t c) WHERE p.a.acc = c.acc WITHIN 2 days RETURN c.acc AS acc",
+        "low.eql": RULE.format(50),
+        "high.eql": RULE.format(80),
+        ".hidden": "no query",
+    }.items():
+        (queries / name).write_text(text)
+    datasets.write(datasets.cards(600, accounts=15), tmp_path / "cards.parquet")
+    datasets.write(datasets.cards(600, accounts=15), tmp_path / "cards.jsonl")
+    return queries
+
+
+def deploy(folder: Path, *options: str, events: str = "cards.parquet") -> tuple[list[dict[str, object]], str]:
+    arguments = ["deploy", str(folder), "--input", str(folder.parent / events), "--time-unit", "ms", *options]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()], result.stderr
+
+
+@pytest.mark.parametrize("events", ["cards.parquet", "cards.jsonl"])
+def test_each_query_of_a_folder_runs(folder: Path, events: str) -> None:
+    rows, summary = deploy(folder, events=events)
+    table = datasets.cards(600, accounts=15)
+    for name in ("pair", "low", "high"):
+        text = next(folder.glob(f"{name}.*")).read_text()
+        assert sum(row["query"] == name for row in rows) == len(cepheid.match(text, table, time_unit="ms")) > 0
+    composed = f"pair: {PAIR}\n\nTwice: EVENT SEQ(pair p, t c) WHERE p.a.acc = c.acc WITHIN 2 days RETURN c.acc AS acc"
+    assert sum(row["query"] == "twice" for row in rows) == len(cepheid.match(composed, table, time_unit="ms")) > 0
+    assert "4 queries, 0 refused" in summary
+
+
+@pytest.mark.parametrize(
+    ("files", "refused"),
+    [
+        ({"bad.txt": "no query at all"}, {"bad": ["no language begins with", "at bad, line 1, column 1"]}),
+        ({"type.sase": "EVENT SEQ(t a, shelf b) WITHIN 1 hours"}, {"type": ["no event type `shelf`", "column 16"]}),
+        ({"attribute.eql": RULE.format(5).replace("A.amount", "A.amont")}, {"attribute": ["amont", "at attribute"]}),
+        ({"low.txt": "again"}, {"low": ["several files define the query `low`"]}),
+        (
+            {"x.sase": "EVENT SEQ(y a, t b) WITHIN 1 hours", "y.sase": "EVENT SEQ(x a, t b) WITHIN 1 hours"},
+            {"x": ["circle"], "y": ["refused"]},
+        ),
+        (
+            {"user.sase": "EVENT SEQ(gone g, t b) WITHIN 1 hours", "gone.eql": "?"},
+            {"user": ["uses"], "gone": ["no lang"]},
+        ),
+    ],
+)
+def test_what_is_refused_is_named_and_the_others_run(
+    folder: Path, files: dict[str, str], refused: dict[str, list[str]]
+) -> None:
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    rows, summary = deploy(folder)
+    for name, parts in refused.items():
+        assert f"refused: {name}" in summary
+        assert all(part in summary for part in parts), summary
+    assert {"pair", "high", "twice"} <= {row["query"] for row in rows}
+    assert f"{len(refused)} refused" in summary
+
+
+def test_the_plan_shows_what_is_shared(folder: Path) -> None:
+    (folder / "alone.eql").write_text("SELECT * FROM (t A; t B) WHERE FILTER(A.acc = B.acc), A.amount < B.amount")
+    result = CliRunner().invoke(
+        app,
+        ["deploy", str(folder), "--input", str(folder.parent / "cards.parquet"), "--time-unit", "ms", "--plan-only"],
+    )
+    text = result.stdout
+    assert "deployment: 5 queries, 4 operators, one pass" in text
+    assert "1; 2: 2 rules, one operator" in text
+    assert "amount: 5 constants, one search" in text
+    assert "evaluated alone, it compares events with each other, apart from their key and window: alone" in text
+    assert "evaluated alone, it uses other queries: twice" in text
+    table = datasets.cards(100)
+    queries = {"one": RULE.format(1), "two": RULE.format(2)}
+    assert cepheid.explain(queries, table, format="svg").startswith("<svg")
+    equal = {"a": "EVENT SEQ(t a, t b) WITHIN 5", "b": "EVENT SEQ(t x, t y) WITHIN 5 RETURN x.acc AS acc"}
+    assert "equal queries, evaluated once" in cepheid.explain(equal, table)
