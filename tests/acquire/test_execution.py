@@ -1,15 +1,20 @@
 """Every plan of random events gives the oracle's matches, whatever the network does, and fetches no event twice."""
 
+import math
 import random
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from acquire.running import NAMED, World, drawn_query, drawn_table, rows
 
 from cepheid.acquire.plans import all_plans, is_naive, naive, plan_text
+from cepheid.api import detection
 from cepheid.engine.acquisition import UNCERTAIN, Acquisition
 from cepheid.engine.replay import replay
 from cepheid.engine.simulation import Network, Simulation
 from cepheid.errors import InputProblem, NotAvailable
+from cepheid.io.inputs import DEFAULT_COLUMNS
 
 
 def drawn(seed: int) -> tuple[random.Random, World]:
@@ -81,8 +86,6 @@ def test_rare_events_first_move_few_events() -> None:
     rng = random.Random(9)
     times = {"A": rng.sample(range(100_000), 40), "B": rng.sample(range(100_000), 8_000)}
     drawn_rows = sorted((time, kind, 1) for kind, own in times.items() for time in own)
-    import pyarrow as pa
-
     table = pa.table(
         {"type": [r[1] for r in drawn_rows], "ts": [r[0] for r in drawn_rows], "id": [r[2] for r in drawn_rows]}
     )
@@ -176,3 +179,75 @@ def test_a_type_without_a_source_is_refused() -> None:
     world = negated_world()
     with pytest.raises(InputProblem, match="no source has events of type `A`, `B`, `C`"):
         world.program(naive(world.tree.root), {})
+
+
+# --- measured and modelled --------------------------------------------------------------------------------------------
+
+
+def poisson(rng: np.random.Generator, rate: float, length: int) -> list[int]:
+    return sorted(rng.integers(0, length, rng.poisson(rate * length)).tolist())
+
+
+def bursts(rng: np.random.Generator, rate: float, length: int) -> list[int]:
+    """Ten events in each burst, 20 ticks apart."""
+    return sorted(begin + 20 * i for begin in poisson(rng, rate / 10, length) for i in range(10))
+
+
+def fetched(text: str, streams: dict[str, list[int]], plan_name: str) -> tuple[float, float]:
+    """The share of events that a plan fetches, and the share that the model of fitted streams expects."""
+    drawn_rows = sorted((time, kind) for kind, times in streams.items() for time in times)
+    table = pa.table({"type": [r[1] for r in drawn_rows], "ts": [r[0] for r in drawn_rows]})
+    found = detection(text, {"all": table}, DEFAULT_COLUMNS, plan=plan_name)
+    running = found.run()
+    for _ in running.matches():
+        """Only the counts are read."""
+    rate = sum(found.costs.streams[kind].model.rate for kind in streams)
+    return running.counts.events / len(drawn_rows), found.choice.chosen.cost / rate
+
+
+LOADS = [pytest.param(load, marks=[pytest.mark.slow] if load in (0.1, 10.0) else []) for load in (0.01, 0.1, 1.0, 10.0)]
+
+
+@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize(
+    ("text", "plan_name"),
+    [
+        ("and(A, B; {w})", "A → B"),
+        ("seq(A, B; {w})", "B → A"),
+        ("and(A, B, C; {w})", "A → B → C"),
+        ("seq(A, B, C; {w})", "B → A, C"),
+        ("and(A, B, !C, !D; {w})", "A → B → !C → !D"),
+        ("seq(A, B, C, D; {w})", "A → B → C → D"),
+    ],
+)
+def test_plans_fetch_what_the_model_expects(text: str, plan_name: str, load: float) -> None:
+    """`load` is the rate of A times the window; that of the others is up to twice as high."""
+    rng = np.random.default_rng(3)
+    length, count = 1_000_000, 150 if load > 5 else 1_000
+    window = int(load * length / count)
+    shares = {"A": 1.0, "B": 1.5, "C": 2.0, "D": 1.2}
+    used = {kind: share for kind, share in shares.items() if kind in text}
+    streams = {kind: poisson(rng, share * count / length, length) for kind, share in used.items()}
+    measured, expected = fetched(f"complex Q event {text.format(w=window)}", streams, plan_name)
+    assert measured == pytest.approx(expected, rel=0.15)
+    assert measured <= 1
+
+
+def test_bursts_are_modelled_as_bursts() -> None:
+    rng = np.random.default_rng(1)
+    length = 2_000_000
+    streams = {"A": bursts(rng, 0.0005, length), "B": poisson(rng, 0.002, length)}
+    measured, expected = fetched("complex Q event and(A, B; 500)", streams, "A → B")
+    assert measured == pytest.approx(expected, rel=0.15)
+    independent = 0.2 + 0.8 * (1 - math.exp(-2 * 500 * 0.0005))
+    assert measured < 0.85 * independent
+
+
+def test_negated_events_are_fetched_only_for_what_is_left() -> None:
+    rng = np.random.default_rng(8)
+    streams = {kind: poisson(rng, rate, 300_000) for kind, rate in (("A", 0.0005), ("B", 0.003), ("C", 0.01))}
+    text = "complex Q event and(A, !B, !C; 400)"
+    together, _ = fetched(text, streams, "A → !B, !C")
+    staged, expected = fetched(text, streams, "A → !B → !C")
+    assert staged < 0.8 * together
+    assert staged == pytest.approx(expected, rel=0.15)

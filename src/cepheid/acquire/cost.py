@@ -142,6 +142,15 @@ def extended(active: Activity, length: float) -> Activity:
     return Activity(1.0 - (1.0 - active.fraction) * left, active.entering * left)
 
 
+def _excluded(operator: Operator, count: int) -> float:
+    """The expected length of the interval in which a negated subevent must not end, given the number of the others:
+    they are taken as evenly spread over the window."""
+    window = float(operator.window or 0)
+    if operator.kind is Kind.AND:
+        return 2 * window - window * (count - 1) / (count + 1)
+    return 2 * window / (count + 1)
+
+
 def both(one: Activity, other: Activity) -> Activity:
     """Where two independent activities overlap."""
     entering = one.entering * other.fraction + other.entering * one.fraction
@@ -201,8 +210,9 @@ class CoverageModel(CostModel):
             negated = before & operator.negated_units
             positive = before & ~negated
             found = self._and(operator, positive) if operator.kind is Kind.AND else self._seq(operator, positive)
+            length = _excluded(operator, sum(len(operator.units[unit]) for unit in bits(positive)))
             for unit in bits(negated):
-                absent = 1.0 - self.presence(unit_node(operator, unit)).present(operator.window or 0)
+                absent = 1.0 - self.presence(unit_node(operator, unit)).present(length)
                 found = Activity(found.fraction * absent, found.entering * absent)
             self._coverages[key] = found
         return self._coverages[key]

@@ -70,7 +70,15 @@ class IntervalSet:
     def __or__(self, other: IntervalSet) -> IntervalSet:
         if not other.intervals or not self.intervals:
             return self if not other.intervals else other
-        return IntervalSet.of((*self.intervals, *other.intervals))
+        few, many = sorted((self.intervals, other.intervals), key=len)
+        if len(few) > _FEW:
+            return IntervalSet.of((*few, *many))
+        for begin, end in few:
+            first, last = _touching(many, begin - 1, end + 1)
+            if first < last:
+                begin, end = min(begin, many[first][0]), max(end, many[last - 1][1])
+            many = (*many[:first], (begin, end), *many[last:])
+        return IntervalSet(many)
 
     def __and__(self, other: IntervalSet) -> IntervalSet:
         found: list[Interval] = []
@@ -87,7 +95,11 @@ class IntervalSet:
         return IntervalSet(tuple(found))
 
     def __sub__(self, other: IntervalSet) -> IntervalSet:
-        return self & other.complement()
+        if 0 < len(self.intervals) <= _FEW:
+            begin, end = self.intervals[0][0], self.intervals[-1][1]
+            first, last = _touching(other.intervals, begin, end)
+            other = IntervalSet(other.intervals[first:last])
+        return self & other.complement() if other.intervals else self
 
     def complement(self) -> IntervalSet:
         found: list[Interval] = []
@@ -120,6 +132,16 @@ class IntervalSet:
     @property
     def length(self) -> int:
         return sum(end - begin + 1 for begin, end in self.intervals)
+
+
+_FEW = 4
+"""So many intervals are found one by one in a large set."""
+
+
+def _touching(intervals: tuple[Interval, ...], begin: int, end: int) -> tuple[int, int]:
+    """The range of the intervals that have a point in [begin, end]."""
+    first = bisect_left(intervals, begin, key=lambda interval: interval[1])
+    return first, bisect_left(intervals, end + 1, lo=first, key=lambda interval: interval[0])
 
 
 NEVER = IntervalSet()

@@ -162,7 +162,10 @@ class Acquisition:
         }
         self.known: dict[str, list[pa.RecordBatch]] = {stream: [] for stream in streams(program.tree.root)}
         self.wanted: dict[str, IntervalSet] = {stream: NEVER for stream in streams(program.tree.root)}
-        self.activated: dict[tuple[str, int], dict[int, IntervalSet]] = {}
+        self.activated: dict[tuple[str, int], dict[int, IntervalSet]] = {
+            (stage.operator.name, stage.before): {i: NEVER for u in stage.step for i in stage.operator.units[u]}
+            for stage in program.stages
+        }
         self.emitted: Counter[str] = Counter()
         self.frontier = BEGINNING
         self.counts = Counts()
@@ -245,10 +248,16 @@ class Acquisition:
     def _round(self, fresh: Mapping[str, list[pa.RecordBatch]], gaps: list[Gap]) -> Round:
         for stream, batches in fresh.items():
             self.known[stream] += batches
-        self._detect_partially(fresh)
-        self.wanted = {stream: NEVER for stream in self.wanted}
         before = self.frontier
-        self.frontier = max(before, self._visit(self.program.tree.root, self.program.plan, self._everything, END))
+        for stage in self.program.stages:
+            if not stage.excludes:
+                self._detect_partially(stage, fresh)
+        reached = self._want()
+        for stage in self.program.stages:
+            if stage.excludes:  # what may spoil its partial detections is wanted by now
+                self._detect_partially(stage, fresh)
+                reached = self._want()
+        self.frontier = max(before, reached)
         certain = self._certain(self._spoiling)
         matches = self.schema.empty_table()
         if fresh or certain != self._last_certain:
@@ -258,31 +267,32 @@ class Acquisition:
         self._forget()
         return Round(requests, matches, gaps)
 
-    @property
-    def _everything(self) -> IntervalSet:
-        return IntervalSet(((self.begin, END),))
+    def _want(self) -> int:
+        """Computes what is wanted of each stream. Returns the frontier."""
+        self.wanted = {stream: NEVER for stream in self.wanted}
+        everything = IntervalSet(((self.begin, END),))
+        return self._visit(self.program.tree.root, self.program.plan, everything, END)
 
     # --- activation ---------------------------------------------------------------------------------------------------
 
-    def _detect_partially(self, fresh: Mapping[str, list[pa.RecordBatch]]) -> None:
-        """The intervals that partial detections with new events activate."""
-        for stage in self.program.stages:
-            key = (stage.operator.name, stage.before)
-            found = self.activated.setdefault(key, {i: NEVER for u in stage.step for i in stage.operator.units[u]})
-            if stage.excludes:
-                low, high = BEGINNING, END
-            else:
-                new = [self._times(batch) for stream in stage.reads for batch in fresh.get(stream, ())]
-                if not new:
-                    continue
-                length = span(stage.operator)
-                low = BEGINNING if length is None else int(min(times.min() for times in new)) - length
-                high = END if length is None else int(max(times.max() for times in new)) + length
-            events = self._events(stage.reads, low, high)
-            if events.num_rows:
-                certain = self._certain(stage.excludes)
-                for index, active in stage.activated(self.program.asked.table(events), certain).items():
-                    found[index] |= active
+    def _detect_partially(self, stage: Stage, fresh: Mapping[str, list[pa.RecordBatch]]) -> None:
+        """Adds the intervals that the partial detections of a stage activate: those with new events, or, if events can
+        spoil them, all that are certain."""
+        found = self.activated[stage.operator.name, stage.before]
+        low, high = BEGINNING, END
+        length = span(stage.operator)
+        if not stage.excludes:
+            new = [self._times(batch) for stream in stage.reads for batch in fresh.get(stream, ())]
+            if not new:
+                return
+            if length is not None:
+                low = int(min(times.min() for times in new)) - length
+                high = int(max(times.max() for times in new)) + length
+        events = self._events(stage.reads, low, high)
+        if events.num_rows:
+            certain = self._certain(stage.excludes)
+            for index, active in stage.activated(self.program.asked.table(events), certain).items():
+                found[index] |= active
 
     def _visit(self, node: Node, plan: Plan, active: IntervalSet, final: int) -> int:
         """Adds the intervals of a node's streams to what is wanted. `active` has the times at which its occurrences
