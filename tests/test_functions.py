@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pytest
 from value_cases import CASES
 
+import cepheid
 from cepheid.evaluation import call
 from cepheid.expr import CASE, CAST
 from cepheid.functions import ALIASES, FUNCTIONS
@@ -90,3 +91,19 @@ def test_parts_of_dates_are_those_of_the_calendar() -> None:
     assert DATE_PARTS["dayofyear"](times).tolist() == [moment.timetuple().tm_yday for moment in moments]
     assert DATE_PARTS["dayofweek"](times).tolist() == [moment.isoweekday() % 7 + 1 for moment in moments]
     assert DATE_PARTS["quarter"](times).tolist() == [(moment.month - 1) // 3 + 1 for moment in moments]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("decimal", "`decimal` without its number of digits"),
+        ("decimal(2, 5)", "more digits after the point than in all"),
+        ("decimal(50, 2)", "a decimal of 50 digits"),
+        ("varchar(3)", "substr(CAST(... AS varchar), 1, 3) cuts the string"),
+        ("decimla(3, 1)", "did you mean `decimal`"),
+    ],
+)
+def test_a_wrong_type_of_cast(kind: str, message: str) -> None:
+    with pytest.raises(cepheid.CepheidError) as error:
+        cepheid.parse(f"EVENT A a WHERE CAST(a.v AS {kind}) = 1")
+    assert message in str(error.value)

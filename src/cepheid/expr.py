@@ -452,7 +452,11 @@ def _print(expr: Expr) -> tuple[str, int]:
 CASE = "case"
 """The function of CASE: `case(condition, value, condition, value, ..., otherwise)`."""
 CAST = "cast as "
-"""The functions of CAST begin with it: `cast as integer`."""
+"""The functions of CAST begin with it: `cast as integer`. Their first argument is the value."""
+CAST_DECIMAL = CAST + "decimal"
+"""CAST to a decimal: the value, its precision and its scale."""
+CAST_STRING = CAST + "string"
+"""CAST to a string: the value and, if it is a time, the name of its family (which typing adds)."""
 
 
 def _print_call(call: Call) -> str:
@@ -460,10 +464,11 @@ def _print_call(call: Call) -> str:
         pairs = zip(call.args[::2], call.args[1::2], strict=False)
         cases = "".join(f"WHEN {to_text(test)} THEN {to_text(value)} " for test, value in pairs)
         return f"CASE {cases}{f'ELSE {to_text(call.args[-1])} ' if len(call.args) % 2 else ''}END"
-    arguments = ", ".join(to_text(arg) for arg in call.args)
-    return (
-        f"CAST({arguments} AS {call.fn.removeprefix(CAST)})" if call.fn.startswith(CAST) else f"{call.fn}({arguments})"
-    )
+    if call.fn.startswith(CAST):
+        value, *digits = map(to_text, call.args)
+        kind = f"decimal({', '.join(digits)})" if call.fn == CAST_DECIMAL else call.fn.removeprefix(CAST)
+        return f"CAST({value} AS {kind})"
+    return f"{call.fn}({', '.join(to_text(arg) for arg in call.args)})"
 
 
 _POSITIONS = {At.EVENT: "{}.{}", At.FIRST: "{}[1].{}", At.CURRENT: "{}[i].{}", At.PREVIOUS: "{}[i-1].{}"}

@@ -18,7 +18,7 @@ from functools import reduce
 from typing import Any
 
 from cepheid import values
-from cepheid.expr import CASE, CAST, And, Call, Compare, Const, Expr, IsNull, Not, Or
+from cepheid.expr import CASE, CAST, CAST_DECIMAL, CAST_STRING, And, Call, Compare, Const, Expr, IsNull, Not, Or
 from cepheid.types import (
     BOOLEAN,
     DATE,
@@ -349,6 +349,14 @@ def _of_date(name: str) -> Callable[[Any, Any], Any]:
     return field
 
 
+def _decimal_of_digits(args: Sequence[Expr]) -> Type:
+    match args[1:]:
+        case [Const(value=int() as precision), Const(value=int() as scale)]:
+            return decimal(precision, scale)
+        case _:
+            return UNKNOWN
+
+
 def _cast(type_: Type, apply: Callable[[Any], Any], of: frozenset[Family]) -> Function:
     return Function(1, 1, _ANY, _always(type_), apply, of=of)
 
@@ -389,7 +397,8 @@ FUNCTIONS: Mapping[str, Function] = {
     ),
     CAST + "integer": _cast(INTEGER, values.as_integer, _SIMPLE),
     CAST + "double": _cast(FLOAT, values.as_double, _SIMPLE),
-    CAST + "string": _cast(STRING, values.as_string, _SIMPLE),
+    CAST_DECIMAL: Function(3, 3, (UNKNOWN, INTEGER), _decimal_of_digits, values.as_decimal, of=_SIMPLE),
+    CAST_STRING: Function(1, 2, (UNKNOWN, STRING), _STRING, values.as_string, of=_SIMPLE | _MOMENTS),
     CAST + "boolean": _cast(BOOLEAN, values.as_boolean, _SIMPLE),
     CAST + "timestamp": _cast(TIMESTAMP, values.as_timestamp, _DATED),
     CAST + "date": _cast(DATE, values.as_date, _DATED),

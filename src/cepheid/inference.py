@@ -59,6 +59,8 @@ def _with_typed_parts(expr: E, attribute_type: AttributeType) -> E:
             other = next((arg for arg in args if arg.type.family is Family.DECIMAL or arg.type.is_time), None)
             if other is not None and expr.fn in FUNCTIONS and FUNCTIONS[expr.fn].chooses:
                 args = tuple(_beside(before, other) or arg for before, arg in zip(expr.args, args, strict=True))
+            if expr.fn == ex.CAST_STRING and len(args) == 1 and args[0].type.family in _MOMENTS:
+                args = args[0], Const(args[0].type.family.value, type=STRING)
             return replace(expr, args=args)
         case Aggregate(name=str() as name):
             return replace(expr, operand=attribute_type(Attr(expr.var, name, span=expr.span)))

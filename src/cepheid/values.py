@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any
 
 from cepheid import types
-from cepheid.events import timestamp
+from cepheid.events import timestamp, timestamp_text
 from cepheid.types import Family, Type, type_of
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
@@ -311,7 +311,38 @@ def as_double(value: Any) -> float | None:
     return to_float(value)
 
 
-def as_string(value: Any) -> str:
+def as_decimal(value: Any, precision: int, scale: int) -> Decimal | None:
+    """The value with so many digits after the point, halves away from zero; null if it has more than `precision`
+    digits. A float is the decimal of its shortest text: 0.125 has the three digits that it is written with."""
+    match value:
+        case str():
+            number = _NUMBER.fullmatch(value)
+            return None if number is None else as_decimal(Decimal(number[1]), precision, scale)
+        case float() if not math.isfinite(value):
+            return None
+        case float():
+            return as_decimal(Decimal(repr(value)), precision, scale)
+        case Decimal() if value and value.adjusted() >= precision - scale:
+            return None
+        case Decimal():
+            digits = max(-int(value.as_tuple().exponent), 0)
+            if value.adjusted() < -scale - 1:
+                return decimal_of(0, scale)
+            units = unscaled(value, max(digits, scale))
+            units = _nearest(units, int(10 ** (digits - scale))) if digits > scale else units
+        case _:
+            units = unscaled(int(value), scale)
+    return decimal_of(units, scale) if abs(units) < 10**precision else None
+
+
+def as_string(value: Any, time: str | None = None) -> str | None:
+    """A value as text. Times count microseconds, so `time` says that it is a `timestamp` or a `date`: in UTC, and with
+    a fraction only if there is one. Times beyond the year 9999 have no text."""
+    if time is not None:
+        day, _, clock = timestamp_text(value).removesuffix("Z").partition("T")
+        if not clock:
+            return None
+        return day if time == "date" else f"{day} {clock.rstrip('0') if '.' in clock else clock}"
     match value:
         case bool():
             return "true" if value else "false"

@@ -54,7 +54,7 @@ from cepheid.lang.indexes import span_of as span_of
 from cepheid.lang.literals import (
     CALENDAR_WORDS,
     amount_of,
-    cast_function,
+    cast_call,
     duration_literal,
     moment_literal,
     number,
@@ -110,7 +110,7 @@ condition: expr
     | _INTERVAL (STRING | NUMBER) UNIT -> length_of_time
     | MOMENT STRING -> moment
     | _CASE [expr] when+ [_ELSE expr] _END -> case_
-    | _CAST "(" expr _AS WORD ")" -> cast
+    | _CAST "(" expr _AS WORD ["(" NUMBER ["," NUMBER] ")"] ")" -> cast
     | NAME "(" NAME _FROM expr ")" -> extract
     | STRING -> string
     | _TRUE -> true
@@ -428,7 +428,8 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
     when = all_parts
 
     def cast(self, meta: Meta, items: list[Any]) -> Expr:
-        return Call(cast_function(items[1]), (items[0],), span=span_of(meta))
+        item, word, *digits = items
+        return cast_call(item, word, [token for token in digits if token is not None], span_of(meta))
 
     def extract(self, meta: Meta, items: list[Any]) -> Expr:
         name, part, item = items

@@ -6,16 +6,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from lark import Token
 
 from cepheid.errors import NameProblem, Span, SyntaxProblem, did_you_mean, shown
 from cepheid.events import LONGEST, MICROSECONDS, UNIT_WORDS, timestamp
-from cepheid.expr import CAST, Arithmetic, Const, Expr
+from cepheid.expr import CAST, CAST_DECIMAL, Arithmetic, Call, Const, Expr
 from cepheid.lang.text import unquote
-from cepheid.types import DATE, DURATION, TIMESTAMP
+from cepheid.types import DATE, DURATION, LONG_DIGITS, TIMESTAMP
 
 _MAX_INTEGER = 10**38 - 1
 CALENDAR_WORDS = ("month", "months", "quarter", "quarters", "year", "years")
@@ -27,6 +27,8 @@ _CASTS: Mapping[str, str] = {
     **dict.fromkeys(("timestamp", "datetime"), "timestamp"),
     "date": "date",
 }
+_DECIMALS = ("decimal", "dec", "numeric", "number")
+"""Names of decimals. Without digits, `numeric` and `number` are doubles."""
 
 
 def span_of(token: Token) -> Span:
@@ -117,13 +119,42 @@ def refuse_bare_date(left: Expr, right: Expr, span: Span) -> None:
             )
 
 
-def cast_function(word: Token) -> str:
-    """The function of CAST to the type of this name."""
-    if word.lower() not in _CASTS:
+def cast_call(item: Expr, word: Token, digits: Sequence[Token], span: Span) -> Call:
+    """`CAST(item AS word)`, or `CAST(item AS decimal(precision, scale))`."""
+    name = word.lower()
+    if name in _DECIMALS and (digits or name not in _CASTS):
+        return Call(CAST_DECIMAL, (item, *_decimal_digits(word, digits)), span=span)
+    if name not in _CASTS:
         raise NameProblem(
             f"CAST to the unknown type `{word}`",
             span=span_of(word),
-            expected="integer, double, string, boolean, timestamp or date",
-            hint=did_you_mean(word, _CASTS),
+            expected="integer, double, decimal(precision, scale), string, boolean, timestamp or date",
+            hint=did_you_mean(word, (*_CASTS, *_DECIMALS)),
         )
-    return CAST + _CASTS[word.lower()]
+    if digits:
+        is_text = _CASTS[name] == "string"
+        raise SyntaxProblem(
+            f"`{word}` has no length in CAST",
+            span=span_of(digits[0]),
+            expected=f"CAST(... AS {word})",
+            hint=f"substr(CAST(... AS {word}), 1, {digits[0]}) cuts the string" if is_text else None,
+        )
+    return Call(CAST + _CASTS[name], (item,), span=span)
+
+
+def _decimal_digits(word: Token, digits: Sequence[Token]) -> tuple[Const, Const]:
+    """The precision and the scale of a decimal, which is 0 if only the precision is written."""
+    precision, scale = (*(number(token) for token in digits), *((0,) if len(digits) == 1 else (-1, -1)))[:2]
+    if not (isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0):
+        found = f"`{word}({', '.join(digits)})` has more digits after the point than in all" if digits else None
+        raise SyntaxProblem(
+            found or f"`{word}` without its number of digits",
+            span=span_of(word),
+            expected="the digits in all and those after the point",
+            hint=f"{word}(10, 2)",
+        )
+    if precision > LONG_DIGITS:
+        raise SyntaxProblem(
+            f"a decimal of {precision} digits", span=span_of(digits[0]), expected=f"at most {LONG_DIGITS} digits"
+        )
+    return Const(precision, span=span_of(digits[0])), Const(scale, span=span_of(digits[-1]))

@@ -39,6 +39,7 @@ from cepheid.spark.catalyst_numbers import (
     not_nan,
     remainder,
     rescalable,
+    time_text,
 )
 from cepheid.types import BINARY, BOOLEAN, LONG_DIGITS, STRING, Family, Type, is_rounded
 
@@ -479,6 +480,8 @@ class EventColumns:
     def _cast(self, of: Expr, kind: Type) -> Column:
         family = of.type.family
         match kind.family:
+            case Family.DECIMAL if family in (Family.INTEGER, Family.DECIMAL):
+                return self._value(of).try_cast(T.DecimalType(kind.precision, kind.scale))
             case same if same is family:
                 return self._value(of)
             case Family.INTEGER if family is Family.FLOAT:
@@ -490,6 +493,8 @@ class EventColumns:
                 return self._double(of)
             case Family.STRING if family in (Family.INTEGER, Family.BOOLEAN):
                 return self._value(of).cast("string")
+            case Family.STRING if family in (Family.DATE, Family.TIMESTAMP):
+                return time_text(self._value(of), family is Family.DATE)
             case Family.BOOLEAN if family in (Family.INTEGER, Family.FLOAT):
                 return self._value(of) != 0
             case Family.TIMESTAMP if family is Family.DATE:

@@ -1,5 +1,5 @@
-"""Arithmetic and comparison of numbers as Catalyst expressions. Undefined arithmetic is null, whether Spark's ANSI mode
-is on or off."""
+"""Arithmetic and comparison of numbers, and the text of times, as Catalyst expressions. Undefined arithmetic is null,
+whether Spark's ANSI mode is on or off."""
 
 from __future__ import annotations
 
@@ -67,3 +67,22 @@ def rescalable(of: Column, digits: int) -> Column:
 
 def not_nan(of: Column) -> Column:
     return F.nanvl(of, F.lit(None).cast("double"))
+
+
+_SECOND, _DAY = 1_000_000, 86_400_000_000
+_FIRST, _BEYOND = -62_135_596_800_000_000, 253_402_300_800_000_000
+"""Microseconds from 1970 to the year 1 and to the year 10000."""
+
+
+def time_text(count: Column, is_date: bool) -> Column:
+    """A count of microseconds as `2024-03-01` or `2024-03-01 08:00:00.5`, in UTC whatever the zone of the session.
+    Differences that are multiples of a day or a second are divided exactly."""
+    of_day, of_second = F.pmod(count, F.lit(_DAY)), F.pmod(count, F.lit(_SECOND))
+    text = F.date_from_unix_date(((count - of_day) / F.lit(_DAY)).cast("int")).cast("string")
+    if not is_date:
+        second = ((of_day - of_second) / F.lit(_SECOND)).cast("long")
+        parts = (F.floor(second / 3600), F.floor(second / 60) % 60, second % 60)
+        clock = F.format_string("%02d:%02d:%02d", *parts)
+        digits = F.rtrim(F.lpad(of_second.cast("string"), 6, "0"), F.lit("0"))
+        text = F.concat(text, F.lit(" "), clock, F.when(of_second == 0, "").otherwise(F.concat(F.lit("."), digits)))
+    return F.when((count >= F.lit(_FIRST)) & (count < F.lit(_BEYOND)), text)
