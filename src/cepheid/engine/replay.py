@@ -17,4 +17,4 @@ def replay(acquisition: Acquisition, logs: Mapping[str, EventLog]) -> pa.Table:
     while result.requests:
         result = acquisition.receive([logs[r.source].answer(r, r.begin) for r in result.requests])
         found.append(result.matches)
-    return pa.concat_tables([acquisition.start().matches, *found])
+    return pa.concat_tables([acquisition.schema.empty_table(), *found])
