@@ -74,6 +74,13 @@ def test_any_cut_and_disorder_and_a_restart_at_every_batch_give_the_batch_result
         assert multiset(simulated.matches["q"]) == expected
 
 
+def test_the_first_and_last_value_of_a_summary_do_not_depend_on_the_arrival_of_events_of_one_time() -> None:
+    rows = [event("A", 1, n=number) for number in (2, 0, 1)] + [event("B", 4, n=3)]
+    query = "EVENT SEQ(A x, B y) WHERE [id] WITHIN 6 RETURN count(*) AS c, first(x.n) AS f, last(x.n) AS l"
+    (made,) = Simulation(planned(query, 5)).run([batch(rows[:2]), batch(rows[2:])]).matches["q"]
+    assert [(row["f"], row["l"]) for row in made.to_pylist()] == [(0, 2)]
+
+
 def golden_lines(case: Case, directory: Path) -> Counter[str]:
     options = RunOptions(params=case.params, time_unit=case.headers.get("unit"))
     inputs, query = [Input(str(directory))], QueryText(case.query)

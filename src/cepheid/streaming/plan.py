@@ -29,6 +29,7 @@ from cepheid.engine.shapes import EVENTS, EVENTS_ONLY, LONG, OutputOptions, shap
 from cepheid.engine.spread import spread
 from cepheid.errors import InputProblem, NotAvailable, did_you_mean, listing, shown
 from cepheid.events import Schema
+from cepheid.expr import Aggregate
 from cepheid.io.inputs import Columns
 from cepheid.io.rows import ROW, START, TIME
 from cepheid.io.source import Attributes, columns_read
@@ -107,7 +108,9 @@ class StreamQuery:
         query = self.prepared.query
         by_position = query.dialect.ordered_by_position or self.prepared.plan.counts_events
         closes = any(isinstance(node, Kleene) for node in walk(query.pattern))
-        return by_position or closes or self.by_oracle or query.limit is not None
+        aggregates = [c.expr for c in query.output or () if isinstance(c.expr, Aggregate)] if query.summarizes else []
+        ranks = query.limit is not None or any(aggregate.fn in ("first", "last") for aggregate in aggregates)
+        return by_position or closes or self.by_oracle or ranks
 
     @property
     def counts_equals(self) -> bool:
