@@ -21,6 +21,9 @@ UNTYPED = ""
 START = "\0start"
 """The column of the start of each event, in ticks, in batches of events with duration: their time is their end. No
 attribute can have such a name, because queries and inputs with a NUL are refused."""
+HISTORY = "\0history"
+"""The column of the complete history of each event that a query derives (NEXT §3.2), as a list of ticks; null for the
+events of the input, whose history is their start and end."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,7 +15,7 @@ from cepheid.analysis import Analysis
 from cepheid.core_language import core_form, endless_chains
 from cepheid.dialect import RUNS, Closure, Windows
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
-from cepheid.events import OWN_UNIT, START, Duration
+from cepheid.events import HISTORY, OWN_UNIT, START, Duration
 from cepheid.expr import Aggregate, At, Attr, Expr, OccursWithin, Over, Same, spelt_out, to_text, variables, walk
 from cepheid.nfa import Automaton, compile_automaton
 from cepheid.pattern import (
@@ -329,7 +329,7 @@ def plan_node(plan: Plan, analysis: Analysis | None = None) -> Node:
         parts.append(
             Node("tested between events", tuple(Node(to_text(spelt_out(p, plan.derived))) for p in plan.predicates))
         )
-    names = {START: "the start of the event"}
+    names = {START: "the start of the event", HISTORY: "the time points of a derived event"}
     columns = ", ".join(f"{names.get(name, name)} ({kind.value})" for name, kind in plan.columns.items())
     parts.append(Node(f"columns that travel: {columns or 'none but the mask and the time'}"))
     if plan.key:

@@ -18,7 +18,7 @@ from functools import cached_property
 from cepheid import expr as ex
 from cepheid import limits
 from cepheid.dialect import COMBINATIONS, INTERVALS, RUNS
-from cepheid.events import NO_CLOCK, START, Clock, Duration, Schema
+from cepheid.events import HISTORY, NO_CLOCK, START, Clock, Duration, Schema
 from cepheid.expr import Attr, Expr
 from cepheid.functions import FUNCTIONS
 from cepheid.pattern import (
@@ -166,6 +166,8 @@ class Plan:
     """EQL's core operators, each with its predicates; durations are in ticks."""
     grows: tuple[str, ...] = ()
     """What an evaluator retains for ever, where nothing in the query bounds it."""
+    composite: frozenset[str] = frozenset()
+    """The event types that other queries derive, if the history of their events decides (EQL)."""
 
     def forced(self, options: Options) -> dict[str, str]:
         """The value of each option: as forced, or the default."""
@@ -191,6 +193,11 @@ class Plan:
     def has_durations(self) -> bool:
         """Whether events have a start of their own."""
         return START in self.columns
+
+    @property
+    def has_histories(self) -> bool:
+        """Whether the kernel reads the complete histories of derived events."""
+        return HISTORY in self.columns
 
     @property
     def counts_from_start(self) -> bool:
@@ -252,6 +259,8 @@ class Lowered:
     clock: Clock = NO_CLOCK
     has_durations: bool = False
     """Whether events have a start of their own, in the column START; their time is their end."""
+    composite: frozenset[str] = frozenset()
+    """The event types that other queries derive."""
     derived: Mapping[str, Expr] = field(default_factory=dict)
     """The columns that are no attributes of the input -> the expression over one event that each is computed by."""
     operator_windows: Mapping[Duration, int] | None = None

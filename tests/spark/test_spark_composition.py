@@ -96,3 +96,14 @@ def through_files(text: str, path: Path) -> pa.Table:
     source = open_files([Input(str(path))], Columns())
     result = run_files(prepare(parse(text), source), source, as_text=False)
     return pa.Table.from_batches(list(result.batches), result.schema)
+
+
+def test_the_complete_history_of_a_derived_event_decides_on_spark(spark: SparkSession) -> None:
+    """Of two derived events that start and end together, the one with the earlier `B` is the successor."""
+    text = (
+        "P: EVENT SEQ(A a, B b, C c) WITHIN 9\nQ: SELECT X.ts AS x, P.b.ts AS b FROM X; P WHERE (X, P) OCCURS WITHIN 9"
+    )
+    rows = [{"type": kind, "ts": 10 * n + ts} for n in range(6) for ts, kind in enumerate("XABBC")]
+    frame = spark.createDataFrame(pd.DataFrame(rows), "type string, ts long")
+    found = cepheid.match(text, frame, partitions=3).toArrow().to_pylist()
+    assert sorted((row["x"], row["b"]) for row in found) == [(10 * n, 10 * n + 2) for n in range(6)]

@@ -273,6 +273,7 @@ class KernelBuilder:
             "integers",
             "floats",
             *columns,
+            *(["points"] if self.plan.has_histories else []),
             *names,
             output,
         ]
@@ -313,6 +314,7 @@ class KernelBuilder:
         """The kernel of the source: `kind` makes it, with `further` fields of its own."""
         column_types = tuple("float64" if kind is Kind.FLOAT else "int64" for kind in self.plan.columns.values())
         arguments = ["int", "int", "int64", "int64", "uint64", "int64", "int64", "int64", "float64", *column_types]
+        arguments += ["int64"] * self.plan.has_histories
         arguments += [f"{array.dtype}!" for array in self.state_arrays] + ["int64!", "int64!"]
         return kind(
             plan=self.plan,

@@ -17,6 +17,7 @@ from cepheid.codegen.strings import dictionary_encoded
 from cepheid.codegen.typed_columns import NULL, Strings, to_python
 from cepheid.codegen.typed_columns import from_arrow as typed
 from cepheid.errors import InputProblem
+from cepheid.events import HISTORY
 from cepheid.physical import Kind, Plan, kind_of
 from cepheid.runtime.arrays import NULL_CODE
 from cepheid.runtime.jit import WORTH_COMPILING, entry, machine_code
@@ -99,7 +100,9 @@ class Encoder:
     def encode(self, table: pa.RecordBatch) -> Batch:
         time = time_of(table.column(self.time_column))
         self._require_order(time)
-        columns = tuple(self._column(table, name) for name in self.plan.columns)
+        offsets, points = _histories(table) if self.plan.has_histories else (time, time)
+        names = self.plan.columns
+        columns = tuple(offsets if name == HISTORY else self._column(table, name) for name in names)
         codes = self.codes()
         mask = table.column(MASK).to_numpy().view(np.uint64) if MASK in table.schema.names else None
         batch = Batch(
@@ -110,6 +113,7 @@ class Encoder:
             columns=columns,
             texts=codes.texts,
             ranks=codes.ranks,
+            lists=(points,) if self.plan.has_histories else (),
         )
         self.rows += len(time)
         return batch
@@ -243,6 +247,22 @@ def _item_key(item: Any) -> Any:
             return item.normalize()
         case _:
             return item
+
+
+def _histories(table: pa.RecordBatch) -> tuple[Array, Array]:
+    """The offset of each event's history in the array of all of them, or -1: its length, then its time points."""
+    column = attribute(table, HISTORY)
+    if column is None:
+        return np.full(table.num_rows, -1), np.empty(0, np.int64)
+    lengths = np.asarray(column.value_lengths().fill_null(0), np.int64)
+    has_some = lengths > 0
+    sizes = lengths + has_some
+    offsets = np.cumsum(sizes) - sizes
+    points, is_point = np.empty(int(sizes.sum()), np.int64), np.ones(int(sizes.sum()), bool)
+    points[offsets[has_some]] = lengths[has_some]
+    is_point[offsets[has_some]] = False
+    points[is_point] = np.asarray(column.flatten())
+    return np.where(has_some, offsets, -1), points
 
 
 @entry

@@ -21,29 +21,24 @@ from cepheid.dialect import COMBINATIONS
 from cepheid.engine.adaptation import stepper_for
 from cepheid.engine.composition import OTHER, Composed, DerivedType, Reading
 from cepheid.engine.gather import Gatherer, OutputColumn, with_types
+from cepheid.engine.histories import histories, require_timers
 from cepheid.engine.layout import INTERVAL
-from cepheid.engine.positions import (
-    MatchPositions,
-    first_and_last,
-    intervals,
-    joined_positions,
-    match_order,
-    position_columns,
-)
+from cepheid.engine.positions import MatchPositions, first_and_last, intervals, match_order, position_columns
 from cepheid.engine.prepare import Prepared, PreparedNode, is_alone
 from cepheid.engine.stepping import Stepper
 from cepheid.errors import Explosion
+from cepheid.events import HISTORY
 from cepheid.io.rejects import Reject
 from cepheid.io.rows import ROW, START, TIME, TYPE, RecentRows, Rows, one_batch
 from cepheid.io.source import Source, columns_read, for_kernel, one_type
 from cepheid.kernels.registry import kernel_for
 from cepheid.optimize.distribution import may_drop
 from cepheid.pattern import Kleene, Query, walk
-from cepheid.runtime.kernel import END_OF_TIME, Array, Kernel, Positions
+from cepheid.runtime.kernel import END_OF_TIME, Array, Kernel, Positions, joined_positions
 
 ARRIVAL = "\0arrival"
 """The position in the input of an event, or of the event that completed a derived one."""
-_OWN = (TYPE, TIME, START, ARRIVAL)
+_OWN = (TYPE, TIME, START, ARRIVAL, HISTORY)
 _ORDER = "\0order"
 """The order of matches with equal ends and starts, for LIMIT."""
 
@@ -58,7 +53,7 @@ class Merge:
 
     reading: Reading
     schema: pa.Schema
-    """The columns that the query reads, and TYPE, TIME, START and ARRIVAL."""
+    """The columns that the query reads, and TYPE, TIME, START and ARRIVAL; HISTORY if it or a later query needs it."""
     drops: bool
     """Whether events of types that the query does not bind are left out."""
     waiting: list[pa.RecordBatch] = field(default_factory=list)
@@ -69,11 +64,12 @@ class Merge:
     """No later event ends before this time."""
 
     @classmethod
-    def of(cls, reading: Reading, names: Sequence[str], drops: bool) -> Merge:
+    def of(cls, reading: Reading, names: Sequence[str], drops: bool, has_histories: bool) -> Merge:
         fields = [reading.shape.schema.field(name) for name in names]
         # Without derived events, points need no start.
-        times = [name for name in _OWN[1:] if name != START or reading.shape.columns.start is not None]
+        times = [name for name in (TIME, START, ARRIVAL) if name != START or reading.shape.columns.start is not None]
         own = [pa.field(TYPE, pa.dictionary(pa.int32(), pa.string())), *(pa.field(n, pa.int64()) for n in times)]
+        own += [pa.field(HISTORY, pa.list_(pa.int64()))] if has_histories else []
         schema = pa.schema([*fields, *own])
         none = schema.empty_table().to_batches() or [pa.RecordBatch.from_pylist([], schema)]
         return cls(reading, schema, drops, [], [none[0]] * len(reading.derived))
@@ -325,6 +321,9 @@ class Deriving:
         names = [] if events is None else events.schema.names
         for name, values in ((TIME, end), (START, start), (ARRIVAL, arrival)):
             arrays, names = [*arrays, pa.array(values, pa.int64())], [*names, name]
+        if HISTORY in self.wanted:
+            points = histories(columns, rows, self.node.prepared.plan.core)
+            arrays, names = [*arrays, points], [*names, HISTORY]
         for name in self.wanted:
             if name not in names:
                 values = start if name == INTERVAL[0] else end
@@ -430,14 +429,19 @@ class Wiring:
     def of(cls, prepared: Prepared, names: Sequence[str], input: pa.Schema) -> Wiring:
         """`names` are the columns of the merged events that the query reads, `input` the columns of the input."""
         assert prepared.graph is not None
-        merge = Merge.of(prepared.graph.reading, names, may_drop(prepared.plan))
+        plan = prepared.plan
+        merge = Merge.of(prepared.graph.reading, names, may_drop(plan), plan.has_histories)
         consumers, nodes = [merge], []
         for node in reversed(prepared.graph.nodes):
             read_by_others = [n for consumer in consumers for n in _attributes_read(node.name, consumer)]
             wanted = tuple(dict.fromkeys([*read_by_others, *([] if node.identity is None else [EVENT_ID])]))
             gatherer = _gatherer(node, wanted)
             read = columns_read([*node.prepared.attributes, *gatherer.needed()], node.reading.shape.schema)
-            consumers.append(Merge.of(node.reading, read, may_drop(node.prepared.plan)))
+            plan, passes_on = node.prepared.plan, HISTORY in wanted
+            if passes_on and plan.core is not None:
+                require_timers(plan.core)
+            has_histories = plan.has_histories or (passes_on and bool(node.reading.derived))
+            consumers.append(Merge.of(node.reading, read, may_drop(plan), has_histories))
             nodes.append((node, gatherer, consumers[-1], wanted))
         columns = [column.name for consumer in consumers for column in consumer.schema if column.name not in _OWN]
         return cls(merge, tuple(reversed(nodes)), tuple(columns_read(columns, input)))
@@ -449,6 +453,7 @@ def _attributes_read(node: str, consumer: Merge) -> Iterator[str]:
     for derived in consumer.reading.derived:
         if derived.node == node:
             yield from (name for name in derived.columns if derived.column(name) in names)
+            yield from [HISTORY] if HISTORY in names else []
 
 
 def _gatherer(node: PreparedNode, wanted: Sequence[str]) -> Gatherer:

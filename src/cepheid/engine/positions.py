@@ -141,18 +141,6 @@ def _events_of(step: int, values: Array, bounds: Array, width: int) -> Array:
     return events
 
 
-def joined_positions(parts: Sequence[Positions]) -> Positions:
-    """The matches of several outputs of one kernel."""
-    if len(parts) == 1:
-        return parts[0]
-    values = np.concatenate([part.values for part in parts])
-    if parts[0].bounds is None:
-        return Positions(parts[0].steps, values)
-    sizes = np.cumsum([0, *(len(part.values) for part in parts[:-1])])
-    ends = [part.bounds[1:] + size for part, size in zip(parts, sizes, strict=True) if part.bounds is not None]
-    return Positions(parts[0].steps, values, np.concatenate([parts[0].bounds[:1], *ends]))
-
-
 def intervals(positions: Positions, rows: Rows) -> tuple[Array, Array]:
     """The earliest start and the latest end of the events of each match, EQL's timers among them."""
     first, last = first_and_last(positions)

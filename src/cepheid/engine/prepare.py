@@ -219,7 +219,8 @@ def _composed(
         is_output = name == graph.output
         own_options = options if is_output else inner_options
         try:
-            prepared = _planned(reading.query, reading.shape, reading.schema, clock, own_options, described)
+            labelled = frozenset(one.label for one in reading.derived)
+            prepared = _planned(reading.query, reading.shape, reading.schema, clock, own_options, described, labelled)
         except NotAvailable as problem:
             if is_output:
                 raise
@@ -248,7 +249,13 @@ def _shared_options(options: Mapping[str, str | bool]) -> Mapping[str, str | boo
 
 
 def _planned(
-    bound: Query, shape: InputShape, schema: Schema, clock: Clock, options: RunOptions, source: SourceDescription
+    bound: Query,
+    shape: InputShape,
+    schema: Schema,
+    clock: Clock,
+    options: RunOptions,
+    source: SourceDescription,
+    composite: frozenset[str] = frozenset(),
 ) -> Prepared:
     types = schema_types(readable_schema(shape.schema))
     sampler = Sampler(source) if is_large_enough(source) else None
@@ -269,6 +276,7 @@ def _planned(
             stats=stats(),
             sample=sampler,
             has_durations=shape.columns.start is not None,
+            composite=composite,
         )
 
     plan = plan_by(options.evaluator)

@@ -37,7 +37,7 @@ import pyarrow.compute as pc
 
 from cepheid.codegen.strings import dictionary_encoded
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
-from cepheid.events import MICROSECONDS, TIMESTAMP_CLOCK, UNTYPED, Clock, Schema, epoch_unit
+from cepheid.events import HISTORY, MICROSECONDS, TIMESTAMP_CLOCK, UNTYPED, Clock, Schema, epoch_unit
 from cepheid.io.decoding import require_distinct_names
 from cepheid.io.inputs import Columns
 from cepheid.io.rejects import Reject, after_end, no_start
@@ -394,9 +394,9 @@ def readable_type(kind: pa.DataType) -> pa.DataType:
 
 
 def for_kernel(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """The input of a kernel's masks and columns: these columns, the types, the times, and the starts if events have
-    a duration."""
-    own = [name for name in (TYPE, TIME, START) if name in batch.schema.names and name not in names]
+    """The input of a kernel's masks and columns: these columns, the types, the times, the starts if events have a
+    duration, and the histories of derived ones."""
+    own = [name for name in (TYPE, TIME, START, HISTORY) if name in batch.schema.names and name not in names]
     arrays = [*(readable(batch.column(name)) for name in names), *map(batch.column, own)]
     return pa.RecordBatch.from_arrays(arrays, names=[*names, *own])
 

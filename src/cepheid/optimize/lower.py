@@ -53,11 +53,13 @@ def lower(
     stats: Stats = NO_STATS,
     sample: Callable[[Plan], Stats] | None = None,
     has_durations: bool = False,
+    composite: frozenset[str] = frozenset(),
 ) -> Plan:
     """The plan of a bound query over an input with these columns, by the cheapest of the evaluators that are able, or
     by the one that the option `evaluator` names. `stats` are the statistics of the stream; without them, `sample` is
     called if statistics decide between plans, with a plan that has the classes and predicates to observe. With
-    `has_durations` the events of the input have a start of their own."""
+    `has_durations` the events of the input have a start of their own. `composite` are the event types that other
+    queries derive."""
     if str(options.get("rewrite", True)) not in ("False", "off"):
         rewritten = rewrite(query, schema)
         if rewritten is not query:
@@ -65,7 +67,7 @@ def lower(
     _require_windows(query, clock)
     if query.window is not None and not query.dialect.window_includes_bound and clock.ticks(query.window) <= 0:
         query = replace(query, where=(*query.where, FALSE))  # no match is shorter than nothing
-    lowered = lowered_query(query, types, schema, clock, options, has_durations)
+    lowered = lowered_query(query, types, schema, clock, options, has_durations, composite)
     reasons = {e.NAME: e.able(lowered) for e in evaluators}
     able = [e for e in evaluators if reasons[e.NAME] is None]
     if query.is_folded:
@@ -177,6 +179,7 @@ def lowered_query(
     clock: Clock,
     options: Mapping[str, str | bool],
     has_durations: bool,
+    composite: frozenset[str] = frozenset(),
 ) -> Lowered:
     """A bound query with its predicates sorted into those on one event and those between events."""
     predicates = typed_predicates(query, expanded(query), schema)
@@ -210,6 +213,7 @@ def lowered_query(
         derived=between.columns,
         operator_windows=windows,
         has_durations=has_durations,
+        composite=composite,
         clock=clock,
     )
 

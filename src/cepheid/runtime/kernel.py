@@ -11,7 +11,7 @@ The matches do not depend on how a stream is cut into batches, nor on where its 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +53,8 @@ class Batch:
     columns: tuple[Array, ...]
     texts: Array
     ranks: Array
+    lists: tuple[Array, ...] = ()
+    """Arrays that columns hold offsets of: `points`, if the plan has histories. Each record begins with its length."""
 
     def __len__(self) -> int:
         return len(self.time)
@@ -66,6 +68,7 @@ class Batch:
             tuple(column[start:end] for column in self.columns),
             self.texts,
             self.ranks,
+            self.lists,
         )
 
 
@@ -100,6 +103,22 @@ class Positions:
         return len(self.values) // width if self.bounds is None else (len(self.bounds) - 1) // width
 
 
+def joined_positions(parts: Sequence[Positions]) -> Positions:
+    """The matches of several outputs of one kernel."""
+    if len(parts) == 1:
+        return parts[0]
+    values = np.concatenate([part.values for part in parts])
+    bounds = None
+    if parts[0].bounds is not None:
+        sizes = np.cumsum([0, *(len(part.values) for part in parts[:-1])])
+        ends = [part.bounds[1:] + size for part, size in zip(parts, sizes, strict=True) if part.bounds is not None]
+        bounds = np.concatenate([parts[0].bounds[:1], *ends])
+    further = [[part.ends for part in parts], [part.reasons for part in parts]]
+    known = [[array for array in arrays if array is not None] for arrays in further]
+    joined = [np.concatenate(arrays) if arrays else None for arrays in known]
+    return Positions(parts[0].steps, values, bounds, *joined)
+
+
 @dataclass(frozen=True, slots=True)
 class StateArray:
     """An array of a kernel's state: its name in the generated code, its type, and its initial content."""
@@ -129,7 +148,8 @@ class OperatorRegisters:
 class Kernel:
     """A generated function and its arguments.
 
-    `function(now, first, time, measure, mask, texts, ranks, integers, floats, *columns, *state, values, bounds)`
+    `function(now, first, time, measure, mask, texts, ranks, integers, floats, *columns, *lists, *state, values,
+    bounds)`
     returns the arrays of the state followed by `values` and `bounds`, each possibly as a larger copy. It first
     processes the time that has passed (`now`), then the events, so `advance` is a step without events."""
 
@@ -219,7 +239,8 @@ class Kernel:
     def call(self, state: State, batch: Batch, now: int, values: Array, bounds: Array) -> tuple[Array, ...]:
         """The state after the events, and the output."""
         of_batch = (batch.first, batch.time, batch.measure, batch.mask, batch.texts, batch.ranks)
-        made = self.function(now, *of_batch, self.integers, self.floats, *batch.columns, *state, values, bounds)
+        columns = (*batch.columns, *batch.lists)
+        made = self.function(now, *of_batch, self.integers, self.floats, *columns, *state, values, bounds)
         problem, most = int(made[0][PROBLEM]), self.plan.max_memory
         if problem > 0:
             raise self.too_many(made[0], problem - 1)
@@ -234,7 +255,8 @@ class Kernel:
             "compiled code would read beyond the codes"
         )
         columns = tuple(np.empty(0, dtype) for dtype in self.column_types)
-        return Batch(first, _NONE, _NONE, np.empty(0, np.uint64), columns, codes.texts, codes.ranks)
+        lists = (_NONE,) if self.plan.has_histories else ()
+        return Batch(first, _NONE, _NONE, np.empty(0, np.uint64), columns, codes.texts, codes.ranks, lists)
 
     def oldest(self, state: State) -> int:
         """The position of the oldest event that a later match may still contain."""

@@ -8,14 +8,14 @@ among composite events of one time the earliest history decides (`evaluator`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 from cepheid import expr as ex
 from cepheid import pattern as pt
 from cepheid.core_language import core_form
 from cepheid.dialect import SUCCESSORS
-from cepheid.events import Clock, Duration
+from cepheid.events import HISTORY, Clock, Duration
 from cepheid.expr import At, Attr, Expr
 from cepheid.kernels.requirements import why_not
 from cepheid.kernels.successor.composites import keep_name
@@ -38,7 +38,8 @@ from cepheid.optimize.core_key import core_key
 from cepheid.optimize.derived import derived
 from cepheid.optimize.stats import Stats
 from cepheid.pattern import Pattern
-from cepheid.physical import Bit, Lowered, Plan, not_made_for
+from cepheid.physical import Bit, Kind, Lowered, Plan, not_made_for
+from cepheid.types import INTEGER
 
 __all__ = [
     "FOLDS",
@@ -111,14 +112,25 @@ def plan(lowered: Lowered, stats: Stats) -> Plan:
     made = placed.plan(NAME, by_variable=True)
     leaves = [leaf for leaf in leaves_of(root) if leaf.keeps]
     keeps = [Bit(keep_name(leaf.var), leaf.var, leaf.event_class.types, tuple(leaf.keeps)) for leaf in leaves]
+    compares = any(isinstance(op, Waiting) and op.awaited.lengths is None and _is_composite(op.awaited, lowered)
+                   for op in root.walk())  # fmt: skip
+    histories = {HISTORY: INTEGER} if compares else {}
     return replace(
         made,
         core=core,
+        columns={**made.columns, **dict.fromkeys(histories, Kind.INT)},
+        types={**made.types, **histories},
+        composite=lowered.composite if compares else frozenset(),
         bits=(*made.bits, *keeps),
         key=core_key(core, lowered.lacks, lowered.types),
         window=longest(root, lowered.has_durations),
         grows=tuple(_growing(root, lowered.has_durations)),
     )
+
+
+def _is_composite(op: Operator, lowered: Lowered) -> bool:
+    """Whether it binds events that other queries derive."""
+    return any(lowered.composite.intersection(leaf.event_class.types) for leaf in leaves_of(op))
 
 
 def _growing(root: Operator, has_durations: bool) -> Iterator[str]:
@@ -132,19 +144,25 @@ def _growing(root: Operator, has_durations: bool) -> Iterator[str]:
 def cost(plan: Plan, stats: Stats) -> float:
     """Nanoseconds for each event."""
     assert plan.core is not None
-    return successor_cost(operators_of(plan.core, plan.has_durations), stats)
+    return successor_cost(operators_of(plan.core, plan.has_durations, plan.composite), stats)
 
 
 def placed_operators(lowered: Lowered) -> tuple[Lowered, Operator, Pattern]:
     """The query with its predicates sorted by operators, the operators, and the core form, durations in ticks."""
     clock = lowered.clock
-    core = _with_predicates(core_form(lowered.query.pattern, lowered.predicates), lambda p: _in_ticks(p, clock), clock)
-    between = dict.fromkeys(p for op in operators_of(core, lowered.has_durations).walk() for p in tests_of(op))
+    core = _with_predicates(
+        core_form(lowered.query.pattern, lowered.predicates),
+        lambda p: _in_ticks(p, clock),
+        clock,
+        lambda p: _with_last(p, lowered.lacks),
+    )
+    unplaced = operators_of(core, lowered.has_durations, lowered.composite)
+    between = dict.fromkeys(p for op in unplaced.walk() for p in tests_of(op))
     own = {name: type_ for name, type_ in lowered.types.items() if name not in lowered.derived}
     computed = derived(list(between), own)
     changed = dict(zip(between, computed.predicates, strict=True))
     core = _with_predicates(core, lambda p: changed.get(p, p), None)
-    root = operators_of(core, lowered.has_durations)
+    root = operators_of(core, lowered.has_durations, lowered.composite)
     leaves = leaves_of(root)
     unread: dict[str, tuple[Expr, ...]] = {var: () for var in lowered.roles}  # what cancels a single event has no leaf
     placed = replace(
@@ -171,14 +189,40 @@ def _ticks(duration: Duration, clock: Clock) -> Duration:
     return Duration(int(clock.ticks(duration) // 1))
 
 
-def _with_predicates(pattern: Pattern, change: Callable[[Expr], Expr], clock: Clock | None) -> Pattern:
-    """The core form with other predicates and, with a clock, timers in ticks."""
+def _with_last(predicate: Expr, lacks: Collection[str]) -> Expr:
+    """A condition of an iteration on each item, with the last item instead of ALL if that decides: since all items
+    satisfy `a.v > ALL(a.v)`, the last one has the greatest value."""
+
+    def change(node: Expr) -> Expr:
+        match node:
+            case ex.Compare(op="=" | "<" | "<=" | ">" | ">=", left=Attr() as left, right=Attr() as right):
+                is_one = (left.var, left.name) == (right.var, right.name) and left.name not in lacks
+                if is_one and {left.at, right.at} == {At.EVENT, At.ALL}:
+                    last = [replace(side, at=At.PREVIOUS) if side.at is At.ALL else side for side in (left, right)]
+                    return replace(node, left=last[0], right=last[1])
+        return node
+
+    match predicate:
+        case ex.Filter():
+            return replace(predicate, item=change(predicate.item))
+        case _:
+            return change(predicate)
+
+
+def _with_predicates(
+    pattern: Pattern,
+    change: Callable[[Expr], Expr],
+    clock: Clock | None,
+    of_items: Callable[[Expr], Expr] = lambda predicate: predicate,
+) -> Pattern:
+    """The core form with other predicates and, with a clock, timers in ticks. `of_items` changes the conditions of
+    iterations on their items before."""
 
     def of(predicates: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(map(change, predicates))
 
     def inner(part: Pattern) -> Pattern:
-        return _with_predicates(part, change, clock)
+        return _with_predicates(part, change, clock, of_items)
 
     match pattern:
         case pt.Filtered():
@@ -187,7 +231,8 @@ def _with_predicates(pattern: Pattern, change: Callable[[Expr], Expr], clock: Cl
             left, right = inner(pattern.left), inner(pattern.right)
             return replace(pattern, left=left, right=right, skip=of(pattern.skip), keep=of(pattern.keep))
         case pt.Iteration():
-            return replace(pattern, item=inner(pattern.item), skip=of(pattern.skip), keep=of(pattern.keep))
+            skip, keep = (tuple(map(of_items, predicates)) for predicates in (pattern.skip, pattern.keep))
+            return replace(pattern, item=inner(pattern.item), skip=of(skip), keep=of(keep))
         case pt.Unless():
             return replace(pattern, item=inner(pattern.item), cancel=inner(pattern.cancel), when=of(pattern.when))
         case pt.Disj():

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cepheid.codegen.builder import KernelBuilder, Writer
+from cepheid.events import HISTORY as HISTORY_COLUMN
 from cepheid.expr import Attr
 from cepheid.kernels.successor import groups, instances, successor_kernel
 from cepheid.kernels.successor.composites import HISTORY, OLDEST, STARTS, Chain, Field, Time
@@ -50,7 +51,7 @@ class _Evaluator(Output):
     def __init__(self, plan: Plan) -> None:
         assert plan.core is not None
         builder = KernelBuilder(plan)
-        super().__init__(plan, builder, operators_of(plan.core, plan.has_durations))
+        super().__init__(plan, builder, operators_of(plan.core, plan.has_durations, plan.composite))
         self.leaves = leaves_of(self.root)
         self.bits = {step.var: step.begin for step in plan.steps}
         self.has_late = bool(self.queues or self.fifos)
@@ -174,6 +175,9 @@ class _Evaluator(Output):
         late = "t > wake or " if self.has_late else ""
         with w.block(f"if {late}{work} > budget:"):
             w("stop = e", "break")
+        if self.plan.has_histories:
+            with w.block(f"if history_top + {self._history_room('e')} > history.shape[0]:"):
+                w("stop = e", "break")
         self._prefetch(w, prompt)
         w("bits = mask[e]")
         every = sum({1 << self.bits[leaf.var] for leaf in self.leaves})
@@ -305,8 +309,15 @@ class _Evaluator(Output):
                 self._shift(w, table)
             if self.histories:
                 w("history = grown(history, history_top + 8 * room)")
+            if self.plan.has_histories:
+                w(f"history = grown(history, history_top + {self._history_room('start')})")
             if not self.is_bounded:
                 w(f"values = grown(values, written + {self.width} * room)")
+
+    def _history_room(self, event: str) -> str:
+        """The most room that the histories of an event take: `4 * (2 + history_points(points, column1[e]))`"""
+        offset = self.builder.column(HISTORY_COLUMN, event)
+        return f"{2 * len(self.leaves)} * (2 + history_points(points, {offset}))"
 
     def _kept(self, table: Table) -> str:
         return self.builder.register(f"{table.name}_kept")

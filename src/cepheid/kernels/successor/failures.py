@@ -22,7 +22,7 @@ def shows_failures(plan: Plan) -> bool:
 def reasons(plan: Plan) -> list[str]:
     """The reasons of failed detections, by their numbers."""
     assert plan.core is not None
-    return list(reason_numbers(operators_of(plan.core, plan.has_durations)).values())
+    return list(reason_numbers(operators_of(plan.core, plan.has_durations, plan.composite)).values())
 
 
 def reason_numbers(root: Operator) -> dict[tuple[int, str], str]:

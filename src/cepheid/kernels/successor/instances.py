@@ -231,6 +231,25 @@ def history_length(history: np.ndarray, point: int) -> int:
 
 
 @njit
+def history_points(points: np.ndarray, at: int) -> int:
+    """The number of time points of a derived event, whose record is at `at`; -1: it is no derived event."""
+    return points[at] if at >= 0 else 0
+
+
+@njit
+def recorded(history: np.ndarray, top: int, points: np.ndarray, at: int) -> int:
+    """Write the time points of a derived event from `top` on. Returns the new top; the last time point is the last one
+    written. There must be room."""
+    before = EMPTY
+    for point in range(at + 1, at + 1 + points[at]):
+        history[top + BEFORE] = before
+        history[top + POINT] = points[point]
+        before = top
+        top += POINT_SIZE
+    return top
+
+
+@njit
 def concatenated(history: np.ndarray, top: int, before: int, after: int) -> int:
     """Write the time points of `after`, after those of `before`, from `top` on. Returns the new top; the last time
     point is the last one written. There must be room."""
@@ -289,7 +308,8 @@ def in_order(queue: np.ndarray, size: int, top: int, times: int, length: int, hi
 
 IMPORTS = f"""from {__name__} import (
     ABSENT, BEFORE, DEAD, DONE, END, FREED, KEY, LENGTH, NEVER, NEXT, POINT, PREV, compacted, compare_histories,
-    compare_times, concatenated, events_in, first_slot, forward, history_length, in_order, kept_nodes, lowest,
-    lowest_waiting, mark, reindexed, relinked, reverse, shifted, slot_for, trimmed, unmarked, widened,
+    compare_times, concatenated, events_in, first_slot, forward, history_length, history_points, in_order,
+    kept_nodes, lowest, lowest_waiting, mark, recorded, reindexed, relinked, reverse, shifted, slot_for, trimmed,
+    unmarked, widened,
 )"""
 """The import of generated modules."""

@@ -183,9 +183,10 @@ class Timer(Operator):
         return f"({self.item.text} @ {self.delay})"
 
 
-def operators_of(core: Pattern, has_durations: bool) -> Operator:
-    """The operators of a query in the core language, whose durations are in ticks."""
-    root = _Builder(has_durations).build(core)
+def operators_of(core: Pattern, has_durations: bool, composite: frozenset[str]) -> Operator:
+    """The operators of a query in the core language, whose durations are in ticks. Events of the types `composite` have
+    histories of any length."""
+    root = _Builder(has_durations, composite).build(core)
     for operator in root.walk():
         for operand in operator.operands:
             operand.parent = operator
@@ -197,14 +198,16 @@ def leaves_of(operator: Operator) -> list[Leaf]:
 
 
 class _Builder:
-    def __init__(self, has_durations: bool) -> None:
+    def __init__(self, has_durations: bool, composite: frozenset[str]) -> None:
         self.has_durations = has_durations
+        self.composite = composite
         self.count = 0
 
     def build(self, pattern: Pattern) -> Operator:
         match pattern:
             case pt.EventClass():
-                return Leaf(*self._shape(pattern, (), frozenset({1}), not self.has_durations), event_class=pattern)
+                lengths = None if self.composite.intersection(pattern.types) else frozenset({1})
+                return Leaf(*self._shape(pattern, (), lengths, not self.has_durations), event_class=pattern)
             case pt.Filtered():
                 item = self.build(pattern.item)
                 keep = self._alone(item, pattern.keep, "tests")

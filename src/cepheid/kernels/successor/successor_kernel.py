@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cepheid.errors import TooManyInstances, TooManyMatches
-from cepheid.runtime.kernel import Array, Batch, Kernel, Positions, State
+from cepheid.runtime.kernel import Array, Batch, Kernel, Positions, State, joined_positions
 
 MOST_INSTANCES = 20_000_000
 """The most instances of one operator that may wait: some gigabytes."""
@@ -61,25 +61,7 @@ class SuccessorKernel(Kernel):
             batch = batch.cut(done, len(batch))
             state, positions = Kernel.step(self, state, batch)
             parts.append(positions)
-        return state, _concatenated(parts)
-
-
-def _concatenated(parts: Sequence[Positions]) -> Positions:
-    if len(parts) == 1:
-        return parts[0]
-    values = np.concatenate([part.values for part in parts])
-    bounds = None
-    if parts[0].bounds is not None:
-        edges, before = [np.zeros(1, np.int64)], 0
-        for part in parts:
-            assert part.bounds is not None
-            edges.append(part.bounds[1:] + before)
-            before += len(part.values)
-        bounds = np.concatenate(edges)
-    ends = [part.ends for part in parts if part.ends is not None]
-    reasons = [part.reasons for part in parts if part.reasons is not None]
-    joined = [np.concatenate(arrays) if arrays else None for arrays in (ends, reasons)]
-    return Positions(parts[0].steps, values, bounds, *joined)
+        return state, joined_positions(parts)
 
 
 def _with_ends(positions: Positions) -> Positions:

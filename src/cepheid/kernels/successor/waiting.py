@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.codegen.scalar import Term, mixed, value
+from cepheid.events import HISTORY as HISTORY_COLUMN
 from cepheid.expr import Aggregate, At, Attr
 from cepheid.kernels.state_vector import Value
 from cepheid.kernels.successor.composites import ENDS, HISTORY, LATE, LATEST_START, STARTS, Composite, Field, Values
@@ -354,19 +355,36 @@ class Tables:
             top = self.builder.register("history_top")
             lists = [part.read(HISTORY) for part in parts if part is not None]
             if isinstance(op, Leaf):
-                self._room(w, f"{2 * self.points}")
-                w(f"h{k} = EMPTY")
-                for source in [before(STARTS), before(ENDS)][2 - self.points :]:
-                    self._add_point(w, f"h{k}", source, f"h{k}")
+                self._leaf_history(w, op, event)
             elif isinstance(op, Timer):
-                self._room(w, "2")
-                self._add_point(w, f"h{k}", before(ENDS), lists[0])
+                self._room(w, f"{2 * self.points}")
+                for earlier in [lists[0], f"h{k}"][: self.points]:
+                    self._add_point(w, f"h{k}", before(ENDS), earlier)
             elif len(lists) == 1:
                 w(f"h{k} = {lists[0]}")
             else:
                 self._room(w, f"2 * history_length(history, {lists[1]})")
                 w(f"{top} = concatenated(history, {top}, {lists[0]}, {lists[1]})", f"h{k} = {top} - 2")
         return replace(event, read=read)
+
+    def _leaf_history(self, w: Writer, op: Leaf, event: Composite) -> None:
+        """The times of the event or, of an event that another query derives, its complete history:
+
+        history_top = recorded(history, history_top, points, column2[e])
+        h1 = history_top - 2
+        """
+        k, top = op.number, self.builder.register("history_top")
+        self._room(w, f"{2 * self.points}")
+        others = set(op.event_class.types) - self.plan.composite
+        at = self.builder.column(HISTORY_COLUMN) if op.lengths is None else ""
+        if others or op.lengths is not None:
+            with w.when([f"{at} < 0"] if at else []):
+                w(f"h{k} = EMPTY")
+                for source in [event.read(STARTS), event.read(ENDS)][2 - self.points :]:
+                    self._add_point(w, f"h{k}", source, f"h{k}")
+        if at:
+            with w.when([f"{at} >= 0"] if others else []):
+                w(f"{top} = recorded(history, {top}, points, {at})", f"h{k} = {top} - 2")
 
     def _add_point(self, w: Writer, name: str, time: str, before: str) -> None:
         """`history[history_top] = h1`, `history[history_top + POINT] = t`, `h1 = history_top`"""
