@@ -3,6 +3,8 @@
 import itertools
 import json
 import random
+import shutil
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -220,3 +222,24 @@ def test_a_log_drops_what_is_older_than_its_retention() -> None:
     assert answer.retained == 1_890
     assert answer.complete == 1_950
     assert log.describe().types["A"].count < 90
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")
+def test_tls_needs_the_certificate_of_the_server(tmp_path: Path) -> None:
+    made = {}
+    for name in ("right", "wrong"):
+        key, certificate = tmp_path / f"{name}.key", tmp_path / f"{name}.pem"
+        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+        command += ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
+        subprocess.run(command, check=True, capture_output=True)
+        made[name] = (key, certificate)
+    key, certificate = made["right"]
+    options = {"host": "localhost", "certificate": certificate.read_bytes(), "key": key.read_bytes(), "token": "t"}
+    with served(log_of("first", TABLES["first"]), **options) as (server,):
+        assert server.address.startswith("grpc+tls://localhost:")
+        described = FlightSource("first", server.address, "t", str(certificate)).describe()
+        assert described.types["A"].count == 12
+        for untrusted in (None, str(made["wrong"][1])):
+            with pytest.raises(InputProblem, match="cannot be reached") as problem:
+                FlightSource("first", server.address, "t", untrusted).describe()
+            assert server.address in str(problem.value)
