@@ -268,3 +268,31 @@ def test_plans_of_composed_queries_change_during_a_run() -> None:
     assert multiset(found) == multiset(cepheid.match(text, table, time_unit="ms")) and found.num_rows
     evaluators = {"stacks", "tree"}
     assert policy.plans >= {f"{names} {evaluator}" for names in (["x", "y"], ["p", "q"]) for evaluator in evaluators}
+
+
+USERS = pa.array(["U", "U", "V", "V", "U", "V", None] * 2)
+KINDS = {"string": USERS, "dictionary": USERS.dictionary_encode(), "large string": USERS.cast(pa.large_string())}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("returned", "pattern"),
+    [
+        *(
+            (f"{of} AS user", pattern)
+            for of in ("upper(a.user)", "a.user")
+            for pattern in ("Two x, S y", "Two x, Two y")
+        ),
+        ("upper(a.user) AS user", "Two x, !(Two z), S y"),
+        ("a.user AS k", "Two x, Two y"),
+    ],
+)
+def test_an_equivalence_test_over_a_returned_attribute(kind: str, returned: str, pattern: str) -> None:
+    """The attribute may have another column than that of the input's events, or the column of the key."""
+    name = returned.rpartition(" ")[2]
+    query = f"""Two: EVENT SEQ(F a, F b) WHERE a.user = b.user WITHIN 5 units RETURN {returned}
+                Outer: EVENT SEQ({pattern}) WHERE [{name}] WITHIN 100 units RETURN x.{name} AS {name}"""
+    table = pa.table({"type": ["F", "F", "F", "F", "S", "S", "F"] * 2, "ts": range(14), "user": KINDS[kind]})
+    expected = cepheid.match(query, table, evaluator="reference")
+    assert expected.num_rows
+    assert multiset(cepheid.match(query, table)) == multiset(expected)

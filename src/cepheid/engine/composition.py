@@ -27,7 +27,8 @@ from cepheid.io.inputs import Columns
 from cepheid.io.rows import START, TIME
 from cepheid.io.source import Attributes, SourceDescription, flat_fields
 from cepheid.lang import sase
-from cepheid.pattern import Column, DerivedStream, EventClass, Query, always_bound, map_classes
+from cepheid.logic import expanded
+from cepheid.pattern import Column, DerivedStream, EventClass, Query, Strategy, always_bound, map_classes
 from cepheid.types import Family, Type
 
 OTHER = "\ue000other"
@@ -257,15 +258,25 @@ def _rewritten(query: Query, derived: Mapping[str, DerivedType]) -> Query:
                 return replace(node, name=column(var, name))
             case Aggregate(var=var, name=str() as name):
                 return replace(node, name=column(var, name))
-            case Same(name=name):
-                for var in roles:
-                    if column(var, name) != name:
-                        raise NotAvailable(f"the attribute `{name}` of `{var}` does not have one type")
-                return node
             case _:
                 return node
 
-    where = tuple(ex.transform(predicate, renamed) for predicate in query.where)
+    def tests(predicate: Expr) -> tuple[Expr, ...]:
+        """The predicate over columns. An equivalence test over several columns is a test of each pair."""
+        if not isinstance(predicate, Same):
+            return (ex.transform(predicate, renamed),)
+        columns = {column(var, predicate.name) for var in roles}
+        if len(columns) == 1:
+            return (replace(predicate, name=columns.pop()),)
+        if query.strategy is Strategy.PARTITION or (query.window is not None and query.window.counts_events):
+            raise NotAvailable(
+                f"the equivalence test `[{predicate.name}]` reads columns of different types, so it cannot partition",
+                hint="give the attribute one type with CAST in the RETURN of the query that derives it",
+            )
+        pairs = expanded(replace(query, where=(predicate,)))
+        return tuple(ex.transform(pair, renamed) for pair in pairs)
+
+    where = tuple(test for predicate in query.where for test in tests(predicate))
     output = query.output and tuple(Column(c.name, ex.transform(c.expr, renamed)) for c in query.output)
     return replace(query, where=where, output=output)
 
