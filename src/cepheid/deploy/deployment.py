@@ -36,7 +36,7 @@ from cepheid.engine.layout import column_names
 from cepheid.engine.prepare import Prepared, RunOptions, bound_query, prepare
 from cepheid.engine.query_text import require_settled_classes
 from cepheid.errors import CepheidError, InputProblem, shown
-from cepheid.expr import Aggregate, Attr, Const, Expr, OccursWithin, Whole
+from cepheid.expr import Aggregate, Attr, Compare, Const, Expr, OccursWithin, Whole
 from cepheid.io.rows import ROW
 from cepheid.io.source import SourceDescription, readable_schema
 from cepheid.kernels.family.event_bits import WORD
@@ -294,7 +294,7 @@ class _Planner:
         rules: dict[Shape, dict[Rule, list[_Member]]] = {}
         for member in members:
             rules.setdefault(member.shape, {}).setdefault(member.rule, []).append(member)
-        # Rules with the same tests of strings lie side by side, so that most words of an event's bits are 0.
+        # Rules with like tests of their first event lie side by side, so that most words of an event's bits are 0.
         ordered = {shape: dict(sorted(of.items(), key=lambda item: _alike(item[0]))) for shape, of in rules.items()}
         known = self.source.attributes
         is_complete = known is not None and self.source.count is not None
@@ -321,12 +321,19 @@ class _Planner:
         return FamilyGroup(families, shapes, shown, answers)
 
 
-def _alike(rule: Rule) -> str:
+def _alike(rule: Rule) -> tuple[list[str], list[tuple[str, float]], list[list[str]]]:
+    """The order of rules: by the strings and numbers that their first events are compared with, then by the strings of
+    the others."""
+    numbers: list[tuple[str, float]] = []
+    for condition in rule.tests[0].conditions:
+        match condition:
+            case Compare(left=Attr(name=name), right=Const(value=int() | float() as value)):
+                numbers.append((f"{name} {condition.op}", float(value)))
     strings = [
         [repr(c) for c in test.conditions if any(isinstance(n, Const) and isinstance(n.value, str) for n in ex.walk(c))]
         for test in rule.tests
     ]
-    return repr(strings)
+    return strings[0], numbers, strings[1:]
 
 
 def _answers(rules: Sequence[int], count: int) -> tuple[Array, ...]:

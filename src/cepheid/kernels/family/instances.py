@@ -44,7 +44,7 @@ TOP, OUT, WAKE, RECENTS, RECENT_AT, LIMIT, RECLAIMED, PEAK, MADE, OLDEST, ROOM, 
 """The registers: the used part of the arena and of the output, the time of the next silence, the recent rules and
 their time, the size at which memory is reclaimed, how often it was, the largest arena, the instances made, the oldest
 row that a later match may contain, and the room that the next event needs."""
-FIRST_LIMIT = 1 << 20
+FIRST_LIMIT = 1 << 17
 """Memory is reclaimed only if there is more."""
 NEVER = 1 << 62
 NONE = -1
