@@ -27,6 +27,7 @@ from cepheid.api import match
 from cepheid.app import cli, report
 from cepheid.app.cli import batch_run
 from cepheid.app.demo import EXAMPLES, example_text
+from cepheid.errors import InputProblem
 from cepheid.lang import DIALECTS, parse, to_text
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -603,3 +604,14 @@ def test_matches_are_in_the_order_of_python(tmp_path: Path) -> None:
     expected = [(row["match_start"], row["match_end"]) for row in match(query, table).to_pylist()]
     shown = [json.loads(line) for line in found.stdout.splitlines()]
     assert [(row["match_start"], row["match_end"]) for row in shown] == expected
+
+
+@pytest.mark.parametrize("window", ["2 days", "200 units"])
+def test_times_that_are_not_recognised(tmp_path: Path, window: str) -> None:
+    (tmp_path / "e.csv").write_text("type,ts\nA,03/01/2024\nB,03/02/2024\n")
+    query = f"EVENT SEQ(A a, B b) WITHIN {window}"
+    done = CliRunner().invoke(cli.app, ["run", query, "--input", str(tmp_path / "e.csv"), "--backend", "local"])
+    assert "no time in `ts` is recognised: the time `03/01/2024` is neither an integer nor an" in done.stderr
+    assert "write times as 2024-03-01 08:00:00" in done.stderr and "integer column" not in done.stderr
+    with pytest.raises(InputProblem, match="write times as 2024-03-01 08:00:00"):
+        match(query, str(tmp_path / "e.csv"))

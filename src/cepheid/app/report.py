@@ -86,6 +86,7 @@ def progress(what: str, total: int | None = None, unit: str = "events") -> Itera
 def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) -> Iterator[str]:
     """The lines at the end of a run."""
     from cepheid.io.merged import MergedSource, units_of  # lazily: the messages of errors do not need pyarrow
+    from cepheid.io.times import TIME_HINT
 
     prepared, time_column = run.prepared, run.source.columns.time
     events, found = run.source.count or 0, count(matches, "match", "matches")
@@ -101,7 +102,9 @@ def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) ->
         yield f"{count(len(run.unread), 'file')} of unknown format not read: {names}"
     used = sorted({str(d) for d in durations(prepared.written) if d.unit in MICROSECONDS})
     clock = prepared.clock
-    if used and not clock.is_timestamp and clock.unit is not None:
+    if not events and rejects and (wrong := _unrecognised_time(run)):
+        yield f"no time in `{time_column}` is recognised: {wrong}; {TIME_HINT}"
+    elif used and not clock.is_timestamp and clock.unit is not None:
         how = "recognised by its values" if clock.is_recognised else f"for {', '.join(used)}"
         yield f"`{time_column}` is an integer column in {clock.unit}, {how} (--time-unit changes it)"
     if isinstance(run.source, MergedSource):
@@ -114,6 +117,14 @@ def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) ->
         yield evaluator_line(prepared.plan)
     for switch in run.switches:
         yield f"the plan changed {switch}"
+
+
+def _unrecognised_time(run: FileRun) -> str | None:
+    """The reason of the first reject, if its time is the reason."""
+    from cepheid.io.times import NO_TIME
+
+    first = next(iter(run.source.rejects()), None)
+    return first.reason if first is not None and NO_TIME in first.reason else None
 
 
 def evaluator_line(plan: Plan) -> str:

@@ -21,6 +21,7 @@ from cepheid.io.inputs import Columns, Input
 from cepheid.io.merged import merged, open_inputs, without_rows
 from cepheid.io.rows import one_batch
 from cepheid.io.source import BatchSource, Source, TableSource, readable_type, require_time_column
+from cepheid.io.times import NO_TIME, TIME_HINT
 
 Convert = Callable[[pa.Schema, Iterator[pa.RecordBatch]], Any]
 """Converts the schema and batches of the matches to the table type of the events."""
@@ -117,7 +118,9 @@ def _without_rejects(source: Source) -> Source:
         first = next(iter(source.rejects()))
         raise InputProblem(
             f"row {first.line} of `{shown(first.source, 200)}` is not a valid event: {first.reason}",
-            hint="drop such rows first, or use rejects=True, which returns the matches and the rejected rows",
+            hint=f"{TIME_HINT}; rejects=True returns the matches of the other rows"
+            if NO_TIME in first.reason
+            else "drop such rows first, or use rejects=True, which returns the matches and the rejected rows",
         )
     return source
 

@@ -44,6 +44,10 @@ def unit_of(word: str) -> str:
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 
+NO_TIME = "neither an integer nor an ISO 8601 timestamp"
+"""The reason to reject a value that is no time."""
+TIME_HINT = "write times as 2024-03-01 08:00:00 or 2024-03-01, or as integers, such as seconds since 1970"
+
 LAST_TIME = 2**61
 """Times lie between -2^61 and 2^61 ticks, so that no sum of a time and a window overflows."""
 
@@ -63,15 +67,15 @@ def event_time(values: Mapping[str, Any], column: str, noun: str = "time") -> tu
     if isinstance(value, str):
         ticks = timestamp(value)
         if ticks is None and _INTEGER.fullmatch(value):  # in JSON: CSV has no quotes around numbers
-            text = f'the {noun} is the string "{shown(value)}", neither an integer nor an ISO 8601 timestamp'
+            text = f'the {noun} is the string "{shown(value)}", {NO_TIME}'
             raise Malformed(f"{text}; write it without quotes")
         if ticks is None:
-            raise Malformed(f"the {noun} `{shown(value)}` is neither an integer nor an ISO 8601 timestamp")
+            raise Malformed(f"the {noun} `{shown(value)}` is {NO_TIME}")
         return TimeKind.TIMESTAMP, ticks
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Malformed(f"the {noun} is {shown_value(value)}, neither an integer nor an ISO 8601 timestamp")
+        raise Malformed(f"the {noun} is {shown_value(value)}, {NO_TIME}")
     if abs(value) > LAST_TIME:
         raise Malformed(out_of_range(value, noun))
     return TimeKind.INTEGER, value
