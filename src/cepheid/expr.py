@@ -490,6 +490,8 @@ def _print_leaf(expr: Expr) -> str:
             return name_text(expr.name if isinstance(expr, Param) else expr.var)
         case Attr() if MEMBER in expr.name:
             return _print_member(expr)
+        case Attr(var=""):  # of the event that a mask is about
+            return attribute_text(expr.name)
         case Attr():
             return _print_attribute(expr, name_text(expr.var), attribute_text(expr.name))
         case Aggregate():

@@ -61,6 +61,7 @@ def test_pictures_of_queries_and_plans(name: str) -> None:
         shown = assert_readable(svg)
         assert shown[0].split()[0] == str(query).split()[0] and any(label.startswith("query") for label in shown)
     assert any(label.startswith("evaluator: ") for label in shown)
+    assert not any("``" in label for label in shown)
 
 
 @pytest.mark.parametrize("evaluator", ["stacks", "tree", "reference"])
