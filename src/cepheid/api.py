@@ -202,6 +202,9 @@ def _deployed(
     queries: Mapping[str, str | Query], events: Any, dialect: str, columns: Columns, options: RunOptions
 ) -> tuple[Deployment, frames.Opened] | None:
     """The queries planned together, and their events. None for an empty iterator of events."""
+    for name in queries:
+        if not isinstance(name, str):
+            raise InputProblem(f"the name of a query is `{shown(repr(name))}`", expected="a string")
     written = {name: Written(name, query, dialect) for name, query in queries.items()}
     opened = frames.opened(events, settled(columns, representatives(written)), options.time_unit)
     if opened is None:

@@ -113,3 +113,8 @@ def test_fraud_rules_together_and_alone(seed: int) -> None:
     together = rows_by_query(cepheid.match(rules, table, time_unit="ms"))
     for name, text in rules.items():
         assert together.get(name, []) == cepheid.match(text, table, time_unit="ms").to_pylist()
+
+
+def test_the_name_of_a_query_is_a_string() -> None:
+    with pytest.raises(CepheidError, match="the name of a query is `1`"):
+        cepheid.match({1: PAIR}, events())  # type: ignore[dict-item]

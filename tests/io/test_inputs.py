@@ -170,3 +170,10 @@ def test_times_may_end_with_utc(shop: Path, rows: int) -> None:
     (shop / "e.csv").write_text(f"ts,n\n{text}")
     found = cepheid.match("EVENT A a RETURN min(a.ts) AS first, count(*) AS n", "e.csv", type="A").to_pylist()
     assert (str(found[0]["first"]), int(found[0]["n"])) == ("2024-03-01 08:00:00+00:00", rows)
+
+
+def test_an_input_without_events_has_the_unit_of_the_others() -> None:
+    table = pa.table({"type": ["A", "B"], "ts": [1, 2]})
+    empty = pa.table({"type": pa.array([], pa.string()), "at": pa.array([], pa.int64())})
+    for inputs in ([table, cepheid.Input(empty, time_column="at")], [cepheid.Input(empty, time_column="at"), table]):
+        assert len(cepheid.match("EVENT SEQ(A a, B b) WITHIN 2", inputs)) == 1

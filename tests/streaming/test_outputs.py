@@ -127,6 +127,9 @@ def test_the_long_shape_of_a_stream_has_identifiers() -> None:
 
 def test_refusals() -> None:
     table = events(random.Random(1))
+    with pytest.raises(NotAvailable, match="the shape `long` of a summary") as raised:
+        plan(f"{PAIR} RETURN count(*)", table, OutputOptions("long"))
+    assert "match_id" not in str(raised.value)
     with pytest.raises(InputProblem, match="no column `kk`"):
         cepheid.match(PAIR, table, id_column="kk")
     with pytest.raises(NotAvailable, match="of a summary"):

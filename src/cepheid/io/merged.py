@@ -198,7 +198,7 @@ class MergedSource:
 def merged(sources: Sequence[Source], names: Sequence[str], unit: str | None) -> MergedSource:
     """`names` are those of the inputs, for messages; `unit` is that of integer times without their own."""
     declared = None if unit is None else unit_of(unit)
-    clocks = [clock_of(source, declared) for source in sources]
+    clocks = _clocks(sources, declared)
     timed = {source.columns.time for source in sources}
     is_of_one_kind = len({(clock.unit, clock.is_timestamp) for clock in clocks}) == 1
     converts = not is_of_one_kind or (len(timed) > 1 and clocks[0].unit is not None)
@@ -224,6 +224,15 @@ def merged(sources: Sequence[Source], names: Sequence[str], unit: str | None) ->
         columns = replace(columns, start=MERGED_START)
     columns = replace(columns, event_type=None, unit=None if converts else clocks[0].unit)
     return MergedSource(tuple(inputs), schema, columns, _attributes(inputs, schema))
+
+
+def _clocks(sources: Sequence[Source], unit: str | None) -> list[Clock]:
+    """The unit of the times of each input. Any fits an input without events: it has the unit of the other integers."""
+    clocks = [clock_of(source, unit) for source in sources]
+    is_open = [s.count == 0 and not c.is_timestamp for s, c in zip(sources, clocks, strict=True)]
+    known = (c for c, is_any in zip(clocks, is_open, strict=True) if not is_any and not c.is_timestamp)
+    shared = next(known, None)
+    return [c if shared is None or not is_any else shared for c, is_any in zip(clocks, is_open, strict=True)]
 
 
 def _schema(item: MergedInput) -> pa.Schema:

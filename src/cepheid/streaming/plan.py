@@ -25,7 +25,7 @@ from cepheid.engine.gather import Gatherer, with_types
 from cepheid.engine.oracle import derived_columns, made_batch, makes_output
 from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, is_alone, prepare
 from cepheid.engine.run import objects_of
-from cepheid.engine.shapes import EVENTS, EVENTS_ONLY, LONG, OutputOptions, shaped
+from cepheid.engine.shapes import EVENTS, EVENTS_ONLY, FLAT, LONG, OutputOptions, shaped
 from cepheid.engine.spread import spread
 from cepheid.errors import InputProblem, NotAvailable, did_you_mean, listing, shown
 from cepheid.events import Schema
@@ -349,6 +349,11 @@ def plan_stream(
     for query in queries.values() if source.seen is not None else ():
         known = [*(source.seen or ()), *(item.name or "" for item in query.inputs)]
         require_types(query, Schema({kind: {} for kind in known}))
+    if output.shape == LONG and any(map(makes_output, queries.values())):
+        raise NotAvailable(
+            f"the shape `{LONG}` of a summary, or of events that other queries derive, in a stream",
+            hint=f"choose the shape `{EVENTS}` or `{FLAT}`",
+        )
     if output.shape == LONG:  # a replay repeats identifiers, but no numbers
         output = replace(output, match_id=True)
     prepared = {name: output.of(prepare(query, source, options)) for name, query in queries.items()}
