@@ -16,15 +16,15 @@ from cepheid.errors import InputProblem
 from cepheid.io import files, merged
 from cepheid.io.files import FileSource
 from cepheid.io.formats.csv import csv_columns
-from cepheid.io.inputs import Columns, Input
+from cepheid.io.inputs import DEFAULT_COLUMNS, Columns, Input
 from cepheid.io.row_reader import Loaded, read_events
 from cepheid.io.source import Source
 
 
-def read_by_rows(file: Path, given_type: str | None) -> Loaded | None:
+def read_by_rows(file: Path, given_type: str | None, columns: Columns = DEFAULT_COLUMNS) -> Loaded | None:
     """None where the row reader refuses the whole file."""
     try:
-        return read_events([Input(str(file), given_type)])
+        return read_events([Input(str(file), given_type)], columns)
     except InputProblem:
         return None
 

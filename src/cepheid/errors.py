@@ -189,7 +189,9 @@ def listing(names: Iterable[str], limit: int = 12) -> str:
 
 def shown(text: str, limit: int = 40) -> str:
     """A printable excerpt of user text for a message."""
-    plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text[: limit + 1])
+    plain = text[: limit + 1]
+    if not plain.isprintable():
+        plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in plain)
     return plain if len(text) <= limit else plain[:limit] + "…"
 
 

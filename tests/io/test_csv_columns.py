@@ -19,7 +19,7 @@ from cepheid.io import files
 from cepheid.io.files import column_source
 from cepheid.io.formats.csv import csv_columns
 from cepheid.io.formats.text import TextTable
-from cepheid.io.inputs import Columns, Input
+from cepheid.io.inputs import DEFAULT_COLUMNS, Columns, Input
 from cepheid.io.refusals import rejects_of
 from cepheid.types import STRING
 
@@ -32,16 +32,16 @@ BOM = "\N{ZERO WIDTH NO-BREAK SPACE}"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def rows_in_order(table: pa.Table) -> list[dict[str, Any]]:
+def rows_in_order(table: pa.Table, columns: Columns) -> list[dict[str, Any]]:
     rows = table.to_pylist()
-    return sorted(rows, key=lambda row: row["ts"])
+    return sorted(rows, key=lambda row: [row[name] for name in columns.times])
 
 
-def require_same(file: Path, found: TextTable, given_type: str | None) -> bool:
+def require_same(file: Path, found: TextTable, given_type: str | None, columns: Columns = DEFAULT_COLUMNS) -> bool:
     """The table's rows are the events, with every value as it is; whole numbers may have become floats. The other rows
     are the rejects, with the same reasons; False if they are left to the row reader."""
-    table, loaded = found.rows, read_by_rows(file, given_type)
-    rejects = rejects_of(found, str(file), Columns(), given_type, is_tabular=True)
+    table, loaded = found.rows, read_by_rows(file, given_type, columns)
+    rejects = rejects_of(found, str(file), columns, given_type, is_tabular=True)
     if rejects is None:
         return False
     assert loaded is not None and loaded.rejects == rejects
@@ -49,13 +49,15 @@ def require_same(file: Path, found: TextTable, given_type: str | None) -> bool:
     has_types = given_type is None and "type" in table.column_names and not pa.types.is_null(table["type"].type)
     is_timestamp = pa.types.is_timestamp(table["ts"].type)
     assert loaded.is_timestamp == is_timestamp
-    for row, event in zip(rows_in_order(table), loaded.events, strict=True):
+    for row, event in zip(rows_in_order(table, columns), loaded.events, strict=True):
         assert event.type == (given_type or (row["type"] if has_types else ""))
         if is_timestamp:
-            assert (row["ts"] - EPOCH) // timedelta(microseconds=1) == event.start
-            row["ts"] = event.row["ts"]  # in another form than a large file shows
+            assert (row["ts"] - EPOCH) // timedelta(microseconds=1) == event.end
+            for name in columns.times:
+                row[name] = event.row[name]  # in another form than a large file shows
         else:
-            assert row["ts"] == event.start
+            assert row["ts"] == event.end
+            assert columns.start is None or row[columns.start] == event.start
         # A column that events of one type lack is not in the event's row; the table has nulls there.
         assert all(row[name] is None for name in row.keys() - event.row.keys())
         shown = {name: row[name] for name in event.row}
@@ -209,6 +211,48 @@ def test_a_few_bad_lines_are_rejected_as_by_the_row_reader(
     assume(require_same(file, found, given_type))
 
 
+DURATION = Columns(start="from")
+ANY_CELLS = {
+    **BAD_CELLS,
+    "ts": [*BAD_CELLS["ts"], "12", "2024-01-01T00:00:07Z"],
+    "from": ["", "soon", "99", "2025-01-01", "3", "1700000000.5", "1e3", str(2**61 + 1)],
+}
+
+
+@st.composite
+def with_many_bad(draw: st.DrawFn) -> bytes:
+    """Rows with a start, up to half of which are broken or have values that do not fit."""
+    moments, types = draw(st.booleans()), draw(st.sampled_from([["A"], ["A", "B"], [""]]))
+    sorts = draw(st.lists(st.sampled_from([*ANY_CELLS, "broken"]), min_size=1, max_size=2))
+    most = draw(st.integers(0, 10))
+    lines = []
+    for number in range(draw(st.integers(5, 40))):
+        at = f"2024-01-01T00:00:{number:02d}Z" if moments else str(number)
+        row = {"type": draw(st.sampled_from(types)), "ts": at, "n": str(number), "b": "true", "s": "x", "from": at}
+        if draw(st.integers(0, 19)) < most:
+            sort = draw(st.sampled_from(sorts))
+            if sort == "broken":
+                lines.append(draw(st.sampled_from([*BAD_LINES, 'A,"x', "A,1,2,3,4,5,6,7"])).encode())
+                continue
+            row[sort] = draw(st.sampled_from(ANY_CELLS[sort]))
+        lines.append(",".join(row.values()).encode())
+    return b"\n".join([b"type,ts,n,b,s,from", *lines])
+
+
+@pytest.mark.reach(0.3)
+@settings(max_examples=600)
+@given(with_many_bad(), st.sampled_from([None, None, "T"]), st.sampled_from([Columns(), DURATION]))
+def test_many_bad_lines_are_rejected_as_by_the_row_reader(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, given_type: str | None, columns: Columns
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "many.csv"
+    file.write_bytes(content)
+    found = csv_columns(file, columns, given_type)
+    assume(found is not None)
+    assert found is not None
+    assume(require_same(file, found, given_type, columns))
+
+
 ROW = "A,{},5,true,x\n"
 LONG = "type,ts,n,b,s\n" + "".join(ROW.format(at) for at in range(30))
 ONE_BAD: dict[str, tuple[str | bytes, str]] = {
@@ -302,10 +346,8 @@ REFUSED: dict[str, str | bytes] = {
     "two columns of one name": "type,ts,ts\nA,1,1\n",
     "a cell too few": "type,ts,x\nA,1\n",
     "a cell too many": "type,ts,x\nA,1,2,3\n",
-    "a line of blanks": "type,ts,x\nA,1,2\n  \n",
     "text after a closing quote": 'type,ts,x\nA,1,"ab"c\n',
     "a quote inside a cell": 'type,ts,x\nA,1,a"b"\n',
-    "a quote that is not closed": 'type,ts,x\nA,1,"a\nA,2,b\n',
     "doubled quotes in a cell without": 'type,ts,x\nA,1,a""b\n',
     "a lone CR": "type,ts,x\nA,1,a\rb\n",
     "a NUL": "type,ts,x\nA,1,a\0b\n",
@@ -313,9 +355,6 @@ REFUSED: dict[str, str | bytes] = {
     "no UTF-8 in the header": b"type,ts,\xff\nA,1,2\n",
     "a cell longer than Python's csv reads": f"type,ts,x\nA,1,{'a' * (csv.field_size_limit() + 1)}\n",
     "a row longer than a block": f"type,ts,x\nA,1,{'a,' * (1 << 22)}\n",
-    "a row without a time": "type,ts,x\nA,1,2\nA,,2\n",
-    "a row without a type": "type,ts,x\nA,1,2\n,2,2\n",
-    "a time that is no time": "type,ts,x\nA,1,2\nA,soon,2\n",
     "a time written as a float": "type,ts,x\nA,1e3,2\n",
     "a time with leading zeros": "type,ts,x\nA,007,2\n",
     "a time beyond 64 bits": "type,ts,x\nA,9223372036854775808,2\n",
@@ -324,11 +363,8 @@ REFUSED: dict[str, str | bytes] = {
     "a time that does not fit": f"type,ts,x\nA,{2**61 + 1},2\n",
     "timestamps of a year that is none": "type,ts,x\nA,0000-01-01T00:00:01Z,2\n",
     "a day that is none": "type,ts,x\nA,2024-02-30T00:00:01Z,2\n",
-    "timestamps and integers": "type,ts,x\nA,2024-01-01T00:00:01Z,2\nA,5,2\n",
-    "a cell that does not fit": "type,ts,x\nA,1,1\nA,2,2\nA,3,3\nA,4,four\n",
     "numbers in one type and text in another": "type,ts,x\nA,1,1\nB,2,one\nB,3,two\nB,4,three\nB,5,four\n",
     "booleans in one type and text in another": "type,ts,x\nA,1,true\nB,2,one\nB,3,two\nB,4,three\nB,5,four\n",
-    "booleans and a name": "type,ts,x\nA,1,true\nA,2,true\nA,3,true\nA,4,maybe\n",
     "whole numbers that are no floats": "type,ts,x\nA,1,9007199254740993\nA,2,0.5\n",
     "whole numbers beyond 64 bits": "type,ts,x\nA,1,9223372036854775808\n",
     "a number that is not finite": "type,ts,x\nA,1,1e999\nA,2,1\n",
@@ -340,6 +376,26 @@ REFUSED: dict[str, str | bytes] = {
 @pytest.mark.parametrize("sort", REFUSED)
 def test_refused(tmp_path: Path, sort: str) -> None:
     assert column_types(tmp_path / "e.csv", REFUSED[sort]) is None
+
+
+WITHOUT_SOME = {
+    "a line of blanks": "type,ts,x\nA,1,2\n  \n",
+    "a quote that is not closed": 'type,ts,x\nA,1,"a\nA,2,b\n',
+    "a row without a time": "type,ts,x\nA,1,2\nA,,2\n",
+    "a row without a type": "type,ts,x\nA,1,2\n,2,2\n",
+    "a time that is no time": "type,ts,x\nA,1,2\nA,soon,2\n",
+    "timestamps and integers": "type,ts,x\nA,2024-01-01T00:00:01Z,2\nA,2024-01-01T00:00:02Z,2\nA,5,2\n",
+    "a cell that does not fit": "type,ts,x\nA,1,1\nA,2,2\nA,3,3\nA,4,four\n",
+    "booleans and a name": "type,ts,x\nA,1,true\nA,2,true\nA,3,true\nA,4,maybe\n",
+}
+
+
+@pytest.mark.parametrize("sort", WITHOUT_SOME)
+def test_read_without_the_rows_that_the_row_reader_rejects(tmp_path: Path, sort: str) -> None:
+    file = tmp_path / "e.csv"
+    file.write_text(WITHOUT_SOME[sort])
+    found = csv_columns(file, Columns(), None)
+    assert found is not None and (found.broken or found.refused) and require_same(file, found, None)
 
 
 def test_a_file_that_is_not_there_is_left_to_the_row_reader(tmp_path: Path) -> None:
@@ -408,13 +464,13 @@ AS_COLUMNS = {
     "an empty column for another type": Case(
         SEQ, {"d/1.csv": "type,ts,x\nA,1,\n", "d/2.csv": "type,ts\nB,2\n"}, ("d",)
     ),
+    "a reject": Case(SEQ, {"a.csv": SOME + "A,soon,1,2,red\n"}),
     "beside Parquet": Case(SEQ, {"a.csv": SOME, "b.parquet": MORE}, ("a.csv", "b.parquet")),
     "a directory with Parquet": Case(SEQ, {"d/a.csv": SOME, "d/b.parquet": MORE}, ("d",)),
 }
 
 BY_ROWS = {
     "JSON Lines too": Case(SEQ, {"a.csv": SOME, "b.jsonl": '{"type": "B", "ts": 7}\n'}, ("a.csv", "b.jsonl")),
-    "a reject": Case(SEQ, {"a.csv": SOME + "A,soon,1,2,red\n"}),
     "times of two kinds in one input": Case(SEQ, {"d/1.csv": SOME, "d/2.csv": MOMENTS}, ("d",)),
     "types in some files": Case(SEQ, {"d/1.csv": SOME, "d/2.csv": "ts,x\n1,2\n"}, ("d",)),
     "text in another file": Case(SEQ, {"a.csv": WHOLE, "b.csv": BROKEN.replace("2.5", "two")}, ("a.csv", "b.csv")),

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from text_harness import Case, is_by_columns, read_by_rows
 
-from cepheid.io.formats import jsonl
 from cepheid.io.formats.jsonl import json_columns
 from cepheid.io.formats.text import TextTable
-from cepheid.io.inputs import Columns
+from cepheid.io.inputs import DEFAULT_COLUMNS, Columns
 from cepheid.io.refusals import rejects_of
 
 # --- the same as the row reader ---------------------------------------------------------------------------------------
@@ -26,11 +25,11 @@ from cepheid.io.refusals import rejects_of
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def require_same(file: Path, found: TextTable, given_type: str | None) -> bool:
+def require_same(file: Path, found: TextTable, given_type: str | None, columns: Columns = DEFAULT_COLUMNS) -> bool:
     """The table's rows are the events, with every value as it is; whole numbers may have become floats. The other rows
     are the rejects, with the same reasons; False if they are left to the row reader."""
-    table, loaded = found.rows, read_by_rows(file, given_type)
-    rejects = rejects_of(found, str(file), Columns(), given_type, is_tabular=False)
+    table, loaded = found.rows, read_by_rows(file, given_type, columns)
+    rejects = rejects_of(found, str(file), columns, given_type, is_tabular=False)
     if rejects is None:
         return False
     assert loaded is not None and loaded.rejects == rejects
@@ -38,12 +37,13 @@ def require_same(file: Path, found: TextTable, given_type: str | None) -> bool:
     has_types = given_type is None and "type" in table.column_names and not pa.types.is_null(table["type"].type)
     is_timestamp = pa.types.is_timestamp(table["ts"].type)
     assert loaded.is_timestamp == is_timestamp
-    rows: list[dict[str, Any]] = sorted(table.to_pylist(), key=lambda row: row["ts"])
+    rows: list[dict[str, Any]] = sorted(table.to_pylist(), key=lambda row: [row[name] for name in columns.times])
     for row, event in zip(rows, loaded.events, strict=True):
         assert event.type == (given_type or (row["type"] if has_types else ""))
         if is_timestamp:
-            assert (row["ts"] - EPOCH) // timedelta(microseconds=1) == event.start
-            row["ts"] = event.row["ts"]  # in another form than a large file shows
+            assert (row["ts"] - EPOCH) // timedelta(microseconds=1) == event.end
+            for name in columns.times:
+                row[name] = event.row[name]  # in another form than a large file shows
         if found.omits_nulls:
             row = {name: value for name, value in row.items() if value is not None}
         assert row == event.row
@@ -132,6 +132,7 @@ def test_what_is_read_as_columns_is_what_the_row_reader_reads(
 
 ODD_LINES = [
     b"",
+    b"  ",
     b"{broken",
     b"7",
     b'{"type": "A", "ts": 5, "ts": 6}',
@@ -172,15 +173,56 @@ def mostly_fine(draw: st.DrawFn) -> bytes:
 def test_a_few_bad_lines_are_rejected_as_by_the_row_reader(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, given_type: str | None
 ) -> None:
-    """The blocks are short, so that most of them have no bad line."""
     file = tmp_path_factory.getbasetemp() / "some.jsonl"
     file.write_bytes(content)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(jsonl, "_SIFTED", 400)
-        found = json_columns(file, Columns(), given_type)
+    found = json_columns(file, Columns(), given_type)
     assume(found is not None and (found.broken or found.refused))
     assert found is not None
     assume(require_same(file, found, given_type))
+
+
+ODD_VALUES = {
+    "type": ["null", '""', "1", '"C"'],
+    "ts": ["null", '"soon"', "1.5", "1700000000.5", "5.0", "true", '"2024-01-01"', "12", "[1]", str(2**61 + 1)],
+    "from": ["null", '"soon"', "99", '"2025-01-01"', "3", "1.5", "{}", str(2**61 + 1), "9" * 400],
+    "n": ["null", '"x"', "true", "0.5", "-0", "1e999", "[1]", '{"m": 1}', "9" * 40, '"\\ud800"'],
+    "s": ["null", "7", "true", '"\\""', '", \\"n\\": 1"'],
+    "more": ["1", '"x"'],
+}
+
+
+@st.composite
+def with_many_bad(draw: st.DrawFn) -> bytes:
+    """Lines with a start, up to half of which are broken or have values that do not fit."""
+    moments, types = draw(st.booleans()), draw(st.sampled_from([['"A"'], ['"A"', '"B"'], ["null"]]))
+    sorts = draw(st.lists(st.sampled_from([*ODD_VALUES, "broken"]), min_size=1, max_size=2))
+    most = draw(st.integers(0, 10))
+    written = []
+    for number in range(draw(st.integers(5, 40))):
+        at = f'"2024-01-01T00:00:{number:02d}Z"' if moments else str(number)
+        row = {"type": draw(st.sampled_from(types)), "ts": at, "n": str(number), "s": '"x"', "from": at}
+        if draw(st.integers(0, 19)) < most:
+            sort = draw(st.sampled_from(sorts))
+            if sort == "broken":
+                written.append(draw(st.sampled_from(ODD_LINES)))
+                continue
+            row[sort] = draw(st.sampled_from(ODD_VALUES[sort]))
+        written.append(("{" + ", ".join(f'"{name}": {value}' for name, value in row.items()) + "}").encode())
+    return b"\n".join(written)
+
+
+@pytest.mark.reach(0.3)
+@settings(max_examples=600, deadline=None)
+@given(with_many_bad(), st.sampled_from([None, None, "T"]), st.sampled_from([Columns(), Columns(start="from")]))
+def test_many_bad_lines_are_rejected_as_by_the_row_reader(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, given_type: str | None, columns: Columns
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "many.jsonl"
+    file.write_bytes(content)
+    found = json_columns(file, columns, given_type)
+    assume(found is not None)
+    assert found is not None
+    assume(require_same(file, found, given_type, columns))
 
 
 # --- what is accepted, and what is not --------------------------------------------------------------------------------
@@ -200,19 +242,12 @@ ACCEPTED = {
 REFUSED = {
     "nothing": "",
     "an array": '[{"type": "A", "ts": 1}]',
-    "a line that is no object": '{"type": "A", "ts": 1}\n7\n',
     "two objects in a line": '{"type": "A", "ts": 1}{"type": "A", "ts": 2}\n',
     "an object in two lines": '{"type": "A",\n"ts": 1}\n',
     "as many lines as objects, by chance": '{"ts": 1}{"ts": 2}\n{"ts":\n3}\n',
-    "an empty line": '{"type": "A", "ts": 1}\n\n{"type": "A", "ts": 2}\n',
     "a key twice": '{"type": "A", "ts": 1, "ts": 2}\n',
-    "no time": '{"type": "A", "ts": 1}\n{"type": "A"}\n',
     "a time that is no whole number": '{"type": "A", "ts": 1.5}\n',
-    "times of two kinds": '{"type": "A", "ts": 1}\n{"type": "A", "ts": "2024-01-01T00:00:01Z"}\n',
-    "a type that is missing": '{"type": "A", "ts": 1}\n{"ts": 2}\n',
-    "an empty type": '{"type": "A", "ts": 1}\n{"type": "", "ts": 2}\n',
     "a type that is a number": '{"type": 1, "ts": 1}\n',
-    "values of two kinds": '{"type": "A", "ts": 1, "x": 1}\n{"type": "A", "ts": 2, "x": "1"}\n',
     "a nested value": '{"type": "A", "ts": 1, "x": {"y": 1}}\n',
     "a list": '{"type": "A", "ts": 1, "x": [1]}\n',
     "numbers that are no floats": '{"type": "A", "ts": 1, "x": 9007199254740993}\n{"type": "A", "ts": 2, "x": 0.5}\n',
@@ -223,6 +258,17 @@ REFUSED = {
     "nulls and missing ones": '{"type": "A", "ts": 1, "x": null}\n{"ts": 2, "type": "A"}\n'
     '{"ts": 3, "x": 1, "type": "A"}\n',
     "nulls in all events of a type": '{"type": "A", "ts": 1, "x": null}\n{"type": "B", "ts": 2, "x": 1}\n',
+}
+WITHOUT_SOME = {
+    "a line that is no object": '{"type": "A", "ts": 1}\n7\n',
+    "an empty line": '{"type": "A", "ts": 1}\n\n{"type": "A", "ts": 2}\n',
+    "no time": '{"type": "A", "ts": 1}\n{"type": "A"}\n',
+    "a type that is missing": '{"type": "A", "ts": 1}\n{"ts": 2}\n',
+    "an empty type": '{"type": "A", "ts": 1}\n{"type": "", "ts": 2}\n',
+    "times of two kinds": '{"type": "A", "ts": 1}\n{"type": "A", "ts": 2}\n'
+    '{"type": "A", "ts": "2024-01-01T00:00:01Z"}\n',
+    "values of two kinds": '{"type": "A", "ts": 1, "x": 1}\n{"type": "A", "ts": 2, "x": 1}\n'
+    '{"type": "A", "ts": 2, "x": "1"}\n',
 }
 
 
@@ -242,6 +288,15 @@ def test_accepted(tmp_path: Path, sort: str) -> None:
 def test_refused(tmp_path: Path, sort: str) -> None:
     (tmp_path / "a.jsonl").write_bytes(REFUSED[sort].encode())
     assert json_columns(tmp_path / "a.jsonl", Columns(), None) is None
+
+
+@pytest.mark.parametrize("sort", WITHOUT_SOME)
+def test_read_without_the_rows_that_the_row_reader_rejects(tmp_path: Path, sort: str) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text(WITHOUT_SOME[sort])
+    found = json_columns(file, Columns(), None)
+    assert found is not None and require_same(file, found, None)
+    assert bool(found.broken or found.refused) == (sort != "an empty line")
 
 
 def test_what_cannot_be_read_is_left_to_the_row_reader(tmp_path: Path) -> None:
@@ -286,6 +341,7 @@ AS_COLUMNS = {
     "events without a type": Case(ANY, {"a.jsonl": written({"ts": 1, "x": 2}, {"ts": 2})}, ("a.jsonl",)),
     "types that are given": Case(SEQ, {"a.jsonl": LACKING, "b.jsonl": LACKING}, ("A=a.jsonl", "B=b.jsonl")),
     "any of the types that are given": Case(ANY, {"a.jsonl": LACKING, "b.jsonl": FULL}, ("A=a.jsonl", "B=b.jsonl")),
+    "a reject": Case(SEQ, {"a.jsonl": LACKING + "{}\n"}, ("a.jsonl",)),
     "beside CSV": Case(SEQ, {"a.jsonl": FULL, "b.csv": "type,ts,x\nA,3,4\nB,4,5\n"}, ("a.jsonl", "b.csv")),
 }
 BY_ROWS = {
@@ -296,7 +352,6 @@ BY_ROWS = {
     "other columns for the same type": Case(
         SEQ, {"a.jsonl": FULL, "b.jsonl": FULL.replace("x", "y")}, ("a.jsonl", "b.jsonl")
     ),
-    "a reject": Case(SEQ, {"a.jsonl": LACKING + "{}\n"}, ("a.jsonl",)),
 }
 
 

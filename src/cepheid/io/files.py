@@ -21,7 +21,7 @@ from cepheid.errors import shown
 from cepheid.events import EMPTY_SCHEMA, UNTYPED, Schema, epoch_unit
 from cepheid.io.formats import expand, format_named
 from cepheid.io.formats.columnar import ColumnFormat, column_format
-from cepheid.io.formats.text import TextFormat, all_true
+from cepheid.io.formats.text import TextFormat, without_collecting
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.refusals import rejects_of
 from cepheid.io.rejects import Reject, no_time, no_type
@@ -93,6 +93,7 @@ def column_file(path: Path, name: str, item: Input, columns: Columns) -> ColumnF
     return ColumnFile(str(path), kind, name, schema)
 
 
+@without_collecting()
 def _text_file(path: Path, name: str, item: Input, columns: Columns) -> TextFile | None:
     """None if the file must be read row by row."""
     format = format_named(name)
@@ -100,21 +101,12 @@ def _text_file(path: Path, name: str, item: Input, columns: Columns) -> TextFile
     text = format.columns(path, item.columns(columns), item.type)
     if text is None:
         return None
-    if columns.start is not None and not _starts_in_time(text.rows, columns):
-        return None
     rejects = rejects_of(text, str(path), columns, item.type, format.is_tabular)
     if rejects is None:
         return None
     has_types = columns.type in text.rows.column_names and text.rows.column(columns.type).type != pa.null()
     kind = UNTYPED if item.type is None and not has_types else item.type
     return TextFile(str(path), kind, text.rows, text.omits_nulls, tuple(rejects))
-
-
-def _starts_in_time(rows: pa.Table, columns: Columns) -> bool:
-    """Whether every row has a start of the type of its time, not after it."""
-    if columns.start not in rows.column_names or rows.column(columns.start).type != rows.column(columns.time).type:
-        return False
-    return all_true(pc.less_equal(rows.column(columns.start), rows.column(columns.time)))
 
 
 def _is_columnar(path: Path, name: str, item: Input, columns: Columns) -> bool:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,12 +23,12 @@ from cepheid.io.formats import TABS, BrokenRow, RawRow, require_times, suffix_of
 from cepheid.io.formats.csv_cells import located_cells, parse, read_cells, sifted_cells
 from cepheid.io.formats.text import (
     EXACT,
-    MOST_REFUSED,
     TextFormat,
     TextTable,
     all_true,
     content_of,
     fits,
+    late_starts,
     timestamps,
     unfit_timestamps,
 )
@@ -195,21 +195,28 @@ def csv_columns(file: Path, columns: Columns, type: str | None) -> TextTable | N
     type_column = columns.type if type is None else None
     if cells is None or not cells.table.num_rows or type_column in columns.times:
         return None
-    if columns.time not in cells.table.column_names:
+    if not set(columns.times) <= set(cells.table.column_names):
         return None
     typed = _typed(cells.table, columns, type_column)
-    if typed is None or np.count_nonzero(typed.unfit) > MOST_REFUSED * cells.table.num_rows:
+    if typed is None or typed.unfit.all():
         return None
+    table = _fitting(cells.table, typed, columns, type_column) if typed.unfit.any() else pa.table(typed.columns)
+    late = None if table is None else late_starts(table, columns)
+    if late is None:
+        return None
+    if late.any():
+        unfit = typed.unfit.copy()
+        unfit[np.flatnonzero(~unfit)[late]] = True
+        typed = replace(typed, unfit=unfit)
+        table = _fitting(cells.table, typed, columns, type_column)
     if not typed.unfit.any():
-        return TextTable(pa.table(typed.columns), broken=cells.broken)
-    located, table = located_cells(content, cells), _fitting(cells.table, typed, columns, type_column)
+        return TextTable(table, broken=cells.broken)
+    located = located_cells(content, cells)
     if located is None or table is None:
         return None
     rows = np.flatnonzero(typed.unfit)
-    refused = [
-        RawRow(*located.text(row), _parsed_row(values, table.schema, columns.times))
-        for row, values in zip(rows.tolist(), located.table.take(pa.array(rows)).to_pylist(), strict=True)
-    ]
+    parsed_rows = _parsed_rows(located.table.take(pa.array(rows)), table.schema, columns.times)
+    refused = [RawRow(*located.text(row), values) for row, values in zip(rows.tolist(), parsed_rows, strict=True)]
     return TextTable(table, broken=located.broken, refused=tuple(refused))
 
 
@@ -271,12 +278,14 @@ def _unfit_times(cells: pa.ChunkedArray) -> Array | None:
     text = pc.utf8_trim_whitespace(cells)
     is_number = np.asarray(fits(text, NUMBER.pattern).fill_null(False))
     is_integer = np.asarray(fits(text, _INTEGER.pattern).fill_null(False))
-    if (is_number & ~is_integer).any():
-        return None  # numbers with fractions may be epochs
-    if 2 * np.count_nonzero(is_integer) > len(cells):
+    others = text.filter(pa.array(is_number & ~is_integer))
+    if pc.any(pc.equal(pc.floor(others.cast(pa.float64())), others.cast(pa.float64()))).as_py():
+        return None  # `1e3` is an integer, in another form
+    unfit = unfit_timestamps(cells)
+    if np.count_nonzero(is_integer) > np.count_nonzero(~unfit):
         is_short = np.asarray(pc.less_equal(pc.binary_length(text), len(str(LAST_TIME)) - 1).fill_null(False))
         return np.asarray(~(is_integer & is_short))
-    return unfit_timestamps(cells)
+    return unfit
 
 
 def _unfit_cells(cells: pa.ChunkedArray, types: Array) -> Array:
@@ -296,15 +305,16 @@ def _unfit_cells(cells: pa.ChunkedArray, types: Array) -> Array:
     return unfit
 
 
-def _parsed_row(cells: Mapping[str, str | None], schema: pa.Schema, times: Sequence[str]) -> dict[str, Any]:
-    """The values of a row that does not fit the columns of the others, parsed as far as it does."""
-    values: dict[str, Any] = {}
-    for name, cell in cells.items():
-        kind = schema.field(name).type
+def _parsed_rows(rows: pa.Table, schema: pa.Schema, times: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The values of rows that do not fit the columns of the others, parsed as far as they do."""
+    names = rows.column_names
+    columns = []
+    for name in names:
+        kind, cells = schema.field(name).type, rows.column(name).to_pylist()
         read = _number if name in times or _is_number(kind) else _boolean if pa.types.is_boolean(kind) else None
-        value = None if cell is None or read is None else read(cell)
-        values[name] = cell if value is None else value
-    return values
+        values = cells if read is None else [None if cell is None else read(cell) for cell in cells]
+        columns.append([cell if value is None else value for cell, value in zip(cells, values, strict=True)])
+    return (dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True))
 
 
 def _types(cells: pa.Table, type_column: str | None) -> Array:

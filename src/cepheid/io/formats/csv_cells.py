@@ -1,16 +1,15 @@
 """The cells of a CSV file, as columns of strings. An empty cell is null.
 
 A file with broken records is sifted: lines that Python's parser and Arrow's might read differently are parsed one by
-one, as the row reader does, and Arrow parses the others. So a few broken lines do not make a large file slow to read.
+one, as the row reader does, and Arrow parses the others. So broken lines do not make a large file slow to read.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from cepheid.io.formats import BrokenRow
-from cepheid.io.formats.text import BLOCK, MOST_REFUSED, Lines
+from cepheid.io.formats.text import BLOCK, Lines
 from cepheid.runtime.kernel import Array
 
 _TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
@@ -73,7 +72,7 @@ def sifted_cells(content: bytes, delimiter: str) -> Cells | None:
     """The cells of the records that are not broken, with their lines. None if the row reader must read the file."""
     lines = Lines.of(content)
     suspects = _suspects(lines, delimiter)
-    if len(lines) < 2 or len(suspects) > MOST_REFUSED * len(lines) or (len(suspects) and suspects[0] == 0):
+    if len(lines) < 2 or (len(suspects) and suspects[0] == 0):
         return None
     header = next(csv.reader([lines.text(0)], strict=True, delimiter=delimiter), [])
     keeps = lines.lengths > 0
@@ -84,14 +83,14 @@ def sifted_cells(content: bytes, delimiter: str) -> Cells | None:
     for start in suspects.tolist():
         if start < after:
             continue  # inside a record that begins before it
-        record = _record(lines, start, len(header), delimiter)
-        after = start + (1 if isinstance(record, BrokenRow) else record)
-        keeps[start:after] = not isinstance(record, BrokenRow)
-        if isinstance(record, BrokenRow):
-            broken.append(record)
-        else:
-            lengths[start] = record
+        length, reason = _record(lines, start, len(header), delimiter)
+        after = start + length
+        keeps[start:after] = reason is None
+        if reason is None:
+            lengths[start] = length
             continues[start + 1 : after] = True
+        else:
+            broken.append(BrokenRow(start + 1, reason, lines.text(start, length)))
     wrong: list[pcsv.InvalidRow] = []
 
     def skip(row: pcsv.InvalidRow) -> str:
@@ -111,7 +110,7 @@ def sifted_cells(content: bytes, delimiter: str) -> Cells | None:
         reason = f"{row.actual_columns} cells where the header has {row.expected_columns}"
         broken.append(BrokenRow(start + 1, reason, lines.text(start, lengths.get(start, 1))))
     starts = np.delete(records, [0, *(row.number - 1 for row in wrong)])
-    if cells is None or len(starts) != cells.table.num_rows or len(broken) > MOST_REFUSED * len(lines):
+    if cells is None or len(starts) != cells.table.num_rows:
         return None
     return Cells(cells.table, tuple(broken), lines, starts, lengths, delimiter)
 
@@ -200,23 +199,16 @@ def _suspects(lines: Lines, delimiter: str) -> Array:
     return np.unique(suspects).astype(np.int64)
 
 
-def _record(lines: Lines, start: int, cells: int, delimiter: str) -> int | BrokenRow:
-    """The number of lines of the record that begins in a line, or why it is broken."""
-
-    def rest() -> Iterator[str]:
-        for at in count(start):
-            if at == len(lines):
-                return
-            yield lines.decoded(at)
-
-    reader = csv.reader(rest(), strict=True, delimiter=delimiter)
+def _record(lines: Lines, start: int, cells: int, delimiter: str) -> tuple[int, str | None]:
+    """The number of lines of the record that begins in a line, and why it is broken, if it is."""
+    rest = (lines.decoded(at) for at in range(start, len(lines)))
+    reader = csv.reader(rest, strict=True, delimiter=delimiter)
     try:
-        record = next(reader)
-        reason, length = f"{len(record)} cells where the header has {cells}", reader.line_num
-    except csv.Error as problem:
-        record, reason, length = None, f"broken CSV: {problem}", 1
+        found, length, problem = len(next(reader)), reader.line_num, None
+    except csv.Error as error:
+        found, length, problem = 0, 1, f"broken CSV: {error}"
     if not lines.is_unicode(start, length):
-        reason, record = "not UTF-8 text", None
-    if record is not None and len(record) == cells:
-        return length
-    return BrokenRow(start + 1, reason, lines.text(start, length))
+        return length, "not UTF-8 text"
+    if problem is None and found != cells:
+        problem = f"{found} cells where the header has {cells}"
+    return length, problem

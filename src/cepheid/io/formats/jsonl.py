@@ -20,12 +20,12 @@ from cepheid.io.formats import BrokenRow, RawRow, suffix_of
 from cepheid.io.formats.text import (
     BLOCK,
     EXACT,
-    MOST_REFUSED,
     Lines,
     TextFormat,
     TextTable,
     content_of,
     is_utf8,
+    late_starts,
     timestamps,
     unfit_timestamps,
 )
@@ -35,7 +35,7 @@ from cepheid.io.rejects import Malformed
 from cepheid.io.stream_rows import Read, StreamLayout
 from cepheid.io.times import LAST_TIME
 from cepheid.runtime.kernel import Array
-from cepheid.types import RECORD, from_arrow, type_of
+from cepheid.types import RECORD, type_of
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
@@ -113,8 +113,14 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_consta
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 _NULL = re.compile(rb":\s*null\b")
-_SIFTED, _MOST_SIFTED = 1 << 18, 4
-"""Bytes of a block of a file with broken lines, and the number of blocks in which they may be, in a small file."""
+_STRING = r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u(?:[0-9a-cefA-CEF][0-9a-fA-F]|[dD][0-7])[0-9a-fA-F]{2})*"'
+_NUMBER = r"-?(?:0|[1-9][0-9]{0,400})(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,3})?"
+_PAIR = rf'"[^"\\\x00-\x1f]*"[ \t]*:[ \t]*(?:{_STRING}|{_NUMBER}|true|false|null)[ \t]*'
+_FLAT = rf"^[ \t]*\{{[ \t]*(?:{_PAIR}(?:,[ \t]*{_PAIR})*)?\}}[ \t]*\r?\n?$"
+"""A line that is an object without nested values, in a form that no parser disputes; its keys have no escapes."""
+_KEY = re.compile(rb'[{,][ \t]*"([^"\\]*)"[ \t]*:')
+_KINDS = {'"': "string", "[tf]": "boolean", "[0-9-]": "number"}
+"""The noun of a value, by its first character."""
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 
 
@@ -156,9 +162,13 @@ def json_columns(file: Path, columns: Columns, type: str | None) -> TextTable | 
     if objects is None or not set(columns.times) <= set(objects.table.column_names) or type_column in columns.times:
         return None
     unfit = _unfit_rows(objects.table, columns, type_column)
-    if unfit is None or np.count_nonzero(unfit) > MOST_REFUSED * len(unfit):
+    if unfit is None or unfit.all():
         return None
     objects = objects.without(unfit) if unfit.any() else objects
+    late = _late(objects.table, columns)
+    if late is None or late.all():
+        return None
+    objects = objects.without(late) if late.any() else objects
     table, content = objects.table, objects.content
     times = {name: _times(table.column(name)) for name in columns.times}
     if (
@@ -187,45 +197,76 @@ def _has_objects(content: bytes) -> bool:
 
 
 def _sifted(lines: Lines) -> _Objects | None:
-    """The objects of the lines that are not broken and whose values have the types that they have in most blocks. Arrow
-    parses a file in blocks; of those that it refuses, the lines are decoded one by one. None if there are many."""
-    is_filled = lines.lengths > 0
-    blocks = np.split(np.arange(len(lines)), np.flatnonzero(np.diff(lines.starts // _SIFTED)) + 1)
-    tables: dict[int, tuple[pa.Table, Array]] = {}
-    waiting: dict[int, list[RawRow]] = {}
-    broken: list[BrokenRow] = []
-    for number, block in enumerate(blocks):
-        content = lines.content[lines.starts[block[0]] : lines.ends[block[-1]]] if len(block) else b""
-        table = _read(content) if is_filled[block].all() and _has_objects(content) else None
-        if table is not None and table.num_rows == len(block):
-            tables[number] = table, block
-            continue
-        decoded = [_decoded(lines, line) for line in block[is_filled[block]].tolist()]
-        broken += (row for row in decoded if isinstance(row, BrokenRow))
-        waiting[number] = [row for row in decoded if isinstance(row, RawRow)]
-        if len(waiting) > max(_MOST_SIFTED, MOST_REFUSED * len(blocks)):
-            return None
-    if not tables:
+    """The objects of the lines that are not broken and whose values have the most common types of their attributes.
+    Lines in an unusual form are decoded one by one. None if the row reader must read the file."""
+    texts = _texts(lines)
+    is_flat = _matches(texts, _FLAT)
+    is_flat[lines.not_unicode()] = False
+    decoded = {line: _decoded(lines, line) for line in np.flatnonzero(~is_flat).tolist() if not _is_blank(lines, line)}
+    names = dict.fromkeys(_KEY.findall(lines.joined(is_flat)))
+    for line in np.flatnonzero(is_flat & _has_a_key_twice(texts, names)).tolist():
+        decoded[line] = _decoded(lines, line)
+        is_flat[line] = False
+    broken = tuple(row for row in decoded.values() if isinstance(row, BrokenRow))
+    kinds = {name: _kinds(texts, name) for name in names}
+    nouns: dict[str, str] = {}
+    keeps = is_flat.copy()
+    for name, of_name in kinds.items():
+        counts = {noun: np.count_nonzero(found & is_flat) for noun, found in of_name.items()}
+        noun = nouns[name.decode()] = max(counts, key=lambda noun: counts[noun])
+        for other in of_name.keys() - {noun}:
+            keeps &= ~of_name[other]
+    refused = [
+        row for line in np.flatnonzero(is_flat & ~keeps).tolist() if isinstance(row := _decoded(lines, line), RawRow)
+    ]
+    for line, row in decoded.items():
+        if isinstance(row, RawRow) and _has_nouns(row.values, nouns):
+            keeps[line] = True
+        elif isinstance(row, RawRow):
+            refused.append(row)
+    table, at = _read(lines.joined(keeps)), np.flatnonzero(keeps)
+    if table is None or not len(at) or table.num_rows != len(at):
         return None
-    try:
-        schema = pa.unify_schemas([table.schema for table, _ in tables.values()], promote_options="permissive")
-        nouns = {field.name: from_arrow(field.type).noun for field in schema if field.type != pa.null()}
-        refused: list[RawRow] = []
-        for number, rows in waiting.items():
-            fitting = [row for row in rows if _has_nouns(row.values, nouns)]
-            refused += [row for row in rows if not _has_nouns(row.values, nouns)]
-            at = np.array([row.line - 1 for row in fitting], np.int64)
-            keeps = np.zeros(len(lines), bool)
-            keeps[at] = True
-            table = _read(lines.joined(keeps)) if fitting else schema.empty_table()
-            if table is None or table.num_rows != len(at):
-                return None
-            tables[number] = table, at
-        parts = [tables[number] for number in sorted(tables)]
-        table = pa.concat_tables([table for table, _ in parts], promote_options="permissive")
-    except pa.ArrowException:  # blocks with other types than the rest
-        return None
-    return _Objects(table, lines, np.concatenate([at for _, at in parts]), tuple(broken), tuple(refused))
+    return _Objects(table, lines, at, broken, tuple(refused))
+
+
+def _texts(lines: Lines) -> pa.Array:
+    """The lines with their line breaks. They share the memory of the file."""
+    offsets = np.concatenate([[0], lines.ends]).astype(np.int64)
+    return pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(lines), [None, pa.py_buffer(offsets), pa.py_buffer(lines.content)]
+    )
+
+
+def _matches(texts: pa.Array, pattern: str) -> Array:
+    return np.array(pc.match_substring_regex(texts, pattern))
+
+
+def _is_blank(lines: Lines, line: int) -> bool:
+    return not lines.content[lines.starts[line] : lines.ends[line]].strip()
+
+
+def _key(name: bytes) -> str:
+    """The key of a flat object. A quote in a string has a backslash before it, so no string holds this pattern."""
+    return rf'[{{,][ \t]*"{re.escape(name.decode())}"[ \t]*:[ \t]*'
+
+
+def _has_a_key_twice(texts: pa.Array, names: Iterable[bytes]) -> Array:
+    twice = np.zeros(len(texts), bool)
+    for name in names:
+        twice |= _matches(texts, f"{_key(name)}.*{_key(name)}")
+    return twice
+
+
+def _kinds(texts: pa.Array, name: bytes) -> dict[str, Array]:
+    """The flat objects in which a value has each type. A null has none."""
+    return {noun: _matches(texts, _key(name) + first) for first, noun in _KINDS.items()}
+
+
+def _late(table: pa.Table, columns: Columns) -> Array | None:
+    """The rows whose start is after their end. None if the times are not known."""
+    times = {name: _times(table.column(name)) for name in columns.times}
+    return None if None in times.values() else late_starts(pa.table(times), columns)
 
 
 def _decoded(lines: Lines, line: int) -> RawRow | BrokenRow:
