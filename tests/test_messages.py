@@ -54,6 +54,40 @@ MISTAKES = {
     f'{SASE} WHERE x."tag id" = 1': ('unexpected `"`', "in backticks: `tag id`"),
     f"{SASE} WHERE x.[tag id] = 1": ("unexpected `[`", "in backticks: `tag id`"),
     f"{SASE} WHERE x.tag id = 1": ("unexpected `id`", "in backticks: x.`tag id`"),
+    f"{SASE} WHERE x.tag # = 1": ("unexpected `#`", "in backticks: x.`tag #`"),
+    f"{SASE} WHERE [tag id] WITHIN 1 day": ("unexpected `id`", "in backticks: [`tag id`]"),
+    f"{SASE} WHERE [tag_id, tag id]": ("unexpected `id`", "in backticks: [`tag id`]"),
+    f"{SASE} WHERE ['tag id']": ("unexpected `'`", "in backticks: [`tag id`]"),
+    "EVENT SEQ('login failed' a, Exit e)": ("unexpected `'`", "write the type in backticks: `login failed`"),
+    "PATTERN SEQ(Shelf a, !('login failed' b), Exit e)": ("unexpected `'`", "the type in backticks: `login failed`"),
+    'SELECT * FROM "login failed" a ; Exit e': ('unexpected `"`', "write the type in backticks: `login failed`"),
+    "EVENT SEQ(Shelf a, 404 b)": ("unexpected `404`", "write the type in backticks: `404`"),
+    "PATTERN SEQ(404+ a[], Exit b)": ("unexpected `404`", "write the type in backticks: `404`"),
+    "EVENT SEQ(login failed a, Exit e)": ("unexpected `a`", "a type with a blank in backticks: `login failed` a"),
+    "EVENT SEQ(out for delivery a, Exit e)": ("unexpected `delivery`", "a type with blanks in backticks"),
+    "EVENT SEQ(Shelf x Exit e)": ("unexpected `Exit`", "write a comma between two components"),
+    f"{SASE} WITHIN '5 minutes'": ("unexpected `'`", "without quotes: WITHIN 5 minutes"),
+    f"{SASE} WHERE x.shelf RLIKE 'A.*'": ("unexpected `RLIKE`", "write LIKE 'a%'"),
+    f"{SASE} WHERE x.shelf ILIKE 'a%'": ("unexpected `ILIKE`", "lower(a.x) LIKE 'a%'"),
+    f"{SASE} WHERE x.shelf === 'A'": ("unexpected `=`", "write ="),
+    f"{SASE} RETURN x.shelf || e.shelf": ("AND and OR join conditions", "concat(x.shelf, e.shelf)"),
+    f"{PLUS} RETURN max(length(a.shelf))": ("`max` takes one attribute", "compute the aggregate of an expression from"),
+    f"{PLUS} RETURN count(distinct a.shelf)": ("unexpected `a`", "in the table of matches"),
+    f"{PLUS} WITHIN 5 minutes HAVING count(a) > 3": ("unexpected `HAVING`", "a condition in WHERE"),
+    "EVENT SEQ(x: Shelf, e: Exit)": ("unexpected `:`", "then the variable: Shelf x"),
+    "EVENT Shelf x, Exit e WITHIN 5 minutes": ("unexpected `,`", "SEQ(A a, B b)"),
+    "EVENT Shelf FOLLOWED BY Exit": ("unexpected `BY`", "write a sequence: SEQ(A a, B b)"),
+    "EVENT SEQ(Shelf{3,} x, Exit e)": ("unexpected `{`", "closures are in SASE+"),
+    "EVENT SEQ(Shelf+ x, Exit e)": ("unexpected `+`", "closures are in SASE+"),
+    f"{SASE} WHERE skip_till_next_match(x, e) {{ [tag_id] }}": ("unexpected `{`", "write PATTERN instead of EVENT"),
+    "PATTERN Shelf AND Exit WITHIN 5 minutes": ("unexpected `Exit`", "PATTERN A & B"),
+    "PATTERN Shelf OR Exit WITHIN 5 minutes": ("unexpected `Exit`", "PATTERN A | B"),
+    "PATTERN Shelf a; Exit b; WHERE a.ts < b.ts": ("unexpected `WHERE`", "write `;` only between two events"),
+    "SELECT * FROM Shelf a JOIN Exit b ON a.ts = b.ts": ("unexpected `JOIN`", "FROM A a; B b"),
+    "SELECT * FROM Shelf a, Exit b WHERE a.ts < b.ts": ("unexpected `,`", "FROM A a; B b"),
+    "SELECT * FROM Shelf a; Exit b WHERE a.ts < b.ts WITHIN 5 minutes": ("`WITHIN`", "OCCURS WITHIN 5 minutes"),
+    "complex c on Shelf as s, Exit as e event seq(s, e, 5 min)": ("unexpected `5`", "seq(a, b; 5 min)"),
+    "sequence by user with maxspan=5m [a where true]": ("begins with `sequence`", "SASE+ is the closest"),
     f"{SASE} WITHIN 5 minuts": ("unexpected `minuts`", "did you mean `minutes`?"),
     f"{SASE} WHERE x.ts > 2024-03-01": ("`2024-03-01` is a subtraction of numbers", "DATE '2024-03-01'"),
     f"{SASE} WHERE e.ts - x.ts < '5 minutes'": ("compares a duration with a string", "without quotes: 5 minutes"),
@@ -100,6 +134,10 @@ def test_a_query_in_another_language_than_the_option_says(query: str, dialect: s
 @pytest.mark.parametrize(
     ("query", "text"),
     [
+        (
+            f"{SASE} WITHIN 5",
+            "`5 units` counts microseconds, because the times are timestamps; write a unit: 5 seconds",
+        ),
         (f"{SASE} WITHIN 0 minutes", "`WITHIN 0 min` leaves no match"),
         ("PATTERN Shelf;Exit WITHIN 0 hours", "leaves only matches whose events have the same time"),
         (f"{SASE} WHERE e.ts - x.ts < 5", "`e.ts - x.ts < 5` counts microseconds; write a unit: 5 seconds"),
@@ -240,3 +278,44 @@ def test_conditions_that_no_event_decides() -> None:
         cepheid.match("EVENT SEQ(Shelf a, Exit b) WITHIN hour", EVENTS)
     with pytest.raises(CepheidError, match="without quotes"):
         cepheid.match("EVENT Shelf a WHERE a.ok = 'false'", EVENTS.assign(ok=True))
+
+
+@pytest.mark.parametrize("zone", (" UTC", " GMT", "UTC", ".25 UTC"))
+def test_the_word_utc_after_a_time(tmp_path: Path, zone: str) -> None:
+    texts = [f"2024-03-01 08:00:00{zone}", "2024-03-01 08:01:00+00:00"]
+    frame = pd.DataFrame({"type": ["Shelf", "Exit"], "ts": texts})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    large = pd.concat([frame, frame.assign(type="Other").loc[[0] * 40_000]])
+    large.to_csv(tmp_path / "large.csv", index=False)
+    assert (tmp_path / "large.csv").stat().st_size > 1_000_000, "the columnar reader is for large files"
+    starts = [
+        cepheid.match(f"{SASE} WITHIN 2 minutes", events)["match_start"][0]
+        for events in (frame, *(str(tmp_path / name) for name in ("a.csv", "a.jsonl", "large.csv")))
+    ]
+    expected = pd.Timestamp(texts[0].replace("GMT", "UTC"))
+    assert [pd.Timestamp(start.as_py() if isinstance(start, pa.Scalar) else start) for start in starts] == [
+        expected
+    ] * 4
+
+
+@pytest.mark.parametrize("condition", ("x.door = 3", "[door]"))
+def test_a_condition_on_an_attribute_that_the_type_lacks_is_a_warning(tmp_path: Path, condition: str) -> None:
+    (tmp_path / "a.csv").write_text("type,ts,tag_id,door\nShelf,1,1,\nExit,2,1,3\n")
+    with pytest.warns(CepheidWarning, match="no event of type `Shelf` has `door`: .* does not apply to `x`"):
+        assert len(cepheid.match(f"{SASE} WHERE {condition}", str(tmp_path / "a.csv"))) == 1
+    found = CliRunner().invoke(app, ["run", f"{SASE} WHERE {condition}", "--input", str(tmp_path / "a.csv")])
+    assert "warning: no event of type `Shelf` has `door`" in found.stderr and "`e`" not in found.stderr
+
+
+def test_a_sheet_is_saved_as_csv_first(tmp_path: Path) -> None:
+    (tmp_path / "a.xlsx").write_bytes(b"PK")
+    with pytest.raises(CepheidError) as raised:
+        cepheid.match(SASE, str(tmp_path / "a.xlsx"))
+    assert "save the sheet as CSV" in (raised.value.hint or "")
+
+
+def test_an_input_without_events_has_no_unit_of_time(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("type,ts\nShelf,01/05/2024 08:00\n")
+    found = CliRunner().invoke(app, ["run", f"{SASE} WITHIN 5 minutes", "--input", str(tmp_path / "a.csv")])
+    assert "write times as 2024-03-01 08:00:00" in found.stderr and "integer column" not in found.stderr

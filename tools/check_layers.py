@@ -42,6 +42,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "pattern",
         "checks",
         "binding",
+        "cautions",
         "semantics",
         "logic",
         "core_language",

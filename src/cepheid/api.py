@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cepheid.acquire.search import SearchOptions
 from cepheid.analysis import Analysis
-from cepheid.binding import warnings_for
+from cepheid.cautions import warnings_for
 from cepheid.deploy.deployment import Deployment, Written, deploy, representatives
 from cepheid.deploy.description import explain_deployment
 from cepheid.deploy.run import run as run_deployment
@@ -146,7 +146,7 @@ def match(
             expected=f"one of {listing(SHAPES)}",
         )
     prepared = _prepared(query, parsed, opened.source, run_options)
-    for text in warnings_for(prepared.written, prepared.schema):
+    for text in warnings_for(prepared.written, prepared.schema, prepared.clock):
         warnings.warn(text, CepheidWarning, stacklevel=2)
     if (detected_at or match_id or id_column is not None) and output not in SHAPES:
         column = "detected_at" if detected_at else "match_id"

@@ -76,67 +76,6 @@ def typed_predicates(query: Query, predicates: Iterable[Expr], schema: Schema) -
     return tuple(typed(p, type_of) for p in predicates)
 
 
-def warnings_for(query: Query, schema: Schema) -> list[str]:
-    """Suspicious but legal properties of a bound query on this input."""
-    declared = {item.name for item in query.inputs}
-    missing = [
-        name
-        for role in query.roles.values()
-        for name in role.event_class.types
-        if name not in schema.types and name not in declared
-    ]
-    empty = _empty_window(query) + _bare_durations(query) + _constant_conditions(query)
-    if not schema.types:
-        return empty
-    return empty + [
-        f"the input has no event of type `{name}` (it has {listing(schema.types)})" for name in dict.fromkeys(missing)
-    ]
-
-
-def _constant_conditions(query: Query) -> list[str]:
-    """Comparisons that no event decides: with NULL, and of two constants, one of which is often a name in quotes."""
-    found = []
-    for node in (node for condition in query.where for node in ex.walk(condition)):
-        if isinstance(node, Compare) and isinstance(node.left, Const) and isinstance(node.right, Const):
-            name = node.left.value if isinstance(node.left.value, str) else "name"
-            found.append(f"`{ex.to_text(node)}` compares two constants; write an attribute in backticks: a.`{name}`")
-        elif isinstance(node, Compare) and any(_is_null(side) for side in (node.left, node.right)):
-            found.append(f"`{ex.to_text(node)}` is never true; write IS NULL or IS NOT NULL")
-    return found
-
-
-def _is_null(expr: ex.Expr) -> bool:
-    return isinstance(expr, Const) and expr.value is None
-
-
-def _bare_durations(query: Query) -> list[str]:
-    """A number beside a difference of times counts microseconds, which few people mean."""
-    found = []
-    for node in (node for test in query.where for node in ex.walk(test)):
-        if isinstance(node, Compare):
-            for side, other in ((node.left, node.right), (node.right, node.left)):
-                is_difference = (
-                    isinstance(side, ex.Arithmetic) and side.op == "-" and side.type.family is Family.DURATION
-                )
-                if (
-                    is_difference
-                    and isinstance(other, Const)
-                    and isinstance(other.value, int)
-                    and 0 < other.value < 10**6
-                ):
-                    count = ex.to_text(other)
-                    found.append(f"`{ex.to_text(node)}` counts microseconds; write a unit: {count} seconds")
-    return found
-
-
-def _empty_window(query: Query) -> list[str]:
-    if query.window is None or query.window.amount != 0:
-        return []
-    if query.dialect.window_includes_bound:
-        return [f"`WITHIN {query.window}` leaves only matches whose events have the same time"]
-    return [f"`WITHIN {query.window}` leaves no match: the events of a match must lie closer together than that"]
-
-
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
@@ -158,8 +97,7 @@ def _require_parameters(query: Query) -> None:
                 hint=f"a string is written in quotes: '{node.name}'; a parameter is set: --param {node.name}=..., or "
                 f"params={{'{node.name}': ...}}",
             )
-    windows = [query.window, *(n.window for n in walk(query.pattern) if isinstance(n, Seq | Conj))]
-    for window in windows:
+    for window in [query.window, *(n.window for n in walk(query.pattern) if isinstance(n, Seq | Conj))]:
         if window is not None and not isinstance(window.amount, int | float):
             raise NameProblem(
                 f"the window's length `{window.amount}` has no value",

@@ -230,7 +230,7 @@ TIMESTAMP_CLOCK = Clock("us", is_timestamp=True)
 
 _ISO = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,12}))?)?)?"
-    r"\s?([Zz]|[Uu][Tt][Cc]|[+-]\d\d(?::?\d\d)?)?",
+    r"\s?([Zz]|[Uu][Tt][Cc]|[Gg][Mm][Tt]|[+-]\d\d(?::?\d\d)?)?",
     re.ASCII,
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -238,7 +238,8 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def timestamp(text: str) -> int | None:
-    """An ISO 8601 date or date-time in microseconds since 1970. Without an offset it is in UTC. Finer fractions are
+    """An ISO 8601 date or date-time in microseconds since 1970. Without an offset, or with the word UTC or GMT, it is
+    in UTC. Finer fractions are
     truncated. None if the text is no timestamp."""
     match = _ISO.fullmatch(text.strip())
     if match is None:
@@ -261,7 +262,7 @@ def timestamp(text: str) -> int | None:
 
 
 def _zone(offset: str | None) -> timezone:
-    if offset is None or offset.upper() in ("Z", "UTC"):
+    if offset is None or offset.upper() in ("Z", "UTC", "GMT"):
         return UTC
     digits = offset[1:].replace(":", "").ljust(4, "0")
     away = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))

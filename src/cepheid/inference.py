@@ -125,16 +125,23 @@ def _type(expr: Expr, attribute_type: AttributeType) -> Type:
                 _require(side, STRING, "LIKE works on strings")
         case ex.And() | ex.Or():
             for item in expr.items:
-                _require(item, BOOLEAN, "AND and OR join conditions")
+                _require(item, BOOLEAN, "AND and OR join conditions", _joined(expr))
         case ex.Not() | ex.Filter():
             _require(expr.item, BOOLEAN, "a condition is expected here")
     return BOOLEAN
 
 
-def _require(expr: Expr, wanted: Type, why: str) -> None:
+def _joined(expr: ex.And | ex.Or) -> str | None:
+    """What to write instead of SQL's `||` between strings, which is OR."""
+    texts = ", ".join(to_text(item) for item in expr.items)
+    are_strings = isinstance(expr, ex.Or) and all(item.type.fits(STRING) for item in expr.items)
+    return f"strings are joined by concat({texts})" if are_strings else None
+
+
+def _require(expr: Expr, wanted: Type, why: str, hint: str | None = None) -> None:
     if not expr.type.fits(wanted):
         raise TypeProblem(
-            f"`{to_text(expr)}` is a {expr.type.noun}; {why}", span=expr.span, expected=f"a {wanted.noun}"
+            f"`{to_text(expr)}` is a {expr.type.noun}; {why}", span=expr.span, expected=f"a {wanted.noun}", hint=hint
         )
 
 
@@ -272,7 +279,9 @@ def _require_comparable(op: str, left: Expr, right: Expr, whole: Expr) -> None:
             elif kind == BOOLEAN and isinstance(other, Const):
                 hint = "a boolean is true or false, without quotes"
             elif kind == STRING and isinstance(other, Const) and isinstance(other.value, int | float):
-                hint = f"a string is written in quotes: '{other.value}'"
+                hint = (
+                    f"a string is written in quotes: '{other.value}'; a number in text is read by CAST(... AS double)"
+                )
         raise TypeProblem(
             f"`{to_text(whole)}` compares a {left.type.noun} with a {right.type.noun}",
             span=whole.span,

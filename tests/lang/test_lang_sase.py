@@ -295,7 +295,7 @@ def test_a_misspelt_keyword_that_passed_for_a_variable() -> None:
         ("EVENT A x WITHIN 3 parsecs", "unexpected `parsecs`", (1, 20), "a unit of time", None),
         ("EVENT A x WITHIN 3 WHERE x.a = 1", "unexpected `WHERE`", (1, 20), "`RETURN`", "WHERE stands before WITHIN"),
         ("EVENT A x LIMIT 1.5", "`1.5` is not a whole number", (1, 17), "a whole number", None),
-        ("EVENT SEQ(A+ a, B b)", "unexpected `+`", (1, 12), "`,`", None),
+        ("EVENT SEQ(A+ a, B b)", "unexpected `+`", (1, 12), "`,`", "closures are in SASE+"),
         ("EVENT SEQ(A a, B a)", "the variable `a` is declared twice", (1, 16), "name of its own", "rename"),
         ("EVENT SEQ(A a, B b) WHERE c.x = 1", "unknown variable `c`", (1, 27), "`a`, `b`", None),
         ("EVENT SEQ(A a, !(B b))", "a trailing negation without a window never ends", (1, 16), "WITHIN", "WITHIN"),

@@ -13,7 +13,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from cepheid.analysis import Analysis
-from cepheid.binding import warnings_for
+from cepheid.cautions import warnings_for
 from cepheid.engine.adaptation import ignore
 from cepheid.engine.event_types import require_event_types
 from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, prepare
@@ -74,7 +74,8 @@ class FileRun:
 
     @property
     def warnings(self) -> list[str]:
-        return [f"warning: {text}" for text in warnings_for(self.prepared.written, self.prepared.schema)]
+        found = warnings_for(self.prepared.written, self.prepared.schema, self.prepared.clock)
+        return [f"warning: {text}" for text in found]
 
     def write(self, file: IO[bytes], format: str, progress: Progress = ignore) -> int:
         """Writes the matches incrementally. Returns their number."""

@@ -104,7 +104,7 @@ def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) ->
     clock = prepared.clock
     if not events and rejects and (wrong := _unrecognised_time(run)):
         yield f"no time in `{time_column}` is recognised: {wrong}; {TIME_HINT}"
-    elif used and not clock.is_timestamp and clock.unit is not None:
+    elif used and events and not clock.is_timestamp and clock.unit is not None:
         how = "recognised by its values" if clock.is_recognised else f"for {', '.join(used)}"
         yield f"`{time_column}` is an integer column in {clock.unit}, {how} (--time-unit changes it)"
     if isinstance(run.source, MergedSource):

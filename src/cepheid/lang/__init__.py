@@ -211,7 +211,9 @@ def _language(block: _Block, name: str) -> Dialect:
         f"no language begins with `{shown(word.group())}`" if word else "the text contains no query",
         span=Span(*word.span()) if word else None,
         expected="; ".join(f"{dialect.name}: {dialect.beginning}" for dialect in DIALECTS),
-        hint=pattern
+        hint="SASE+ is the closest: PATTERN SEQ(A a, B b) WHERE skip_till_next_match(a, b) { [user] } WITHIN 5 minutes"
+        if word and word.group().lower() == "sequence"
+        else pattern
         if word and word.group().upper() in ("SEQ", "ANY", "AND", "OR")
         else did_you_mean(word.group(), [first for d in DIALECTS for first in d.first_words])
         if word

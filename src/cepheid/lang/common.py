@@ -179,11 +179,47 @@ _ORDERING = re.compile(r"ORDER\s+BY\b", re.IGNORECASE)
 
 
 def _slip(pattern: str, hint: str) -> tuple[re.Pattern[str], str]:
-    return re.compile(pattern, re.IGNORECASE), hint
+    return re.compile(pattern, re.IGNORECASE | re.DOTALL), hint
 
 
 _UNITS = "(?:h|hours?|m|min|minutes?|s|sec|seconds?|d|days?)"
+_IN_BRACKETS = r"\[(?:[^\[\]]*,)?\s*"
+_IN_PATTERN = r"(?:[(,;!]|\b(?:EVENT|PATTERN|FROM))\s*"
+_NOT_WHERE = r"(?:(?!\bWHERE\b).)*?"
 _SLIPS = (
+    _slip(
+        rf"{_IN_BRACKETS}(\w[\w ]*?)\s+\0(\w[^\],\n]*?)\s*[\],]", r"write a name with a blank in backticks: [`\1 \2`]"
+    ),
+    _slip(rf"{_IN_BRACKETS}\0['\"]([^'\"]+)['\"]", r"write a name with other characters in backticks: [`\1`]"),
+    _slip(r"(\w+)\.(\w+\s*)\0([#$@?°€])", r"write a name with other characters in backticks: \1.`\2\3`"),
+    _slip(r"\bWITHIN\s+\0['\"](\d+\s*\w+)['\"]", r"write a length of time without quotes: WITHIN \1"),
+    _slip(r"\bcomplex\b.*,\s*\0(\d+\s*\w+)\s*\)", r"write `;` before the window: seq(a, b; \1)"),
+    _slip(rf"{_IN_PATTERN}\0(?:['\"]([^'\"]+)['\"]|(\d+)(?=\s*[\w+*),;]))", r"write the type in backticks: `\1\2`"),
+    _slip(
+        r"\bSEQ\s*\((?:[^()]*,)?\s*(\w+)\s+(\w+)\s+\0(\w+)\s*[),]",
+        r"write a type with a blank in backticks: `\1 \2` \3",
+    ),
+    _slip(r"\0(?:(?:INNER|LEFT|CROSS)\s+)?JOIN\b", "write `;` between an event and the next one: FROM A a; B b"),
+    _slip(rf"\bFROM\b{_NOT_WHERE}\0,", "write `;` between an event and the next one: FROM A a; B b"),
+    _slip(r"\bSELECT\b.*\0WITHIN\s+(\d+\s*\w+)", r"write the window as a condition: (first, last) OCCURS WITHIN \1"),
+    _slip(r"\0(?:RLIKE|ILIKE|REGEXP|SIMILAR|MATCHES|GLOB)\b", "write LIKE 'a%', CONTAINS 'a' or lower(a.x) LIKE 'a%'"),
+    _slip(r"==\0=", "write ="),
+    _slip(r"(\w+)\s*\0:\s*(\w+)", r"the type comes first, then the variable: \2 \1"),
+    _slip(r"\b(?:EVENT|PATTERN)\s+[\w`]+(?:\s+\w+)?\s*\0,", "write a sequence in parentheses: SEQ(A a, B b)"),
+    _slip(r"(?:\bFOLLOWED\s+\0BY|\0(?:FOLLOWED|THEN))\b", "write a sequence: SEQ(A a, B b)"),
+    _slip(rf"\b(?:PATTERN|EVENT)\b{_NOT_WHERE}\bAND\s+\0", "write events in any order with &: PATTERN A & B"),
+    _slip(rf"\b(?:PATTERN|EVENT)\b{_NOT_WHERE}\bOR\s+\0", "write one event or the other with |: PATTERN A | B"),
+    _slip(
+        r"\bEVENT\b.*(?:skip_till|_contiguity)\w*\s*\([^)]*\)\s*\0\{",
+        "strategies are in SASE+: write PATTERN instead of EVENT",
+    ),
+    _slip(rf"\bEVENT\b{_NOT_WHERE}\0[{{+]", "closures are in SASE+: PATTERN SEQ(A{3,} a[], B+ b[])"),
+    _slip(r"\0HAVING\b", "write it as a condition in WHERE: count(a) > 3"),
+    _slip(
+        r"\(\s*DISTINCT\s+\0",
+        "aggregates range over all events of a closure; count different values in the table of matches",
+    ),
+    _slip(r";\s*\0(?:WHERE|WITHIN|RETURN)\b", "write `;` only between two events"),
     _slip(r"=\0>", "write >= for at least, <= for at most"),
     _slip(r"\0-+>", "write `;` between an event and the next one: A; B"),
     _slip(r"\0contains\s*\(", "write a.name LIKE '%text%'"),
@@ -196,7 +232,10 @@ _SLIPS = (
     _slip(r"\bANY\s*\(([^()]*?\w)\s+\0\w", r"write the variable after the parenthesis: ANY(\1) x"),
     _slip(r"\bRETURN\b[^;]*?(\w+\.\w+)\s+\0\w", r"write AS before the name of a column: \1 AS name"),
     _slip(r"\bBETWEEN\s+(\S+)\s+\0", r"write both bounds: BETWEEN \1 AND ..."),
-    _slip(r"\bSEQ\s*\([^()]*\w+\s+\w+\s+\0(?!W|RETURN)\w", "write a comma between two components: SEQ(A x, B y)"),
+    _slip(
+        r"\bSEQ\s*\([^()]*\w+\s+\w+\s+\0(?!W|RETURN)\w",
+        "write a comma between two components: SEQ(A x, B y), and a type with blanks in backticks: `a type` x",
+    ),
 )
 """Slips in queries, by the text around the unexpected token, at which a NUL stands, each with what to write."""
 
@@ -234,7 +273,7 @@ def _foreign(text: str, span: Span) -> str | None:
     alias = _ALIAS.search((before + word if word == "AS" else before)[-100:])
     if alias is not None and _AT_WORD.match(text, span.start):
         return f"write the variable after the type, without AS: {alias[1]} x"
-    around = f"{before[-100:]}\0{text[span.start : span.start + 40]}"
+    around = f"{before[-300:]}\0{text[span.start : span.start + 40]}"
     for pattern, hint in _SLIPS:
         slip = pattern.search(around)
         if slip is not None:

@@ -575,4 +575,5 @@ def _aggregate(fn: str, args: tuple[Expr, ...], span: Span) -> Expr:
                 f"`{fn}` takes one attribute of a variable",
                 span=span,
                 expected=f"{fn}(variable.attribute)" + (", count(variable) or count(*)" if fn == "count" else ""),
+                hint="RETURN the events without it, and compute the aggregate of an expression from the matches",
             )

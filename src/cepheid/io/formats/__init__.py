@@ -105,7 +105,9 @@ def format_of(path: Path) -> str:
         raise InputProblem(
             f"the format of `{shown(str(path), 200)}` is not known by its name",
             expected=_EXPECTED,
-            hint=f"name the format: --input {shown(str(path), 200)},format=csv, or cepheid.Input(..., format='csv')",
+            hint="save the sheet as CSV, or read it with pandas.read_excel"
+            if path.suffix.lower() in (".xlsx", ".xls", ".ods")
+            else f"name the format: --input {shown(str(path), 200)},format=csv, or cepheid.Input(..., format='csv')",
         )
     return name
 

@@ -26,7 +26,7 @@ EXACT = 2**53
 """A float64 holds every smaller integer exactly. From here on, it may be a rounded integer."""
 _DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK_TIME = "[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]{1,12})?)?"
-_ZONE = r"\s?(?:[Zz]|[Uu][Tt][Cc]|[+-][0-9]{2}(?::?[0-9]{2})?)"
+_ZONE = r"\s?(?:[Zz]|[Uu][Tt][Cc]|[Gg][Mm][Tt]|[+-][0-9]{2}(?::?[0-9]{2})?)"
 _TIMESTAMP = f"{_DATE}(?:[Tt ]{_CLOCK_TIME}(?:{_ZONE})?)?"
 """The forms of ISO 8601 that the row reader accepts (`io.times`), except a date with a zone."""
 
@@ -153,7 +153,7 @@ def timestamps(strings: pa.ChunkedArray) -> pa.ChunkedArray | None:
     except pa.ArrowInvalid:  # a form that Arrow does not parse
         plain = pc.ascii_upper(pc.utf8_trim_whitespace(strings))
     fractions, blank = (r"(\.[0-9]{6})[0-9]+", r"\1"), (rf"({_CLOCK_TIME})\s", r"\1")
-    for pattern, replacement in ((r"\s?UTC$", "Z"), (",", "."), fractions, blank):
+    for pattern, replacement in ((r"\s?(?:UTC|GMT)$", "Z"), (",", "."), fractions, blank):
         plain = pc.replace_substring_regex(plain, pattern, replacement)
     try:
         return _zoned(plain).cast(pa.timestamp("us", "UTC"))

@@ -1,0 +1,100 @@
+"""Cautions: suspicious but legal properties of a bound query on an input, each a sentence for the user."""
+
+from __future__ import annotations
+
+from cepheid import expr as ex
+from cepheid.errors import listing
+from cepheid.events import OWN_UNIT, Clock, Schema
+from cepheid.expr import Attr, Compare, Const
+from cepheid.pattern import Query, durations
+from cepheid.types import Family
+
+
+def warnings_for(query: Query, schema: Schema, clock: Clock) -> list[str]:
+    """Suspicious but legal properties of a bound query on this input."""
+    declared = {item.name for item in query.inputs}
+    missing = [
+        name
+        for role in query.roles.values()
+        for name in role.event_class.types
+        if name not in schema.types and name not in declared
+    ]
+    empty = _empty_window(query) + _bare_windows(query, clock) + _bare_durations(query) + _constant_conditions(query)
+    if not schema.types:
+        return empty
+    return [*empty, *_lacking_attributes(query, schema)] + [
+        f"the input has no event of type `{name}` (it has {listing(schema.types)})" for name in dict.fromkeys(missing)
+    ]
+
+
+def _lacking_attributes(query: Query, schema: Schema) -> list[str]:
+    """Conditions on an attribute that the type of their variable lacks: they are true (ruling 4), which few people
+    expect of a column that happens to be empty."""
+    found = []
+    for condition in query.where:
+        named = [(node.var, node.name) for node in ex.walk(condition) if isinstance(node, Attr)]
+        if isinstance(condition, ex.Same):
+            named = [(var, condition.name) for var in query.roles]
+        for var, name in dict.fromkeys(named):
+            types = query.roles[var].event_class.types if var in query.roles else ()
+            is_known = types and schema.types.keys() >= set(types) and not schema.partial.intersection(types)
+            if is_known and name not in schema.attributes(types):
+                text = f"no event of type {listing(types)} has `{name}`: `{ex.to_text(condition)}`"
+                found.append(f"{text} does not apply to `{var}` and counts as true")
+    return found
+
+
+def _constant_conditions(query: Query) -> list[str]:
+    """Comparisons that no event decides: with NULL, and of two constants, one of which is often a name in quotes."""
+    found = []
+    for node in (node for condition in query.where for node in ex.walk(condition)):
+        if isinstance(node, Compare) and isinstance(node.left, Const) and isinstance(node.right, Const):
+            name = node.left.value if isinstance(node.left.value, str) else "name"
+            found.append(f"`{ex.to_text(node)}` compares two constants; write an attribute in backticks: a.`{name}`")
+        elif isinstance(node, Compare) and any(_is_null(side) for side in (node.left, node.right)):
+            found.append(f"`{ex.to_text(node)}` is never true; write IS NULL or IS NOT NULL")
+    return found
+
+
+def _is_null(expr: ex.Expr) -> bool:
+    return isinstance(expr, Const) and expr.value is None
+
+
+def _bare_durations(query: Query) -> list[str]:
+    """A number beside a difference of times counts microseconds, which few people mean."""
+    found = []
+    for node in (node for test in query.where for node in ex.walk(test)):
+        if isinstance(node, Compare):
+            for side, other in ((node.left, node.right), (node.right, node.left)):
+                is_difference = (
+                    isinstance(side, ex.Arithmetic) and side.op == "-" and side.type.family is Family.DURATION
+                )
+                if (
+                    is_difference
+                    and isinstance(other, Const)
+                    and isinstance(other.value, int)
+                    and 0 < other.value < 10**6
+                ):
+                    count = ex.to_text(other)
+                    found.append(f"`{ex.to_text(node)}` counts microseconds; write a unit: {count} seconds")
+    return found
+
+
+def _bare_windows(query: Query, clock: Clock) -> list[str]:
+    """A window without a unit over timestamps counts microseconds, which few people mean."""
+    if not clock.is_timestamp:
+        return []
+    return [
+        f"the window `{window}` counts microseconds, because the times are timestamps; write a unit: "
+        f"{window.amount} seconds"
+        for window in durations(query)
+        if window.unit == OWN_UNIT and isinstance(window.amount, int | float) and 0 < window.amount < 10**6
+    ]
+
+
+def _empty_window(query: Query) -> list[str]:
+    if query.window is None or query.window.amount != 0:
+        return []
+    if query.dialect.window_includes_bound:
+        return [f"`WITHIN {query.window}` leaves only matches whose events have the same time"]
+    return [f"`WITHIN {query.window}` leaves no match: the events of a match must lie closer together than that"]
