@@ -393,6 +393,13 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
         return Not(self.is_null(meta, items), span=span_of(meta))
 
     def like(self, meta: Meta, items: list[Any]) -> Expr:
+        if isinstance(items[1], Arithmetic):  # `LIKE a%` is a percentage
+            raise SyntaxProblem(
+                "a calculation is not a pattern",
+                span=items[1].span or span_of(meta),
+                expected="a string or an attribute",
+                hint="write the pattern in quotes: LIKE 'a%'",
+            )
         return Like(items[0], items[1], span=span_of(meta))
 
     def not_like(self, meta: Meta, items: list[Any]) -> Expr:
