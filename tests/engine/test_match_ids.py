@@ -70,3 +70,11 @@ def test_the_identifier_depends_only_on_the_identifiers_of_events() -> None:
 def test_matches_without_identifiers_are_refused(query: str, options: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         cepheid.match(query, events(4), **options)
+
+
+def test_every_type_of_the_pattern_has_the_column_of_identifiers() -> None:
+    logins, orders = pa.table({"ts": [1, 2], "id": [1, 2]}), pa.table({"ts": [3, 4], "order": [1, 2]})
+    inputs = [cepheid.Input(logins, type="A"), cepheid.Input(orders, type="B")]
+    with pytest.raises(InputProblem, match="events of type `B` have no column `id`"):
+        cepheid.match(QUERIES[0], inputs, id_column="id")
+    assert len(cepheid.match("EVENT SEQ(A x, A y, !(B z)) WITHIN 2", inputs, id_column="id")) == 1

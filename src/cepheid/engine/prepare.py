@@ -317,6 +317,15 @@ def with_match_ids(prepared: Prepared, column: str | None) -> Prepared:
             expected=f"one of {listing(known)}",
             hint=did_you_mean(column, known) or "without id_column, events are identified by all their columns",
         )
+    bound = [kind for role in query.roles.values() if not role.negated for kind in role.event_class.types]
+    for kind in bound if column is not None else ():
+        # A null identifies nothing: matches with different events would have one identifier.
+        if column not in prepared.schema.types.get(kind, (column,)):
+            raise InputProblem(
+                f"events of type `{shown(kind)}` have no column `{shown(column or '')}`",
+                expected="a column that identifies the events of every type of the pattern",
+                hint="without id_column, events are identified by all their columns",
+            )
     if query.summarizes or any(not isinstance(item, SourceStream) for item in query.inputs):
         raise NotAvailable(
             f"`{MATCH_ID}` of a summary, or of events that other queries derive", hint=f"drop {MATCH_ID}"
