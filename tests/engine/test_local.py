@@ -497,6 +497,14 @@ def test_limit_keeps_what_the_oracle_keeps(query: str, limit: int) -> None:
     assert of_table(pa.Table.from_batches(cepheid.match(limited, iter(batches)), found.schema)) == of_table(found)
 
 
+def test_limit_sorts_the_matches_of_backtracking_which_are_not_in_the_order_of_their_ends() -> None:
+    query = "PATTERN SEQ(ANY(B, C){1,2} x0[], C+ x1[]) WHERE skip_till_next_match { } LIMIT 3"
+    for seed in range(12):
+        rows = [{"type": random.Random(f"{seed} {at}").choice("BCA"), "ts": at // 2} for at in range(7)]
+        found = cepheid.match(query, pa.Table.from_pylist(rows), options={"algorithm": "backtrack"})
+        assert of_table(found) == by_rows(oracle(query, rows))
+
+
 def test_limit_reads_no_further_than_it_must() -> None:
     taken = 0
 

@@ -128,8 +128,10 @@ class Stepper:
     def later_matches_end_at(self, latest: int = -END_OF_TIME) -> int:
         """A lower bound for the ends of later matches; `latest` is the end of the last match so far. Matches are output
         in the order of their ends, except those with a trailing negation, which are output a window after their
-        start."""
+        start, and those of backtracking."""
         plan = self.kernel.plan
+        if not self.kernel.in_order:
+            return -END_OF_TIME
         if not plan.ends_with_negation:
             return max(self.now, latest)
         return -END_OF_TIME if plan.counts_events or plan.window is None else self.now - int(plan.window)

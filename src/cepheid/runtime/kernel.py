@@ -174,6 +174,8 @@ class Kernel:
     """The counters of each operator, in a kernel whose plan has operators."""
     growing: tuple[str, ...] = ()
     """What may need much memory, as an error names it."""
+    in_order: bool = True
+    """Whether matches without a trailing negation are output in the order of their ends."""
 
     def initial(self) -> State:
         return tuple(np.full(a.length, a.fill, a.dtype) for a in self.arrays)

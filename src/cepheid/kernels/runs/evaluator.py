@@ -64,7 +64,7 @@ def kernel(plan: Plan) -> Kernel:
         return exclusive(plan, kernel(replace(plan, query=all_matches)))
     options = plan.forced(OPTIONS)
     algorithm: type[RunEdges] = Backtrack if options["algorithm"] == "backtrack" else _Basic
-    return algorithm(plan, options).kernel()
+    return replace(algorithm(plan, options).kernel(), in_order=algorithm is not Backtrack)
 
 
 def own_counters(state: State) -> dict[str, int]:
