@@ -239,8 +239,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 def timestamp(text: str) -> int | None:
     """An ISO 8601 date or date-time in microseconds since 1970. Without an offset, or with the word UTC or GMT, it is
-    in UTC. Finer fractions are
-    truncated. None if the text is no timestamp."""
+    in UTC. Finer fractions are truncated. None if the text is no timestamp."""
     match = _ISO.fullmatch(text.strip())
     if match is None:
         return None
