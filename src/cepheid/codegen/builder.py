@@ -12,6 +12,7 @@ Every evaluator declares what its source uses and writes what happens with the e
         reg[6] = written
         reg[7] = 0
         reg[9] = problem                    the event that exceeds a limit, if there is one
+        reg[10] = problem_at if problem != 0 else time.shape[0]     otherwise, how many events the step has taken
         return reg, s0, values, bounds
 
 Source refers to these names through handles: a `Register` and an `Array` are the name of a variable that knows what it
@@ -256,10 +257,11 @@ class KernelBuilder:
         written: str | None = "written",
         ends: str = "0",
         output: str = "values",
+        taken: str = "time.shape[0]",
     ) -> str:
         """The module with the function `step`. `preamble` stands above it (imports, constants), `setup` before the
         body; `finish` updates counters and stores the oldest event (`keep_from`). `written` and `ends` are how much of
-        the values and of the bounds is used (None: helpers store both)."""
+        the values and of the bounds is used (None: helpers store both), `taken` how many events are."""
         names = [array.name for array in self.state_arrays]
         strings = [f"new_{name}" if self._remembers_strings else name for name in _STRINGS]
         columns = [f"column{number}" for number in self.column_number.values()]
@@ -291,7 +293,7 @@ class KernelBuilder:
             w.append(body)
             w.append(finish)
             w(*(f"reg[{number}] = {name}" for name, number in registers.items()))
-            w(f"reg[{PROBLEM}] = problem", f"reg[{PROBLEM_AT}] = problem_at")
+            w(f"reg[{PROBLEM}] = problem", f"reg[{PROBLEM_AT}] = problem_at if problem != 0 else {taken}")
             if written is not None:
                 w(f"reg[{VALUES}] = {written}", f"reg[{BOUNDS}] = {ends}")
             w(f"return {', '.join([*names, output, 'bounds'])}")

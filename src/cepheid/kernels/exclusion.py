@@ -87,9 +87,10 @@ class ExclusiveKernel(Kernel):
     waits: bool = field(kw_only=True)
     """Whether a match may become certain after one that ends later."""
 
-    def step(self, state: State, batch: Batch) -> tuple[State, Positions]:
+    def step_part(self, state: State, batch: Batch) -> tuple[State, Positions]:
         memory = _Memory.of(state[-len(_OWN) :], len(self.keys))
         inside, parts = self._inside.step_lazily(state[: -len(_OWN)], batch)
+        batch = batch.cut(0, self.consumed(inside, batch))
         memory.note(self._noted(batch), batch.first)
         passed = int(batch.measure[-1]) if len(batch) else -END_OF_TIME
         return self._decided(inside, memory, parts, passed)
@@ -100,6 +101,9 @@ class ExclusiveKernel(Kernel):
         is_over = time >= END_OF_TIME
         passed = END_OF_TIME if is_over else -END_OF_TIME if self.plan.counts_events else time + 1
         return self._decided(inside, memory, parts, passed)
+
+    def consumed(self, state: State, batch: Batch) -> int:
+        return self.inner.consumed(state, batch)
 
     def oldest(self, state: State) -> int:
         memory = _Memory.of(state[-len(_OWN) :], len(self.keys))

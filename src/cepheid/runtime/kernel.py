@@ -33,11 +33,13 @@ VALUES, BOUNDS, OLDEST, PROBLEM, PROBLEM_AT, FREE = range(len(COUNTERS), len(COU
 """The registers after the counters: the size of the output of the last step, the position of the oldest event that a
 later match may still contain, the event that exceeds a limit, and the first register of the evaluator. PROBLEM is 0,
 or the position of an event plus 1 if it completes too many matches, or the same negated if it needs too much memory at
-the array that PROBLEM_AT numbers."""
+the array that PROBLEM_AT numbers. Without a problem, PROBLEM_AT is how many events the last step has taken."""
 
 _EVENTS, _MATCHES = COUNTERS.index("events"), COUNTERS.index("matches")
 _ROOM = 4
 """The initial size of the output, in values per event."""
+LARGE_OUTPUT = 1 << 20
+"""A step stops before the next event once its output has so many values (8 MB): the rest comes with the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +183,17 @@ class Kernel:
         return tuple(np.full(a.length, a.fill, a.dtype) for a in self.arrays)
 
     def step(self, state: State, batch: Batch) -> tuple[State, Positions]:
-        now = int(batch.time[0]) if len(batch) else -END_OF_TIME
-        return self._call(state, batch, now)
+        state, positions = self.step_part(state, batch)
+        parts = [positions]
+        while (done := self.consumed(state, batch)) < len(batch):
+            batch = batch.cut(done, len(batch))
+            state, positions = self.step_part(state, batch)
+            parts.append(positions)
+        return state, joined_positions(parts)
+
+    def step_part(self, state: State, batch: Batch) -> tuple[State, Positions]:
+        """As `step`, up to the event after which the output is large: `consumed` tells how many events that is."""
+        return self._call(state, batch, int(batch.time[0]) if len(batch) else -END_OF_TIME)
 
     def advance(self, state: State, time: int, codes: Codes = NO_CODES) -> tuple[State, Positions]:
         """Decide what no event before or at `time` can change any more: none is still to come. Matches that waited are
@@ -191,14 +202,14 @@ class Kernel:
         return self._call(state, self.no_events(END_OF_TIME, codes), min(time + 1, END_OF_TIME))
 
     def step_lazily(self, state: State, batch: Batch) -> tuple[State, Iterator[Positions]]:
-        """As `step`, with the matches in parts. A kernel that can enumerate matches one by one does so lazily, as the
-        iterator is consumed."""
-        state, positions = self.step(state, batch)
+        """As `step_part`, with the matches in parts. A kernel that can enumerate matches one by one does so lazily, as
+        the iterator is consumed."""
+        state, positions = self.step_part(state, batch)
         return state, iter([positions])
 
     def consumed(self, state: State, batch: Batch) -> int:
-        """How many events of a batch `step_lazily` has taken: a kernel may stop where its output is large."""
-        return len(batch)
+        """How many events of a batch `step_part` or `step_lazily` has taken."""
+        return int(state[0][PROBLEM_AT])
 
     def advance_lazily(self, state: State, time: int, codes: Codes = NO_CODES) -> tuple[State, Iterator[Positions]]:
         state, positions = self.advance(state, time, codes)
@@ -207,13 +218,13 @@ class Kernel:
     def _call(self, state: State, batch: Batch, now: int) -> tuple[State, Positions]:
         registers = state[0]
         # Room for twice the output of the last step and twice the average output of as many events: unused memory
-        # costs nothing, copies do.
+        # costs nothing, copies do. A step stops at a large output, so more is of no use.
         events, matches = int(registers[_EVENTS]), int(registers[_MATCHES])
         usual = 2 * len(self.steps) * matches * len(batch) // max(events, 1)
-        room = max(1024, _ROOM * len(batch), 2 * int(registers[VALUES]), usual)
-        edges = max(1024, len(batch), 2 * int(registers[BOUNDS]), usual) if self.has_bounds else 1
+        room = max(1024, _ROOM * len(batch), min(max(2 * int(registers[VALUES]), usual), 2 * LARGE_OUTPUT))
+        edges = max(1024, len(batch), min(max(2 * int(registers[BOUNDS]), usual), 2 * LARGE_OUTPUT))
         registers[VALUES] = registers[BOUNDS] = 0
-        values, bounds = np.empty(room, np.int64), np.zeros(edges, np.int64)
+        values, bounds = np.empty(room, np.int64), np.zeros(edges if self.has_bounds else 1, np.int64)
         *arrays, values, bounds = self.call(state, batch, now, values, bounds)
         written = values[: registers[VALUES]]
         limits = bounds[: registers[BOUNDS] + 1] if self.has_bounds else None

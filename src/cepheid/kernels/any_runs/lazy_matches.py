@@ -106,6 +106,9 @@ class LazyKernel(Kernel):
             parts.append(found)
         return state, self._chunks(parts, state[0], chunk)
 
+    def consumed(self, state: State, batch: Batch) -> int:
+        return len(batch)
+
     def advance_lazily(
         self, state: State, time: int, codes: Codes = NO_CODES, chunk: int = CHUNK
     ) -> tuple[State, Iterator[Positions]]:

@@ -119,7 +119,10 @@ class ActiveInstanceStacks(StackScan):
         if self.plan.counts_events:
             w(f"    if now != {END_OF_TIME}:", "        continue")
         with w.block("else:"):
-            w(*READ, f"if bits & np.uint64({self.bits}) == 0:", "    dropped_by_mask += 1")
+            w(*READ)
+            if self.decides_late:
+                self.stop_if_large(w)
+            w(f"if bits & np.uint64({self.bits}) == 0:", "    dropped_by_mask += 1")
             if not self.decides_late:
                 w("    continue")
 
@@ -165,6 +168,7 @@ class ActiveInstanceStacks(StackScan):
             self.construction.construct(w)
             self.stop_if_many(w)
             return
+        self.stop_if_large(w)
         self.note_output(w)
         self.construction.construct(w)
         w("# no room left: do this event again, with enough")

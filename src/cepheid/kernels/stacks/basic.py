@@ -53,6 +53,7 @@ class RuntimeStack(StackScan):
             self.drop_expired(w)
         last = self.layout.last
         with w.block(f"if bits & np.uint64({1 << self.layout.positive[last].begin}):"):
+            self.stop_if_large(w)
             self.note_output(w)
             w(f"j{last} = {self.cells.ring.following}")
             search = self._search if last <= _MOST_LOOPS else self._search_flat

@@ -15,7 +15,7 @@ from cepheid.codegen.scalar import key_of
 from cepheid.kernels.instance_stack import IMPORTS, ChainTable, Ring, Stack
 from cepheid.kernels.stacks.layout import CHAIN, CURRENT_EVENT, StackLayout
 from cepheid.physical import Plan
-from cepheid.runtime.kernel import Kernel, OperatorRegisters, StateArray
+from cepheid.runtime.kernel import LARGE_OUTPUT, Kernel, OperatorRegisters, StateArray
 
 _CHUNK = 4096
 """Arrays grow between chunks of so many events."""
@@ -87,11 +87,12 @@ class StackScan(ABC):
             body.append(events)
         self.builder.declare(*self.tables())
         finish = Writer()
-        finish(f"matches += written // {len(self.layout.positive)}", "oldest = first + time.shape[0]")
+        finish(f"matches += written // {len(self.layout.positive)}", "oldest = first + taken")
         self.older(finish)
         self.builder.keep_from(finish, "oldest")
         offsets = [stack.record.offsets for stack in self.stacks]
-        return self.builder.source(body, finish, preamble=[IMPORTS], setup=[*offsets, "written = 0", "wanted = 0"])
+        setup = [*offsets, "written = 0", "wanted = 0", "taken = time.shape[0]"]
+        return self.builder.source(body, finish, preamble=[IMPORTS], setup=setup, taken="taken")
 
     def kernel(self) -> Kernel:
         source = self.source()
@@ -207,6 +208,16 @@ class StackScan(ABC):
         """`values[written + 0] = ...` for each event of a match, if there is room; `written` counts it in any case."""
         stored = [f"    values[written + {offset}] = {row}" for offset, row in enumerate(rows)]
         w(f"if written + {len(rows)} <= values.shape[0]:", *stored, f"written += {len(rows)}")
+
+    def stop_if_large(self, w: Writer) -> None:
+        """Leave the current event to the next step if the output is large. Only the number of events has changed:
+
+        if written >= 1048576:
+            events, taken, stop = events - 1, e, time.shape[0]
+            break
+        """
+        with w.block(f"if written >= {LARGE_OUTPUT}:"):
+            w("events, taken, stop = events - 1, e, time.shape[0]", "break")
 
     def note_output(self, w: Writer) -> None:
         """Remember the counters, in case the event's matches have to be made again; `ceiling` is how much output the

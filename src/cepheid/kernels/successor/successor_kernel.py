@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cepheid.errors import TooManyInstances, TooManyMatches
-from cepheid.runtime.kernel import Array, Batch, Kernel, Positions, State, joined_positions
+from cepheid.runtime.kernel import Array, Batch, Kernel, Positions, State
 
 MOST_INSTANCES = 20_000_000
 """The most instances of one operator that may wait: some gigabytes."""
@@ -48,20 +47,6 @@ class SuccessorKernel(Kernel):
 
     def consumed(self, state: State, batch: Batch) -> int:
         return int(state[0][self.taken])
-
-    def step_lazily(self, state: State, batch: Batch) -> tuple[State, Iterator[Positions]]:
-        """One part of the batch, up to the event after which the output is large."""
-        state, positions = Kernel.step(self, state, batch)
-        return state, iter([positions])
-
-    def step(self, state: State, batch: Batch) -> tuple[State, Positions]:
-        state, positions = Kernel.step(self, state, batch)
-        parts = [positions]
-        while (done := self.consumed(state, batch)) < len(batch):
-            batch = batch.cut(done, len(batch))
-            state, positions = Kernel.step(self, state, batch)
-            parts.append(positions)
-        return state, joined_positions(parts)
 
 
 def _with_ends(positions: Positions) -> Positions:

@@ -28,12 +28,12 @@ from cepheid.optimize.alternatives import alternatives
 from cepheid.optimize.search import TREE_OPTIONS
 from cepheid.pattern import Conj, Disj, EventClass, Kleene, Pattern, Seq, walk
 from cepheid.physical import Options, Plan
-from cepheid.runtime.kernel import END_OF_TIME, FREE, Kernel, OperatorRegisters
+from cepheid.runtime.kernel import END_OF_TIME, FREE, LARGE_OUTPUT, Kernel, OperatorRegisters
 from cepheid.tree_plan import DisNode, LeafBuffer, tree_nodes, tree_text
 
 OPTIONS: Options = TREE_OPTIONS
 _CHUNK = 1024
-"""How many events a round takes in."""
+"""How many events a round takes in, unless the output of a round is large."""
 
 
 def kernel(plan: Plan) -> Kernel:
@@ -69,17 +69,28 @@ class _Generator:
         self._write_totals(body, "-")
         body("stop = 0", "rounds = 1")
         with body.block("while rounds > 0:"):
-            body("start = stop", f"stop = min(start + {_CHUNK}, time.shape[0])", "rounds = time.shape[0] - stop")
+            self._next_round(body)
             self._round(body)
+            body(f"if written >= {LARGE_OUTPUT}:", "    break")
         self.builder.declare(*self.buffers.tables())
         if self.waiting:
             self.builder.remember_strings()
         finish = Writer()
         self._write_oldest(finish)
         self._write_totals(finish, "+")
-        source = self.builder.source(body, finish, setup=["written = 0", "ends = 0"], ends="ends")
+        source = self.builder.source(body, finish, setup=["written = 0", "ends = 0"], ends="ends", taken="stop")
         steps, bounded = self.output.variables, self.output.bounded
         return self.builder.kernel(source, steps, has_bounds=bounded, operators=tuple(self.operators()))
+
+    def _next_round(self, w: Writer) -> None:
+        """The next round takes in fewer events if these are likely to have a large output:
+
+        usual = 1 + matches * 3 // max(events, 1)
+        stop = min(start + min(1024, max(1048576 // usual, 1)), time.shape[0])
+        """
+        w(f"usual = 1 + matches * {len(self.output.variables)} // max(events, 1)", "start = stop")
+        w(f"stop = min(start + min({_CHUNK}, max({LARGE_OUTPUT} // usual, 1)), time.shape[0])")
+        w("rounds = time.shape[0] - stop")
 
     def _write_totals(self, w: Writer, sign: str) -> None:
         """`partial_matches -= x0_next` before the events and `+=` after them: the counters of the plan grow by what its
@@ -205,7 +216,7 @@ class _Generator:
         w(f"{leaf.following} += 1")
 
     def _write_oldest(self, w: Writer) -> None:
-        w("oldest = first + time.shape[0]")
+        w("oldest = first + stop")
         for leaf in dict.fromkeys(self.buffers.leaves[var] for var in self.output.variables):
             with w.block(f"if {leaf.base} < {leaf.following}:"):
                 w(f"oldest = min(oldest, {leaf.field('row', leaf.index(leaf.base))})")
