@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -21,11 +22,19 @@ Keep = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 @dataclass(slots=True)
 class Sent:
-    """What a source has sent."""
+    """What a source has sent. Several calls of a server count at the same time."""
 
     events: int = 0
     bytes: int = 0
     answers: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def add(self, events: pa.RecordBatch) -> None:
+        size = pa.ipc.get_record_batch_size(events)
+        with self._lock:
+            self.events += events.num_rows
+            self.bytes += size
+            self.answers += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +87,5 @@ class EventLog:
             events = keep(events)
         if request.columns is not None:
             events = events.select([name for name in request.columns if name in events.schema.names])
-        self.sent.events += events.num_rows
-        self.sent.bytes += pa.ipc.get_record_batch_size(events)
-        self.sent.answers += 1
+        self.sent.add(events)
         return Answer(self.name, request.stream, begin, complete, retained, events)
