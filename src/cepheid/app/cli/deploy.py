@@ -22,18 +22,8 @@ _LINES = "jsonl"
 def deploy_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of the query files, in any languages.")],
     input: cli.Inputs = None,
-    output: Annotated[
-        str,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="PATH",
-            help="The output: .jsonl, .csv, .parquet or .arrow; - for stdout (JSON Lines).",
-        ),
-    ] = cli.STANDARD,
-    output_shape: Annotated[
-        str, typer.Option(help="The columns of the output: events, flat or long (the same for all queries).")
-    ] = "events",
+    output: cli.OutputPath = cli.STANDARD,
+    output_shape: cli.OutputShape = "events",
     plan_only: Annotated[
         bool, typer.Option("--plan-only", help="Show what the queries share, and do not run them.")
     ] = False,

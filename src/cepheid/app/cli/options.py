@@ -66,6 +66,16 @@ Delimiter = Annotated[
         help=r"The character between the cells of CSV files. By default the header shows it: , or ; or \t or |.",
     ),
 ]
+OutputPath = Annotated[
+    str,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="PATH",
+        help="The output: .jsonl, .csv, .parquet or .arrow; - for stdout (JSON Lines; "
+        "`run` shows a table on a terminal).",
+    ),
+]
 OutputShape = Annotated[
     str,
     typer.Option(

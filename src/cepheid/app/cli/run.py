@@ -29,15 +29,7 @@ def run_command(
     query_file: cli.QueryFile = None,
     dialect: cli.Dialect = "auto",
     input: cli.Inputs = None,
-    output: Annotated[
-        str,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="PATH",
-            help="The output: .jsonl, .csv, .parquet or .arrow; - for stdout (a table on a terminal, or JSON Lines).",
-        ),
-    ] = cli.STANDARD,
+    output: cli.OutputPath = cli.STANDARD,
     output_shape: cli.OutputShape = "events",
     detected_at: cli.DetectedAt = False,
     match_id: cli.MatchId = False,
