@@ -251,3 +251,13 @@ def test_negated_events_are_fetched_only_for_what_is_left() -> None:
     staged, expected = fetched(text, streams, "A → !B → !C")
     assert staged < 0.8 * together
     assert staged == pytest.approx(expected, rel=0.15)
+
+
+@pytest.mark.parametrize("kind", ["and", "seq"])
+def test_a_negated_event_inside_is_fetched_on_both_sides(kind: str) -> None:
+    """Up to a window before B and a window after it, whether B comes before or after A."""
+    rng = np.random.default_rng(3)
+    streams = {name: poisson(rng, rate, 1_000_000) for name, rate in (("A", 0.001), ("B", 0.0015), ("C", 0.002))}
+    text = f"complex Q event {kind}(A, and(B, !C; 100); 100)"
+    measured, expected = fetched(text, streams, "A → and(B, !C)")
+    assert measured == pytest.approx(expected, rel=0.03)
