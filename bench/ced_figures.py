@@ -24,10 +24,10 @@ from cepheid.acquire.models import Poisson
 from cepheid.acquire.plans import Plan
 from cepheid.acquire.search import SearchOptions
 from cepheid.acquire.tree import EventTree
-from cepheid.engine.acquiring import Asked
-from cepheid.engine.acquisition import Acquisition, Program, bound_tree
+from cepheid.detection.acquisition import Acquisition, Program, bound_tree
+from cepheid.detection.partials import Asked
+from cepheid.detection.replay import replay
 from cepheid.engine.prepare import Prepared, RunOptions
-from cepheid.engine.replay import replay
 from cepheid.engine.run import run_positions
 from cepheid.io.event_log import EventLog
 from cepheid.io.inputs import DEFAULT_COLUMNS

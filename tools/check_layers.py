@@ -64,7 +64,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("optimize",),
     ("acquire",),
     ("runtime", "codegen", "kernels"),
-    ("io", "engine", "deploy", "streaming", "spark"),
+    ("io", "engine", "deploy", "detection", "streaming", "spark"),
     ("api",),
     ("datasets", "app", "__main__"),
     (TOP,),

@@ -15,10 +15,10 @@ from cepheid.cautions import warnings_for
 from cepheid.deploy.deployment import Deployment, Written, deploy, representatives
 from cepheid.deploy.description import explain_deployment
 from cepheid.deploy.run import run as run_deployment
+from cepheid.detection.links import listed_links, table_links
+from cepheid.detection.run import Detection, DetectOptions
 from cepheid.engine.adaptation import ignore
-from cepheid.engine.detecting import Detection, DetectOptions
 from cepheid.engine.event_types import require_event_types, settled
-from cepheid.engine.links import listed_links, table_links
 from cepheid.engine.prepare import Prepared, RunOptions, code_of, feeds_of, prepare
 from cepheid.engine.query_text import declared_types, require_settled_classes
 from cepheid.engine.run import analyze, run, run_compressed, run_positions

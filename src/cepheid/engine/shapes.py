@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cepheid.engine.detection import with_detection
+from cepheid.engine.detected_at import with_detection
 from cepheid.engine.prepare import Prepared, with_match_ids
 from cepheid.errors import InputProblem, NotAvailable, listing, shown
 from cepheid.io.rows import INPUT_ROW

@@ -20,7 +20,7 @@ from cepheid.binding import require_types
 from cepheid.codegen.columns import MASK
 from cepheid.dialect import Windows
 from cepheid.engine.derivation import Wiring
-from cepheid.engine.detection import needs_later_events
+from cepheid.engine.detected_at import needs_later_events
 from cepheid.engine.gather import Gatherer, with_types
 from cepheid.engine.oracle import derived_columns, made_batch, makes_output
 from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, is_alone, prepare

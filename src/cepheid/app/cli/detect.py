@@ -37,7 +37,7 @@ def detect_command(
     written = cli.read_query(query_file, "ced")
     parsed = written.parse()
     from cepheid.api import detection  # lazily: help and errors in queries do not need pyarrow
-    from cepheid.engine.detecting import length_text
+    from cepheid.detection.run import length_text
     from cepheid.io.inputs import DEFAULT_COLUMNS
     from cepheid.io.rows import as_json
 

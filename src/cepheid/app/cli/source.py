@@ -71,8 +71,8 @@ def serve_command(
     The address is printed on standard output. Rows that are no events are reported on standard error."""
     if not input and not follow:
         raise InputProblem("there are no events", expected="--input PATH or --follow FEED")
-    from cepheid.engine.flight_server import FlightLog, ServerOptions
-    from cepheid.engine.log_source import events_of
+    from cepheid.detection.flight_server import FlightLog, ServerOptions
+    from cepheid.detection.log_source import events_of
     from cepheid.events import Clock
     from cepheid.io.feeds import feed
     from cepheid.io.files import open_files
@@ -134,8 +134,8 @@ def stats_command(
 ) -> None:
     """Ask sources for the rates and models of their event types. `detect` reads the answer from the file that
     "statistics" names in the file of the sources; without it, `detect` asks itself."""
-    from cepheid.engine.detecting import statistics_text
-    from cepheid.engine.links import listed_links
+    from cepheid.detection.links import listed_links
+    from cepheid.detection.run import statistics_text
     from cepheid.io.source_list import read_source_list
 
     text = statistics_text([link.source.describe() for link in listed_links(read_source_list(sources))])

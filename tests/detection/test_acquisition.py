@@ -6,13 +6,13 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
-from acquire.running import NAMED, World, drawn_query, drawn_table, rows
+from detection.running import NAMED, World, drawn_query, drawn_table, rows
 
 from cepheid.acquire.plans import all_plans, is_naive, naive, plan_text
 from cepheid.api import detection
-from cepheid.engine.acquisition import UNCERTAIN, Acquisition
-from cepheid.engine.replay import replay
-from cepheid.engine.simulation import Network, Simulation
+from cepheid.detection.acquisition import UNCERTAIN, Acquisition
+from cepheid.detection.replay import replay
+from cepheid.detection.simulation import Network, Simulation
 from cepheid.errors import InputProblem, NotAvailable
 from cepheid.io.inputs import DEFAULT_COLUMNS
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from cepheid.acquire.intervals import BEGINNING, IntervalSet
 from cepheid.acquire.requests import Request
-from cepheid.engine.acquisition import Acquisition
+from cepheid.detection.acquisition import Acquisition
 
 
 @dataclass(slots=True)

@@ -21,11 +21,11 @@ from cepheid.acquire.plans import all_plans, naive, plan_text
 from cepheid.acquire.requests import Answer, Gap, Request
 from cepheid.acquire.search import DEFAULT_SEARCH, STRATEGIES, Candidate, SearchOptions
 from cepheid.acquire.tree import EventTree, streams
-from cepheid.engine.acquiring import Asked
-from cepheid.engine.acquisition import Acquisition, Counts, Program, Round, bound_tree
-from cepheid.engine.courier import Courier
+from cepheid.detection.acquisition import Acquisition, Counts, Program, Round, bound_tree
+from cepheid.detection.courier import Courier
+from cepheid.detection.partials import Asked
+from cepheid.detection.source_filter import filters_of
 from cepheid.engine.prepare import RunOptions
-from cepheid.engine.source_filter import filters_of
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import Clock, Duration
 from cepheid.explanation import Explained

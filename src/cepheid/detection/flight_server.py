@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from cepheid.acquire.requests import Answer, Request
-from cepheid.engine.source_filter import Filters
+from cepheid.detection.source_filter import Filters
 from cepheid.errors import CepheidError, InputProblem, shown
 from cepheid.io.flight_messages import DESCRIBE, answer_metadata, description_bytes, filters_of_bytes, request_of
 from cepheid.io.growing_log import GrowingLog

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from cepheid.acquire.intervals import END
 from cepheid.acquire.requests import Answer, Gap, Request
-from cepheid.engine.acquisition import Acquisition, Program, Round
-from cepheid.engine.courier import Courier
+from cepheid.detection.acquisition import Acquisition, Program, Round
+from cepheid.detection.courier import Courier
 from cepheid.io.event_log import EventLog
 
 

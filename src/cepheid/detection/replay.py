@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from cepheid.engine.acquisition import Acquisition
+from cepheid.detection.acquisition import Acquisition
 from cepheid.io.event_log import EventLog
 
 

@@ -38,10 +38,10 @@ from cepheid.acquire.tree import (
     streams,
     tree_of,
 )
-from cepheid.engine.acquiring import Asked, Stage, require_acquirable, stages_of
+from cepheid.detection.partials import Asked, Stage, require_acquirable, stages_of
+from cepheid.detection.source_filter import columns_of, filters_of
 from cepheid.engine.prepare import Prepared, RunOptions, prepare
 from cepheid.engine.run import output_schema, run
-from cepheid.engine.source_filter import columns_of, filters_of
 from cepheid.errors import InputProblem, listing
 from cepheid.io.rows import in_ticks
 from cepheid.io.source import ticks_of

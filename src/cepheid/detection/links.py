@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cepheid.engine.detecting import Link
-from cepheid.engine.log_source import LogSource
+from cepheid.detection.log_source import LogSource
+from cepheid.detection.run import Link
 from cepheid.errors import InputProblem, shown
 from cepheid.io import frames
 from cepheid.io.files import open_files

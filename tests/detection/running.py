@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import cepheid
 from cepheid.acquire.plans import Plan
 from cepheid.acquire.tree import EventTree
-from cepheid.engine.acquiring import Asked
-from cepheid.engine.acquisition import UNCERTAIN, Program, bound_tree
+from cepheid.detection.acquisition import UNCERTAIN, Program, bound_tree
+from cepheid.detection.partials import Asked
 from cepheid.engine.prepare import Prepared, RunOptions
 from cepheid.io.event_log import EventLog
 from cepheid.io.inputs import Columns

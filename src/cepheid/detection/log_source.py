@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from cepheid.acquire.intervals import END
 from cepheid.acquire.requests import Request
-from cepheid.engine.source_filter import Filters
+from cepheid.detection.source_filter import Filters
 from cepheid.io.asked_source import NO_FILTERS, Deliver, Description, described
 from cepheid.io.event_log import EventLog
 from cepheid.io.inputs import Columns

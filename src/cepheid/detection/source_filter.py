@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from cepheid.acquire.requests import Request
 from cepheid.acquire.tree import EventTree, Operator
-from cepheid.engine.acquiring import Asked
+from cepheid.detection.partials import Asked
 from cepheid.engine.prepare import Prepared, prepare
 from cepheid.engine.run import run_matches
 from cepheid.errors import CepheidError, InputProblem, shown

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from acquire.running import rows
+from detection.running import rows
 from pyarrow import flight
 
 import cepheid
 from cepheid.acquire.requests import Request
 from cepheid.api import detection
-from cepheid.engine.flight_server import FlightLog, ServerOptions
+from cepheid.detection.flight_server import FlightLog, ServerOptions
 from cepheid.errors import InputProblem
 from cepheid.io.flight_client import FlightSource
 from cepheid.io.growing_log import GrowingLog
@@ -197,7 +197,7 @@ def test_a_hostile_condition_is_refused(number: int) -> None:
 
 
 def test_a_pull_has_both_ends_and_large_answers_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cepheid.engine import flight_server
+    from cepheid.detection import flight_server
     from cepheid.io.flight_messages import request_bytes
 
     monkeypatch.setattr(flight_server, "MAX_EVENTS", 100)
