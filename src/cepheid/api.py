@@ -115,8 +115,18 @@ def match(
     columns = Columns.of(type_column, time_column, start_column, type)
     run_options = RunOptions.of(params, evaluator, options, stats, adaptive, time_unit)
     if isinstance(query, Mapping):
-        asked = detected_at or match_id or id_column is not None or rejects or output not in SHAPES
-        return _match_many(query, events, dialect, columns, run_options, output, session, asked, on_switch or ignore)
+        if session is not None or is_spark(events):
+            raise NotAvailable("several queries over a Spark DataFrame", hint="run each query alone")
+        if detected_at or match_id or id_column is not None or rejects or output not in SHAPES:
+            raise NotAvailable(
+                "`detected_at`, `id_column`, `rejects`, positions and compressed matches of several queries",
+                hint="run the query alone",
+            )
+        planned = _deployed(query, events, dialect, columns, run_options)
+        if planned is None:
+            return []
+        made = run_deployment(planned[0], planned[1].source, shape=output, on_switch=on_switch or ignore)
+        return [planned[1].convert(table.schema, iter(table.batches)) for table in made]
     parsed = parse(query, dialect) if isinstance(query, str) else query
     columns = _columns(query, parsed, columns)
     if session is not None or is_spark(events):
@@ -169,33 +179,6 @@ def match(
     if not rejects:
         return matches
     return matches, pa.Table.from_batches([reject_rows([asdict(reject) for reject in opened.source.rejects()])])
-
-
-def _match_many(
-    queries: Mapping[str, str | Query],
-    events: Any,
-    dialect: str,
-    columns: Columns,
-    options: RunOptions,
-    output: str,
-    session: Any,
-    has_further_columns: bool,
-    on_switch: Callable[[Switch], None],
-) -> list[Any]:
-    """The matches of named queries, in one pass."""
-    if session is not None or is_spark(events):
-        raise NotAvailable("several queries over a Spark DataFrame", hint="run each query alone")
-    if has_further_columns:
-        raise NotAvailable(
-            "`detected_at`, `id_column`, `rejects`, positions and compressed matches of several queries",
-            hint="run the query alone",
-        )
-    planned = _deployed(queries, events, dialect, columns, options)
-    if planned is None:
-        return []
-    deployment, opened = planned
-    made = run_deployment(deployment, opened.source, shape=output, on_switch=on_switch)
-    return [opened.convert(table.schema, iter(table.batches)) for table in made]
 
 
 def _deployed(

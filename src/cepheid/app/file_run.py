@@ -16,9 +16,10 @@ from cepheid.analysis import Analysis
 from cepheid.cautions import warnings_for
 from cepheid.engine.adaptation import ignore
 from cepheid.engine.event_types import require_event_types
+from cepheid.engine.passing import Progress
 from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, prepare
 from cepheid.engine.query_text import QueryText, declared_types
-from cepheid.engine.run import Progress, Result, analyze, run
+from cepheid.engine.run import Result, analyze, run
 from cepheid.engine.shapes import EVENTS, EVENTS_ONLY, OutputOptions
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.io.formats import expand, unknown_files

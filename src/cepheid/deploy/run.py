@@ -1,4 +1,4 @@
-"""Runs a deployment in one pass over its input: each batch is read once and passes through every operator."""
+"""The operators of a deployment while they run, in one pass over its input (see `engine.passing`)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from cepheid.deploy.family_run import FamilyRun, RuleMatches
 from cepheid.deploy.outputs import OutputRun, ShapeTable, tables
 from cepheid.engine.adaptation import OnSwitch, ignore, stepper_for
 from cepheid.engine.derivation import GraphRun, Wiring
+from cepheid.engine.passing import Found, Operating, Progress, one_pass
 from cepheid.engine.positions import MatchPositions, intervals
-from cepheid.engine.run import Progress, read_by_plan
+from cepheid.engine.run import read_by_plan
 from cepheid.engine.shapes import EVENTS
 from cepheid.engine.stepping import PIECE, Stepper
 from cepheid.errors import NotAvailable
@@ -37,18 +38,10 @@ def run(
         OperatorRun.start(operator, source, shape, on_switch) for operator in deployment.operators
     ]
     running += [GroupRun.start(group, source, shape) for group in deployment.groups]
-    names = list(dict.fromkeys(name for one in running for name in one.input_columns))
     rows = source.rows(list(dict.fromkeys(name for one in running for name in one.shown_input)))
-    read = matches = 0
-    for batch in source.batches(names):
-        rows.add(batch)
-        for one in running:
-            matches += one.step(batch, rows)
-        read += batch.num_rows
-        rows.forget(min((one.oldest_input for one in running), default=read))
-        progress(read, matches)
-    for one in running:
-        one.finish(rows)
+    operators: Sequence[Operating[Found]] = running
+    for _ in one_pass(source, operators, rows, progress):
+        """The outputs have shown the matches."""
     return tables([shown for one in running for shown in one.shown], deployment.names)
 
 
@@ -80,15 +73,18 @@ class GroupRun:
     def oldest_input(self) -> int:
         return self.run.oldest
 
-    def step(self, batch: pa.RecordBatch, rows: Rows) -> int:
-        return sum(self._show(found, rows) for found in self.run.step(batch))
+    def step(self, batch: pa.RecordBatch, rows: Rows) -> Iterator[RuleMatches]:
+        for found in self.run.step(batch):
+            self._show(found, rows)
+            yield found
 
-    def finish(self, rows: Rows) -> None:
-        self._show(self.run.finish(), rows)
+    def finish(self, rows: Rows) -> Iterator[RuleMatches]:
+        found = self.run.finish()
+        self._show(found, rows)
+        yield found
 
-    def _show(self, found: RuleMatches, rows: Rows) -> int:
+    def _show(self, found: RuleMatches, rows: Rows) -> None:
         """Shows the matches of each rule as the queries that it answers do."""
-        shown = 0
         for one, names, lines in zip(self.shown, self.queries, self.group.answers, strict=True):
             for line in lines if len(found) else ():
                 numbers = line[found.rules]
@@ -96,8 +92,6 @@ class GroupRun:
                 own, variables = found.of(chosen), one.prepared.binding.variables
                 columns = {var: pa.array(own.rows[:, at]) for at, var in enumerate(variables)}
                 one.show(MatchPositions(columns, own.start, own.end), rows, names.take(pa.array(numbers[chosen])))
-                shown += len(chosen)
-        return shown
 
 
 @dataclass(slots=True)
@@ -151,25 +145,24 @@ class OperatorRun:
         held = [oldest for one in self.shown if (oldest := one.oldest) is not None]
         return min([END_OF_TIME if self.is_done else self.stepper.oldest, *held])
 
-    def step(self, batch: pa.RecordBatch, rows: Rows) -> int:
-        """Takes the events of a batch; returns the number of matches."""
+    def step(self, batch: pa.RecordBatch, rows: Rows) -> Iterator[Positions]:
         if self.is_done or not batch.num_rows:
-            return 0
+            return
         if self.graph is None:
-            return self._matched(self.stepper.step(for_kernel(batch, self.names), self._piece), rows)
+            yield from self._matched(self.stepper.step(for_kernel(batch, self.names), self._piece), rows)
+            return
         self.graph.add(batch)
-        return self._derived(int(batch.column(TIME)[-1].as_py()))
+        yield from self._derived(int(batch.column(TIME)[-1].as_py()))
 
-    def _derived(self, reached: int) -> int:
+    def _derived(self, reached: int) -> Iterator[Positions]:
         """The matches over the input and the events that other queries derive from it."""
         assert self.graph is not None and self.merged is not None
         events = self.graph.merge.release(self.graph.derive(reached))
         if events is None:
-            return 0
+            return
         self.merged.add(events)
-        found = self._matched(self.stepper.step(for_kernel(events, self.names), self._piece), self.merged)
+        yield from self._matched(self.stepper.step(for_kernel(events, self.names), self._piece), self.merged)
         self.merged.forget(self._oldest)
-        return found
 
     @property
     def _is_limited(self) -> bool:
@@ -180,27 +173,27 @@ class OperatorRun:
         """An operator whose queries all have a LIMIT may end after any piece."""
         return PIECE if self._is_limited else None
 
-    def _matched(self, parts: Iterator[Positions], rows: Rows) -> int:
-        found, latest = 0, -END_OF_TIME
+    def _matched(self, parts: Iterator[Positions], rows: Rows) -> Iterator[Positions]:
+        """Shows the matches of some parts, each before the next one is read."""
+        latest = -END_OF_TIME
         for positions in parts:
             if len(positions):
                 start, end = intervals(positions, rows)
-                found, latest = found + len(positions), int(end[-1])
+                latest = int(end[-1])
                 for one in self.shown:
                     one.add(positions, start, end, rows)
+            yield positions
             if self._is_limited:
                 before = self.stepper.later_matches_end_at(latest)
                 if all(one.first is not None and one.first.settled(before) for one in self.shown):
                     self.is_done = True
                     break
-        return found
 
-    def finish(self, rows: Rows) -> None:
-        """The matches that the end of the input makes certain."""
+    def finish(self, rows: Rows) -> Iterator[Positions]:
         if self.graph is not None and not self.is_done:
-            self._derived(END_OF_TIME)
+            yield from self._derived(END_OF_TIME)
         rows = rows if self.merged is None else self.merged
         if not self.is_done:
-            self._matched(self.stepper.finish_lazily(), rows)
+            yield from self._matched(self.stepper.finish_lazily(), rows)
         for one in self.shown:
             one.finish(rows, self.stepper)

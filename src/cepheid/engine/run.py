@@ -18,6 +18,7 @@ from cepheid.engine.derivation import ComposedSource, composed
 from cepheid.engine.first_matches import FirstMatches, first_matches
 from cepheid.engine.gather import Gatherer, with_types
 from cepheid.engine.no_match import Tally
+from cepheid.engine.passing import Progress, one_pass
 from cepheid.engine.positions import MatchPositions, intervals, position_columns
 from cepheid.engine.prepare import Prepared, position_type
 from cepheid.engine.shapes import EVENTS, shaped
@@ -32,9 +33,6 @@ from cepheid.kernels.any_runs.compact_store import ROW as NODE_ROW
 from cepheid.kernels.any_runs.lazy_matches import Compressed, LazyKernel
 from cepheid.kernels.successor.failures import shows_failures
 from cepheid.runtime.kernel import END_OF_TIME, Array, Kernel, Positions
-
-Progress = Callable[[int, int], None]
-"""Called after each batch with the number of events read and the number of matches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +216,38 @@ def objects_of(prepared: Prepared) -> Objects:
 # --- evaluation -------------------------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True)
+class _Stepping:
+    """The kernel of one query in a pass over its source (see `passing.Operating`)."""
+
+    stepper: Stepper
+    names: Sequence[str]
+    """The columns that the kernel reads."""
+    input_columns: Sequence[str]
+    piece: int | None
+    oldest: Callable[[], int | None]
+    """The position of the first row that a match needs that is not yet output."""
+    tally: Tally | None
+    matches: int = 0
+
+    @property
+    def oldest_input(self) -> int:
+        first = self.oldest()
+        return self.stepper.oldest if first is None else min(self.stepper.oldest, first)
+
+    def step(self, batch: pa.RecordBatch, rows: Rows) -> Iterator[Positions]:
+        observe = partial(self.tally.add, batch) if self.tally is not None and not self.matches else None
+        return self._counted(self.stepper.step(for_kernel(batch, self.names), self.piece, observe))
+
+    def finish(self, rows: Rows) -> Iterator[Positions]:
+        return self._counted(self.stepper.finish_lazily())
+
+    def _counted(self, parts: Iterator[Positions]) -> Iterator[Positions]:
+        for positions in parts:
+            self.matches += len(positions)
+            yield positions
+
+
 @dataclass(frozen=True, slots=True)
 class _Run:
     prepared: Prepared
@@ -296,23 +326,11 @@ class _Run:
         """The kernel's matches, piece by piece. `retained` are the columns of the rows to retain (None: no rows);
         `oldest` returns the position of the first row that a match needs that is not yet output."""
         names = read_by_plan(self.prepared, self.source.schema)
-        read = matches = 0
         tally = Tally.of(stepper.kernel.plan) if self._reports_emptiness() else None
-        for batch in self.source.batches(list(dict.fromkeys([*names, *(retained or ())]))):
-            if retained is not None:
-                rows.add(batch)
-            observe = partial(tally.add, batch) if tally is not None and not matches else None
-            for positions in stepper.step(for_kernel(batch, names), piece, observe):
-                matches += len(positions)
-                yield positions
-            first = oldest()
-            rows.forget(stepper.oldest if first is None else min(stepper.oldest, first))
-            read += batch.num_rows
-            self.progress(read, matches)
-        for positions in stepper.finish_lazily():
-            matches += len(positions)
-            yield positions
-        if tally is not None and self.on_empty is not None and not matches:
+        columns = list(dict.fromkeys([*names, *(retained or ())]))
+        operator = _Stepping(stepper, names, columns, piece, oldest, tally)
+        yield from one_pass(self.source, [operator], rows, self.progress, retains=retained is not None)
+        if tally is not None and self.on_empty is not None and not operator.matches:
             self.on_empty(tally.analysis(stepper))
 
     def _reports_emptiness(self) -> bool:

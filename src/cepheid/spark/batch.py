@@ -19,8 +19,9 @@ from pyspark.sql.types import NullType, StructType
 from cepheid.engine.adaptation import ignore
 from cepheid.engine.derivation import Wiring
 from cepheid.engine.gather import Gatherer
+from cepheid.engine.passing import Progress
 from cepheid.engine.prepare import Prepared
-from cepheid.engine.run import Progress, Result, gatherer_for, objects_of, output_schema, shown_columns
+from cepheid.engine.run import Result, gatherer_for, objects_of, output_schema, shown_columns
 from cepheid.engine.shapes import EVENTS, FLAT, for_shape
 from cepheid.engine.spread import input_types, spread
 from cepheid.engine.summary import Summary
