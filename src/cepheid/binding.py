@@ -339,7 +339,8 @@ def _bind_inputs(query: Query, schema: Schema) -> tuple[list[SourceStream | Deri
     for item in query.inputs:
         bound, attributes = _bind_input(item, schema)
         inputs.append(bound)
-        partial = schema.partial.union([bound.name or ""]) if _is_partial(bound, schema) else schema.partial
+        own = with_declared(bound, schema) if isinstance(bound, Query) and bound.inputs else schema
+        partial = schema.partial.union([bound.name or ""]) if _is_partial(bound, own) else schema.partial
         derived = schema.derived if isinstance(bound, SourceStream) else schema.derived.union([bound.name or ""])
         types = {**schema.types, bound.name or "": attributes}
         schema = replace(schema, types=types, partial=partial, derived=derived)
@@ -376,7 +377,7 @@ def _bind_input(
             return replace(item, columns=columns), {**BASE_SCHEMA, **{c.name: c.expr.type for c in columns}}
         case _:
             bound = bind(item, schema)
-            return bound, output_attributes(bound, schema)
+            return bound, output_attributes(bound, with_declared(bound, schema) if bound.inputs else schema)
 
 
 def node_type(name: str, attributes: Mapping[str, Type]) -> Type:

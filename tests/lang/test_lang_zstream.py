@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from fuzz_harness import is_query
 from hypothesis import given, settings
@@ -239,8 +241,21 @@ def test_a_lost_superscript_is_only_seen_where_nothing_else_fits(text: str, patt
 
 
 ERRORS = {
-    "PATTERN (A;B)+": ((1, 10), "a closure of something that is not one event class"),
-    "PATTERN A++": ((1, 9), "a closure of something that is not one event class"),
+    "PATTERN (A;B)++": ((1, 9), "a closure of a closure"),
+    "PATTERN A++": ((1, 9), "a closure of a closure"),
+    "PATTERN A;(!B)+;C": ((1, 12), "a closure of a negation"),
+    "PATTERN A;!(B;C)+;D": ((1, 11), "a closure cannot be negated"),
+    "PATTERN A;(B;A)+": ((1, 9), "the variable `A` is declared twice"),
+    "PATTERN A;(B;C)+;D WITHIN 5 events": ((1, 27), "a closure of a group in a window that counts events"),
+    "PATTERN A;(B;C)+ RETURN B": ((1, 25), "`B` is one event of each occurrence of a group"),
+    "PATTERN A;(B|C)+ RETURN count(B)": ((1, 25), "`count(B)`: not every occurrence of the group has a `B`"),
+    "PATTERN A;(B;(C|D))+ WHERE C.x = A.x": ((1, 28), "`C.x`: not every occurrence of the group has one `C`"),
+    "PATTERN A;(B;!X;C)+ WHERE X.x = A.x": ((1, 27), "`X.x`: not every occurrence of the group has one `X`"),
+    "PATTERN (B|C)+ WHERE B.x = C.x": (
+        (1, 22),
+        "`B.x = C.x` compares events of two branches of a group, of which each occurrence has one",
+    ),
+    "PATTERN (A;B)+;M;(C;D)+ WHERE A.x = D.x": ((1, 31), "`A.x = D.x` compares the occurrences of two groups"),
     "PATTERN A;!!B": ((1, 11), "a negation of a negation"),
     "PATTERN A;B^0": ((1, 11), "a closure of no events"),
     "PATTERN A;B{3,2}": ((1, 11), "a closure of 3 to 2 events"),
@@ -272,16 +287,40 @@ def test_a_misspelt_keyword_that_passed_for_a_name() -> None:
 
 def test_an_error_as_a_person_reads_it() -> None:
     with pytest.raises(CepheidError) as caught:
-        parse_any("PATTERN T1;(T2;T3)+\nWITHIN 10 secs")
+        parse_any("PATTERN T1;((T2;T3)+)+\nWITHIN 10 secs")
     assert str(caught.value) == (
-        "error: a closure of something that is not one event class\n"
+        "error: a closure of a closure\n"
         "  at query, line 1, column 13\n"
-        "  1 | PATTERN T1;(T2;T3)+\n"
-        "    |             ^^^^^\n"
-        "  expected: a single event class before `+`, `*` or a count\n"
-        "  hint: make the group a query of its own and repeat its label: `G: PATTERN T2;T3 WITHIN ...`, then "
-        "`Main: PATTERN` with `G+` in the place of the group"
+        "  1 | PATTERN T1;((T2;T3)+)+\n"
+        "    |             ^^^^^^^^\n"
+        "  expected: an event class or a group before `+`, `*` or a count\n"
+        "  hint: one closure is enough"
     )
+
+
+GROUPS = (
+    "PATTERN A;(B;C)+;D\nWHERE B.k = C.k AND B.v > A.v\nWITHIN 9 units\nRETURN sum(B.v), count(B_C) AS n",
+    "PATTERN A;(B|C)^2;D\nWHERE [k] AND B.v > A.v\nWITHIN 9 units",
+    "PATTERN ((B b+;C)|(D;!E;F)){2,};G\nWHERE sum(b.v) > 2 AND E.v = 1 AND F.v < G.v\nWITHIN 9 units",
+    "PATTERN A;((B;C)+;D)*\nWHERE B.v < C.v AND [k]\nWITHIN 9 units\nLIMIT 4",
+)
+
+
+@pytest.mark.parametrize("text", GROUPS)
+def test_a_closure_of_a_group_is_written_in_its_place(text: str) -> None:
+    read = parse_any(text)
+    assert str(read) == text
+    assert parse_any(str(read)) == read
+
+
+def test_a_closure_of_a_group_is_a_closure_of_its_query() -> None:
+    group = "PATTERN B b;C c WHERE b.k = c.k WITHIN 9"
+    by_label = parse_any(f"G: {group}\nMain: PATTERN A a;G g+;D d WHERE g.b.v > a.v WITHIN 9")
+    inline = parse_any("PATTERN A a;(B b;C c)+;D d WHERE b.k = c.k AND b.v > a.v WITHIN 9")
+    (inner,) = inline.inputs
+    assert isinstance(inner, Query) and inner.name == "(B b;C c)"
+    assert replace(inner, name="G") == by_label.inputs[0]
+    assert inline.roles["b_c"].event_class.types == ("(B b;C c)",) and len(inline.where) == len(by_label.where)
 
 
 def test_every_node_knows_its_place() -> None:

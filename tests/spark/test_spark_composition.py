@@ -33,6 +33,9 @@ COMPOSED = {
     "Q: PATTERN P p;C q WHERE p.kk = q.id WITHIN 12\n"
     "L: PATTERN SEQ(Q a, A b) WHERE skip_till_next_match(a, b) { [id] } WITHIN 30": "shuffled by id",
     "P: EVENT SEQ(A x, B y) WITHIN 4\nL: EVENT SEQ(P p, C q) WHERE p.x.v < q.v WITHIN 8": "cut into slices",
+    "PATTERN A a;(B b|C c)+;A d WHERE [id] AND b.v >= a.v WITHIN 12 "
+    "RETURN count(b_c) AS n, sum(b.v) AS s, a.n AS a": "shuffled by id",
+    "PATTERN A a;(B b;C c)+;A d WHERE b.id = c.id WITHIN 14": "cut into slices",
     "P: EVENT SEQ(A x, B y) WITHIN 4 LIMIT 5\nL: EVENT SEQ(P p, C q) WITHIN 8": "LIMIT of `P` counts all its matches",
 }
 

@@ -183,10 +183,12 @@ def reading_of(
     known = tuple(name for name in base.types if name not in labels)
     raw = {name: kind for name, kind in flat_fields(shape.schema)}
     fields, derived = dict(raw), []
+    apart = _read_apart(query, {label: {a.name: a for a in attributes} for label, _, attributes in used}, base)
     for label, node, attributes in used:
         renamed: dict[str, str] = {}
         for attribute in attributes:
-            column = _column_of(attribute, label, fields, raw)
+            separate = replace(attribute, key=None) if (label, attribute.name) in apart else attribute
+            column = _column_of(separate, label, fields, raw)
             if column != attribute.name:
                 renamed[attribute.name] = column
             if column not in fields or pa.types.is_null(fields[column]):
@@ -214,6 +216,23 @@ def reading_of(
         tuple(derived),
         None if OTHER in types_bound else frozenset(types_bound),
     )
+
+
+def _read_apart(query: Query, used: Mapping[str, Mapping[str, Attribute]], schema: Schema) -> set[tuple[str, str]]:
+    """The attributes, by label, that do not stand in the column of a key: a class of several types has one column for
+    each attribute, and a type that lacks the attribute has nothing there."""
+    apart: set[tuple[str, str]] = set()
+    for role in query.roles.values():
+        kinds = role.event_class.types
+        derived = [kind for kind in kinds if kind in used]
+        if len(kinds) < 2 or not derived:
+            continue
+        for name in {name for kind in derived for name in used[kind]}:
+            columns = [used[k][name].key or name if name in used.get(k, ()) else None for k in derived]
+            columns += [name if name in schema.types.get(k, ()) else None for k in kinds if k not in used]
+            if len(set(columns)) > 1:
+                apart.update((kind, name) for kind in derived)
+    return apart
 
 
 def _column_of(

@@ -21,6 +21,7 @@ from cepheid.errors import (
     shown,
 )
 from cepheid.lang import ced, eql, sase, sase_plus, zstream
+from cepheid.lang.groups import is_group
 from cepheid.lang.text import check_text, skeleton
 from cepheid.pattern import DISPLAY, EventClass, Query, walk
 
@@ -61,7 +62,7 @@ def recognise(text: str) -> Dialect:
 
 def to_text(query: Query) -> str:
     """The query as text that parses to the same query. The queries that it uses come first, each with its label."""
-    used = [item for item in query.inputs if isinstance(item, Query) and not _is_declared_inside(item, query)]
+    used = [item for item in query.inputs if isinstance(item, Query) and not _is_written_inside(item, query)]
     own = replace(query, inputs=tuple(item for item in query.inputs if item not in used))
     is_labelled = query.name is not None and (bool(used) or not query.dialect.names_its_result)
     return "\n\n".join([*(_block_text(item, True) for item in used), _block_text(own, is_labelled)])
@@ -81,9 +82,9 @@ def _block_text(query: Query, is_labelled: bool) -> str:
     return f"{query.name}:\n{text}" if is_labelled else text
 
 
-def _is_declared_inside(item: Query, query: Query) -> bool:
-    """Whether both are declarations of one script, not queries with labels (CED's `complex`)."""
-    return query.dialect.names_its_result and item.dialect == query.dialect
+def _is_written_inside(item: Query, query: Query) -> bool:
+    """Whether an input has no label: both are declarations of one script (CED's `complex`), or it is a group."""
+    return is_group(item) or (query.dialect.names_its_result and item.dialect == query.dialect)
 
 
 # --- scripts ----------------------------------------------------------------------------------------------------------

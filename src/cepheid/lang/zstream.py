@@ -31,6 +31,7 @@ from cepheid.lang.expressions import (
     keywords,
     span_of,
 )
+from cepheid.lang.groups import Repeated, Written, composed, has_groups, lifted, written
 from cepheid.lang.literals import number
 from cepheid.lang.text import skeleton
 from cepheid.pattern import EventClass, Kleene, Pattern, Query, map_classes, roles
@@ -190,31 +191,30 @@ def recognises(text: str) -> bool:
 
 def parse(text: str) -> Query:
     clauses: _Clauses = _PARSER.parse(text)
-    pattern = _with_lost_superscripts(clauses)
-    variables = roles(pattern)
-    return Query(
-        pattern=pattern,
+    pattern = clauses.pattern if has_groups(clauses.pattern) else _with_lost_superscripts(clauses)
+    plain = lifted(pattern, lambda part: _print(part)[0])
+    variables = plain.variables
+    query = Query(
+        pattern=plain.pattern,
         dialect=DIALECT,
         where=where_clause(clauses.where, variables),
         window=clauses.window,
         output=None if clauses.columns is None else output_columns(clauses.columns, variables),
         limit=clauses.limit,
     )
+    return composed(query, plain.groups)
 
 
 # --- the pattern ------------------------------------------------------------------------------------------------------
 
 
-def _closure(item: Pattern, low: int, high: int | None, span: Span) -> Kleene:
-    if not isinstance(item, EventClass):
+def _closure(item: Pattern, low: int, high: int | None, span: Span) -> Kleene | Repeated:
+    if isinstance(item, Kleene | Repeated | pt.Neg):
         raise PatternProblem(
-            "a closure of something that is not one event class",
+            "a closure of a negation" if isinstance(item, pt.Neg) else "a closure of a closure",
             span=item.span,
-            expected="a single event class before `+`, `*` or a count",
-            hint="one closure is enough"
-            if isinstance(item, Kleene)
-            else "make the group a query of its own and repeat its label: "
-            f"`G: PATTERN {_print(item)[0]} WITHIN ...`, then `Main: PATTERN` with `G+` in the place of the group",
+            expected="an event class or a group before `+`, `*` or a count",
+            hint=None if isinstance(item, pt.Neg) else "one closure is enough",
         )
     if high is not None and (high == 0 or high < low):
         raise PatternProblem(
@@ -222,7 +222,7 @@ def _closure(item: Pattern, low: int, high: int | None, span: Span) -> Kleene:
             span=span,
             expected="at least one event, and bounds in order",
         )
-    return Kleene(item, low, high, span=span)
+    return Kleene(item, low, high, span=span) if isinstance(item, EventClass) else Repeated(item, low, high, span=span)
 
 
 def _count(token: Token) -> int:
@@ -274,15 +274,18 @@ _SEQ, _DISJ, _CONJ, _NEG, _CLOSURE = range(5)
 
 
 def to_text(query: Query) -> str:
-    """The query as this language writes it, without its inputs."""
-    return "\n".join([f"PATTERN {_print(query.pattern)[0]}", *where_text(query), *clauses_text(query)])
+    """The query as this language writes it, without its inputs; closures of groups are in their places."""
+    whole = written(query)
+    return "\n".join(
+        [f"PATTERN {_print(query.pattern, whole)[0]}", *where_text(whole.query), *clauses_text(whole.query)]
+    )
 
 
-def _print(pattern: Pattern) -> tuple[str, int]:
-    """The text, and how tightly its outermost operator binds."""
+def _print(pattern: Pattern, whole: Written | None = None) -> tuple[str, int]:
+    """The text, and how tightly its outermost operator binds. `whole` holds the groups of closures."""
 
     def at(item: Pattern, level: int) -> str:
-        return bracketed(_print(item), level)
+        return bracketed(_print(item, whole), level)
 
     match pattern:
         case pt.Seq():
@@ -293,6 +296,13 @@ def _print(pattern: Pattern) -> tuple[str, int]:
             return "&".join(at(item, _NEG) for item in pattern.items), _CONJ
         case pt.Neg():
             return f"!{at(pattern.item, _NEG)}", _NEG
+        case Repeated():
+            closure = Kleene(EventClass(""), pattern.low, pattern.high)
+            return f"({_print(pattern.item)[0]}){quantifier(closure, '^%d')}", _CLOSURE
+        case Kleene() if whole is not None and (branches := whole.branches(pattern)):
+            texts = [_print(item.pattern, written(item)) for item in branches]
+            group = texts[0][0] if len(texts) == 1 else "|".join(bracketed(text, _CONJ) for text in texts)
+            return f"({group}){quantifier(pattern, '^%d')}", _CLOSURE
         case Kleene():
             return f"{_print(pattern.item)[0]}{quantifier(pattern, '^%d')}", _CLOSURE
         case EventClass(by_name=True):

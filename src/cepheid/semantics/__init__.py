@@ -96,7 +96,7 @@ def _derived(
                 if event.type == item.source:
                     yield arrivals.put(_primitive_of(item, event, clock), arrivals.of(event))
         case Query():
-            known = _known_attributes(item, stream, derived)
+            known = _known_attributes(item, stream, _with_inputs(item, stream, derived))
             for found in _found(item, stream, clock, arrivals, derived):
                 last = max(events_of(found.bindings), key=lambda event: (event.end, event.position))
                 yield arrivals.put(composite(item, found, clock, known), arrivals.of(last))
@@ -138,11 +138,19 @@ def _attributes_of(item: DerivedStream | Query, events: Sequence[Event], derived
     """The attributes of the events that a declaration or a query derives."""
     if isinstance(item, DerivedStream):
         return [*_base_schema(None, 0, 0), *(column.name for column in item.columns)]
-    known = _known_attributes(item, events, derived)
+    known = _known_attributes(item, events, _with_inputs(item, events, derived))
     names = [*(_base_schema(None, 0, 0) if item.dialect.has_nodes else INTERVAL_TYPES)]
     names += [column.name for column in item.output or () if not isinstance(column.expr, Whole)]
     names += [name for name, _, _ in composite_names(item, known.__getitem__)]
     return [*names, *(name for name, _ in members(item, known.__getitem__))]
+
+
+def _with_inputs(query: Query, events: Sequence[Event], derived: Attributes) -> Attributes:
+    """The attributes of the derived types that a query may name, with those of its own inputs."""
+    for item in query.inputs:
+        if not isinstance(item, SourceStream):
+            derived = {**derived, item.name or "": _attributes_of(item, events, derived)}
+    return derived
 
 
 def composite(query: Query, found: Found, clock: Clock, known: Mapping[str, Sequence[str]]) -> Event:
