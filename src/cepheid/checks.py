@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from cepheid import expr as ex
 from cepheid import pattern as pt
 from cepheid.dialect import Closure, Dialect, Windows
-from cepheid.errors import NameProblem, PatternProblem, did_you_mean, listing
+from cepheid.errors import NameProblem, PatternProblem, did_you_mean, listing, named_twice
 from cepheid.events import EVENTS, NO_CLOCK, OWN_UNIT, Duration
 from cepheid.expr import Aggregate, At, Attr, Expr, Over, Whole
 from cepheid.functions import FUNCTIONS
@@ -117,12 +117,8 @@ def _check_pattern(query: Query) -> None:
             raise PatternProblem(f"{query.dialect.title} has no {_OPERATORS[type(node)]}", span=node.span)
         if isinstance(node, EventClass):
             if node.var in seen:
-                raise PatternProblem(
-                    f"the variable `{node.var}` is declared twice",
-                    span=node.span,
-                    expected="a name of its own for each component",
-                    hint=f"rename one of them, e.g. `{node.var}2`",
-                )
+                hint = f"rename one of them, e.g. `{node.var}2`"
+                raise named_twice(f"the variable `{node.var}` is declared", "component", node.span, hint)
             seen.add(node.var)
         if isinstance(node, pt.Seq | pt.Conj):
             _check_duration(node.window)

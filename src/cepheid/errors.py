@@ -173,6 +173,11 @@ class TooMuchMemory(Explosion):
         return type(self), (self.most, self.row, self.where, self.key)
 
 
+def named_twice(sentence: str, thing: str, span: Span | None, hint: str | None = None) -> PatternProblem:
+    """Two things of a kind have the same name: ("`x` is declared", "component")."""
+    return PatternProblem(f"{sentence} twice", span=span, expected=f"a name of its own for each {thing}", hint=hint)
+
+
 def did_you_mean(found: str, known: Iterable[str], similarity: float = 0.6) -> str | None:
     """A hint with the most similar known name, if one is similar enough."""
     by_folded = {name.casefold(): name for name in known}

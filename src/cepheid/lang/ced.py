@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 from lark import v_args
 from lark.tree import Meta
 
+from cepheid import pattern as pt
 from cepheid.checks import NODE
 from cepheid.dialect import INTERVALS, Closure, Dialect, Order, Windows
-from cepheid.errors import NameProblem, PatternProblem, Span, SyntaxProblem, did_you_mean, listing
+from cepheid.errors import NameProblem, PatternProblem, Span, SyntaxProblem, did_you_mean, listing, named_twice
 from cepheid.events import OWN_UNIT, Duration
 from cepheid.expr import Attr, Const, Expr, Param, Same, Whole, attribute_text, children, name_text, type_name_text
 from cepheid.expr import to_text as expr_text
@@ -37,19 +38,14 @@ from cepheid.lang.text import skeleton
 from cepheid.lang.type_names import type_named, type_text, unknown_stream
 from cepheid.pattern import (
     Column,
-    Conj,
     DerivedStream,
-    Disj,
     EventClass,
-    Neg,
     Pattern,
     Query,
-    Seq,
     SourceStream,
     map_classes,
     roles,
     types_read,
-    walk,
 )
 
 DIALECT = Dialect(
@@ -58,7 +54,7 @@ DIALECT = Dialect(
     clauses=("EVENT", "WHERE"),
     selection=INTERVALS, selection_text="all combinations of events that fit",
     order=Order.TIME, closure=Closure.NONE, windows=Windows.OPERATOR, window_includes_bound=True,
-    operators=(EventClass, Seq, Conj, Disj, Neg),
+    operators=(EventClass, pt.Seq, pt.Conj, pt.Disj, pt.Neg),
     conditions=(Same,), conditions_belong_to_operators=False,
     has_nodes=True, has_rewrite_rules=False, declares_streams=True, names_its_result=True,
 )  # fmt: skip
@@ -133,7 +129,7 @@ _Stream = SourceStream | DerivedStream | Query
 @v_args(meta=True)
 class _Builder(ExpressionBuilder):
     start = on = schema = constraints = all_parts
-    neg = rule_for(Neg)
+    neg = rule_for(pt.Neg)
 
     def source(self, meta: Meta, items: list[Any]) -> _Declaration:
         return SourceStream(str(items[0]), tuple(items[1:]), span=span_of(items[0]))
@@ -161,10 +157,10 @@ class _Builder(ExpressionBuilder):
         return EventClass(str(items[0]), span=span_of(meta))
 
     def seq(self, meta: Meta, items: list[Any]) -> Pattern:
-        return Seq(tuple(items[:-1]), items[-1], span=span_of(meta))
+        return pt.Seq(tuple(items[:-1]), items[-1], span=span_of(meta))
 
     def conj(self, meta: Meta, items: list[Any]) -> Pattern:
-        return Conj(tuple(items[:-1]), items[-1], span=span_of(meta))
+        return pt.Conj(tuple(items[:-1]), items[-1], span=span_of(meta))
 
     def disj(self, meta: Meta, items: list[Any]) -> Pattern:
         window: Duration | None = items[-1]
@@ -175,7 +171,7 @@ class _Builder(ExpressionBuilder):
                 expected="or(e1, e2, ...)",
                 hint="it outputs each subevent as it occurs (§2.2)",
             )
-        return Disj(tuple(items[:-1]), span=span_of(meta))
+        return pt.Disj(tuple(items[:-1]), span=span_of(meta))
 
     def window(self, meta: Meta, items: list[Any]) -> Duration:
         duration: Duration = items[-1]
@@ -233,11 +229,7 @@ class _Script:
         found: list[_Stream] = []
         for declaration in self._declarations:
             if declaration.name in self._before:
-                raise PatternProblem(
-                    f"`{declaration.name}` is declared twice",
-                    span=declaration.span,
-                    expected="a name of its own for each declaration",
-                )
+                raise named_twice(f"`{declaration.name}` is declared", "declaration", declaration.span)
             if isinstance(declaration, SourceStream):
                 found.append(declaration)
             elif declaration.event is None:
@@ -273,7 +265,7 @@ class _Script:
             return DerivedStream(declaration.name, source.stream, source.alias, columns, span=declaration.span)
         classes = tuple(EventClass(source.alias, (source.stream,), span=source.span) for source in sources)
         own = () if any(column.name == "node_id" for column in columns) else (Column("node_id", Attr(NODE, "id")),)
-        return Query(Disj(classes, span=declaration.span), DIALECT, output=(*own, *columns), name=declaration.name)
+        return Query(pt.Disj(classes, span=declaration.span), DIALECT, output=(*own, *columns), name=declaration.name)
 
     def _complex(self, declaration: _Event, event: Pattern) -> Query:
         aliases: dict[str, str] = {}
@@ -282,12 +274,8 @@ class _Script:
                 continue
             self._check_declared(item.stream, item.span, is_closed=self._has_streams)
             if item.alias in aliases:
-                raise PatternProblem(
-                    f"`{item.alias}` is listed twice",
-                    span=item.span,
-                    expected="a name of its own for each subevent",
-                    hint=f"write `{item.stream} as` and another name",
-                )
+                hint = f"write `{item.stream} as` and another name"
+                raise named_twice(f"`{item.alias}` is listed", "subevent", item.span, hint)
             aliases[item.alias] = item.stream
         pattern = map_classes(event, lambda node: self._subevent(node, aliases))
         schema = declaration.schema
@@ -338,11 +326,7 @@ class _Schema:
         self._done: dict[str, tuple[Expr, int]] = {}
         for attribute in attributes:
             if attribute.name in self._attributes:
-                raise PatternProblem(
-                    f"the attribute `{attribute.name}` is declared twice",
-                    span=attribute.span,
-                    expected="a name of its own for each attribute",
-                )
+                raise named_twice(f"the attribute `{attribute.name}` is declared", "attribute", attribute.span)
             self._attributes[attribute.name] = attribute
 
     def columns(self) -> tuple[Column, ...]:
@@ -406,7 +390,7 @@ def _declaration_text(stream: _Stream) -> str:
 
 
 def _complex_text(query: Query) -> str:
-    classes = [node for node in walk(query.pattern) if isinstance(node, EventClass)]
+    classes = [node for node in pt.walk(query.pattern) if isinstance(node, EventClass)]
     aliases = {node.var: node.types[0] for node in classes if len(node.types) == 1}
     columns = query.output or ()
     lines = [f"complex {type_name_text(query.name or 'result')}"]
@@ -441,13 +425,13 @@ def _schema_text(columns: Iterable[Column]) -> str:
 
 def pattern_text(pattern: Pattern) -> str:
     match pattern:
-        case Seq():
+        case pt.Seq():
             return f"seq({_operands_text(pattern.items)}{_window_text(pattern.window)})"
-        case Conj():
+        case pt.Conj():
             return f"and({_operands_text(pattern.items)}{_window_text(pattern.window)})"
-        case Disj():
+        case pt.Disj():
             return f"or({_operands_text(pattern.items)})"
-        case Neg():
+        case pt.Neg():
             return f"!{pattern_text(pattern.item)}"
         case EventClass(types=(_,)):
             return type_name_text(pattern.var)

@@ -151,6 +151,12 @@ def rehashed(keys: np.ndarray, heads: np.ndarray, base: int, room: int) -> tuple
 
 
 @njit
+def _set_pair(times: np.ndarray, items: np.ndarray, at: int, time: int, item: int) -> None:
+    times[at] = time
+    items[at] = item
+
+
+@njit
 def heap_push(times: np.ndarray, items: np.ndarray, size: int, time: int, item: int) -> None:
     """Put an item on a heap ordered by time; the arrays must have room for `size + 1`."""
     child = size
@@ -158,11 +164,9 @@ def heap_push(times: np.ndarray, items: np.ndarray, size: int, time: int, item: 
         parent = (child - 1) >> 1
         if times[parent] <= time:
             break
-        times[child] = times[parent]
-        items[child] = items[parent]
+        _set_pair(times, items, child, times[parent], items[parent])
         child = parent
-    times[child] = time
-    items[child] = item
+    _set_pair(times, items, child, time, item)
 
 
 @njit
@@ -179,11 +183,9 @@ def heap_pop(times: np.ndarray, items: np.ndarray, size: int) -> int:
             child += 1
         if times[child] >= time:
             break
-        times[parent] = times[child]
-        items[parent] = items[child]
+        _set_pair(times, items, parent, times[child], items[child])
         parent = child
-    times[parent] = time
-    items[parent] = item
+    _set_pair(times, items, parent, time, item)
     return first
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 INTERNAL_ERROR = 1
 
 
-@cli.with_event_options
+@cli.with_shared_options
 def batch_run_command(
     cases_dir: Annotated[
         Path, typer.Argument(help="The directory of the cases: CASE/query.txt, dialect.txt (optional), events.jsonl.")

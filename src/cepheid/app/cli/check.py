@@ -10,19 +10,14 @@ from cepheid.explanation import explosions
 from cepheid.lang import to_text
 
 
-@cli.with_event_options
+@cli.with_shared_options
 def check_command(
-    argument: cli.QueryArgument = None,
-    query: cli.QueryOption = None,
-    query_file: cli.QueryFile = None,
-    dialect: cli.Dialect = "auto",
-    input: cli.Inputs = None,
-    events: cli.EventOptions = cli.EVENT_OPTIONS,
+    query: cli.QueryOptions = cli.QUERY_OPTIONS, input: cli.Inputs = None, events: cli.EventOptions = cli.EVENT_OPTIONS
 ) -> None:
     """Validate a query. Prints its language, variables and canonical text, or an error with its position.
 
     With --input, also checks the query against the event types and attributes of the data."""
-    written = cli.the_query(argument, query, query_file, dialect)
+    written = query.read()
     parsed = written.parse()
     if input:
         from cepheid.app.file_run import FileRun  # lazily: a check without data does not need pyarrow

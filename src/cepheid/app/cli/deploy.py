@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LINES = "jsonl"
 
 
-@cli.with_event_options
+@cli.with_shared_options
 def deploy_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of the query files, in any languages.")],
     input: cli.Inputs = None,

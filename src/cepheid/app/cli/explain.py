@@ -12,12 +12,9 @@ from cepheid.errors import InputProblem
 from cepheid.explanation import explain
 
 
-@cli.with_event_options
+@cli.with_shared_options
 def explain_command(
-    argument: cli.QueryArgument = None,
-    query: cli.QueryOption = None,
-    query_file: cli.QueryFile = None,
-    dialect: cli.Dialect = "auto",
+    query: cli.QueryOptions = cli.QUERY_OPTIONS,
     input: cli.Inputs = None,
     format: Annotated[str, typer.Option(help="The output format: text, mermaid, dot, svg or html.")] = "text",
     code: Annotated[bool, typer.Option("--code", help="Show the generated code; needs --input.")] = False,
@@ -32,7 +29,7 @@ def explain_command(
     With --input, also shows the plan of `run --backend local` for these events: the evaluator and the reason for the
     choice, the single-event predicates, and the columns that are read. With --analyze, runs the query and shows the
     counters of each operator beside the estimates."""
-    written = cli.the_query(argument, query, query_file, dialect)
+    written = query.read()
     parsed = written.parse()
     if not input:
         if code or analyze or stats is not None:

@@ -142,24 +142,49 @@ class EventOptions:
         return RunOptions.of(read_params(self.param), None, options, known, adaptive, self.time_unit)
 
 
+@dataclass(frozen=True, slots=True)
+class QueryOptions:
+    """The options of every command with one query: an argument, or one of two options."""
+
+    argument: QueryArgument = None
+    query: QueryOption = None
+    query_file: QueryFile = None
+    dialect: Dialect = "auto"
+
+    def read(self) -> QueryText:
+        written = [item for item in (self.argument, self.query, self.query_file) if item is not None]
+        if len(written) != 1:
+            raise InputProblem(f"there {'are two queries' if written else 'is no query'}", expected=_QUERIES)
+        if self.query is not None:
+            return QueryText(self.query, "query", self.dialect)
+        if self.query_file is not None:
+            return read_query(self.query_file, self.dialect)
+        return _query_argument(written[0], self.dialect)
+
+
 EVENT_OPTIONS = EventOptions()
+QUERY_OPTIONS = QueryOptions()
 
 
-def with_event_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the options of EventOptions in place of its parameter `events`."""
-    shared = get_type_hints(EventOptions, include_extras=True)
+def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of EventOptions and QueryOptions in place of its parameters of these types."""
     hints = get_type_hints(command, include_extras=True)
+    groups = {name: hint for name, hint in hints.items() if hint in (EventOptions, QueryOptions)}
     parameters: list[Parameter] = []
     for name, parameter in signature(command).parameters.items():
-        if hints[name] is EventOptions:
-            of = {field.name: field.default for field in fields(EventOptions)}
-            parameters += [Parameter(n, Parameter.KEYWORD_ONLY, default=of[n], annotation=shared[n]) for n in of]
+        if name in groups:
+            shared = get_type_hints(groups[name], include_extras=True)
+            parameters += [
+                Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=shared[field.name])
+                for field in fields(groups[name])
+            ]
         else:
             parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[name]))
 
     def run(**values: Any) -> None:
-        events = EventOptions(**{name: values.pop(name) for name in shared})
-        command(**values, events=events)
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        command(**values)
 
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -183,16 +208,6 @@ def read_params(values: list[str] | None) -> dict[str, Any]:
 
 
 _QUERIES = "the query once: as an argument (its text, its file, or - for stdin), with --query or with --query-file"
-
-
-def the_query(argument: str | None, text: str | None, file: str | None, dialect: str) -> QueryText:
-    """The query of `run`, `check` and `explain`: an argument, or one of two options."""
-    given = [item for item in (argument, text, file) if item is not None]
-    if len(given) != 1:
-        raise InputProblem(f"there {'are two queries' if given else 'is no query'}", expected=_QUERIES)
-    if text is not None:
-        return QueryText(text, "query", dialect)
-    return read_query(file, dialect) if file is not None else _query_argument(given[0], dialect)
 
 
 def _query_argument(argument: str, dialect: str) -> QueryText:

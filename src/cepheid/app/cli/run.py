@@ -22,12 +22,9 @@ _SHOWN_ROWS = 50
 """Rows of the table on a terminal."""
 
 
-@cli.with_event_options
+@cli.with_shared_options
 def run_command(
-    argument: cli.QueryArgument = None,
-    query: cli.QueryOption = None,
-    query_file: cli.QueryFile = None,
-    dialect: cli.Dialect = "auto",
+    query: cli.QueryOptions = cli.QUERY_OPTIONS,
     input: cli.Inputs = None,
     output: cli.OutputPath = cli.STANDARD,
     output_shape: cli.OutputShape = "events",
@@ -50,7 +47,7 @@ def run_command(
 
     Rows may be in any order; they are sorted by time, then by arrival. Malformed rows do not stop the run. They are
     written to the reject output with the reason, and the summary reports their number."""
-    written = cli.the_query(argument, query, query_file, dialect)
+    written = query.read()
     if not input:
         raise InputProblem("there are no events", expected="--input PATH, at least once")
     parsed = written.parse()

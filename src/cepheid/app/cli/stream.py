@@ -35,7 +35,7 @@ QueryFiles = Annotated[
 ]
 
 
-@cli.with_event_options
+@cli.with_shared_options
 def stream_command(
     input: Annotated[
         str,

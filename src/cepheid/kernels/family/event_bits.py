@@ -60,22 +60,10 @@ def classes_of_integers(
 @njit
 def lowest_bit(word: int) -> int:
     """The number of the lowest bit of a word that is not 0."""
-    number = 0
-    if word & 0xFFFFFFFF == 0:
-        number += 32
-        word >>= 32
-    if word & 0xFFFF == 0:
-        number += 16
-        word >>= 16
-    if word & 0xFF == 0:
-        number += 8
-        word >>= 8
-    if word & 0xF == 0:
-        number += 4
-        word >>= 4
-    if word & 3 == 0:
-        number += 2
-        word >>= 2
-    if word & 1 == 0:
-        number += 1
+    number, width = 0, 32
+    while width:
+        if word & ((1 << width) - 1) == 0:
+            number += width
+            word >>= width
+        width >>= 1
     return number

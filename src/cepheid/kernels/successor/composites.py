@@ -31,17 +31,16 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class _OfIteration:
+    operator: int
+
+
+class Chain(_OfIteration):
     """The node of the chain of an iteration; EMPTY if it is unbound."""
 
-    operator: int
 
-
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(_OfIteration):
     """The time at which the chains of a group have to start at the earliest."""
-
-    operator: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -359,7 +359,7 @@ class _Evaluator(Output):
         """Keep the nodes of groups that records point to, and those before them on paths that are not too old:
 
         marks = unmarked(node1_top, 7)
-        mark_groups(w1, 7, 0, w1_top, W1_CHAIN1, True, FREED, 7, marks)
+        mark_groups(w1, 7, 0, w1_top, W1_CHAIN1, True, 7, marks)
         node1_top, edge1_top = kept_groups(node1, 7, node1_top, edge1, edge1_top, marks, moment - integers[1])
         """
         nodes, edges, field = self.nodes[op], self.edges[op], Chain(op.number)
@@ -368,14 +368,12 @@ class _Evaluator(Output):
         w(f"marks = unmarked({nodes.top}, {nodes.size})")
         pointing = self._pointing(field)
         for table, start in pointing:
-            records = f"{table.name}, {table.size}, {start}, {table.top}, {table.offset(field)}, {table.frees}"
-            w(f"mark_groups({records}, FREED, {nodes.size}, marks)")
+            w(f"mark_groups({table.field_of_all(field, start)}, {nodes.size}, marks)")
         kept = f"{nodes.name}, {nodes.size}, {nodes.top}, {edges.name}, {edges.top}, marks, {since}"
         w(f"{nodes.top}, {edges.top} = kept_groups({kept})")
         w(f"{self._kept(nodes)} = {nodes.top}", f"{self._kept(edges)} = {edges.top}")
         for table, start in pointing:
-            records = f"{table.name}, {table.size}, {start}, {table.top}, {table.offset(field)}, {table.frees}"
-            w(f"forward({records}, {nodes.size}, marks)")
+            w(f"forward({table.field_of_all(field, start)}, {nodes.size}, marks)")
 
     def _pointing(self, field: Field) -> list[tuple[Table, str]]:
         """The tables whose records point to chains or histories, each with the offset of its first record."""
@@ -429,12 +427,10 @@ class _Evaluator(Output):
         pointing = self._pointing(field)
         w(f"marks = unmarked({top}, {size})")
         for table, start in pointing:
-            records = f"{table.name}, {table.size}, {start}, {table.top}, {table.offset(field)}, {table.frees}"
-            w(f"mark({records}, {name}, {size}, marks)")
+            w(f"mark({table.field_of_all(field, start)}, {name}, {size}, marks)")
         w(f"{top} = kept_nodes({name}, {size}, {top}, marks)", f"{kept} = {top}")
         for table, start in pointing:
-            records = f"{table.name}, {table.size}, {start}, {table.top}, {table.offset(field)}, {table.frees}"
-            w(f"forward({records}, {size}, marks)")
+            w(f"forward({table.field_of_all(field, start)}, {size}, marks)")
 
     def _finish(self, w: Writer) -> None:
         w("taken = start", "oldest = first + start")

@@ -18,6 +18,7 @@ from cepheid.codegen.builder import Writer
 from cepheid.expr import Aggregate, At, Attr, Expr, OccursWithin, walk
 from cepheid.kernels.state_vector import Value
 from cepheid.kernels.successor.composites import LATE, OLDEST, STARTS, Chain, Composite, Field, Limit, Row
+from cepheid.kernels.successor.instances import points_to_node
 from cepheid.kernels.successor.operators import Iteration, Leaf, Operator, tests_of
 from cepheid.kernels.successor.waiting import Tables
 from cepheid.runtime.arrays import EMPTY
@@ -116,19 +117,11 @@ def paths_since(node: np.ndarray, edge: np.ndarray, last: int, limit: int, most:
 
 @njit
 def mark_groups(
-    table: np.ndarray,
-    size: int,
-    start: int,
-    top: int,
-    field: int,
-    frees: bool,
-    free: int,
-    width: int,
-    marks: np.ndarray,
+    table: np.ndarray, size: int, start: int, top: int, field: int, frees: bool, width: int, marks: np.ndarray
 ) -> None:
-    """Mark the nodes that a field of the records in a table points to; with `frees`, records may be free (`free`)."""
+    """Mark the nodes that a field of the records in a table points to; with `frees`, records may be free."""
     for at in range(start, top, size):
-        if (not frees or table[at + 1] != free) and table[at + field] != EMPTY:
+        if points_to_node(table, at, field, frees):
             marks[table[at + field] // width] = 0
 
 

@@ -164,6 +164,13 @@ def unmarked(top: int, width: int) -> np.ndarray:
 
 
 @njit
+def points_to_node(table: np.ndarray, at: int, field: int, frees: bool) -> bool:
+    """Whether a field of a record points to a node; with `frees`, the record may be free."""
+    points: bool = table[at + field] != EMPTY and (not frees or table[at + DONE] != FREED)
+    return points
+
+
+@njit
 def mark(
     table: np.ndarray,
     size: int,
@@ -178,7 +185,7 @@ def mark(
     """Mark the nodes of the chains that a field of the records in a table points to; with `frees`, records may be
     free."""
     for at in range(start, top, size):
-        if not frees or table[at + DONE] != FREED:
+        if points_to_node(table, at, field, frees):
             n = table[at + field]
             while n != EMPTY and marks[n // width] == EMPTY:
                 marks[n // width] = 0
@@ -207,7 +214,7 @@ def forward(
 ) -> None:
     """Replace the nodes that a field points to by their new offsets."""
     for at in range(start, top, size):
-        if (not frees or table[at + DONE] != FREED) and table[at + field] != EMPTY:
+        if points_to_node(table, at, field, frees):
             table[at + field] = marks[table[at + field] // width]
 
 

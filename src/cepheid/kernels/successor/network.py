@@ -451,13 +451,7 @@ class Network(Groups, ABC):
     def _remember_cancel(self, w: Writer, op: Cancelled, event: Composite) -> None:
         table, k = self.cancels[op], op.number
         if table.is_shared:
-            self._fill(w, table, f"x{k}", event)
-            w(*(f"{table.name}[x{k} + {link}] = ABSENT" for link in self._link_fields(table)))
-            for number in range(len(self._of(table).indexes)):
-                key, known = self._key(w, event, self._stored(table, number, event), f"{k}_{number}")
-                with w.when(known):
-                    self._link(w, op, table, f"x{k}", key, f"y{k}", number)
-            self._unless_listed(w, op, table, f"x{k}")
+            self._link_in_all(w, op, table, event, event, f"x{k}", f"y{k}")
             return
         key, known = self._key(w, event, self._stored(table, 0, event), f"{k}_0")
         with w.when(known):

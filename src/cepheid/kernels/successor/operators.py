@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from cepheid import pattern as pt
 from cepheid.codegen.masks import is_maskable
@@ -31,10 +31,13 @@ class Operator(ABC):
     is_point: bool
     """Whether it puts out single events without duration: those of one time then have the same history."""
     parent: Operator | None = field(default=None, init=False)
+    operands: tuple[Operator, ...] = field(init=False)
+    """The operators among its arguments, in their order."""
 
-    @property
-    def operands(self) -> tuple[Operator, ...]:
-        return ()
+    def __post_init__(self) -> None:
+        values = [getattr(self, argument.name) for argument in fields(self) if argument.init]
+        listed = [item for value in values for item in (value if isinstance(value, tuple) else (value,))]
+        self.operands = tuple(item for item in listed if isinstance(item, Operator))
 
     @property
     @abstractmethod
@@ -73,10 +76,6 @@ class Union(Operator):
     items: tuple[Operator, ...]
 
     @property
-    def operands(self) -> tuple[Operator, ...]:
-        return self.items
-
-    @property
     def text(self) -> str:
         return f"({' | '.join(item.text for item in self.items)})"
 
@@ -87,10 +86,6 @@ class Selection(Operator):
 
     item: Operator
     keep: tuple[Expr, ...]
-
-    @property
-    def operands(self) -> tuple[Operator, ...]:
-        return (self.item,)
 
     @property
     def text(self) -> str:
@@ -124,10 +119,6 @@ class Next(Waiting):
     when: tuple[Expr, ...]
 
     @property
-    def operands(self) -> tuple[Operator, ...]:
-        return (self.left, self.right) if self.cancel is None else (self.left, self.right, self.cancel)
-
-    @property
     def awaited(self) -> Operator:
         return self.right
 
@@ -140,10 +131,6 @@ class Next(Waiting):
 @dataclass(slots=True, eq=False)
 class Iteration(Waiting):
     item: Operator
-
-    @property
-    def operands(self) -> tuple[Operator, ...]:
-        return (self.item,)
 
     @property
     def awaited(self) -> Operator:
@@ -161,10 +148,6 @@ class Exception_(Operator):
     when: tuple[Expr, ...]
 
     @property
-    def operands(self) -> tuple[Operator, ...]:
-        return (self.item, self.cancel)
-
-    @property
     def text(self) -> str:
         return f"({self.item.text} \\ {self.cancel.text})"
 
@@ -173,10 +156,6 @@ class Exception_(Operator):
 class Timer(Operator):
     item: Operator
     delay: int
-
-    @property
-    def operands(self) -> tuple[Operator, ...]:
-        return (self.item,)
 
     @property
     def text(self) -> str:

@@ -54,6 +54,11 @@ class Table:
         """`w1[i1 + W1_CHAIN2]`"""
         return f"{self.name}[{start} + {self.offset(field)}]"
 
+    def field_of_all(self, field: Field, start: str) -> str:
+        """The arguments of helpers that visit one field of all records from `start` on:
+        `w1, 7, 0, w1_top, W1_CHAIN1, True`."""
+        return f"{self.name}, {self.size}, {start}, {self.top}, {self.offset(field)}, {self.frees}"
+
     def constants(self) -> list[str]:
         """`W1_CHAIN2 = 5`"""
         return [f"{self.offset(field)} = {len(self.own) + n}" for n, field in enumerate(list(self.fields))]

@@ -171,24 +171,35 @@ class Tables:
         """
         table, k = self.tables[op], op.number
         held = self._with_deadline(op, event)
-        iterates = isinstance(op, Iteration)
         if table.is_shared:
-            self._fill(w, table, f"j{k}", held)
-            w(*(f"{table.name}[j{k} + {link}] = ABSENT" for link in self._link_fields(table)))
-            for number in range(len(self._of(table).indexes)):
-                key, known = self._key(w, event, self._stored(table, number, event), f"{k}_{number}")
-                with w.when(known):
-                    self._link(w, op, table, f"j{k}", key, f"p{k}", number)
-                    self._after_insertion(w, op, key, number) if iterates else None
-            self._unless_listed(w, op, table, f"j{k}")
+            self._link_in_all(w, op, table, event, held, f"j{k}", f"p{k}")
             return
         key, known = self._key(w, event, self._stored(table, 0, event), f"{k}_0")
         with w.when(known):
             self._fill(w, table, f"j{k}", held)
             self._link(w, op, table, f"j{k}", key, f"p{k}", 0)
             w(f"live{k} += 1", "made += 1", "partial_matches += 1")
-            if iterates:
+            if isinstance(op, Iteration):
                 self._after_insertion(w, op, key, 0)
+
+    def _link_in_all(
+        self, w: Writer, op: Operator, table: Table, event: Composite, held: Composite, name: str, slot: str
+    ) -> None:
+        """Put an event into a record (as `held`) and into the lists of all indexes whose keys it has:
+
+        w1[j1 + NEXT] = ABSENT
+        if column0[e] != NULL_INT:
+            w1[j1 + NEXT] = max(w1_index[p1 + 1], EMPTY)
+        """
+        self._fill(w, table, name, held)
+        w(*(f"{table.name}[{name} + {link}] = ABSENT" for link in self._link_fields(table)))
+        for number in range(len(self._of(table).indexes)):
+            key, known = self._key(w, event, self._stored(table, number, event), f"{op.number}_{number}")
+            with w.when(known):
+                self._link(w, op, table, name, key, slot, number)
+                if isinstance(op, Iteration):
+                    self._after_insertion(w, op, key, number)
+        self._unless_listed(w, op, table, name)
 
     def _after_insertion(self, w: Writer, op: Waiting, key: str | None, number: int) -> None:
         """The chain may be in the list that is being visited, before the instance at hand."""
