@@ -40,6 +40,10 @@ class Event:
     row: Mapping[str, Any] = field(repr=False)
     times: tuple[int, ...] = field(repr=False)
     parts: tuple[Event, ...] = field(default=(), repr=False)
+    origin: tuple[Any, Mapping[str, Any]] | None = field(default=None, repr=False)
+    """Of a derived event: its query, and the match that it is."""
+    identity: Any = field(default=None, repr=False)
+    """Of an event of the input, if matches are identified: its hash."""
 
     def primitives(self) -> Iterator[Event]:
         """The primitive events it is made of (itself, if primitive)."""

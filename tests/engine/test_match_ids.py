@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import cepheid
@@ -70,6 +71,30 @@ def test_the_identifier_depends_only_on_the_identifiers_of_events() -> None:
 def test_matches_without_identifiers_are_refused(query: str, options: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         cepheid.match(query, events(4), **options)
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_an_event_without_an_identifier_is_identified_by_all_its_columns(query: str) -> None:
+    """Matches of events with a null in the column are those without the column; others keep their identifiers."""
+    table = events(5, int)
+    some = table.set_column(3, "id", pc.if_else(pc.less(table["v"], 25), table["id"], pa.scalar(None, pa.int64())))
+    found, whole = (cepheid.match(query, t, id_column="id").to_pylist() for t in (some, table))
+    assert len({row["match_id"] for row in found}) == len(found)
+    by_columns = cepheid.match(query, some, match_id=True)["match_id"].to_pylist()
+    kinds = set()
+    for row, identified, other in zip(found, whole, by_columns, strict=True):
+        bound = [e for var in ("x", "y", "a", "b", "c", "A", "B", "C") for e in as_list(row.get(var))]
+        is_known = {event["id"] is not None for event in bound}
+        if len(is_known) == 1:
+            kinds |= is_known
+            assert row["match_id"] == (identified["match_id"] if is_known == {True} else other)
+    assert kinds == {True, False}
+    again = cepheid.match(query, some, id_column="id", evaluator="reference").to_pylist()
+    assert sorted(row["match_id"] for row in again) == sorted(row["match_id"] for row in found)
+
+
+def as_list(bound: Any) -> list[Any]:
+    return bound if isinstance(bound, list) else [] if bound is None else [bound]
 
 
 def test_every_type_of_the_pattern_has_the_column_of_identifiers() -> None:

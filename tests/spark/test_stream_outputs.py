@@ -47,8 +47,15 @@ def test_a_stream_of_files_as_in_batch(spark: SparkSession, tmp_path: Path, shap
 def test_identifiers_on_spark_are_those_outside(spark: SparkSession) -> None:
     table = pa.table({"type": list("AABBAB"), "ts": [1, 1, 2, 2, 3, 4], "k": [1, 1, 1, 1, 2, 2], "v": [0.5] * 6})
     query = "EVENT SEQ(A x, B y) WHERE [k] WITHIN 10"
+    _require_same_identifiers(spark, query, table, 5)
+    composed = f"P: {query} RETURN x.k AS k\nLast: EVENT SEQ(P p, B z) WHERE p.k = z.k WITHIN 10"
+    later = table.set_column(1, "ts", pa.array([3, 3, 4, 4, 5, 6]))
+    _require_same_identifiers(spark, composed, pa.concat_tables([table, later]), 9)
+
+
+def _require_same_identifiers(spark: SparkSession, query: str, table: pa.Table, count: int) -> None:
     expected = sorted(cepheid.match(query, table, match_id=True)["match_id"].to_pylist())
-    assert len(set(expected)) == 5
+    assert len(set(expected)) == len(expected) == count
     for partitions in (1, 3):
         found = cepheid.match(query, spark.createDataFrame(table), match_id=True, partitions=partitions)
         assert sorted(row.match_id for row in found.collect()) == expected

@@ -118,6 +118,45 @@ def test_streams_have_the_shapes_of_the_batch(query: str, shape: str) -> None:
     assert lines(found.to_batches()) == lines(batch.select(own).to_batches())
 
 
+COMPOSITIONS = (
+    f"P: {PAIR}\nLast: EVENT SEQ(P p, A z) WITHIN 20",
+    f"P: {PAIR} RETURN x.k AS k, y.v AS v\nLast: EVENT SEQ(ANY(P, A) p, B z) WHERE p.k = z.k WITHIN 12",
+    f"P: {PAIR} RETURN x.k AS k\nQ: EVENT SEQ(A x, B y) WHERE x.k = y.k WITHIN 10 RETURN x.k AS k\n"
+    "Last: EVENT ANY(P, Q) p WHERE p.k = 1",
+    f"P: {LOST} RETURN x.k AS k\nM: EVENT SEQ(P p, B y) WITHIN 8 RETURN p.k AS k LIMIT 7\n"
+    "Last: PATTERN SEQ(M+ m[], A a) WHERE skip_till_next_match(m[], a) { [k] } WITHIN 30",
+    "source A schema int k, double v\nsource B schema int k\n"
+    "primitive P on A as a, node schema event_id as hash_f(P, node.time, a.k), k as a.k\n"
+    "complex Q on P as p, B as b schema k as p.k event seq(p, b; 6) where p.k = b.k\n"
+    "complex R on Q as q, P as p schema k as q.k event and(q, p; 5)",
+    "P: SELECT A.k AS k FROM ( A ; B ) WHERE FILTER(A.k = B.k), (A, B) OCCURS WITHIN 6\n"
+    "Last: SELECT * FROM ( P p ; A z ) WHERE FILTER(p.k = z.k), (p, z) OCCURS WITHIN 9",
+)
+
+
+@pytest.mark.parametrize("query", COMPOSITIONS)
+@pytest.mark.parametrize("id_column", [None, "id"])
+def test_identifiers_of_composed_queries(query: str, id_column: str | None) -> None:
+    rng = random.Random(f"{query} {id_column}")
+    matches = 0
+    for _ in range(5):
+        table = events(rng, 26)
+        ids = [None if rng.random() < 0.3 else number for number in range(len(table))]
+        table = table.append_column("id", pa.array(ids, pa.int64())) if id_column else table
+        asked = OutputOptions(detected_at=False, match_id=True, id_column=id_column)
+        batch = cepheid.match(query, table, match_id=True, id_column=id_column)
+        expected = lines(batch.to_batches())
+        oracle = cepheid.match(query, table, match_id=True, id_column=id_column, evaluator="reference")
+        assert Counter(oracle["match_id"].to_pylist()) == Counter(batch["match_id"].to_pylist())
+        parts = iter(table.to_batches(max_chunksize=3))
+        again = cepheid.match(query, parts, match_id=True, id_column=id_column)
+        assert lines(again) == expected
+        assert lines(streamed(query, table, rng, asked)) == expected
+        assert len(set(batch["match_id"].to_pylist())) == len(batch)
+        matches += len(batch)
+    assert matches > 5
+
+
 def test_the_long_shape_of_a_stream_has_identifiers() -> None:
     table = events(random.Random(2))
     planned = plan(PAIR, table, OutputOptions("long"))

@@ -23,6 +23,7 @@ from cepheid.engine.composition import OTHER, Composed, DerivedType, Reading
 from cepheid.engine.gather import Gatherer, OutputColumn, with_types
 from cepheid.engine.histories import histories, require_timers
 from cepheid.engine.layout import INTERVAL
+from cepheid.engine.match_ids import IDENTITY, IDENTITY_TYPE, EventIds, LastEvents, identity_column, relabelled
 from cepheid.engine.positions import MatchPositions, first_and_last, intervals, match_order, position_columns
 from cepheid.engine.prepare import Prepared, PreparedNode, is_alone
 from cepheid.engine.stepping import Stepper
@@ -38,7 +39,7 @@ from cepheid.runtime.kernel import END_OF_TIME, Array, Kernel, Positions, joined
 
 ARRIVAL = "\0arrival"
 """The position in the input of an event, or of the event that completed a derived one."""
-_OWN = (TYPE, TIME, START, ARRIVAL, HISTORY)
+_OWN = (TYPE, TIME, START, ARRIVAL, HISTORY, IDENTITY)
 _ORDER = "\0order"
 """The order of matches with equal ends and starts, for LIMIT."""
 
@@ -53,7 +54,8 @@ class Merge:
 
     reading: Reading
     schema: pa.Schema
-    """The columns that the query reads, and TYPE, TIME, START and ARRIVAL; HISTORY if it or a later query needs it."""
+    """The columns that the query reads, and TYPE, TIME, START and ARRIVAL; HISTORY if it or a later query
+    needs it, IDENTITY if matches are identified."""
     drops: bool
     """Whether events of types that the query does not bind are left out."""
     waiting: list[pa.RecordBatch] = field(default_factory=list)
@@ -64,12 +66,13 @@ class Merge:
     """No later event ends before this time."""
 
     @classmethod
-    def of(cls, reading: Reading, names: Sequence[str], drops: bool, has_histories: bool) -> Merge:
+    def of(cls, reading: Reading, names: Sequence[str], drops: bool, has_histories: bool, is_identified: bool) -> Merge:
         fields = [reading.shape.schema.field(name) for name in names]
         # Without derived events, points need no start.
         times = [name for name in (TIME, START, ARRIVAL) if name != START or reading.shape.columns.start is not None]
         own = [pa.field(TYPE, pa.dictionary(pa.int32(), pa.string())), *(pa.field(n, pa.int64()) for n in times)]
         own += [pa.field(HISTORY, pa.list_(pa.int64()))] if has_histories else []
+        own += [pa.field(IDENTITY, IDENTITY_TYPE)] if is_identified else []
         schema = pa.schema([*fields, *own])
         none = schema.empty_table().to_batches() or [pa.RecordBatch.from_pylist([], schema)]
         return cls(reading, schema, drops, [], [none[0]] * len(reading.derived))
@@ -117,6 +120,8 @@ class Merge:
         for column in self.schema:
             if column.name == TYPE:
                 arrays.append(one_type(label, count))
+            elif column.name == IDENTITY:
+                arrays.append(relabelled(events.column(IDENTITY), label))
             elif column.name in _OWN:
                 arrays.append(events.column(column.name))
             elif column.name in columns:
@@ -324,6 +329,9 @@ class Deriving:
         if HISTORY in self.wanted:
             points = histories(columns, rows, self.node.prepared.plan.core)
             arrays, names = [*arrays, points], [*names, HISTORY]
+        if self.node.prepared.match_ids is not None:
+            words = self.node.prepared.match_ids.words(columns, rows, len(end))
+            arrays, names = [*arrays, identity_column(words)], [*names, IDENTITY]
         for name in self.wanted:
             if name not in names:
                 values = start if name == INTERVAL[0] else end
@@ -424,13 +432,17 @@ class Wiring:
     nodes: tuple[tuple[PreparedNode, Gatherer, Merge, tuple[str, ...]], ...]
     """Each node with the derived columns, its events, and the attributes that others read."""
     input_columns: tuple[str, ...]
+    events: EventIds | None = None
+    """The identifiers of the events of the input, if matches are identified."""
 
     @classmethod
     def of(cls, prepared: Prepared, names: Sequence[str], input: pa.Schema) -> Wiring:
         """`names` are the columns of the merged events that the query reads, `input` the columns of the input."""
         assert prepared.graph is not None
         plan = prepared.plan
-        merge = Merge.of(prepared.graph.reading, names, may_drop(plan), plan.has_histories)
+        ids = prepared.match_ids
+        own = [name for name in names if name != IDENTITY]
+        merge = Merge.of(prepared.graph.reading, own, may_drop(plan), plan.has_histories, ids is not None)
         consumers, nodes = [merge], []
         for node in reversed(prepared.graph.nodes):
             read_by_others = [n for consumer in consumers for n in _attributes_read(node.name, consumer)]
@@ -441,10 +453,12 @@ class Wiring:
             if passes_on and plan.core is not None:
                 require_timers(plan.core)
             has_histories = plan.has_histories or (passes_on and bool(node.reading.derived))
-            consumers.append(Merge.of(node.reading, read, may_drop(plan), has_histories))
+            consumers.append(Merge.of(node.reading, read, may_drop(plan), has_histories, ids is not None))
             nodes.append((node, gatherer, consumers[-1], wanted))
         columns = [column.name for consumer in consumers for column in consumer.schema if column.name not in _OWN]
-        return cls(merge, tuple(reversed(nodes)), tuple(columns_read(columns, input)))
+        events = None if ids is None else ids.events
+        columns += () if events is None else events.columns
+        return cls(merge, tuple(reversed(nodes)), tuple(columns_read(columns, input)), events)
 
 
 def _attributes_read(node: str, consumer: Merge) -> Iterator[str]:
@@ -485,6 +499,10 @@ class GraphRun:
     """The events of the query that they feed."""
     arrived: int = 0
     """The number of events of the input so far."""
+    events: EventIds | None = None
+    last: LastEvents = field(default_factory=LastEvents)
+    """The last events of the input, with which later ones may be equal. A stream releases all events of a time at
+    once, so they are not part of its state."""
 
     @classmethod
     def start(cls, wiring: Wiring, expected: int | None, kernel: Callable[[Prepared], Kernel] = compiled) -> GraphRun:
@@ -495,13 +513,16 @@ class GraphRun:
             users = [one.query for one in readings if any(derived.node == node.name for derived in one.derived)]
             exact = any(map(_order_matters, users))
             nodes.append(Deriving(node, gatherer, run, wanted, exact, left=node.prepared.query.limit))
-        return cls(nodes, wiring.merge.new())
+        return cls(nodes, wiring.merge.new(), events=wiring.events)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Adds events of the input."""
         arrivals = np.arange(self.arrived, self.arrived + batch.num_rows)
         self.arrived += batch.num_rows
         numbered = batch.append_column(ARRIVAL, pa.array(arrivals, pa.int64()))
+        if self.events is not None:
+            words, self.last = self.events.words_of_batch(batch, self.last)
+            numbered = numbered.append_column(IDENTITY, identity_column(words))
         for consumer in (*(node.merge for node in self.nodes), self.merge):
             consumer.add_input(numbered)
 

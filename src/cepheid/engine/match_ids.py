@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -12,21 +13,32 @@ import pyarrow.compute as pc
 
 from cepheid.io.inputs import Columns
 from cepheid.io.json_text import dumps, joined, json_texts
-from cepheid.io.rows import Rows
+from cepheid.io.rows import START, TIME, Rows
 from cepheid.runtime.kernel import Array
 
 MATCH_ID = "match_id"
 _LANES = 2
 """Words of 64 bits in a hash."""
+IDENTITY = "\0identity"
+"""The column of the hash of each event, in batches that are merged with derived events."""
+IDENTITY_TYPE = pa.binary(8 * _LANES)
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
-class MatchIds:
-    """The identifiers of a query's matches. `seed` is the normal text of the query. An event is identified by `column`
-    or, if that is None, by its times, the values in `columns` and its number among equal events."""
+class LastEvents:
+    """The events of the last time of a batch: the next batch may begin with equal ones."""
 
-    seed: str
+    time: int | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """How many there are of each text."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventIds:
+    """The identifiers of input events: the value in `column`. An event without one, or each if `column` is None, is
+    identified by its times, the values in `columns` and its number among equal events."""
+
     column: str | None
     columns: tuple[str, ...]
     """The columns to read."""
@@ -34,37 +46,47 @@ class MatchIds:
     """The one of them that holds the event type, which may be a number."""
 
     @classmethod
-    def of_query(cls, seed: str, column: str | None, input: Columns, names: Sequence[str]) -> MatchIds:
-        """`names` are the columns of the input."""
-        if column is not None:
-            return cls(seed, column, (column,))
-        own = tuple(name for name in names if name not in input.times and "\0" not in name)
-        return cls(seed, None, own, input.type)
+    def of_input(cls, column: str | None, input: Columns, schema: pa.Schema) -> EventIds:
+        own = tuple(name for name in schema.names if name not in input.times and "\0" not in name)
+        if column is not None and not schema.field(column).nullable:
+            own = (column,)
+        return cls(column, own if column is None or column in own else (*own, column), input.type)
 
-    def of(self, variables: Mapping[str, pa.Array], rows: Rows, count: int) -> pa.Array:
-        """One text of 32 hexadecimal digits for each match. The sum of mixed words depends on the variable and the
-        index of each event, because these are mixed with its hash."""
-        total = np.full((count, _LANES), _hashed([self.seed])[0], np.uint64)
-        for number, (_, positions) in enumerate(sorted(variables.items())):
-            if pa.types.is_list(positions.type):
-                lengths, values = np.asarray(positions.value_lengths().fill_null(0), np.int64), positions.flatten()
-            else:
-                lengths, values = np.asarray(positions.is_valid(), np.int64), positions.drop_null()
-            index = np.arange(len(values)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-            role = _mixed((index.astype(np.uint64) << np.uint64(8)) + np.uint64(number + 1))
-            mixed = _mixed(self._events(rows, values) ^ role[:, None])
-            np.add.at(total, np.repeat(np.arange(count), lengths), mixed)
-        return _hexadecimal(_mixed(total))
+    def words(self, rows: Rows, positions: pa.Array) -> Array:
+        """The hashes of the events at some positions. Each distinct identifier is hashed once."""
+        at, inverse = np.unique(np.asarray(positions, np.int64), return_inverse=True)
+        given = self._given(rows.take([self.column], pa.array(at))) if self.column is not None else pa.nulls(len(at))
+        texts = given
+        if given.null_count:
+            missing = np.flatnonzero(np.asarray(given.is_null()))
+            texts = _filled(given, self._contents(rows, at[missing]))
+        return _words(texts.take(pa.array(inverse)))
 
-    def _events(self, rows: Rows, positions: pa.Array) -> Array:
-        """The hashes of the events. Each distinct identifier is hashed once."""
-        if self.column is None:
-            at, inverse = np.unique(np.asarray(positions, np.int64), return_inverse=True)
-            texts = self._contents(rows, at).take(pa.array(inverse)).dictionary_encode()
-        else:
-            texts = json_texts(rows.take([self.column], positions).column(self.column)).dictionary_encode()
-        hashes: Array = _hashed(texts.dictionary.to_pylist())[np.asarray(texts.indices)]
-        return hashes
+    def words_of_batch(self, batch: pa.RecordBatch, last: LastEvents) -> tuple[Array, LastEvents]:
+        """The hashes of all events of a batch, which has TIME, and its last events. `last` are those of the batch
+        before it."""
+        given = pa.nulls(batch.num_rows) if self.column is None else self._given(batch)
+        if not given.null_count or not batch.num_rows:
+            return _words(given), last
+        ends = np.asarray(batch.column(TIME))
+        starts = np.asarray(batch.column(START)) if START in batch.schema.names else None
+        texts = self._texts(batch, starts, ends)
+        numbers = _numbers_among_equals(np.asarray(texts.dictionary_encode().indices))
+        first, latest = (np.flatnonzero(ends == time) for time in (ends[0], ends[-1]))
+        if last.time == ends[0]:
+            numbers[first] += [last.counts.get(text, 0) for text in texts.take(pa.array(first)).to_pylist()]
+        counts = Counter(texts.take(pa.array(latest)).to_pylist())
+        if last.time == ends[-1]:
+            counts.update(last.counts)
+        whole = _numbered(texts, numbers)
+        missing = whole.filter(given.is_null())
+        return _words(_filled(given, missing)), LastEvents(int(ends[-1]), counts)
+
+    def _given(self, batch: pa.RecordBatch) -> pa.Array:
+        """The identifiers in the column, as text."""
+        column = batch.column(str(self.column))
+        texts = json_texts(column)
+        return pc.if_else(pc.and_(column.is_valid(), pc.not_equal(texts, "null")), texts, pa.scalar(None, pa.string()))
 
     def _contents(self, rows: Rows, at: Array) -> pa.Array:
         """The times and values of events as text, with their number among equal events if it is not the first. Equal
@@ -73,23 +95,107 @@ class MatchIds:
         lengths = at - before + 1
         within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         read = np.unique(np.repeat(before, lengths) + within)
-        texts = self._texts(rows, read)
+        texts = self._texts(rows.take(list(self.columns), pa.array(read)), rows.starts(read), rows.ticks(read))
         if len(read) > len(at) or len(texts.unique()) < len(texts):
-            numbers = _numbers_among_equals(np.asarray(texts.dictionary_encode().indices))
-            marked = joined([texts, "#", pa.array(numbers).cast(pa.string())])
-            texts = pc.if_else(pa.array(numbers > 0), marked, texts)
+            texts = _numbered(texts, _numbers_among_equals(np.asarray(texts.dictionary_encode().indices)))
         return texts.take(pa.array(np.searchsorted(read, at)))
 
-    def _texts(self, rows: Rows, at: Array) -> pa.Array:
-        starts, ends = rows.starts(at), rows.ticks(at)
+    def _texts(self, batch: pa.RecordBatch, starts: Array | None, ends: Array) -> pa.Array:
         times = [pa.array(ends if starts is None else starts).cast(pa.string()), "/", pa.array(ends).cast(pa.string())]
-        batch = rows.take(list(self.columns), pa.array(at))
         members: dict[str, pa.Array] = {}
         for name in self.columns:
             column = batch.column(name)
             is_type = name == self.type_column and pa.types.is_integer(column.type)
             members.update(_members(name, column.cast(pa.string()) if is_type else column))
         return joined([*times, *(members[name] for name in sorted(members))])
+
+
+@dataclass(frozen=True, slots=True)
+class MatchIds:
+    """The identifiers of a query's matches. `seed` is the normal text of the query."""
+
+    seed: str
+    events: EventIds
+    is_carried: bool = False
+    """Whether the rows have the hashes of their events in the column IDENTITY: those of queries over other queries."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns to read."""
+        return (IDENTITY,) if self.is_carried else self.events.columns
+
+    def of(self, variables: Mapping[str, pa.Array], rows: Rows, count: int) -> pa.Array:
+        """One text of 32 hexadecimal digits for each match."""
+        return hexadecimal(self.words(variables, rows, count))
+
+    def words(self, variables: Mapping[str, pa.Array], rows: Rows, count: int) -> Array:
+        groups: dict[str, tuple[Array, Array]] = {}
+        for var, positions in variables.items():
+            if pa.types.is_list(positions.type):
+                lengths, values = np.asarray(positions.value_lengths().fill_null(0), np.int64), positions.flatten()
+            else:
+                lengths, values = np.asarray(positions.is_valid(), np.int64), positions.drop_null()
+            groups[var] = lengths, self._events(rows, values)
+        return match_words(self.seed, groups, count)
+
+    def _events(self, rows: Rows, positions: pa.Array) -> Array:
+        if self.is_carried:
+            return identity_words(rows.take([IDENTITY], positions).column(IDENTITY))
+        return self.events.words(rows, positions)
+
+
+def match_words(seed: str, groups: Mapping[str, tuple[Array, Array]], count: int) -> Array:
+    """The hashes of matches, each of them a row of words. A group holds how many events a variable binds in each match,
+    and the hashes of all of them. The sum of mixed words depends on the variable and the index of each event, because
+    these are mixed with its hash."""
+    total = np.full((count, _LANES), _hashed([seed])[0], np.uint64)
+    for number, (_, (lengths, hashes)) in enumerate(sorted(groups.items())):
+        index = np.arange(len(hashes)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        role = _mixed((index.astype(np.uint64) << np.uint64(8)) + np.uint64(number + 1))
+        np.add.at(total, np.repeat(np.arange(count), lengths), _mixed(hashes ^ role[:, None]))
+    return _mixed(total)
+
+
+def relabelled(column: pa.Array, label: str) -> pa.Array:
+    """The column IDENTITY of derived events under a label."""
+    return identity_column(labelled_words(identity_words(column), label))
+
+
+def labelled_words(words: Array, label: str) -> Array:
+    """The hashes of derived events under the label by which a query knows them. One query may have two labels."""
+    return _mixed(words ^ _hashed([label])[0])
+
+
+def identity_column(words: Array) -> pa.Array:
+    """Hashes as the values of the column IDENTITY."""
+    octets = np.ascontiguousarray(words.astype(">u8")).tobytes()
+    return pa.Array.from_buffers(IDENTITY_TYPE, len(words), [None, pa.py_buffer(octets)])
+
+
+def identity_words(column: pa.Array) -> Array:
+    octets = np.frombuffer(column.buffers()[1], ">u8", _LANES * len(column), 8 * _LANES * column.offset)
+    return octets.astype(np.uint64).reshape(-1, _LANES)
+
+
+def hexadecimal(words: Array) -> pa.Array:
+    """Hashes as texts of 32 digits."""
+    octets = np.ascontiguousarray(words.astype(">u8")).view(np.uint8).reshape(len(words), 8 * _LANES)
+    digits = np.stack([_DIGITS[octets >> 4], _DIGITS[octets & 15]], axis=2)
+    width = 16 * _LANES
+    offsets = np.arange(len(words) + 1, dtype=np.int32) * width
+    return pa.StringArray.from_buffers(len(words), pa.py_buffer(offsets), pa.py_buffer(digits.tobytes()))
+
+
+def _filled(texts: pa.Array, missing: pa.Array) -> pa.Array:
+    """The texts, with others in place of the nulls, in order."""
+    if not pa.types.is_string(texts.type):
+        return missing
+    return pc.replace_with_mask(texts, texts.is_null(), missing)
+
+
+def _numbered(texts: pa.Array, numbers: Array) -> pa.Array:
+    marked = joined([texts, "#", pa.array(numbers).cast(pa.string())])
+    return pc.if_else(pa.array(numbers > 0), marked, texts)
 
 
 def _members(name: str, column: pa.Array) -> dict[str, pa.Array]:
@@ -118,6 +224,12 @@ def _numbers_among_equals(codes: Array) -> Array:
     return numbers
 
 
+def _words(texts: pa.Array) -> Array:
+    encoded = texts.dictionary_encode()
+    words: Array = _hashed(encoded.dictionary.to_pylist())[np.asarray(encoded.indices)]
+    return words
+
+
 def _hashed(texts: list[str]) -> Array:
     digests = b"".join(hashlib.blake2b(text.encode(), digest_size=8 * _LANES).digest() for text in texts)
     return np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, _LANES)
@@ -129,11 +241,3 @@ def _mixed(words: Array) -> Array:
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: Array = words ^ (words >> np.uint64(31))
     return mixed
-
-
-def _hexadecimal(words: Array) -> pa.Array:
-    octets = np.ascontiguousarray(words.astype(">u8")).view(np.uint8).reshape(len(words), 8 * _LANES)
-    digits = np.stack([_DIGITS[octets >> 4], _DIGITS[octets & 15]], axis=2)
-    width = 16 * _LANES
-    offsets = np.arange(len(words) + 1, dtype=np.int32) * width
-    return pa.StringArray.from_buffers(len(words), pa.py_buffer(offsets), pa.py_buffer(digits.tobytes()))

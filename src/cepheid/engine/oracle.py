@@ -23,6 +23,7 @@ from cepheid.checks import NODE
 from cepheid.codegen.columns import types_of
 from cepheid.codegen.typed_columns import from_arrow as column_from_arrow
 from cepheid.codegen.typed_columns import to_python
+from cepheid.engine.composition import projected
 from cepheid.engine.layout import (
     DETECTED,
     END,
@@ -34,20 +35,22 @@ from cepheid.engine.layout import (
     match_schema,
     time_type,
 )
-from cepheid.engine.match_ids import MATCH_ID
+from cepheid.engine.match_ids import MATCH_ID, LastEvents, hexadecimal, labelled_words, match_words
 from cepheid.engine.positions import MatchPositions, match_order
 from cepheid.engine.prepare import Prepared, position_type
 from cepheid.errors import NotAvailable, shown
 from cepheid.evaluation import Binding, Env, value_or_null
 from cepheid.events import Clock, Event, timestamp_text
 from cepheid.expr import MEMBER, Aggregate, Attr, Expr, walk
+from cepheid.graph import is_composed
 from cepheid.io.inputs import Columns
 from cepheid.io.json_text import dumps
 from cepheid.io.rows import ROW, TIME, TYPE, Rows, events_of, plain
 from cepheid.io.rows import START as START_TICKS
 from cepheid.io.sinks import TEXT
 from cepheid.io.source import plain_layout
-from cepheid.pattern import Query, SourceStream
+from cepheid.lang import declaration_text
+from cepheid.pattern import DerivedStream, Query, SourceStream
 from cepheid.semantics import Match as Match
 from cepheid.semantics import evaluate, node_of, summary
 from cepheid.semantics.common import events_of as events_in
@@ -61,7 +64,7 @@ _DAY = 86_400_000_000
 
 def makes_output(query: Query) -> bool:
     """Whether the output is not made of input rows: it is a summary of all matches, or has derived events."""
-    return query.summarizes or any(not isinstance(item, SourceStream) for item in query.inputs)
+    return query.summarizes or is_composed(query)
 
 
 # --- record batches to events -----------------------------------------------------------------------------------------
@@ -157,9 +160,14 @@ def _of_its_type(event: Event, prepared: Prepared) -> Event:
 def matches(prepared: Prepared, batches: Iterable[pa.RecordBatch], first: int = 0) -> list[Match]:
     """The matches of the oracle in all events, whose positions start at `first`."""
     events: list[Event] = []
+    last, ids = LastEvents(), prepared.match_ids if is_composed(prepared.query) else None
     for batch in batches:
         start = first + len(events)
-        events.extend(decode(prepared, batch, range(start, start + batch.num_rows)))
+        decoded = decode(prepared, batch, range(start, start + batch.num_rows))
+        if ids is not None:
+            words, last = ids.events.words_of_batch(batch, last)
+            decoded = [replace(event, identity=own) for event, own in zip(decoded, words, strict=True)]
+        events.extend(decoded)
     return evaluate(prepared.query, events, prepared.clock)
 
 
@@ -303,9 +311,31 @@ def match_batch(
 def _match_ids(prepared: Prepared, matches: Sequence[Match], rows: Rows | None) -> pa.Array | None:
     if prepared.match_ids is None:
         return None
-    if not matches or rows is None:
+    if not matches:
         return pa.array([], pa.string())
+    if is_composed(prepared.query):
+        return hexadecimal(_words_of_matches(prepared.match_ids.seed, prepared.query, [m.bindings for m in matches]))
+    assert rows is not None
     return prepared.match_ids.of(match_positions(prepared, matches).variables, rows, len(matches))
+
+
+def _words_of_matches(seed: str, query: Query, matches: Sequence[Mapping[str, Any]]) -> Any:
+    """The hashes of matches whose events may be derived."""
+    variables = [var for var, role in query.roles.items() if not role.negated]
+    groups: dict[str, tuple[Any, Any]] = {}
+    for var in variables:
+        events = [events_in({var: match.get(var)}) for match in matches]
+        words = [_words_of_event(event) for own in events for event in own]
+        groups[var] = np.array([len(own) for own in events]), np.array(words, np.uint64).reshape(len(words), -1)
+    return match_words(seed, groups, len(matches))
+
+
+def _words_of_event(event: Event) -> Any:
+    if event.origin is None:
+        return event.identity
+    item, bound = event.origin
+    query = projected(item) if isinstance(item, DerivedStream) else item
+    return labelled_words(_words_of_matches(declaration_text(item), query, [bound]), event.type)[0]
 
 
 def made_batch(prepared: Prepared, matches: Sequence[Match], rows: Rows | None = None) -> pa.RecordBatch:

@@ -15,23 +15,23 @@ from cepheid.codegen.legend import with_legend
 from cepheid.engine.composition import Attribute, Composed, Reading, attributes_of_matches, projected, reading_of
 from cepheid.engine.input_shape import NO_INPUT, InputShape
 from cepheid.engine.layout import Detection, column_names
-from cepheid.engine.match_ids import MATCH_ID, MatchIds
+from cepheid.engine.match_ids import MATCH_ID, EventIds, MatchIds
 from cepheid.engine.positions import Binding
 from cepheid.engine.sampling import Sampler, is_large_enough
 from cepheid.errors import InputProblem, NotAvailable, PatternProblem, did_you_mean, listing, shown
 from cepheid.events import START, Clock, Schema
 from cepheid.explanation import Feed
-from cepheid.graph import InputNode, ProjectionNode, QueryNode, graph_of, is_composed
+from cepheid.graph import InputNode, Node, ProjectionNode, QueryNode, graph_of, is_composed
 from cepheid.io.inputs import Columns
 from cepheid.io.source import SourceDescription, clock_of, readable_schema, schema_of
 from cepheid.io.times import unit_of
 from cepheid.kernels.registry import EVALUATORS, SWITCHING, kernel_for, require_known_options
-from cepheid.lang import to_text
+from cepheid.lang import declaration_text, to_text
 from cepheid.optimize.adapt import Policy, policy_of, why_fixed
 from cepheid.optimize.lower import OPTIONS as COMMON_OPTIONS
 from cepheid.optimize.lower import lower
 from cepheid.optimize.stats import NO_STATS, Stats
-from cepheid.pattern import EventClass, Query, Role, SourceStream, types_named
+from cepheid.pattern import DerivedStream, EventClass, Query, Role, SourceStream, types_named
 from cepheid.physical import REFERENCE, Plan
 from cepheid.runtime.kernel import Kernel
 
@@ -308,34 +308,56 @@ def _if_able(plan_by: Callable[[str | None], Plan], evaluator: str) -> Plan | No
 
 def with_match_ids(prepared: Prepared, column: str | None) -> Prepared:
     """The query with the column `match_id` in its output, by the identifiers of events in a column or, without one, by
-    all their columns."""
-    query, names = prepared.written, prepared.input.schema.names
-    if column is not None and column not in names:
+    all their columns. The queries that feed it identify their matches too."""
+    query, graph = prepared.written, prepared.graph
+    shape = prepared.input if graph is None else graph.nodes[0].reading.shape
+    if column is not None:
+        _require_identifiers(prepared, column, shape)
+    if query.summarizes:
+        raise NotAvailable(f"`{MATCH_ID}` of a summary, which is about all matches", hint=f"drop {MATCH_ID}")
+    if MATCH_ID in column_names(query):
+        raise PatternProblem(
+            f"`{MATCH_ID}` is the name of the column that was asked for", hint="choose another name in the query"
+        )
+    events = EventIds.of_input(column, shape.columns, shape.schema)
+    if graph is not None:
+        items = graph_of(graph.query).nodes
+        graph = replace(graph, nodes=tuple(_identifying(node, items[node.name], events) for node in graph.nodes))
+    return replace(prepared, graph=graph, match_ids=MatchIds(to_text(query), events, graph is not None))
+
+
+def _identifying(node: PreparedNode, item: Node, events: EventIds) -> PreparedNode:
+    assert not isinstance(item, InputNode)
+    seed = declaration_text(item.stream if isinstance(item, ProjectionNode) else item.query)
+    return replace(node, prepared=replace(node.prepared, match_ids=MatchIds(seed, events, is_carried=True)))
+
+
+def _require_identifiers(prepared: Prepared, column: str, shape: InputShape) -> None:
+    names = shape.schema.names
+    if column not in names:
         known = [name for name in names if "\0" not in name]
         raise InputProblem(
             f"there is no column `{shown(column)}`",
             expected=f"one of {listing(known)}",
             hint=did_you_mean(column, known) or "without id_column, events are identified by all their columns",
         )
-    bound = [kind for role in query.roles.values() if not role.negated for kind in role.event_class.types]
-    for kind in bound if column is not None else ():
-        # A null identifies nothing: matches with different events would have one identifier.
+    for kind in _types_bound(prepared.written):
         if column not in prepared.schema.types.get(kind, (column,)):
             raise InputProblem(
-                f"events of type `{shown(kind)}` have no column `{shown(column or '')}`",
+                f"events of type `{shown(kind)}` have no column `{shown(column)}`",
                 expected="a column that identifies the events of every type of the pattern",
                 hint="without id_column, events are identified by all their columns",
             )
-    if query.summarizes or any(not isinstance(item, SourceStream) for item in query.inputs):
-        raise NotAvailable(
-            f"`{MATCH_ID}` of a summary, or of events that other queries derive", hint=f"drop {MATCH_ID}"
-        )
-    if MATCH_ID in column_names(query):
-        raise PatternProblem(
-            f"`{MATCH_ID}` is the name of the column that was asked for", hint="choose another name in the query"
-        )
-    ids = MatchIds.of_query(to_text(query), column, prepared.input.columns, names)
-    return replace(prepared, match_ids=ids)
+
+
+def _types_bound(query: Query) -> list[str]:
+    """The event types of the input whose events are in the matches of a query or of one that feeds it."""
+    derived = {item.name for item in query.inputs if not isinstance(item, SourceStream)}
+    types = [kind for role in query.roles.values() if not role.negated for kind in role.event_class.types]
+    for item in query.inputs:
+        types += [item.source] if isinstance(item, DerivedStream) else []
+        types += _types_bound(item) if isinstance(item, Query) else []
+    return [kind for kind in dict.fromkeys(types) if kind not in derived]
 
 
 def position_type(prepared: Prepared, var: str) -> pa.DataType:

@@ -26,6 +26,7 @@ from cepheid.engine.stepping import PIECE, Stepper, encoder_for
 from cepheid.engine.summary import PartialSummary, Summary, merged_row, part_of, sums_up
 from cepheid.errors import NotAvailable
 from cepheid.expr import Whole
+from cepheid.graph import is_composed
 from cepheid.io.rows import INPUT_ROW, ROW, TYPE, Rows
 from cepheid.io.sinks import Objects
 from cepheid.io.source import Source, columns_read, for_kernel
@@ -344,7 +345,8 @@ class _Run:
         prepared, kernel = self.prepared, self.prepared.kernel
         rows: Rows | None = None
         if kernel is None:
-            rows = None if prepared.match_ids is None else self.source.rows([ROW, *prepared.match_ids.columns])
+            ids = None if is_composed(prepared.query) else prepared.match_ids
+            rows = None if ids is None else self.source.rows([ROW, *ids.columns])
             matches = oracle.matches(prepared, self._all_batches(rows))
         elif prepared.query.summarizes:
             matches = [merged_row(prepared, [self.summary(kernel)])][: prepared.query.limit]

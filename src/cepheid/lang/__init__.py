@@ -23,9 +23,9 @@ from cepheid.errors import (
 from cepheid.lang import ced, eql, sase, sase_plus, zstream
 from cepheid.lang.groups import is_group
 from cepheid.lang.text import check_text, skeleton
-from cepheid.pattern import DISPLAY, EventClass, Query, walk
+from cepheid.pattern import DISPLAY, DerivedStream, EventClass, Query, walk
 
-__all__ = ["DIALECTS", "parse", "recognise", "to_text"]
+__all__ = ["DIALECTS", "declaration_text", "parse", "recognise", "to_text"]
 
 AUTO = "auto"
 MAX_QUERIES = 100
@@ -66,6 +66,13 @@ def to_text(query: Query) -> str:
     own = replace(query, inputs=tuple(item for item in query.inputs if item not in used))
     is_labelled = query.name is not None and (bool(used) or not query.dialect.names_its_result)
     return "\n\n".join([*(_block_text(item, True) for item in used), _block_text(own, is_labelled)])
+
+
+def declaration_text(item: DerivedStream | Query) -> str:
+    """A query or CED's `primitive` as text, without its name and without what it uses."""
+    if isinstance(item, DerivedStream):
+        return ced.declaration_text(replace(item, name=""))
+    return _block_text(replace(item, inputs=(), name=None), False)
 
 
 def _page(query: Query) -> str:

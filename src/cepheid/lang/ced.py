@@ -374,10 +374,11 @@ class _Schema:
 
 def to_text(query: Query) -> str:
     """The whole script, the declarations that the result uses first."""
-    return "\n\n".join(_declaration_text(stream) for stream in (*query.inputs, query))
+    return "\n\n".join(declaration_text(stream) for stream in (*query.inputs, query))
 
 
-def _declaration_text(stream: _Stream) -> str:
+def declaration_text(stream: _Stream) -> str:
+    """One declaration of a script."""
     match stream:
         case SourceStream():
             fields = ", ".join(f"{type_text(kind)} {attribute_text(name)}" for name, kind in stream.attributes)

@@ -120,7 +120,8 @@ def _primitive_of(item: DerivedStream, event: Event, clock: Clock) -> Event:
     env = Env({item.alias: event, NODE: node_of(event)}, {}, clock)
     computed = {column.name: value_or_null(column.expr, env) for column in item.columns}
     attributes = {**_base_schema(event.attributes.get("node_id"), event.start, event.end), **computed}
-    return replace(event, type=item.name, attributes=attributes, row=attributes, position=event.position)
+    origin = item, {item.alias: event}
+    return replace(event, type=item.name, attributes=attributes, row=attributes, origin=origin)
 
 
 def _known_attributes(query: Query, stream: Sequence[Event], derived: Attributes) -> dict[str, list[str]]:
@@ -169,7 +170,8 @@ def composite(query: Query, found: Found, clock: Clock, known: Mapping[str, Sequ
     env = Env(found.bindings, {}, clock)
     attributes |= {name: value_or_null(expr, env) for name, expr in members(query, known.__getitem__)}
     shown = {name: value for name, value in attributes.items() if MEMBER not in name}
-    return Event(query.name or "", found.start, found.end, 0, attributes, shown, found.times, parts)
+    origin = query, found.bindings
+    return Event(query.name or "", found.start, found.end, 0, attributes, shown, found.times, parts, origin)
 
 
 def _base_schema(node_id: Any, start: int, end: int) -> dict[str, Any]:

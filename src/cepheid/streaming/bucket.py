@@ -466,7 +466,8 @@ class Bucket:
         if query.sums_up and watermark < END_OF_TIME:
             return [], self.rows.first
         ticks = np.asarray(self.rows.table.column(TIME))
-        events = self.plan.reader.oracle_batch(self.rows.table, ticks)
+        ids = query.prepared.match_ids
+        events = self.plan.reader.oracle_batch(self.rows.table, ticks, () if ids is None else ids.columns)
         matches = [
             match
             for match in oracle.matches(_unlimited(query.prepared), [events], self.rows.first)

@@ -114,8 +114,9 @@ class StreamQuery:
 
     @property
     def counts_equals(self) -> bool:
-        """Whether events are identified by their number among equal ones."""
-        return self.prepared.match_ids is not None and self.prepared.match_ids.column is None
+        """Whether events may be identified by their number among equal ones."""
+        ids = self.prepared.match_ids
+        return ids is not None and not ids.is_carried and ids.columns != (ids.events.column,)
 
     @property
     def event_columns(self) -> Collection[str]:
@@ -245,7 +246,8 @@ class StreamPlan:
             ids = query.prepared.match_ids
             shape = [] if query.shape == EVENTS else [query.shape]
             detection = [] if query.prepared.detection is None else ["detected_at"]
-            asked[query.name] = shape + detection + ([] if ids is None else [f"match_id by {ids.column or 'all'}"])
+            identified = [] if ids is None else [f"match_id by {ids.events.column or 'all'}"]
+            asked[query.name] = shape + detection + identified
         return {"output columns": asked} if any(asked.values()) else {}
 
     def for_inspection(self) -> dict[str, Any]:
@@ -349,11 +351,8 @@ def plan_stream(
     for query in queries.values() if source.seen is not None else ():
         known = [*(source.seen or ()), *(item.name or "" for item in query.inputs)]
         require_types(query, Schema({kind: {} for kind in known}))
-    if output.shape == LONG and any(map(makes_output, queries.values())):
-        raise NotAvailable(
-            f"the shape `{LONG}` of a summary, or of events that other queries derive, in a stream",
-            hint=f"choose the shape `{EVENTS}` or `{FLAT}`",
-        )
+    if output.shape == LONG and any(query.summarizes for query in queries.values()):
+        raise NotAvailable(f"the shape `{LONG}` of a summary", hint=f"choose the shape `{EVENTS}` or `{FLAT}`")
     if output.shape == LONG:  # a replay repeats identifiers, but no numbers
         output = replace(output, match_id=True)
     prepared = {name: output.of(prepare(query, source, options)) for name, query in queries.items()}

@@ -50,10 +50,10 @@ class Reader(ABC):
         types = types_column(rows, self.columns)
         return with_type_and_time(rows, names, types, np.asarray(rows.column(TIME)), starts)
 
-    def oracle_batch(self, rows: pa.RecordBatch, ticks: Array) -> pa.RecordBatch:
-        """The rows as the oracle reads them."""
+    def oracle_batch(self, rows: pa.RecordBatch, ticks: Array, identifying: Sequence[str]) -> pa.RecordBatch:
+        """The rows as the oracle reads them, with the columns that identify events."""
         own = [name for name in self.schema.names if name not in (FILE, NUMBER)]
-        names = [ROW] if ROW in self.schema.names else own
+        names = [ROW, *identifying] if ROW in self.schema.names else own
         starts = np.asarray(rows.column(START)) if START in rows.schema.names else None
         return with_type_and_time(rows, names, types_column(rows, self.columns), ticks, starts)
 
