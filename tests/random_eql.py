@@ -8,13 +8,18 @@ from random import Random
 from typing import Any
 
 TYPES = "ABC"
+FORMS = "ll;;;;|+\\@"
+"""The operators of a pattern; l is a single event."""
+CHAINS = ";;;;;;;;ll|+\\@"
+"""The operators of patterns with many `;` in brackets."""
 
 
 class Drawn:
     """A query in the making: its variables, those that an iteration binds, and those that cancel."""
 
-    def __init__(self, rng: Random, depth: int) -> None:
+    def __init__(self, rng: Random, depth: int, forms: str = FORMS) -> None:
         self.rng = rng
+        self.forms = forms
         self.positive: list[str] = []
         self.negative: list[str] = []
         self.iterated: list[str] = []
@@ -22,7 +27,7 @@ class Drawn:
 
     def _pattern(self, depth: int, negated: bool, iterated: bool) -> str:
         rng = self.rng
-        form = rng.choice("ll;;;;|+\\@") if depth else "l"
+        form = rng.choice(self.forms) if depth else "l"
         if form == "l":
             name = f"x{len(self.positive) + len(self.negative)}"
             (self.negative if negated else self.positive).append(name)
@@ -47,7 +52,15 @@ class Drawn:
 
 
 def query(rng: Random, depth: int = 3) -> str:
-    drawn = Drawn(rng, rng.choice((1, 2, 2, depth)))
+    return _with_conditions(rng, Drawn(rng, rng.choice((1, 2, 2, depth))))
+
+
+def chain(rng: Random) -> str:
+    """A query with several `;`."""
+    return _with_conditions(rng, Drawn(rng, rng.choice((2, 3, 3, 4)), CHAINS))
+
+
+def _with_conditions(rng: Random, drawn: Drawn) -> str:
     conditions = [_condition(rng, drawn) for _ in range(rng.choice((0, 1, 1, 2, 3, 4)))]
     if rng.randrange(4) == 0:
         conditions += _keys(rng, drawn)

@@ -57,6 +57,7 @@ def test_matches_are_those_of_the_oracle(seed: int) -> None:
         "SELECT * FROM A+; B; C WHERE FILTER(A.v >= PREV(A.v)), FILTER(A.k = B.k), (A, C) OCCURS WITHIN 9",
         "SELECT * FROM (A | B)+; C WHERE (A, C) OCCURS WITHIN 5, (B, C) OCCURS WITHIN 4",
         "SELECT * FROM (A | D); (B | C) WHERE FILTER(A.k = B.k), FILTER(D.k = B.k), FILTER(A.v + 1 = C.w)",
+        r"SELECT * FROM ((A a; C b+) \ (C c+; A d)) WHERE FILTER(c.k = d.k), c.v > PREV(c.v)",
     ],
 )
 def test_machine_code_agrees(text: str) -> None:

@@ -60,17 +60,17 @@ def _is_shared(pattern: Pattern, name: str) -> bool:
             return True
         case pt.Next(right=pt.Unless() as exception):
             # λ reads the composite event, so that one equality with either part of it is enough.
-            whole = [a | b for a in _alternatives(pattern.left) for b in _alternatives(exception.item)]
+            whole = [a | b for a in alternatives(pattern.left) for b in alternatives(exception.item)]
             return (
-                _joins(pattern.skip, name, _alternatives(pattern.left), _alternatives(exception.item))
-                and _joins(exception.when, name, whole, _alternatives(exception.cancel))
+                _joins(pattern.skip, name, alternatives(pattern.left), alternatives(exception.item))
+                and _joins(exception.when, name, whole, alternatives(exception.cancel))
                 and all(_is_shared(part, name) for part in (pattern.left, exception.item, exception.cancel))
             )
         case pt.Next():
-            joined = _joins(pattern.skip, name, _alternatives(pattern.left), _alternatives(pattern.right))
+            joined = _joins(pattern.skip, name, alternatives(pattern.left), alternatives(pattern.right))
             return joined and _is_shared(pattern.left, name) and _is_shared(pattern.right, name)
         case pt.Unless():
-            joined = _joins(pattern.when, name, _alternatives(pattern.item), _alternatives(pattern.cancel))
+            joined = _joins(pattern.when, name, alternatives(pattern.item), alternatives(pattern.cancel))
             return joined and _is_shared(pattern.item, name) and _is_shared(pattern.cancel, name)
         case pt.Iteration():
             return _follows(pattern, name) and _is_shared(pattern.item, name)
@@ -78,17 +78,17 @@ def _is_shared(pattern: Pattern, name: str) -> bool:
             return all(_is_shared(part, name) for part in pt.subpatterns(pattern))
 
 
-def _alternatives(pattern: Pattern) -> list[frozenset[str]]:
+def alternatives(pattern: Pattern) -> list[frozenset[str]]:
     """The sets of variables that a composite event may bind, one of which it does."""
     match pattern:
         case pt.Disj():
-            return [found for item in pattern.items for found in _alternatives(item)]
+            return [found for item in pattern.items for found in alternatives(item)]
         case pt.Next():
-            return [a | b for a in _alternatives(pattern.left) for b in _alternatives(pattern.right)]
+            return [a | b for a in alternatives(pattern.left) for b in alternatives(pattern.right)]
         case pt.Filtered() | pt.Timer() | pt.Unless():
-            return _alternatives(pattern.item)
+            return alternatives(pattern.item)
         case pt.Iteration():
-            return [frozenset(positives(pattern))] if len(_alternatives(pattern.item)) == 1 else [frozenset()]
+            return [frozenset(positives(pattern))] if len(alternatives(pattern.item)) == 1 else [frozenset()]
         case _:
             return [frozenset(positives(pattern))]
 
@@ -110,7 +110,7 @@ def _joins(
 
 def _follows(pattern: pt.Iteration, name: str) -> bool:
     """Whether each item of a chain has the value of the one before it."""
-    if len(_alternatives(pattern.item)) != 1:
+    if len(alternatives(pattern.item)) != 1:
         return False
     inside = {var for var, role in pt.roles(pattern.item).items() if not role.negated and not role.binds_many}
     return any(

@@ -18,7 +18,7 @@ from cepheid.events import Clock, Schema
 from cepheid.expr import At, Attr, Expr
 from cepheid.logic import expanded, normal_form
 from cepheid.optimize.derived import derived
-from cepheid.optimize.rules import FALSE, rewrite
+from cepheid.optimize.rules import FALSE, rewrite, wants_rewrites
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.optimize.windows import match_window, operator_windows, reach
 from cepheid.pattern import Query, Role, durations
@@ -60,7 +60,7 @@ def lower(
     called if statistics decide between plans, with a plan that has the classes and predicates to observe. With
     `has_durations` the events of the input have a start of their own. `composite` are the event types that other
     queries derive."""
-    if str(options.get("rewrite", True)) not in ("False", "off"):
+    if wants_rewrites(options):
         rewritten = rewrite(query, schema)
         if rewritten is not query:
             query = replace(rewritten, where=typed_predicates(rewritten, rewritten.where, schema))
@@ -95,7 +95,7 @@ def lower(
     others = [e.NAME for e in able if chosen != e.NAME]
     return replace(
         plans[chosen],
-        reasons=contradiction,
+        reasons=(*plans[chosen].reasons, *contradiction),
         expected=costs.get(chosen, math.nan),
         others=tuple(_why_others_lost(chosen, others, costs, evaluator is not None)),
     )

@@ -13,7 +13,7 @@ over all combinations (SASE, ZStream).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cepheid import expr as ex
@@ -33,6 +33,11 @@ FALSE = Const(False)
 _WEIGHT: dict[type[Pattern], int] = {pt.Disj: 1, pt.Seq: 2, pt.Conj: 3}
 _LARGEST_CLASS = 8
 """The number of equal attributes up to which all pairs are added."""
+
+
+def wants_rewrites(options: Mapping[str, str | bool]) -> bool:
+    """Whether the option `rewrite` is on, as by default."""
+    return str(options.get("rewrite", True)) not in ("False", "off")
 
 
 def rewrite(query: Query, schema: Schema = EMPTY_SCHEMA, rules: Sequence[Rule] | None = None) -> Query:

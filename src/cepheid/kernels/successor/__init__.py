@@ -20,9 +20,8 @@ from cepheid.expr import At, Attr, Expr
 from cepheid.kernels.requirements import why_not
 from cepheid.kernels.successor.composites import keep_name
 from cepheid.kernels.successor.conditions import waits_for
-from cepheid.kernels.successor.cost import successor_cost
 from cepheid.kernels.successor.evaluator import kernel
-from cepheid.kernels.successor.failures import OPTIONS
+from cepheid.kernels.successor.failures import OPTIONS as FAILURE_OPTIONS
 from cepheid.kernels.successor.operators import (
     Iteration,
     Operator,
@@ -34,11 +33,14 @@ from cepheid.kernels.successor.operators import (
     tests_of,
 )
 from cepheid.kernels.successor.successor_kernel import failed_detections
+from cepheid.optimize.core_cost import CompiledModel, model_of
 from cepheid.optimize.core_key import core_key
+from cepheid.optimize.core_rules import CoreInput, Rewritten, core_text, rewritten_core
 from cepheid.optimize.derived import derived
-from cepheid.optimize.stats import Stats
+from cepheid.optimize.rules import wants_rewrites
+from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Pattern
-from cepheid.physical import Bit, Kind, Lowered, Plan, not_made_for
+from cepheid.physical import Bit, Kind, Lowered, Options, Plan, not_made_for
 from cepheid.types import INTEGER
 
 __all__ = [
@@ -56,8 +58,9 @@ __all__ = [
 ]
 
 NAME = "successor"
+OPTIONS: Options = {**FAILURE_OPTIONS, "model": ("compiled", "paper")}
 FOLDS = False
-SEARCHES = False
+SEARCHES = True
 SWITCHES = False
 
 
@@ -108,7 +111,8 @@ def _is_nested(root: Operator, op: Operator, var: str) -> bool:
 
 
 def plan(lowered: Lowered, stats: Stats) -> Plan:
-    placed, root, core = placed_operators(lowered)
+    rewritten = _rewritten(lowered, stats)
+    placed, root, core = placed_operators(lowered, rewritten.core)
     made = placed.plan(NAME, by_variable=True)
     leaves = [leaf for leaf in leaves_of(root) if leaf.keeps]
     keeps = [Bit(keep_name(leaf.var), leaf.var, leaf.event_class.types, tuple(leaf.keeps)) for leaf in leaves]
@@ -125,7 +129,26 @@ def plan(lowered: Lowered, stats: Stats) -> Plan:
         key=core_key(core, lowered.lacks, lowered.types),
         window=longest(root, lowered.has_durations),
         grows=tuple(_growing(root, lowered.has_durations)),
+        reasons=rewritten.notes,
     )
+
+
+def _rewritten(lowered: Lowered, stats: Stats) -> Rewritten:
+    """The core form after the laws of §4.3. Failed detections are shown as the query is issued."""
+    core = core_in_ticks(lowered)
+    if not wants_rewrites(lowered.options) or str(lowered.options.get("failures", "count")) == "rows":
+        return Rewritten(core)
+    model = None if stats == NO_STATS else model_of(str(lowered.options.get("model", "")), stats, lowered.has_durations)
+    given = CoreInput(lowered.types, lowered.lacks, lowered.has_durations, lowered.composite, model)
+    found = rewritten_core(core, given)
+    if _grows(core, lowered) or not _grows(found.core, lowered):
+        return found
+    return Rewritten(core, (*found.notes, f"{core_text(core)} as issued: the rewritten form would have no bound"))
+
+
+def _grows(core: Pattern, lowered: Lowered) -> bool:
+    root = operators_of(core, lowered.has_durations, lowered.composite)
+    return any(True for _ in _growing(root, lowered.has_durations))
 
 
 def _is_composite(op: Operator, lowered: Lowered) -> bool:
@@ -144,18 +167,24 @@ def _growing(root: Operator, has_durations: bool) -> Iterator[str]:
 def cost(plan: Plan, stats: Stats) -> float:
     """Nanoseconds for each event."""
     assert plan.core is not None
-    return successor_cost(operators_of(plan.core, plan.has_durations, plan.composite), stats)
+    return CompiledModel(stats, plan.has_durations).whole(plan.core)
 
 
-def placed_operators(lowered: Lowered) -> tuple[Lowered, Operator, Pattern]:
-    """The query with its predicates sorted by operators, the operators, and the core form, durations in ticks."""
+def core_in_ticks(lowered: Lowered) -> Pattern:
+    """The core form as issued, durations in ticks."""
     clock = lowered.clock
-    core = _with_predicates(
+    return _with_predicates(
         core_form(lowered.query.pattern, lowered.predicates),
         lambda p: _in_ticks(p, clock),
         clock,
         lambda p: _with_last(p, lowered.lacks),
     )
+
+
+def placed_operators(lowered: Lowered, core: Pattern | None = None) -> tuple[Lowered, Operator, Pattern]:
+    """The query with its predicates sorted by operators, the operators, and the core form, durations in ticks: a
+    rewritten one, or that as issued."""
+    core = core_in_ticks(lowered) if core is None else core
     unplaced = operators_of(core, lowered.has_durations, lowered.composite)
     between = dict.fromkeys(p for op in unplaced.walk() for p in tests_of(op))
     own = {name: type_ for name, type_ in lowered.types.items() if name not in lowered.derived}

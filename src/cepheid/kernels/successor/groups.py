@@ -268,11 +268,11 @@ class Groups(Tables):
             if isinstance(node, OccursWithin)
             for name in (node.first, node.second)
         }
-        return [node for node in self.groups_in(op) if not names.isdisjoint(node.variables)]
+        return [node for node in self.groups_of(op) if not names.isdisjoint(node.variables)]
 
     def paths(self, event: Composite) -> str:
         """The number of composite events that a composite stands for: `node1[w1[i1 + W1_CHAIN1] + COUNT]`."""
-        groups = self.groups_in(event.operator)
+        groups = self.groups_of(event.operator)
         limited = self.limited_groups(event.operator)
         sources = []
         for op in groups:
@@ -286,7 +286,7 @@ class Groups(Tables):
 
     def add_output(self, w: Writer, event: Composite) -> None:
         """`output += node1[n1 + TOTAL]`: the items in the matches that a composite stands for."""
-        groups = self.groups_in(event.operator)
+        groups = self.groups_of(event.operator)
         limited = self.limited_groups(event.operator)
         w("several, items = 1.0, 0.0")
         for op in groups:
@@ -306,10 +306,12 @@ class Groups(Tables):
         w(f"output += int(min(max(items, several), {float(MOST)}))")
 
     def _outer(self, op: Operator) -> list[Iteration]:
-        """The iterations under an operator that are not inside another one."""
+        """The iterations whose chains an operator puts out, but for those inside another one. What cancels is no part
+        of its composite events."""
         if isinstance(op, Iteration):
             return [op]
-        return [found for operand in op.operands for found in self._outer(operand)]
+        parts = [operand for operand in op.operands if operand is not getattr(op, "cancel", None)]
+        return [found for operand in parts for found in self._outer(operand)]
 
     # --- output -------------------------------------------------------------------------------------------------------
 

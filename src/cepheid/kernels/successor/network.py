@@ -272,7 +272,7 @@ class Network(Groups, ABC):
             bare = predicate.item if isinstance(predicate, Filter) else predicate
             if not isinstance(bare, OccursWithin):
                 continue
-            for op in self.groups_in(event.operator):
+            for op in self.groups_of(event.operator):
                 if not {bare.first, bare.second}.isdisjoint(op.variables):
                     before, limit = event.read(Limit(op.number)), self.conditions.earliest(bare, sides)
                     limit = limit if before == f"-{LATE}" else f"max({before}, {limit})"

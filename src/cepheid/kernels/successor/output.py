@@ -45,7 +45,7 @@ class Output(Network):
                 self.found.offset(field)
             self.found.fill(w, self.found.top, event)
             w(f"{self.found.top} += {self.found.size}", "made += 1")
-            if self.groups_in(self.root):
+            if self.groups_of(self.root):
                 self.add_output(w, event)
                 return
             w("matches += 1")
@@ -111,7 +111,7 @@ class Output(Network):
             m0 = found[r + FOUND_CHAIN1]
             ...
         """
-        if self.groups_in(self.root):
+        if self.groups_of(self.root):
             self._write_groups(w)
             return
         found, width = self.found, self.width
@@ -147,7 +147,7 @@ class Output(Network):
             ...
             depth1 = next_path(path1, node1, edge1, depth1, limit1)
         """
-        found, groups = self.found, self.groups_in(self.root)
+        found, groups = self.found, self.groups_of(self.root)
         with w.block(f"if {found.top} > 0:"):
             self.each_path(w, groups)
             with w.block(f"for r in range(0, {found.top}, {found.size}):"):

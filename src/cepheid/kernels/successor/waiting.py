@@ -84,6 +84,10 @@ class Tables:
     def groups_in(self, op: Operator) -> list[Iteration]:
         return [node for node in op.walk() if isinstance(node, Iteration) and self.is_grouped(node)]
 
+    def groups_of(self, op: Operator) -> list[Iteration]:
+        """Those whose chains an operator puts out: what cancels is no part of its composite events."""
+        return [node for node in self.groups_in(op) if set(node.variables) <= set(op.variables)]
+
     def forget(self) -> None:
         """Before the source is written anew: nothing has been read."""
         for table in [*self.tables.values(), *self.queues.values(), *self.fifos.values(), *self.nodes.values(),
@@ -272,7 +276,7 @@ class Tables:
         self.tables[op].offset("until")
         ticks = self.lifetimes[op]
         if ticks is not None:
-            start = LATEST_START if self.groups_in(event.operator) else STARTS
+            start = LATEST_START if self.groups_of(event.operator) else STARTS
             return event.reading({"until": f"{event.read(start)} + {self.builder.constants.integer(ticks)}"})
         component = self.values.component
         times = [f"{event.read(Value('first_time', component[var]))} + {self.builder.constants.integer(ticks)}"

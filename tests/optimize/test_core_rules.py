@@ -1,0 +1,192 @@
+"""The laws of EQL's core operators change how a query is evaluated, never what it matches."""
+
+from __future__ import annotations
+
+import doctest
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+
+import pyarrow as pa
+import pytest
+import random_eql
+from hypothesis import assume, given, reject, settings
+from hypothesis import strategies as st
+from kernel_harness import Stream, bound, by_kernel, by_oracle, stream_of
+
+import cepheid
+from cepheid import pattern as pt
+from cepheid.codegen.columns import schema_types
+from cepheid.codegen.compile import interpreted
+from cepheid.errors import NameProblem, NotAvailable
+from cepheid.events import START, Clock
+from cepheid.explanation import explain
+from cepheid.kernels import successor
+from cepheid.kernels.registry import EVALUATORS, kernel_for
+from cepheid.optimize import core_cost, core_rules
+from cepheid.optimize.core_cost import Estimate
+from cepheid.optimize.core_rules import core_text
+from cepheid.optimize.lower import lower
+from cepheid.optimize.stats import NO_STATS, Stats
+from cepheid.pattern import Pattern, Query
+from cepheid.physical import Plan
+from cepheid.runtime.kernel import Kernel
+
+ANY = Stats(rates={"x": 1.0}, total_rate=1.0)
+
+
+class AnyGrouping:
+    """A model by which some grouping, drawn at random, is cheapest."""
+
+    unit = "points"
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def of(self, pattern: Pattern) -> Estimate:
+        return Estimate(1.0, 1e9, 1.0, 1.0, 1.0)
+
+    def next(self, node: pt.Next, left: Estimate, right: Estimate) -> Estimate:
+        return Estimate(1.0, Random(f"{self.seed} {core_text(node)}").random(), 1.0, 1.0, 1.0)
+
+
+def planned(query: Query, stream: Stream, stats: Stats, options: Mapping[str, str | bool] | None = None) -> Plan:
+    return lower(
+        query,
+        schema_types(stream.table.schema, skip=(START,)),
+        stream.schema,
+        Clock(),
+        EVALUATORS,
+        options=options or {},
+        stats=stats,
+        has_durations=START in stream.table.schema.names,
+    )
+
+
+def interpreted_kernel(plan: Plan) -> Kernel:
+    kernel = kernel_for(plan)
+    return replace(kernel, function=interpreted(kernel.source))
+
+
+def require_oracle(seed: int, rows: list[dict[str, object]], text: str, rng: Random) -> None:
+    stream = stream_of(rows)
+    try:
+        query = bound(text, stream)
+        issued = planned(query, stream, NO_STATS, {"rewrite": "off"})
+    except (NameProblem, NotAvailable):
+        reject()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(successor, "model_of", lambda name, stats, has_durations: AnyGrouping(seed))
+        plan = planned(query, stream, ANY)
+    assert plan.core is not None and issued.core is not None
+    assume(core_text(plan.core) != core_text(issued.core))
+    kernel, expected = interpreted_kernel(plan), by_oracle(query, stream)
+    for cuts in ((), range(1, len(rows)), sorted(rng.sample(range(len(rows)), min(2, len(rows))))):
+        assert by_kernel(kernel, stream, cuts)[0] == expected, core_text(plan.core)
+
+
+@settings(max_examples=150, deadline=None)
+@pytest.mark.reach(0.2)
+@given(st.integers(0, 10**9))
+def test_rewritten_queries_have_the_matches_of_the_oracle(seed: int) -> None:
+    rng = Random(seed)
+    require_oracle(seed, random_eql.rows(rng, 12), random_eql.chain(rng), rng)
+
+
+@settings(max_examples=50, deadline=None)
+@pytest.mark.reach(0.2)
+@given(st.integers(0, 10**9))
+def test_rewritten_queries_over_events_with_duration(seed: int) -> None:
+    rng = Random(seed)
+    text, rows = random_eql.chain(rng), random_eql.rows(rng, 10)
+    for row in rows:
+        row["began"] = row["ts"] - rng.choice((0, 0, 1, 2))
+    require_oracle(seed, rows, text, rng)
+
+
+@pytest.mark.parametrize("module", [core_rules, core_cost], ids=lambda module: module.__name__)
+def test_examples(module: object) -> None:
+    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
+
+
+ROWS = [{"type": kind, "ts": i, "x": i % 2, "y": i} for i, kind in enumerate("ABCDABCDABCD")]
+RARE_FIRST = Stats(rates={"a": 0.01, "b": 1.0, "c": 1.0, "d": 1.0}, total_rate=3.0)
+RARE_MIDDLE = Stats(rates={"a": 1.0, "b": 0.01, "c": 1.0, "d": 1.0}, total_rate=3.0)
+
+
+def _core(text: str, stats: Stats, **options: str) -> Plan:
+    stream = stream_of(ROWS)
+    return planned(bound(f"SELECT * FROM {text}", stream), stream, stats, options)
+
+
+@pytest.mark.parametrize(
+    ("text", "stats", "expected"),
+    [
+        ("A a; (B b; C c)", RARE_FIRST, "((a; b); c)"),
+        ("(A a; B b); C c", RARE_MIDDLE, "(a; (b; c))"),
+        ("A a; (B b; C c) WHERE FILTER(a.x = b.x), FILTER(c.y > 3)", RARE_FIRST, "((a; b); c)"),
+        ("(A a; B b); C c WHERE FILTER(a.x = b.x = c.x)", RARE_MIDDLE, "(a; (b; c))"),
+        ("(A a; B b); C c WHERE b.y > 2, c.y > 5, a.x < c.x", RARE_MIDDLE, "(a; (b; c))"),
+        (r"A a; ((B b; C c) \ D d)", RARE_FIRST, r"(((a; b); c) \ d)"),
+        ("(A a @ 1); ((B b; C c); (C d | D e))", RARE_FIRST, "((((a @ 1); b); c); (d | e))"),
+        ("(A a+; B b); C c", RARE_MIDDLE, "(a+; (b; c))"),
+    ],
+)
+def test_the_cheapest_grouping_runs(text: str, stats: Stats, expected: str) -> None:
+    plan = _core(text, stats)
+    assert plan.core is not None and core_text(plan.core) == expected
+    assert core_text(_core(text, stats, rewrite="off").core or plan.core) != expected
+
+
+@pytest.mark.parametrize(
+    ("text", "stats", "why"),
+    [
+        ("A a; (B b; C c) WHERE FILTER(b.x = c.x)", RARE_FIRST, "FILTER(b.x = c.x) is no part of a key"),
+        ("(A a; B b); C c WHERE FILTER(b.x = c.x)", RARE_MIDDLE, "FILTER(b.x = c.x) is no part of a key"),
+        ("(A a; B b); C c WHERE FILTER(a.x = c.x)", RARE_MIDDLE, "FILTER(a.x = c.x) is no part of a key"),
+        ("A a; (B b; C c) WHERE FILTER(a.x = c.x)", RARE_FIRST, "FILTER(a.x = c.x) is a condition on the group"),
+        ("A a; (B b; C c) WHERE c.y > 3", RARE_FIRST, "in brackets, c.y > 3 is a filter on the group"),
+        ("A a; (B b; C c+)", RARE_FIRST, "the histories of c+ have several lengths"),
+        ("A a; (B b; (C c | (C d; D e)))", RARE_FIRST, "the histories of (c | (d; e)) have several lengths"),
+        (r"(A a; B b); (C c \ D d)", RARE_MIDDLE, r"(c \ d) is cancelled while it is awaited"),
+        (r"(A a; A b); ((B c; C d) \ D e)", RARE_FIRST, "the exception stays, since (a; b) has a duration"),
+        (r"D e; (A a; ((B b; C c) \ D d))", RARE_FIRST, "the exception stays, since another `;` awaits the result"),
+        ("(A a; B b); C c WHERE c.y > PREV(b.y)", RARE_MIDDLE, "a condition reads PREV, ALL or an aggregate"),
+        ("(A a; B b); C c", NO_STATS, "no statistics are known"),
+    ],
+)
+def test_explain_shows_why_a_law_does_not_apply(text: str, stats: Stats, why: str) -> None:
+    plan = _core(text, stats)
+    assert plan.core == _core(text, stats, rewrite="off").core
+    shown = explain(plan.query, plan=plan)
+    assert why in " ".join(shown.replace("│", " ").split())
+
+
+def test_explain_shows_the_grouping_and_its_cost() -> None:
+    plan = _core("A a; (B b; C c)", RARE_FIRST)
+    assert "(a; (b; c)) runs as ((a; b); c):" in " ".join(explain(plan.query, plan=plan).split())
+    paper = _core("A a; (B b; C c)", RARE_FIRST, model="paper")
+    assert "events for each unit of time (table 1)" in " ".join(explain(paper.query, plan=paper).split())
+
+
+def test_failed_detections_are_those_of_the_query_as_issued() -> None:
+    text = "(A a; B b); C c WHERE c.y > 5"
+    assert _core(text, RARE_MIDDLE, failures="rows").core == _core(text, NO_STATS).core
+
+
+def test_a_bound_on_state_is_kept() -> None:
+    """Grouped otherwise, every b would wait for ever."""
+    plan = _core("(A a; B b); C c WHERE (a, b) OCCURS WITHIN 3, (b, c) OCCURS WITHIN 3", RARE_MIDDLE)
+    assert plan.grows == () and plan.window == 6
+
+
+def test_the_tree_of_a_sampled_table_is_chosen() -> None:
+    """A sample of the events decides, and the matches are the same."""
+    kinds = [("ABBCCBCB" * 4 + "B")[i % 33] for i in range(5_000)]
+    table = pa.table({"type": kinds, "ts": list(range(5_000))})
+    text = "SELECT * FROM B b; (B c; (C d; A a))"
+    rewritten = cepheid.explain(text, table)
+    assert "runs as" in rewritten
+    tables = [cepheid.match(text, table, options=options) for options in ({}, {"rewrite": "off"})]
+    matches = [sorted(map(str, found.to_pylist())) for found in tables]  # those of one time have no order
+    assert matches[0] == matches[1] != []
