@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +32,7 @@ from cepheid.pattern import (
     SourceStream,
     always_bound,
     map_classes,
+    most_bound,
     partition_attributes,
     roles,
     walk,
@@ -407,15 +408,20 @@ def output_attributes(query: Query, schema: Schema) -> dict[str, Type]:
         fitted = fitting(expr, checker.attribute_type)
         if fitted is not None:
             result[name] = fitted.type
-    for name, var, attribute in composite_names(query, attributes_of):
-        result[name] = attributes_of(var)[attribute]
+    for name, owners, attribute in composite_names(query, attributes_of):
+        fitted = fitting(ex.first_of([Attr(var, attribute) for var in owners]), checker.attribute_type)
+        if fitted is not None:
+            result[name] = fitted.type
     return result
 
 
-def composite_names(query: Query, attributes_of: Callable[[str], Iterable[str]]) -> Iterator[tuple[str, str, str]]:
+def composite_names(
+    query: Query, attributes_of: Callable[[str], Iterable[str]]
+) -> Iterator[tuple[str, tuple[str, ...], str]]:
     """How the attributes of a match's events are read from the match: `var.attribute` for every event it returns, and
-    the bare attribute where only one event has it or an equivalence test makes all agree. The match's own variables and
-    interval come before a bare attribute of the same name."""
+    the bare attribute where only one event has it or an equivalence test makes all agree. Its owners are all variables
+    that have it, unless every match binds one of them (they are in branches of a disjunction). The match's own
+    variables and interval come before a bare attribute of the same name."""
     found = query.roles
     single = [var for var, role in found.items() if not role.negated and not role.binds_many]
     if query.output is not None:
@@ -424,13 +430,15 @@ def composite_names(query: Query, attributes_of: Callable[[str], Iterable[str]])
     for var in single:
         for attribute in attributes_of(var):
             owners.setdefault(attribute, []).append(var)
-            yield f"{var}.{attribute}", var, attribute
+            yield f"{var}.{attribute}", (var,), attribute
     own = {f"{var}.{attribute}" for attribute, variables in owners.items() for var in variables}
     shared = partition_attributes(query)
     for attribute, variables in owners.items():
         is_own = attribute in INTERVAL_TYPES or attribute in own
-        if query.output is None and not is_own and (len(variables) == 1 or attribute in shared):
-            yield attribute, variables[0], attribute
+        is_one = len(variables) == 1 or most_bound(query.pattern, variables) == 1
+        if query.output is None and not is_own and (is_one or attribute in shared):
+            first = next((var for var in variables if var in always_bound(query.pattern)), None)
+            yield attribute, tuple(variables) if first is None else (first,), attribute
 
 
 def members(query: Query, attributes_of: Callable[[str], Iterable[str]]) -> Iterator[tuple[str, Expr]]:
@@ -482,22 +490,47 @@ def _of_closure(node: Expr, roles: Mapping[str, Role], schema: Schema) -> Expr:
     if node.var not in roles:
         return node
     known = schema.attributes(roles[node.var].event_class.types)
-    fn, parts = ("count", node.name.split(".")[:-1]) if isinstance(node, Attr) else (node.fn, node.name.split("."))
     if node.name in known and (isinstance(node, Attr) or roles[node.var].binds_many):
         return node
-    for end in range(1, len(parts) + 1):
-        rest = f".{'.'.join(parts[end:])}" if end < len(parts) else ""
-        name = f"{'.'.join(parts[:end])}{MEMBER}{fn}{rest}"
-        if name in known and isinstance(node, Attr):
-            return replace(node, name=name)
-        if name in known and isinstance(node, Aggregate) and not roles[node.var].binds_many:
-            return Attr(node.var, name, span=node.span)
-        if name in known and isinstance(node, Aggregate) and fn in _OF_GROUPS:
-            return replace(node, fn=_OF_GROUPS[fn], name=name)
-    if isinstance(node, Aggregate) and not roles[node.var].binds_many:
+    if isinstance(node, Attr):
+        name = _name_of_aggregate(node.name.split(".")[:-1], "count", known)
+        return node if name is None else replace(node, name=name)
+    found = _of_members(node, roles[node.var].binds_many, known)
+    if found is None and not roles[node.var].binds_many:
         raise PatternProblem(
             f"`{ex.to_text(node)}` aggregates `{node.var}`, which has no closure of that name",
             span=node.span,
             expected="an aggregate over a closure",
         )
-    return node
+    return node if found is None else found
+
+
+def _of_members(node: Aggregate, binds_many: bool, known: Collection[str]) -> Expr | None:
+    """The aggregate over the closures inside the event, or the events, of a variable; an average over several closures
+    is their sum, divided by their count."""
+    assert node.name is not None
+    name = _name_of_aggregate(node.name.split("."), node.fn, known)
+    if name is not None and not binds_many:
+        return Attr(node.var, name, span=node.span)
+    if name is not None and node.fn in _OF_GROUPS:
+        return replace(node, fn=_OF_GROUPS[node.fn], name=name)
+    if node.fn != "avg":
+        return None
+    parts = [_of_members(replace(node, fn=fn), binds_many, known) for fn in ("sum", "count")]
+    return None if None in parts else ex.Arithmetic("/", *parts, span=node.span)  # type: ignore[arg-type]
+
+
+def _name_of_aggregate(path: Sequence[str], fn: str, known: Collection[str]) -> str | None:
+    """The attribute that holds an aggregate over a closure, which may be in events of another closure: `sum(p.b.v)` is
+    `b\ue001sum.v`, and `sum(p.g.b.v)` may be `g\ue001sum.b\ue001sum.v`."""
+    ends = range(1, len(path) + 1)
+    for count in range(1, len(path) + 1 if fn in _OF_GROUPS else 2):
+        for chosen in itertools.combinations(ends, count):
+            functions = {end: fn if end == chosen[-1] else _OF_GROUPS[fn] for end in chosen}
+            words = [
+                f"{word}{MEMBER}{functions[end]}" if end in functions else word
+                for end, word in zip(ends, path, strict=True)
+            ]
+            if ".".join(words) in known:
+                return ".".join(words)
+    return None

@@ -236,6 +236,11 @@ def conjuncts(expr: Expr) -> tuple[Expr, ...]:
     return () if expr == TRUE else (expr,)
 
 
+def first_of(attributes: Sequence[Expr]) -> Expr:
+    """The first of them that is not null."""
+    return attributes[0] if len(attributes) == 1 else Call("coalesce", tuple(attributes))
+
+
 def conjunction(items: Sequence[Expr]) -> Expr:
     return TRUE if not items else items[0] if len(items) == 1 else And(tuple(items))
 

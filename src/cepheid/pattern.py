@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
@@ -341,6 +341,32 @@ def always_bound(pattern: Pattern) -> list[str]:
             return [var for item in pattern.items for var in always_bound(item)]
         case _:
             return []
+
+
+def most_bound(pattern: Pattern, names: Collection[str]) -> int:
+    """How many of the variables a match can bind."""
+    match pattern:
+        case Disj():
+            return max(most_bound(item, names) for item in pattern.items)
+        case Neg():
+            return 0
+        case EventClass():
+            return int(pattern.var in names)
+        case Unless():
+            return most_bound(pattern.item, names)
+        case _:
+            return sum(most_bound(item, names) for item in subpatterns(pattern))
+
+
+def always_binds_one(pattern: Pattern, names: Collection[str]) -> bool:
+    """Whether every match binds one of the variables."""
+    match pattern:
+        case Disj():
+            return all(always_binds_one(item, names) for item in pattern.items)
+        case Seq() | Conj():
+            return any(always_binds_one(item, names) for item in pattern.items)
+        case _:
+            return any(var in names for var in always_bound(pattern))
 
 
 def components_of_a_match(pattern: Pattern) -> int:

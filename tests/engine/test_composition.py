@@ -143,6 +143,17 @@ MEMBERS = (
     "sum(p[..i-1].b.v) < 12 } WITHIN 15 RETURN sum(p.b.v) AS total, count(p.b) AS n, c.id AS id",
     "P: PATTERN SEQ(A+ a[], B+ b[]) WHERE skip_till_next_match(a[], b[]) { [id] } WITHIN 6\n"
     "Q: EVENT SEQ(P p, C c) WHERE [id] WITHIN 15",
+    "P: PATTERN SEQ(A a, B+ b[]) WHERE skip_till_next_match(a, b[]) { } WITHIN 6\n"
+    "Q: PATTERN SEQ(P+ p[], C c) WHERE skip_till_next_match(p[], c) { avg(p[..i-1].b.v) <= 2.5 AND avg(p.b.n) > 2 } "
+    "WITHIN 15 RETURN avg(p.b.v) AS m, first(p.b.name) AS f, count(p.b.name) AS n, c.id AS id",
+    "P: PATTERN A a;B b+;C c WITHIN 8\nQ: PATTERN P p+;A a WITHIN 12\n"
+    "R: EVENT SEQ(Q q, B z) WHERE sum(q.p.b.v) > 1 AND count(q.p.b) < 99 WITHIN 30 "
+    "RETURN avg(q.p.b.v) AS m, max(q.p.b.name) AS n, q.p.LEN AS l, z.id AS id",
+    "P: PATTERN A a | (B b;C c) WHERE [id] WITHIN 4\nQ: PATTERN P p;C z WHERE p.id = z.id WITHIN 9",
+    "P: PATTERN A a | B b WITHIN 4\n"
+    "Q: EVENT SEQ(P p, C z) WHERE [id] AND p.v <= z.v WITHIN 9 RETURN p.name AS n, z.n AS z",
+    "P: PATTERN (A a | B b);(B c | C d) WHERE [id] WITHIN 4\n"
+    "Q: PATTERN SEQ(P+ p[], A z) WHERE skip_till_next_match(p[], z) { [id] } WITHIN 9 RETURN p[1].id AS i, z.n AS z",
     "P: PATTERN SEQ(A{2} a[]) WHERE skip_till_next_match(a[]) { [id] } WITHIN 6\n"
     "Q: EVENT SEQ(!(P n), P p, C c) WHERE [id] AND p.id > 0 WITHIN 12 RETURN p.id AS id, c.v AS v",
 )

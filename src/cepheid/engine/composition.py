@@ -28,7 +28,16 @@ from cepheid.io.rows import START, TIME
 from cepheid.io.source import Attributes, SourceDescription, flat_fields
 from cepheid.lang import sase
 from cepheid.logic import expanded
-from cepheid.pattern import Column, DerivedStream, EventClass, Query, Strategy, always_bound, map_classes
+from cepheid.pattern import (
+    Column,
+    DerivedStream,
+    EventClass,
+    Query,
+    Strategy,
+    always_binds_one,
+    always_bound,
+    map_classes,
+)
 from cepheid.types import Family, Type
 
 OTHER = "\ue000other"
@@ -48,6 +57,8 @@ class Attribute:
     arrow: pa.DataType
     key: str | None = None
     """The attribute by whose values the events of the match are partitioned, if this is it."""
+    of_branches: bool = False
+    """Whether the expression is the attribute of several variables (`coalesce`), of which a match binds one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +134,11 @@ def attributes_of_matches(
             returned = typed(column.expr, read)
             own_key = key_of(returned.var) if isinstance(returned, Attr) else ()
             found[column.name] = _attribute(column.name, returned, arrow_type, own_key)
-    for name, var, attribute in composite_names(query, columns_of):
-        single = typed(Attr(var, columns_of(var)[attribute]), read)
-        found[name] = _attribute(name, single, arrow_type, key_of(var))
+    for name, owners, attribute in composite_names(query, columns_of):
+        single = fitting(ex.first_of([Attr(var, columns_of(var)[attribute]) for var in owners]), read)
+        if single is not None:
+            own_key = key if always_binds_one(query.pattern, owners) else ()
+            found[name] = replace(_attribute(name, single, arrow_type, own_key), of_branches=len(owners) > 1)
     for name, expr in members(query, columns_of):
         assert isinstance(expr, Attr | Aggregate)
         own = expr if expr.name is None else replace(expr, name=columns_of(expr.var)[expr.name])
@@ -156,8 +169,10 @@ def _attribute(
     name: str, expr: Expr, arrow_type: Callable[[Expr], pa.DataType], key: Collection[str], at: At = At.EVENT
 ) -> Attribute:
     # Floats that are equal can differ in their sign, so the key of another event does not stand for them.
-    is_key = isinstance(expr, Attr) and expr.at is at and expr.type.family is not Family.FLOAT
-    shared = expr.name if is_key and isinstance(expr, Attr) and expr.name in key else None
+    sources = expr.args if isinstance(expr, ex.Call) and expr.fn == "coalesce" else (expr,)
+    names = {one.name if isinstance(one, Attr) and one.at is at else None for one in sources}
+    column = names.pop() if len(names) == 1 and expr.type.family is not Family.FLOAT else None
+    shared = column if column in key else None
     return Attribute(name, expr, expr.type, arrow_type(expr), shared)
 
 

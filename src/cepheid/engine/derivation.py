@@ -474,7 +474,7 @@ def _gatherer(node: PreparedNode, wanted: Sequence[str]) -> Gatherer:
     shape = node.reading.shape
     schema = with_types(shape.schema).append(pa.field(TIME, pa.int64()))
     chosen = [a for a in node.attributes if a.name in wanted and a.expr is not None]
-    columns = tuple(OutputColumn(a.name, a.arrow, a.expr) for a in chosen)
+    columns = tuple(OutputColumn(a.name, a.arrow, a.expr, a.of_branches) for a in chosen)
     variables = dict.fromkeys(node.prepared.variables, ())
     return Gatherer(node.prepared, schema, shape.columns.time, variables, columns, {}).with_lacks()
 

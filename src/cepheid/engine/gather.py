@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cepheid import expr as ex
 from cepheid import types
@@ -41,6 +42,8 @@ class OutputColumn:
     shows: Expr | None
     """An event, an attribute or another expression; None for the start and the end of the match, and for the reason of
     a failed detection."""
+    of_branches: bool = False
+    """Whether it shows the first of several attributes whose event the match binds (`coalesce`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +142,16 @@ class Gatherer:
                 case Whole(var=var):
                     array = self._events(matches.variables[var], self._shown(var), rows)
                 case Attr() as attr:
-                    owners = owner(attr.name, self.input)
-                    array = attribute(rows.take(owners, one_event(matches, attr)), attr.name)
+                    array = self._attribute(attr, matches, rows)
+                case ex.Call(args=attributes):
+                    parts = [self._attribute(one, matches, rows).cast(column.type) for one in attributes]
+                    array = pc.coalesce(*parts)
             arrays.append(array if array.type == column.type else array.cast(column.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _attribute(self, attr: Expr, matches: MatchPositions, rows: Rows) -> pa.Array:
+        assert isinstance(attr, Attr)
+        return attribute(rows.take(owner(attr.name, self.input), one_event(matches, attr)), attr.name)
 
     def _computed(self, matches: MatchPositions, rows: Rows) -> dict[str, pa.Array]:
         """The columns that are neither an event nor an attribute. The oracle evaluates them by their definition."""
@@ -170,6 +179,8 @@ class Gatherer:
 
     def _is_fetched(self, column: OutputColumn) -> bool:
         """Whether the column holds events or an attribute, as opposed to a computed value."""
+        if column.of_branches:
+            return True
         match column.shows:
             case None:
                 return True

@@ -82,8 +82,9 @@ class _Columns:
     def attributes(self) -> dict[str, pa.DataType]:
         """The types of the attributes of a match that is an event of another query."""
         own = {n: self.expression(expr) for n, expr in self.returned.items() if not isinstance(expr, Whole)}
-        for name, var, attribute in composite_names(self.query, self._attributes_of):
-            own[name] = self._attribute(self._event_types(self.roles[var]), attribute)
+        for name, owners, attribute in composite_names(self.query, self._attributes_of):
+            kinds = dict.fromkeys(kind for var in owners for kind in self._event_types(self.roles[var]))
+            own[name] = self._attribute(tuple(kinds), attribute)
         for name, expr in members(self.query, self._attributes_of):
             if isinstance(expr, Attr) or (
                 isinstance(expr, Aggregate) and AGGREGATES[expr.fn].result is ResultType.VALUE

@@ -164,9 +164,9 @@ def composite(query: Query, found: Found, clock: Clock, known: Mapping[str, Sequ
     # A returned event is not an attribute: its attributes are.
     events = {column.name for column in query.output or () if isinstance(column.expr, Whole)}
     attributes.update({n: v for n, v in (_columns(query, found, clock) or {}).items() if n not in events})
-    for name, var, attribute in composite_names(query, known.__getitem__):
-        event = found.bindings.get(var)
-        attributes[name] = event.attributes.get(attribute) if isinstance(event, Event) else None
+    for name, owners, attribute in composite_names(query, known.__getitem__):
+        bound = [event for var in owners if isinstance(event := found.bindings.get(var), Event)]
+        attributes[name] = next((value for e in bound if (value := e.attributes.get(attribute)) is not None), None)
     env = Env(found.bindings, {}, clock)
     attributes |= {name: value_or_null(expr, env) for name, expr in members(query, known.__getitem__)}
     shown = {name: value for name, value in attributes.items() if MEMBER not in name}
