@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from examples import EXPLORES
 from hypothesis import settings
 from reach import pytest_pyfunc_call  # noqa: F401
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
-settings.load_profile("explore" if os.environ.get("CEPHEID_EXPLORE") else "repeatable")
+settings.load_profile("explore" if EXPLORES else "repeatable")
 
 
 @pytest.fixture(scope="session")

@@ -122,16 +122,31 @@ def command(places: Places, *queries: Path, more: Sequence[str] = ()) -> list[st
 # --- drivers ----------------------------------------------------------------------------------------------------------
 
 
+QUICK_START = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
+"""Without Java's optimising compiler, which costs a short stream more than it gains."""
+
+
 @contextlib.contextmanager
 def driver(arguments: Sequence[str], log: Path, master: str = "local[2]") -> Iterator[subprocess.Popen[bytes]]:
     """A stream in a process of its own, which does not outlive the test."""
     with log.open("wb") as told:
         words = [sys.executable, "-m", "cepheid", *arguments, "--master", master]
-        process = subprocess.Popen(words, stdout=told, stderr=told, start_new_session=True)
+        process = subprocess.Popen(
+            words, stdout=told, stderr=told, start_new_session=True, env={**os.environ, **QUICK_START}
+        )
     try:
         yield process
     finally:
         kill(process, with_children=True)
+
+
+def stop(process: subprocess.Popen[bytes], log: Path, number: signal.Signals, to_all: bool) -> None:
+    """A signal, to the driver alone or to its children too, stops a stream with one line."""
+    (os.killpg if to_all else os.kill)(process.pid, number)
+    assert process.wait(timeout=120) == 0, log.read_text()
+    notes, *stopped = [line for line in log.read_text().splitlines() if not line.startswith("WARNING: Using incubator")]
+    assert notes.startswith("q: by id") and len(stopped) == 1, log.read_text()
+    assert stopped[0].startswith("stopped; q: ") and "resumes" in stopped[0]
 
 
 def kill(process: subprocess.Popen[bytes], with_children: bool) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from strategies import (
     Stream,
@@ -48,7 +49,7 @@ from cepheid.semantics import evaluate, runs, successors
 from cepheid.semantics.common import Context
 
 A, B, C, D = (EventClass(name) for name in "ABCD")
-many = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 # --- normal forms -----------------------------------------------------------------------------------------------------
@@ -231,7 +232,7 @@ def _same_placement(text: str) -> int:
     return core.total()
 
 
-@settings(many, max_examples=400)
+@settings(many, max_examples=examples(400))
 @given(eql_queries())
 def test_the_oracle_places_predicates_as_the_core_form_does(text: str) -> None:
     _same_placement(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import QUERIES, Stream, bound, streams
@@ -12,7 +13,7 @@ from cepheid.lang import parse, recognise, to_text
 from cepheid.semantics import evaluate
 
 _EXAMPLES = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-_MANY_EXAMPLES = settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+_MANY_EXAMPLES = settings(max_examples=examples(1500), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def _holds_up(language: str, text: str, stream: Stream) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, assume, given, reject, settings
 from hypothesis import strategies as st
 from kernel_harness import Found, Stream, bound, by_oracle, kernel_of, listed, stream_of
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-_STREAMS = settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
-_MANY = settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))
+_STREAMS = settings(max_examples=examples(600), deadline=None, suppress_health_check=list(HealthCheck))
+_MANY = settings(max_examples=examples(3000), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @dataclass(slots=True)

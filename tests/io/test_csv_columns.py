@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -139,7 +140,7 @@ def csv_texts(draw: st.DrawFn) -> str:
     return draw(st.sampled_from(["", BOM])) + end.join(lines) + draw(st.sampled_from([end, "", end * 2]))
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(csv_texts(), st.sampled_from([None, "T"]))
 @example("type,ts,x\nA,1,\nB,2,7\n", None)
 @example('type,ts,x\nA,1,"say ""x"""\nA,2,""""\nA,3,""\n', None)
@@ -198,7 +199,7 @@ def mostly_fine(draw: st.DrawFn) -> bytes:
 
 
 @pytest.mark.reach(0.3)
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(mostly_fine(), st.sampled_from([None, None, "T"]))
 def test_a_few_bad_lines_are_rejected_as_by_the_row_reader(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, given_type: str | None
@@ -240,7 +241,7 @@ def with_many_bad(draw: st.DrawFn) -> bytes:
 
 
 @pytest.mark.reach(0.3)
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(with_many_bad(), st.sampled_from([None, None, "T"]), st.sampled_from([Columns(), DURATION]))
 def test_many_bad_lines_are_rejected_as_by_the_row_reader(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, given_type: str | None, columns: Columns

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from examples import examples
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -115,7 +116,7 @@ def lines(draw: st.DrawFn) -> str:
     return draw(st.sampled_from(["", "\ufeff"])) + end.join(written) + draw(st.sampled_from([end, "", end * 2]))
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @given(lines(), st.sampled_from([None, "T"]))
 @example('{"type": "A", "ts": 1, "x": null}\n{"type": "B", "ts": 2, "x": 5}\n', None)
 @example('{"ts": 1}{"ts": 2}\n{"ts":\n3}\n', None)
@@ -168,7 +169,7 @@ def mostly_fine(draw: st.DrawFn) -> bytes:
 
 
 @pytest.mark.reach(0.3)
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(mostly_fine(), st.sampled_from([None, None, "T"]))
 def test_a_few_bad_lines_are_rejected_as_by_the_row_reader(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, given_type: str | None
@@ -212,7 +213,7 @@ def with_many_bad(draw: st.DrawFn) -> bytes:
 
 
 @pytest.mark.reach(0.3)
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(with_many_bad(), st.sampled_from([None, None, "T"]), st.sampled_from([Columns(), Columns(start="from")]))
 def test_many_bad_lines_are_rejected_as_by_the_row_reader(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, given_type: str | None, columns: Columns

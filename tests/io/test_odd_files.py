@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -438,7 +439,7 @@ def typed_events(draw: st.DrawFn) -> tuple[str, pa.Table]:
     return kind, pa.table({"type": pa.array(types, pa.string()), "ts": pa.array(range(count), pa.int64()), "x": column})
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(typed_events(), st.sampled_from(["=", "!=", "<", "IS NULL"]), st.booleans())
 def test_every_type_of_value_through_every_format(
     tmp_path_factory: pytest.TempPathFactory, typed: tuple[str, pa.Table], test: str, returns: bool

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import strategies
+from examples import examples
 from hypothesis import given, note, reject, settings
 from hypothesis import strategies as st
 from kernel_harness import (
@@ -49,7 +50,7 @@ QUERIES = st.one_of(strategies.sase_plus_queries(), strategies.sase_plus_queries
 
 
 @pytest.mark.reach(0.5)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(strategies.streams(max_events=9), QUERIES, st.randoms(use_true_random=False))
 def test_strategies_agree_with_the_oracle(drawn: strategies.Stream, text: str, rng: random.Random) -> None:
     rows = with_starts(rng, [dict(event.row) for event in drawn.events] or [{"type": "A", "ts": 0}])
@@ -60,7 +61,7 @@ def test_strategies_agree_with_the_oracle(drawn: strategies.Stream, text: str, r
     assert found == by_oracle(kernel.plan.query, stream)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(strategies.streams(max_events=9), strategies.sase_queries(), st.randoms(use_true_random=False))
 def test_combinations_agree_with_the_oracle(drawn: strategies.Stream, text: str, rng: random.Random) -> None:
     rows = with_starts(rng, [dict(event.row) for event in drawn.events] or [{"type": "A", "ts": 0}])
@@ -72,7 +73,7 @@ def test_combinations_agree_with_the_oracle(drawn: strategies.Stream, text: str,
 
 
 @pytest.mark.reach(0.3)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(strategies.streams(max_events=9), strategies.sase_plus_queries(), st.randoms(use_true_random=False))
 def test_backtracking_agrees_with_the_oracle(drawn: strategies.Stream, text: str, rng: random.Random) -> None:
     rows = with_starts(rng, [dict(event.row) for event in drawn.events] or [{"type": "A", "ts": 0}])

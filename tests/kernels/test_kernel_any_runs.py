@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import strategies
+from examples import examples
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from kernel_harness import (
@@ -142,7 +143,7 @@ def kernel_or_reject(text: str, stream: Stream) -> LazyKernel:
     return kernel
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(streams(), queries().filter(strategies.is_valid), st.data())
 def test_agrees_with_the_oracle(rows: list[dict[str, Any]], text: str, data: st.DataObject) -> None:
     stream = stream_of(rows)
@@ -154,7 +155,7 @@ def test_agrees_with_the_oracle(rows: list[dict[str, Any]], text: str, data: st.
     assert counted["events"] == len(stream.events)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(strategies.streams(max_events=9), strategies.sase_plus_queries(("skip_till_any_match",), non_overlapping=False))
 def test_agrees_with_the_oracle_on_the_common_queries(drawn: strategies.Stream, text: str) -> None:
     stream = stream_of([dict(event.row) for event in drawn.events] or [{"type": "A", "ts": 0}])
@@ -163,7 +164,7 @@ def test_agrees_with_the_oracle_on_the_common_queries(drawn: strategies.Stream, 
     assert found == by_oracle(kernel.plan.query, stream)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(streams(), queries().filter(strategies.is_valid), st.sampled_from([0, 1, 2, 7]), st.data())
 def test_limit_gets_the_first_matches(rows: list[dict[str, Any]], text: str, limit: int, data: st.DataObject) -> None:
     """A kernel gives no more than LIMIT could keep of each time, among these the first in the oracle's order."""
@@ -186,7 +187,7 @@ def test_limit_gets_the_first_matches(rows: list[dict[str, Any]], text: str, lim
 COLUMNS = ("count(*)", "count({0}.v)", "sum({0}.v)", "avg({0}.v)", "min({0}.v)", "max({0}.v)", "sum({0}.w)")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(streams(), queries().filter(strategies.is_valid), st.data())
 def test_summaries_agree_with_the_oracle(rows: list[dict[str, Any]], text: str, data: st.DataObject) -> None:
     stream = stream_of(rows)
@@ -206,7 +207,7 @@ plain_sequences = st.tuples(
 
 
 @pytest.mark.reach(0.6)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(strategies.streams(max_events=11, gap=2), plain_sequences, st.data())
 def test_plain_sequences_are_summarised_as_the_oracle_does(
     drawn: strategies.Stream, steps: tuple[strategies.Steps, Any], data: st.DataObject
@@ -224,7 +225,7 @@ def test_plain_sequences_are_summarised_as_the_oracle_does(
 
 
 @pytest.mark.reach(0.6)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(strategies.streams(max_events=11, gap=2), plain_sequences, st.sampled_from([0, 1, 2, 7]))
 def test_limit_gets_the_first_matches_of_plain_sequences(
     drawn: strategies.Stream, steps: tuple[strategies.Steps, Any], limit: int

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import given, note, reject, settings
 from hypothesis import strategies as st
 from kernel_harness import (
@@ -118,7 +119,7 @@ def random_operand(rng: Random, names: Sequence[str], many: set[str]) -> str:
     return rng.choice(forms)
 
 
-@settings(max_examples=800)
+@settings(max_examples=examples(800))
 @given(st.randoms(use_true_random=True), st.sampled_from(OPTIONS))
 def test_agrees_with_the_oracle(rng: Random, options: dict[str, str | bool]) -> None:
     """Queries and streams are drawn apart from Hypothesis, which would try most of its examples near each other."""

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+from examples import examples
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from kernel_harness import bound, by_kernel, by_oracle, encoder_of, kernel_of, stream_of
@@ -105,7 +106,7 @@ def predicates(draw: st.DrawFn, names: tuple[str, ...]) -> str:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(streams(), queries().filter(is_valid), st.data())
 def test_agrees_with_the_oracle(rows: list[dict[str, Any]], text: str, data: st.DataObject) -> None:
     able = [options for options in OPTIONS if not NEGATION.search(text) or options.get("algorithm") != "basic"]

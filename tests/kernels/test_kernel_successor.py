@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import random_eql
+from examples import examples
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from kernel_harness import bound, by_kernel, by_oracle, encoder_of, kernel_of, require_machine_code_agrees, stream_of
@@ -27,7 +28,7 @@ from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.runtime.kernel import operator_counts
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 10**9))
 def test_matches_are_those_of_the_oracle(seed: int) -> None:
     rng = Random(seed)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from examples import examples
 from golden_cases import Case, all_cases
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
@@ -21,8 +22,8 @@ from cepheid.kernels.tree import evaluator as tree
 from cepheid.runtime.kernel import Kernel, operator_counts
 from cepheid.tree_plan import TreePlan
 
-_EXAMPLES = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-_MANY = settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))
+_EXAMPLES = settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
+_MANY = settings(max_examples=examples(3000), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def with_plan(kernel: Kernel, plan: TreePlan) -> Kernel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from examples import examples
 from fuzz_harness import is_query
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -336,7 +337,7 @@ def patterns(depth: int = 3) -> st.SearchStrategy[Pattern]:
 
 
 @given(patterns(), st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_what_is_printed_reads_back(pattern: Pattern, with_node: bool) -> None:
     output = (Column("at", Attr("node", "time")),) if with_node else None
     written = Query(pattern, ced.DIALECT, name="c", output=output)
@@ -350,6 +351,6 @@ STARTS = ("complex c event ", "complex c on s as A, p as B schema ", "complex c 
 
 
 @given(st.sampled_from(STARTS), st.lists(PIECES, max_size=12))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_any_text_is_a_query_or_an_error_of_ours(start: str, pieces: list[str]) -> None:
     is_query(start + " ".join(pieces))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from examples import examples
 from fuzz_harness import is_query
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -488,19 +489,19 @@ TOKENS += [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.text(max_size=200), st.sampled_from(["", "EVENT ", "PATTERN SEQ(", "PATTERN ", "SELECT ", "complex ", SEQ]))
 def test_fuzz_any_text(text: str, start: str) -> None:
     is_query(start + text)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.lists(st.sampled_from(TOKENS), max_size=40), st.sampled_from(["", "EVENT", "PATTERN", "SELECT", SEQ]))
 def test_fuzz_token_soup(tokens: list[str], start: str) -> None:
     is_query(" ".join([start, *tokens]))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(st.sampled_from(VALID), st.data())
 def test_fuzz_mutated_queries(text: str, data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 3))):
@@ -565,7 +566,7 @@ def _deeper(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
     )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.recursive(LEAVES, _deeper, max_leaves=12))
 def test_what_is_printed_reads_back(expr: Expr) -> None:
     assert expression(to_text(expr)) == expr

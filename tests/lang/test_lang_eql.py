@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from examples import examples
 from fuzz_harness import is_query
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -307,7 +308,7 @@ def larger(inner: st.SearchStrategy[Pattern]) -> st.SearchStrategy[Pattern]:
 
 
 @given(st.recursive(LEAVES, larger, max_leaves=8))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_what_is_printed_reads_back(pattern: Pattern) -> None:
     written = Query(pattern, eql.DIALECT, where=(Filter(Compare("<", Attr("A", "x"), Const(2))),))
     assert parse(to_text(written)) == written
@@ -319,6 +320,6 @@ PIECES = st.sampled_from([*WORDS.split(), "\n"])
 
 
 @given(st.sampled_from(["SELECT * FROM ", "SELECT * FROM t A; t B+ WHERE ", ""]), st.lists(PIECES, max_size=12))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_any_text_is_a_query_or_an_error_of_ours(start: str, pieces: list[str]) -> None:
     is_query(start + " ".join(pieces))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from examples import examples
 from fuzz_harness import is_query
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -378,7 +379,7 @@ def _make(kind: type[Seq] | type[Conj] | type[Disj]):  # type: ignore[no-untyped
 
 
 @given(patterns(), st.integers(0, 50), st.sampled_from(["s", "h", "units", "events", "ms"]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_what_is_printed_reads_back(pattern: Pattern, amount: int, unit: str) -> None:
     written = query(pattern, Same("k"), window=Duration(amount, unit))
     assert parse(to_text(written)) == written
@@ -390,6 +391,6 @@ PIECES = st.sampled_from([*WORDS.split(), "\n"])
 
 
 @given(st.lists(PIECES, max_size=14).map(" ".join) | st.text(max_size=40))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_any_text_is_a_query_or_an_error_of_ours(rest: str) -> None:
     is_query(f"PATTERN {rest}")

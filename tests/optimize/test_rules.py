@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from strategies import Stream, bound, multiset, sase_queries, streams, zstream_queries
 
@@ -18,7 +19,7 @@ from cepheid.optimize.rules import FALSE, RULES, Rule, expense, rewrite
 from cepheid.pattern import Query, Seq
 from cepheid.semantics import evaluate
 
-_EXAMPLES = settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+_EXAMPLES = settings(max_examples=examples(250), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def unchanged(text: str, stream: Stream) -> None:

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from examples import examples
 from golden_cases import Case, all_cases, differences, lines
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
@@ -303,7 +304,7 @@ _RELEVANT_ONLY = st.one_of(
 ).filter(lambda text: " events" not in text)
 
 
-@settings(law, max_examples=120)
+@settings(law, max_examples=examples(120))
 @given(_RELEVANT_ONLY, streams(), st.lists(st.integers(0, 20), min_size=1, max_size=4))
 def test_irrelevant_events_change_nothing(text: str, stream: Stream, times: list[int]) -> None:
     irrelevant_events_change_nothing(text, stream, times)
@@ -319,7 +320,7 @@ def test_irrelevant_events_matter_under_strict_contiguity() -> None:
 _ANY_QUERY = st.one_of(sase_queries(), sase_plus_queries(), zstream_queries(), eql_queries(), ced_queries())
 
 
-@settings(law, max_examples=100)
+@settings(law, max_examples=examples(100))
 @given(_ANY_QUERY, untied, st.randoms())
 def test_order_of_rows_does_not_matter_without_ties(text: str, stream: Stream, random: Any) -> None:
     rows = [(e.type, e.start, _attributes(e)) for e in stream.events]
@@ -336,13 +337,13 @@ def sase_is_zstream(sequence: Steps, stream: Stream) -> None:
     assert found(sequence.sase(), stream) == found(sequence.zstream(), stream)
 
 
-@settings(law, max_examples=100)
+@settings(law, max_examples=examples(100))
 @given(steps(), streams())
 def test_sase_sequences_are_zstream_sequences(sequence: Steps, stream: Stream) -> None:
     sase_is_zstream(sequence, stream)
 
 
-@settings(law, max_examples=100)
+@settings(law, max_examples=examples(100))
 @given(steps(), untied)
 def test_sase_plus_without_closures_is_sase_up_to_ties(sequence: Steps, stream: Stream) -> None:
     assert found(sequence.sase_plus(), stream) == found(sequence.sase(), stream)
@@ -395,7 +396,7 @@ def _negations(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Callable[[str],
     return text_of
 
 
-@settings(law, max_examples=100)
+@settings(law, max_examples=examples(100))
 @given(_negations(), streams())
 def test_negation_is_the_complement(text_of: Callable[[str], str], stream: Stream) -> None:
     negation_is_the_complement(text_of, stream)

@@ -534,7 +534,7 @@ def write_cases(directory: Path, cases: Sequence[Case]) -> None:
 GOLDEN = [case for case in all_cases() if case.matches is not None and not case.params]
 
 
-@pytest.mark.parametrize("cases", [GOLDEN[::9], pytest.param(GOLDEN, marks=pytest.mark.slow)], ids=["some", "all"])
+@pytest.mark.parametrize("cases", [GOLDEN[::18], pytest.param(GOLDEN, marks=pytest.mark.slow)], ids=["some", "all"])
 def test_batch_run_on_spark_equals_the_reference(spark: SparkSession, tmp_path: Path, cases: list[Case]) -> None:
     write_cases(tmp_path / "cases", cases)
     answers = []

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -46,7 +47,7 @@ BAD = st.sampled_from(["A,x,1,2", "A,1,2", "A,1,2,3,4", "A,1,1.5,2", 'A,1,2,"3',
     ending=st.sampled_from(["", "\n"]),
     newline=st.sampled_from(["\n", "\r\n"]),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_every_line_is_read_once_however_a_file_is_cut(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], range_size: int, header: bool, ending: str, newline: str
 ) -> None:

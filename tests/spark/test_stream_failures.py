@@ -4,6 +4,7 @@ nothing lost and nothing twice."""
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from stream_harness import (
     expected,
     finish,
     query_file,
+    stop,
     wait_until,
     write,
 )
@@ -66,8 +68,7 @@ def test_a_stream_resumes_from_snapshots(tmp_path: Path, monkeypatch: pytest.Mon
     feed(places, 0, FILES - 1)
     with driver(words, log) as process:
         wait_until(lambda: process.poll() is not None or any(places.checkpoint.glob("state/0/0/SSTs/*.sst")), 240)
-        process.terminate()
-        assert process.wait(timeout=120) == 0, log.read_text()
+        stop(process, log, signal.SIGTERM, to_all=True)
     feed(places, FILES - 1, FILES)
     finish([*words, "--available-now"], log)
     require_all_of_it(places)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
+from stream_harness import QUICK_START
 
 import cepheid
 from cepheid.errors import NotAvailable
@@ -47,7 +48,11 @@ for attempt in range(2):
 def output_of(program: str, python: Path, directory: Path, **environment: str) -> str:
     inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYSPARK_PYTHON")}
     done = subprocess.run(
-        [str(python), "-c", program], cwd=directory, env={**inherited, **environment}, capture_output=True, text=True
+        [str(python), "-c", program],
+        cwd=directory,
+        env={**inherited, **QUICK_START, **environment},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
