@@ -92,7 +92,7 @@ class EventAttributes:
         """Whether a test asks for a value in a column without nulls."""
         match test:
             case ex.Not(item=ex.IsNull(item=Attr() as attr)):
-                return self.read(attr).valid is None
+                return not self._has_nulls(attr)
             case _:
                 return False
 
@@ -100,10 +100,16 @@ class EventAttributes:
         """Whether a test asks for null in a column without nulls."""
         match test:
             case ex.IsNull(item=Attr() as attr):
-                column = self.read(attr)
-                return column.valid is None and column.absent is None
+                return not self.lacks.get(attr.name) and not self._has_nulls(attr)
             case _:
                 return False
+
+    def _has_nulls(self, attr: Attr) -> bool:
+        """Whether a value of a type that has the attribute is null. Integers need no conversion to show it."""
+        array = attribute(self.table, attr.name)
+        if array is not None and pa.types.is_integer(array.type):
+            return bool(array.null_count)
+        return self.read(attr).valid is not None
 
     def _lacking(self, name: str) -> Array | None:
         """The events whose type lacks the attribute."""

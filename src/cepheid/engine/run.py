@@ -110,7 +110,8 @@ def run_positions(prepared: Prepared, source: Source, on_switch: OnSwitch = igno
             hint='use output="events"',
         )
     running = _Run(prepared, source, ignore, on_switch)
-    return Result(running.position_schema, running.positions(), objects_of(prepared))
+    schema = pa.schema([(var, position_type(prepared, var)) for var in prepared.variables])
+    return Result(schema, running.positions(schema), objects_of(prepared))
 
 
 def run_matches(prepared: Prepared, source: Source) -> Iterator[tuple[MatchPositions, Rows]]:
@@ -265,31 +266,15 @@ class _Run:
             if len(part.start):
                 yield gatherer.table(part, rows)
 
-    def positions(self) -> Iterator[pa.RecordBatch]:
+    def positions(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         rows = self.source.rows([])
         if self.prepared.kernel is None or self.prepared.query.limit is not None:
             for part in self._matches(rows, []):
-                yield self._input_rows(part.variables, rows)
+                yield _input_rows(part.variables, rows, schema)
             return
         for positions in self._steps(self._stepper(self.prepared.kernel), rows, None):
             if len(positions):
-                yield self._input_rows(position_columns(positions, self.prepared.binding), rows)
-
-    @property
-    def position_schema(self) -> pa.Schema:
-        return pa.schema([(var, position_type(self.prepared, var)) for var in self.prepared.variables])
-
-    def _input_rows(self, variables: Mapping[str, pa.Array], rows: Rows) -> pa.RecordBatch:
-        arrays = []
-        for field in self.position_schema:
-            positions = variables[field.name]
-            if pa.types.is_list(positions.type):
-                mask = positions.is_null() if positions.null_count else None
-                flat = rows.input_rows(positions.values)
-                arrays.append(pa.ListArray.from_arrays(positions.offsets, flat, mask=mask))
-            else:
-                arrays.append(rows.input_rows(positions))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.position_schema)
+                yield _input_rows(position_columns(positions, self.prepared.binding), rows, schema)
 
     # --- by a kernel --------------------------------------------------------------------------------------------------
 
@@ -397,3 +382,17 @@ class _Run:
             yield batch
             read += batch.num_rows
             self.progress(read, 0)
+
+
+def _input_rows(variables: Mapping[str, pa.Array], rows: Rows, schema: pa.Schema) -> pa.RecordBatch:
+    """The row numbers of the input at these positions of the stream."""
+    arrays = []
+    for name in schema.names:
+        positions = variables[name]
+        if pa.types.is_list(positions.type):
+            mask = positions.is_null() if positions.null_count else None
+            flat = rows.input_rows(positions.values)
+            arrays.append(pa.ListArray.from_arrays(positions.offsets, flat, mask=mask))
+        else:
+            arrays.append(rows.input_rows(positions))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

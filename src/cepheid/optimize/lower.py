@@ -18,7 +18,7 @@ from cepheid.events import Clock, Schema
 from cepheid.expr import At, Attr, Expr
 from cepheid.logic import expanded, normal_form
 from cepheid.optimize.derived import derived
-from cepheid.optimize.rules import FALSE, rewrite, wants_rewrites
+from cepheid.optimize.rules import FALSE, lean_equalities, rewrite, wants_rewrites
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.optimize.windows import match_window, operator_windows, reach
 from cepheid.pattern import Query, Role, durations
@@ -84,7 +84,7 @@ def lower(
     searching = [e for e in able if e.SEARCHES and evaluator in (None, e.NAME)]
     decides = searching or (able if query.is_folded and evaluator is None and len(able) > 1 else [])
     if stats == NO_STATS and decides and sample is not None:
-        stats = sample(decides[0].plan(lowered, NO_STATS))
+        stats = sample(_to_sample(lowered) if searching else decides[0].plan(lowered, NO_STATS))
     wanted = _with_most_options(able, options) if evaluator is None else [e for e in able if evaluator == e.NAME]
     if query.is_folded and query.window is None and not _compares(lowered):
         wanted = [e for e in wanted if e.FOLDS] or wanted  # nothing bounds the number of matches that others enumerate
@@ -99,6 +99,13 @@ def lower(
         expected=costs.get(chosen, math.nan),
         others=tuple(_why_others_lost(chosen, others, costs, evaluator is not None)),
     )
+
+
+def _to_sample(lowered: Lowered) -> Plan:
+    """A plan with the classes and predicates to observe, a step for each variable. It is not run, so no search for the
+    best tree is needed."""
+    between = lean_equalities(lowered.query, lowered.between, lowered.schema)
+    return lowered.plan(REFERENCE, by_variable=True, predicates=between)
 
 
 def _compares(lowered: Lowered) -> bool:
