@@ -16,6 +16,7 @@ from strategies import ced_queries, sase_queries, zstream_queries
 from strategies import streams as drawn_streams
 from tree_harness import drawn_plan
 
+from cepheid.codegen import parts
 from cepheid.codegen.compile import interpreted
 from cepheid.errors import CepheidError
 from cepheid.kernels.tree import evaluator as tree
@@ -27,7 +28,10 @@ _MANY = settings(max_examples=examples(3000), deadline=None, suppress_health_che
 
 
 def with_plan(kernel: Kernel, plan: TreePlan) -> Kernel:
-    made = tree.kernel(replace(kernel.plan, tree=plan))
+    """A kernel whose parts are all functions, as in one with many arrays."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(parts, "MANY_ARRAYS", 0)
+        made = tree.kernel(replace(kernel.plan, tree=plan))
     return replace(made, function=interpreted(made.source))
 
 
@@ -212,6 +216,39 @@ def test_fifty_alternatives_agree_with_the_oracle(condition: str) -> None:
     kernel = kernel_of(query, stream, evaluator="tree")
     found, _ = by_kernel(kernel, stream, [17, 90])
     assert found == by_oracle(query, stream) and found
+
+
+def sequences_of(count: int, condition: str = "=") -> str:
+    sequences = " | ".join(f"(T{i} a{i}; B b{i})" for i in range(count))
+    conditions = " AND ".join(f"a{i}.v + {i} {condition} b{i}.v + {i}" for i in range(count))
+    return f"PATTERN {sequences} WHERE {conditions} WITHIN 20"
+
+
+def test_the_loops_of_alternatives_of_one_shape_are_written_once() -> None:
+    loops = {}
+    for count in (8, 20):
+        stream = stream_of_types(count)
+        source = kernel_of(bound(sequences_of(count), stream), stream, evaluator="tree").source
+        loops[count] = [line for line in source.splitlines() if line.strip().startswith(("for ", "while "))]
+    assert len(loops[20]) == len(loops[8])
+
+
+@pytest.mark.parametrize("condition", ["<", "="])
+def test_twenty_sequences_agree_with_the_oracle(condition: str) -> None:
+    stream = stream_of_types(20)
+    query = bound(sequences_of(20, condition), stream)
+    found, _ = by_kernel(kernel_of(query, stream, evaluator="tree"), stream, [17, 90])
+    assert found == by_oracle(query, stream) and found
+
+
+def test_parts_are_compiled_where_python_interprets_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "MANY_ARRAYS", 0)
+    stream = stream_of_types(2)
+    query = bound(sequences_of(2), stream)
+    kernel = kernel_of(query, stream, evaluator="tree", jit=True)
+    found, _ = by_kernel(kernel, stream, [17, 90])
+    assert found == by_oracle(query, stream) and found
+    assert "def part0(" in kernel.source
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def _kernel(*, jit: bool) -> Kernel:
     w("values = grown(values, time.shape[0])")
     with w.block("for e in range(time.shape[0]):"):
         if buffers.expires:
-            buffers.expire(w, "time[e]", 1)
+            buffers.expire(w, buffers.all, "time[e]", 1)
         w(f"i = {leaf.index(leaf.following)}", f"{leaf.field('row', 'i')} = first + e")
         w(f"{leaf.field('time', 'i')} = time[e]", *(f"{leaf.field(c, 'i')} = column{c[1:]}[e]" for c in leaf.columns))
         buffers.link(w, chain, leaf.following, "i")

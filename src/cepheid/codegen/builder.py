@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from cepheid.codegen import parts
 from cepheid.codegen.compile import compiled
 from cepheid.codegen.scalar import Constants, Term
 from cepheid.physical import Kind, Plan, Step
@@ -71,6 +72,13 @@ class Writer:
     def when(self, conditions: Sequence[str]) -> AbstractContextManager[None]:
         """A block that runs if all conditions hold; without conditions there is no block."""
         return self.block(f"if {' and '.join(conditions)}:") if conditions else nullcontext()
+
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        """The lines written inside become a function if others differ in names and integers alone (`codegen.parts`)."""
+        self(parts.BEGIN)
+        yield
+        self(parts.END)
 
     def append(self, other: Writer) -> None:
         """The lines of another writer, as if they were written here."""
@@ -162,6 +170,7 @@ class KernelBuilder:
         self._arrays: list[StateArray] = []
         self._remembers_strings = False
         self._growing: list[str] = []
+        self._is_interpreted = False
 
     # --- the state ----------------------------------------------------------------------------------------------------
 
@@ -194,6 +203,12 @@ class KernelBuilder:
     def uses_strings(self) -> bool:
         """Whether what was written so far refers to `texts` or `ranks`."""
         return bool(self.constants.texts) or self.constants.needs_ranks
+
+    def interpret_if_large(self) -> bool:
+        """Let Python interpret `step` and compile its parts alone if its state has many arrays (`codegen.parts`). To be
+        called after every array is declared."""
+        self._is_interpreted = len(self.state_arrays) > parts.MANY_ARRAYS
+        return self._is_interpreted
 
     @property
     def state_arrays(self) -> tuple[StateArray, ...]:
@@ -278,19 +293,24 @@ class KernelBuilder:
             *(["points"] if self.plan.has_histories else []),
             *names,
             output,
+            "bounds",
         ]
         registers = {**self._counters, **{name: register.number for name, register in self._registers.items()}}
+        begin = Writer()
+        begin("problem, problem_at = 0, 0")
+        begin("limit = integers[0]", *(f"{name} = reg[{number}]" for name, number in registers.items()))
+        if self._remembers_strings:
+            with begin.block("if time.shape[0] > 0:"):
+                begin(f"{', '.join(_STRINGS)} = {', '.join(f'{name}.copy()' for name in strings)}")
+        begin(*setup)
+        functions, lines = parts.with_functions(body.lines, parameters, begin.lines, every=self._is_interpreted)
         w = Writer()
         if preamble:
             w(*preamble, "", "")
-        with w.block(f"def step({', '.join([*parameters, 'bounds'])}):"):
-            w("problem, problem_at = 0, 0")
-            w("limit = integers[0]", *(f"{name} = reg[{number}]" for name, number in registers.items()))
-            if self._remembers_strings:
-                with w.block("if time.shape[0] > 0:"):
-                    w(f"{', '.join(_STRINGS)} = {', '.join(f'{name}.copy()' for name in strings)}")
-            w(*setup)
-            w.append(body)
+        w(*functions)
+        with w.block(f"def step({', '.join(parameters)}):"):
+            w.append(begin)
+            w(*lines)
             w.append(finish)
             w(*(f"reg[{number}] = {name}" for name, number in registers.items()))
             w(f"reg[{PROBLEM}] = problem", f"reg[{PROBLEM_AT}] = problem_at if problem != 0 else {taken}")
@@ -321,7 +341,7 @@ class KernelBuilder:
         return kind(
             plan=self.plan,
             source=source,
-            function=compiled(source, arguments),
+            function=compiled(source, arguments, parts_only=self._is_interpreted),
             arrays=self.state_arrays,
             integers=np.array(self.constants.integers, np.int64),
             floats=np.array(self.constants.floats, np.float64),

@@ -82,6 +82,7 @@ def _check_type(statement: Any, types_of: Mapping[str, Any], signatures: Mapping
 @contextmanager
 def _memoized_calls(context: Any) -> Iterator[None]:
     """Remember what each call resolves to. Type inference asks for every call in every round."""
+    within = vars(context).get("resolve_function_type")  # a function that calls the one that is compiled
     resolve: Callable[..., Any] = context.resolve_function_type
     known: dict[Any, Any] = {}
 
@@ -98,7 +99,10 @@ def _memoized_calls(context: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        del context.resolve_function_type
+        if within is None:
+            del context.resolve_function_type
+        else:
+            context.resolve_function_type = within
 
 
 class KernelCompiler(CompilerBase):

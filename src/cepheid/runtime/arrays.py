@@ -86,6 +86,15 @@ def count_bit(mask: np.ndarray, start: int, stop: int, bit: np.uint64) -> int:
 
 
 @njit
+def first_with(mask: np.ndarray, start: int, stop: int, bits: np.uint64) -> int:
+    """The first event from `start` to `stop` that has one of some bits of its mask set, -1 if none has."""
+    for e in range(start, stop):
+        if mask[e] & bits:
+            return e
+    return -1
+
+
+@njit
 def first_slot(hashed: int, slots: int) -> int:
     """The first slot to probe for a key in a table of so many slots, a power of two."""
     mixed = ((hashed ^ (hashed >> 31)) & 0x7FFFFFFF) * 73244475  # no product here exceeds 63 bits, so nothing wraps

@@ -183,8 +183,10 @@ class CodeCache:
         return [directory / entry for directory in self.directories]
 
     def is_ready(self) -> bool:
-        """Whether the code of a function with one signature is in the cache."""
-        return any(path.exists() for path in self.paths(None))
+        """Whether the code of a function is in the cache: for its signature, or for any."""
+        if self.one_signature:
+            return any(path.exists() for path in self.paths(None))
+        return any(next(directory.glob(f"{self.name}-*.code"), None) for directory in self.directories)
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         from numba.core.compiler import CompileResult

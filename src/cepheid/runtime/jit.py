@@ -80,7 +80,6 @@ def _register_instruction(function: Callable[..., Any], result: str, emit: Calla
 def prepare_helpers() -> None:
     """Register the helpers with Numba, before anything that calls them is compiled."""
     import numba
-    from numba import types
 
     directories = helper_directories() if _helpers else ()
     while _instructions:
@@ -89,12 +88,20 @@ def prepare_helpers() -> None:
         function = _helpers.pop()
         # The wrapper that unboxes Python objects takes longer to compile than most helpers.
         options = {**OPTIONS, "no_cpython_wrapper": function not in _called_from_python}
-        _dispatchers[function] = dispatcher = numba.njit(**options)(function)
+        dispatcher: Any = numba.njit(**options)(function)
         dispatcher._cache = CodeCache(directories, function.__name__, digest(content(function), repr(options)))
-        # Compiled once for all integers, instead of once for each literal in a call.
-        dispatcher.get_call_template = _with_plain_types(dispatcher.get_call_template)
-        # Numba reads this attribute of an unknown global: calls of the plain function become calls of its machine code.
-        function.__dict__["_numba_type_"] = types.Dispatcher(dispatcher)
+        call_machine_code(function, dispatcher)
+
+
+def call_machine_code(function: Callable[..., Any], dispatcher: Any) -> None:
+    """Let compiled code that calls a plain function call its machine code."""
+    from numba import types
+
+    _dispatchers[function] = dispatcher  # Numba's type does not keep it alive
+    # Compiled once for all integers, instead of once for each literal in a call.
+    dispatcher.get_call_template = _with_plain_types(dispatcher.get_call_template)
+    # Numba reads this attribute of an unknown global.
+    function.__dict__["_numba_type_"] = types.Dispatcher(dispatcher)
 
 
 @cache

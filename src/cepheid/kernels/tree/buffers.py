@@ -331,15 +331,15 @@ class Buffers:
                 name = buffer.array(array)
                 w(f"{name} = unrolled({name}, {buffer.base}, {buffer.following}, capacity)")
 
-    def expire(self, w: Writer, moment: str, windows: int) -> None:
-        """Drop from the front of every buffer the records that start before the earliest allowed time:
+    def expire(self, w: Writer, buffers: Iterable[Buffer], moment: str, windows: int) -> None:
+        """Drop from the front of buffers the records that start before the earliest allowed time:
 
         eat = measure[final] - limit
         while l0_base < l0_next and l0_time[l0_base & (l0_time.shape[0] - 1)] < eat:
             l0_base += 1
         """
         known = None
-        for buffer in self.all:
+        for buffer in buffers:
             if buffer.kept is None:
                 continue
             if buffer.kept != known:

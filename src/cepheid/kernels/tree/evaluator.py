@@ -16,7 +16,7 @@ resolved for complete records (`top`), and so are the matches that must wait for
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from cepheid.codegen.builder import KernelBuilder, Writer
 from cepheid.errors import NotAvailable
@@ -32,8 +32,8 @@ from cepheid.runtime.kernel import END_OF_TIME, FREE, LARGE_OUTPUT, Kernel, Oper
 from cepheid.tree_plan import DisNode, LeafBuffer, tree_nodes, tree_text
 
 OPTIONS: Options = TREE_OPTIONS
-_CHUNK = 1024
-"""How many events a round takes in, unless the output of a round is large."""
+_CHUNK, _LARGE_CHUNK = 1024, 16384
+"""How many events a round takes in, unless the output of a round is large. Rounds that Python interprets are longer."""
 
 
 def kernel(plan: Plan) -> Kernel:
@@ -54,7 +54,7 @@ class _Generator:
         found = alternatives(plan.query.pattern)
         bounded = len(found) > 1 or any(isinstance(node, Kleene | Disj) for node in walk(plan.query.pattern))
         positive = tuple(step.var for step in plan.steps if not step.negated)
-        self.output = Output(self.buffers, positive, bounded)
+        self.output = Output(self.buffers, positive, bounded, len(found))
         self.branches = [
             Branch(self.buffers, self.output, number, alternative, tree)
             for number, (alternative, tree) in enumerate(zip(found, self.trees, strict=True))
@@ -65,6 +65,10 @@ class _Generator:
     # --- the function -------------------------------------------------------------------------------------------------
 
     def kernel(self) -> Kernel:
+        self.builder.declare(*self.buffers.tables())
+        if self.waiting:
+            self.builder.remember_strings()
+        self.chunk = _LARGE_CHUNK if self.builder.interpret_if_large() else _CHUNK
         body = Writer()
         self._write_totals(body, "-")
         body("stop = 0", "rounds = 1")
@@ -72,13 +76,11 @@ class _Generator:
             self._next_round(body)
             self._round(body)
             body(f"if written >= {LARGE_OUTPUT}:", "    break")
-        self.builder.declare(*self.buffers.tables())
-        if self.waiting:
-            self.builder.remember_strings()
         finish = Writer()
         self._write_oldest(finish)
         self._write_totals(finish, "+")
-        source = self.builder.source(body, finish, setup=["written = 0", "ends = 0"], ends="ends", taken="stop")
+        setup = ["written = 0", "ends = 0", "final = -1", "now_measure = now"]
+        source = self.builder.source(body, finish, setup=setup, ends="ends", taken="stop")
         steps, bounded = self.output.variables, self.output.bounded
         return self.builder.kernel(source, steps, has_bounds=bounded, operators=tuple(self.operators()))
 
@@ -89,7 +91,7 @@ class _Generator:
         stop = min(start + min(1024, max(1048576 // usual, 1)), time.shape[0])
         """
         w(f"usual = 1 + matches * {len(self.output.variables)} // max(events, 1)", "start = stop")
-        w(f"stop = min(start + min({_CHUNK}, max({LARGE_OUTPUT} // usual, 1)), time.shape[0])")
+        w(f"stop = min(start + min({self.chunk}, max({LARGE_OUTPUT} // usual, 1)), time.shape[0])")
         w("rounds = time.shape[0] - stop")
 
     def _write_totals(self, w: Writer, sign: str) -> None:
@@ -117,24 +119,46 @@ class _Generator:
                 yield OperatorRegisters(branch.text, branch.top.emitted.number)
 
     def _round(self, w: Writer) -> None:
-        self._take_in(w)
-        if self.buffers.expires and not self.waiting:
-            with w.block("if final >= 0:"):
-                self.buffers.expire(w, "measure[final]", self._windows)
+        with w.part():
+            self._begin_round(w)
+        own = {
+            branch.number: [buffer for buffer in self.buffers.all if self._only_in(branch, buffer)]
+            for branch in self.branches
+        }
+        common = [buffer for buffer in self.buffers.all if not any(buffer in buffers for buffers in own.values())]
+        for buffer in common:
+            with w.part():
+                self._refill(w, [buffer])
         for branch in self.branches:
-            branch.assemble_negated(w)
-        with w.block("if final >= 0:"):
-            for branch in self.branches:
-                branch.assemble(w)
-            w("pass")
-        for top in self.tops:
-            top.resolve(w)
+            with w.part():
+                self._refill(w, own[branch.number])
+                branch.assemble_negated(w)
+                with w.block("if final >= 0:"):
+                    branch.assemble(w)
+                    w("pass")
+                if branch.top is not None:
+                    branch.top.resolve(w)
         held = " + ".join(buffer.live for buffer in self.buffers.all)
         w(f"peak_retained = max(peak_retained, {held})")
         if self.buffers.expires:
             with w.block(f"if now_measure > {NEVER}:"):
-                self.buffers.expire(w, "now_measure", self._windows)
+                for buffers in (common, *own.values()):
+                    with w.part():
+                        self.buffers.expire(w, buffers, "now_measure", self._windows)
         w("if problem != 0:", "    break")
+
+    def _only_in(self, branch: Branch, buffer: Buffer) -> bool:
+        """Whether no other alternative reads a buffer."""
+        return all((buffer in other.buffers_read) == (other is branch) for other in self.branches)
+
+    def _refill(self, w: Writer, buffers: Sequence[Buffer]) -> None:
+        """Take in the events of a chunk, and drop what is too old for the first match that can end in it."""
+        if leaves := [buffer for buffer in buffers if buffer.is_leaf]:
+            self._take_in(w, leaves)
+        if self.buffers.expires and not self.waiting:
+            with w.block("if final >= 0:"):
+                self.buffers.expire(w, buffers, "measure[final]", self._windows)
+                w("pass")
 
     @property
     def _windows(self) -> int:
@@ -142,41 +166,52 @@ class _Generator:
         closure is only resolved after it, and it is the whole group that must fit the match's window."""
         return 1 + max((top.early_groups for top in self.tops), default=0)
 
-    def _take_in(self, w: Writer) -> None:
-        """Steps 1 and 2 of §4.3: events into leaf buffers, and the first that can end a match:
+    def _begin_round(self, w: Writer) -> None:
+        """The first event that can end a match, and the time that has passed:
 
-        if final < 0 and bits & np.uint64(2):
-            final = e
-        if bits & np.uint64(1):
-            l0_row[l0_next & (l0_time.shape[0] - 1)] = first + e
+        final = first_with(mask, start, stop, np.uint64(2))
+        now_measure = measure[stop - 1]
         """
         buffers = self.buffers
-        for leaf in buffers.leaf_buffers:
-            w(f"room = {self._count(leaf)}")
-            buffers.make_room(w, leaf, "room")
         finals = {var for branch in self.branches for var in _finals(branch.alternative.operands)}
         final_bits = sum({1 << buffers.steps[var].begin for var in finals})
         wanted = self.builder.bits_of(self.plan.steps)
-        w("final = -1")
-        with w.block("for e in range(start, stop):"):
-            w("bits = mask[e]", "events += 1")
-            with w.block(f"if bits & np.uint64({wanted}) == 0:"):
-                w("dropped_by_mask += 1", "continue")
-            with w.block(f"if final < 0 and bits & np.uint64({final_bits}):"):
-                w("final = e")
-            for leaf in buffers.leaf_buffers:
-                steps = [buffers.steps[var] for var in leaf.variables]
-                if leaf.is_shared:
-                    self._take_in_shared(w, leaf, [step.begin for step in steps])
-                    continue
-                role = f"can be the component on bit {steps[0].begin}{', negated' if steps[0].negated else ''}"
-                with w.block(f"if bits & np.uint64({1 << steps[0].begin}):  # {role}"):
-                    self._store(w, leaf)
+        w("events += stop - start")
+        w(f"dropped_by_mask += stop - start - count_bit(mask, start, stop, np.uint64({wanted}))")
+        w(f"final = first_with(mask, start, stop, np.uint64({final_bits}))")
         with w.block("if stop > start:"):
             w(f"now_measure = {NEVER if buffers.in_partition else 'measure[stop - 1]'}")
         with w.block("else:"):
             counted = f"now if now >= {END_OF_TIME} else {NEVER}"
             w(f"now_measure = {counted if self.plan.counts_events else 'now'}")
+
+    def _take_in(self, w: Writer, leaves: Sequence[Buffer]) -> None:
+        """Steps 1 and 2 of §4.3, the events of a chunk into leaf buffers:
+
+        for e in range(start, stop):
+            bits = mask[e]
+            if bits & np.uint64(3) == 0:
+                continue
+            if bits & np.uint64(1):
+                l0_row[l0_next & (l0_time.shape[0] - 1)] = first + e
+        """
+        for leaf in leaves:
+            w(f"room = {self._count(leaf)}")
+            self.buffers.make_room(w, leaf, "room")
+        steps = {leaf.name: [self.buffers.steps[var] for var in leaf.variables] for leaf in leaves}
+        with w.block("for e in range(start, stop):"):
+            w("bits = mask[e]")
+            if len(leaves) > 1:
+                wanted = self.builder.bits_of([step for leaf in leaves for step in steps[leaf.name]])
+                w(f"if bits & np.uint64({wanted}) == 0:", "    continue")
+            for leaf in leaves:
+                first = steps[leaf.name][0]
+                if leaf.is_shared:
+                    self._take_in_shared(w, leaf, [step.begin for step in steps[leaf.name]])
+                    continue
+                role = f"can be the component on bit {first.begin}{', negated' if first.negated else ''}"
+                with w.block(f"if bits & np.uint64({1 << first.begin}):  # {role}"):
+                    self._store(w, leaf)
 
     def _count(self, leaf: Buffer) -> str:
         """How many events of a chunk go into a leaf buffer."""

@@ -55,6 +55,7 @@ class Branch:
         self.alternative = alternative
         self.text = tree_text(tree)
         self.operators: list[Join] = []
+        before = len(buffers.nodes)
         core = tree
         while isinstance(core, tp.NegNode | tp.GroupNode):
             core = core.item
@@ -75,6 +76,9 @@ class Branch:
         self.leaf_tests = alone
         self.top = Top(buffers, output, number, alternative, root, tuple(negations), alone) if needs_top else None
         """None: the joins give out matches themselves."""
+        absent = [var for absence in alternative.absences for var in absence.variables]
+        variables = [*alternative.plain, *(group.var for group in alternative.groups), *absent]
+        self.buffers_read = {*(buffers.leaves[var] for var in variables), *buffers.nodes[before:]}
 
     def _negated(self, absence: Absence) -> tuple[Buffer, ...]:
         """The buffers of what must not occur: events, or the records of an operator over them."""
@@ -181,21 +185,28 @@ class Branch:
                     self._dis(w, operator)
 
     def _emit_leaf(self, w: Writer, leaf: Buffer) -> None:
+        """The events of a leaf that is an alternative:
+
+        while l0_emitted < l0_next:
+            for j in range(l0_emitted, l0_next): ...
+            l0_emitted = l0_next
+        """
         done = self.buffers.register(f"{leaf.name}_emitted")
         bindings = self.buffers.bindings(leaf, "j", "i")
         w(f"{done} = max({done}, {leaf.base})")
         row = self.buffers.row_of(leaf, f"({leaf.following} - 1)")
-        self.output.make_room(w, f"{leaf.following} - {done}", row, self.text)
-        with w.block(f"for j in range({done}, {leaf.following}):"):
-            w(f"i = {leaf.index('j')}")
-            tests = self._conditions(self.leaf_tests, bindings)
-            if self.buffers.windowed and not self.buffers.by_operator:
-                counts = self.buffers.plan.counts_events or not leaf.has_starts
-                length = "0" if counts else f"{leaf.end('i')} - {leaf.start('i')}"
-                tests.insert(0, f"{length} <= limit")
-            with w.block(f"if {_all(tests)}:"):
-                self.output.emit(w, bindings)
-        w(f"{done} = {leaf.following}")
+        with w.block(f"while {done} < {leaf.following}:"):
+            self.output.make_room(w, f"{leaf.following} - {done}", row, self.text)
+            with w.block(f"for j in range({done}, {leaf.following}):"):
+                w(f"i = {leaf.index('j')}")
+                tests = self._conditions(self.leaf_tests, bindings)
+                if self.buffers.windowed and not self.buffers.by_operator:
+                    counts = self.buffers.plan.counts_events or not leaf.has_starts
+                    length = "0" if counts else f"{leaf.end('i')} - {leaf.start('i')}"
+                    tests.insert(0, f"{length} <= limit")
+                with w.block(f"if {_all(tests)}:"):
+                    self.output.emit(w, bindings)
+            w(f"{done} = {leaf.following}")
 
     def _conditions(self, tests: Iterable[Expr], bindings: dict[str, Binding]) -> list[str]:
         read = self.buffers.reader(bindings)

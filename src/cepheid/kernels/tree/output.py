@@ -11,10 +11,11 @@ from cepheid.kernels.tree.buffers import Binding, Buffers
 class Output:
     """Where matches are written, variable by variable; `bounded` if a variable may have any number of events."""
 
-    def __init__(self, buffers: Buffers, variables: tuple[str, ...], bounded: bool) -> None:
+    def __init__(self, buffers: Buffers, variables: tuple[str, ...], bounded: bool, alternatives: int) -> None:
         self.buffers = buffers
         self.variables = variables
         self.bounded = bounded
+        self.alternatives = alternatives
         self.aggregates: list[str] = []
 
     def make_room(self, w: Writer, matches: str, row: str, operator: str, further: str = "0") -> None:
@@ -42,27 +43,48 @@ class Output:
         bounds[ends] = written
         """
         done: set[str] = set()
+        absent = 0
         for offset, var in enumerate(self.variables):
             if var in done:
-                continue
-            if var in bindings and (shared := self._shared(var, bindings)):
-                self._emit_shared(w, shared, bindings[var])
-                done |= set(shared)
                 continue
             if not self.bounded:
                 w(f"values[written + {offset}] = {self.buffers.row(var, bindings[var])}")
                 continue
+            if var not in bindings and not (groups and var in groups):
+                absent += 1
+                continue
+            self._emit_absent(w, absent, always=not done)
+            absent = 0
+            if var in bindings and (shared := self._shared(var, bindings)):
+                self._emit_shared(w, shared, bindings[var])
+                done |= set(shared)
+                continue
+            done.add(var)
             if groups is not None and var in groups:
                 leaf, member = self.buffers.leaves[var], f"g{groups[var]}[q]"
                 with w.block(f"for q in range(s{groups[var]} - 1, -1, -1):"):
                     w(f"values[written] = {leaf.field('row', leaf.index(member))}", "written += 1")
-            elif var in bindings:
+            else:
                 with w.when(bindings[var].bound):
                     w(f"values[written] = {self.buffers.row(var, bindings[var])}", "written += 1")
             w("ends += 1", "bounds[ends] = written")
-        if not self.bounded:
+        if self.bounded:
+            self._emit_absent(w, absent, always=True)
+        else:
             w(f"written += {len(self.variables)}")
         w("matches += 1")
+
+    def _emit_absent(self, w: Writer, variables: int, *, always: bool) -> None:
+        """Variables of other alternatives. `always` writes the loop for any number of them, so that the source of
+        alternatives differs in the number alone:
+
+        for q in range(4):
+            ends += 1
+            bounds[ends] = written
+        """
+        if variables or (always and self.alternatives > 1):
+            with w.block(f"for q in range({variables}):"):
+                w("ends += 1", "bounds[ends] = written")
 
     def _shared(self, var: str, bindings: Mapping[str, Binding]) -> tuple[str, ...]:
         """The variables that share a buffer and are written one after the other, the first of which is `var`."""
