@@ -86,7 +86,7 @@ def progress(what: str, total: int | None = None, unit: str = "events") -> Itera
 def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) -> Iterator[str]:
     """The lines at the end of a run."""
     from cepheid.io.merged import MergedSource, units_of  # lazily: the messages of errors do not need pyarrow
-    from cepheid.io.times import TIME_HINT
+    from cepheid.io.times import time_hint
 
     prepared, time_column = run.prepared, run.source.columns.time
     events, found = run.source.count or 0, count(matches, "match", "matches")
@@ -103,7 +103,7 @@ def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) ->
     used = sorted({str(d) for d in durations(prepared.written) if d.unit in MICROSECONDS})
     clock = prepared.clock
     if not events and rejects and (wrong := _unrecognised_time(run)):
-        yield f"no time in `{time_column}` is recognised: {wrong}; {TIME_HINT}"
+        yield f"no time in `{time_column}` is recognised: {wrong}; {time_hint(wrong)}"
     elif used and events and not clock.is_timestamp and clock.unit is not None:
         how = "recognised by its values" if clock.is_recognised else f"for {', '.join(used)}"
         yield f"`{time_column}` is an integer column in {clock.unit}, {how} (--time-unit changes it)"

@@ -16,12 +16,12 @@ from cepheid.errors import InputProblem, shown
 from cepheid.events import EMPTY_SCHEMA, Schema
 from cepheid.io.decoding import decoded, decoded_schema
 from cepheid.io.files import FileSource, TextFile
-from cepheid.io.formats.text import timestamps
+from cepheid.io.formats.text import iso_times, timestamps
 from cepheid.io.inputs import Columns, Input
 from cepheid.io.merged import merged, open_inputs, without_rows
 from cepheid.io.rows import one_batch
 from cepheid.io.source import BatchSource, Source, TableSource, readable_type, require_time_column
-from cepheid.io.times import NO_TIME, TIME_HINT
+from cepheid.io.times import NO_TIME, time_hint
 
 Convert = Callable[[pa.Schema, Iterator[pa.RecordBatch]], Any]
 """Converts the schema and batches of the matches to the table type of the events."""
@@ -118,7 +118,7 @@ def _without_rejects(source: Source) -> Source:
         first = next(iter(source.rejects()))
         raise InputProblem(
             f"row {first.line} of `{shown(first.source, 200)}` is not a valid event: {first.reason}",
-            hint=f"{TIME_HINT}; rejects=True returns the matches of the other rows"
+            hint=f"{time_hint(first.reason)}; rejects=True returns the matches of the other rows"
             if NO_TIME in first.reason
             else "drop such rows first, or use rejects=True, which returns the matches and the rejected rows",
         )
@@ -211,7 +211,8 @@ def _timed(table: pa.Table, columns: Columns) -> pa.Table:
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             continue
-        parsed = timestamps(column.cast(pa.string()))
+        format, strings = columns.text.time_format, column.cast(pa.string())
+        parsed = timestamps(strings if format is None else iso_times(strings, format))
         if parsed is not None:
             table = table.set_column(table.schema.get_field_index(name), name, parsed)
     return table

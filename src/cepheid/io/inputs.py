@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,19 +19,58 @@ NO_COLUMN = "\0none"
 """The name of the type column of an input that has none. No input has such a column, because a NUL is refused."""
 
 
+@dataclass(frozen=True, slots=True)
+class TextOptions:
+    """How text files are written. Fields that are None are the usual: UTF-8, 1234.5, times in ISO 8601."""
+
+    delimiter: str | None = None
+    """The character between the cells of CSV files; None: the header shows it."""
+    decimal: str | None = None
+    """The character before the fraction of numbers in CSV files."""
+    thousands: str | None = None
+    """The character between groups of three digits in CSV files; `.` with a decimal comma."""
+    time_format: str | None = None
+    """The format of times, in the directives of Python's `strptime`, such as `%d.%m.%Y %H:%M`."""
+    encoding: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("delimiter", "decimal", "thousands"):
+            if (text := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _read_character(text, name))
+        if self.decimal is not None and self.decimal in (self.thousands, self.delimiter):
+            other = "between groups of digits" if self.decimal == self.thousands else "between cells"
+            raise InputProblem(
+                f"`{self.decimal}` is the decimal character, so it cannot stand {other}",
+                hint="files with a decimal comma have `;` or a tab between the cells" * (self.decimal == self.delimiter)
+                or None,
+            )
+        if self.decimal == "," and self.thousands is None:  # `1.234` is no fraction then
+            object.__setattr__(self, "thousands", ".")
+        if self.encoding is not None:
+            _require_encoding(self.encoding)
+        if self.time_format is not None:
+            _require_time_format(self.time_format)
+
+    def over(self, others: TextOptions) -> TextOptions:
+        """These options, and `others` where they are not set."""
+        return TextOptions(*(getattr(self, f.name) or getattr(others, f.name) for f in fields(self)))
+
+
+PLAIN_TEXT = TextOptions()
+
+
 @dataclass(frozen=True)
 class Columns:
     """The names of the columns with the type and the time of an event. If its events have a duration, `start` names the
-    column of their start, and the time is their end. `delimiter` separates the cells of CSV files; None if their
-    headers show it. If `event_type` is set, all events have this type, and no column holds it. `unit` is the declared
-    unit of integer times; None if the options of the run decide."""
+    column of their start, and the time is their end. If `event_type` is set, all events have this type, and no column
+    holds it. `unit` is the declared unit of integer times; None if the options of the run decide."""
 
     type: str = "type"
     time: str = "ts"
     start: str | None = None
-    delimiter: str | None = None
     event_type: str | None = None
     unit: str | None = None
+    text: TextOptions = PLAIN_TEXT
 
     @classmethod
     def of(cls, type_column: str | None, time_column: str, start_column: str | None, type: str | None) -> Columns:
@@ -52,10 +93,30 @@ _OPTIONS: Mapping[str, str] = {
     "unit": "time_unit",
     "sep": "delimiter",
     "format": "format",
+    "time-format": "time_format",
+    "decimal": "decimal",
+    "thousands": "thousands",
+    "encoding": "encoding",
 }
 """The options of an input on the command line, each with its field."""
 INPUT_OPTIONS = ", ".join(_OPTIONS)
-_DELIMITERS = {"\\t": "\t", "tab": "\t", "comma": ",", "semicolon": ";", "pipe": "|", "space": " "}
+_CHARACTERS = {
+    "\\t": "\t",
+    "tab": "\t",
+    "comma": ",",
+    "semicolon": ";",
+    "pipe": "|",
+    "space": " ",
+    "point": ".",
+    "dot": ".",
+    "apostrophe": "'",
+}
+_TIME_FORMAT = "directives such as `%d.%m.%Y %H:%M` or `%m/%d/%Y %I:%M %p`"
+_ROLES = {
+    "delimiter": ("separate the cells of a CSV file", r"one character, such as ; or | or \t"),
+    "decimal": ("stand before the fraction of a number", "`,` or `.`"),
+    "thousands": ("stand between groups of digits", "`.`, `,`, `'` or `space`"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +124,8 @@ class Input:
     """One input of events: the path of a file, a directory or a glob, or a table or DataFrame, and how to read it.
 
     All rows are events of `type`, if it is set; otherwise the column `type_column` holds their type. `format` is that
-    of files whose names do not show it. The options of the run decide fields that are None."""
+    of files whose names do not show it. `delimiter`, `decimal`, `thousands`, `time_format` and `encoding` say how text
+    files are written (see `TextOptions`). The options of the run decide fields that are None."""
 
     data: Any
     type: str | None = None
@@ -73,12 +135,20 @@ class Input:
     time_unit: str | None = None
     delimiter: str | None = None
     format: str | None = None
+    time_format: str | None = None
+    decimal: str | None = None
+    thousands: str | None = None
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
-        if self.delimiter is not None:
-            object.__setattr__(self, "delimiter", read_delimiter(self.delimiter))
         if self.time_unit is not None:
             object.__setattr__(self, "time_unit", unit_of(self.time_unit))
+        for name in ("delimiter", "decimal", "thousands"):
+            object.__setattr__(self, name, getattr(self.text, name))
+
+    @property
+    def text(self) -> TextOptions:
+        return TextOptions(self.delimiter, self.decimal, self.thousands, self.time_format, self.encoding)
 
     @property
     def path(self) -> str:
@@ -124,9 +194,9 @@ class Input:
             type=self.type_column or others.type,
             time=self.time_column or others.time,
             start=self.start_column or others.start,
-            delimiter=self.delimiter or others.delimiter,
             event_type=kind,
             unit=self.time_unit or others.unit,
+            text=self.text.over(others.text),
         )
 
     @property
@@ -137,14 +207,39 @@ class Input:
         return self.type or f"a {type(self.data).__name__}"
 
 
-def read_delimiter(text: str) -> str:
+def _read_character(text: str, role: str) -> str:
     """A character, or the name of one that is hard to type in a shell: `\\t`, `tab`, `semicolon`."""
-    delimiter = _DELIMITERS.get(text.lower(), text)
-    if len(delimiter) != 1 or not delimiter.isascii() or delimiter.isalnum() or delimiter in '"\r\n\0':
-        raise InputProblem(
-            f"`{shown(text)}` cannot separate the cells of a CSV file", expected=r"one character, such as ; or | or \t"
-        )
-    return delimiter
+    character = _CHARACTERS.get(text.lower(), text)
+    is_allowed = character in ",." if role == "decimal" else character not in '"\r\n\0'
+    if (
+        len(character) != 1
+        or character.isalnum()
+        or not is_allowed
+        or (role == "delimiter" and not character.isascii())
+    ):
+        what, expected = _ROLES[role]
+        raise InputProblem(f"`{shown(text)}` cannot {what}", expected=expected)
+    return character
+
+
+def _require_encoding(name: str) -> None:
+    try:
+        is_text = codecs.lookup(name)._is_text_encoding
+    except LookupError:
+        is_text = False
+    if not is_text:
+        raise InputProblem(f"`{shown(name)}` is not an encoding of text", expected="utf-8, latin-1, cp1252, utf-16 ...")
+
+
+def _require_time_format(format: str) -> None:
+    """Refuses a format that does not give a day, or that Python does not know."""
+    moment = datetime(2031, 12, 23, 17, 48, 59)
+    try:
+        parsed = datetime.strptime(moment.strftime(format), format)
+    except ValueError as problem:
+        raise InputProblem(f"`{shown(format)}` is not a format of times: {problem}", expected=_TIME_FORMAT) from None
+    if parsed.replace(tzinfo=None).date() != moment.date():
+        raise InputProblem(f"the format of times `{shown(format)}` has no day, month or year", expected=_TIME_FORMAT)
 
 
 def exists(path: str) -> bool:

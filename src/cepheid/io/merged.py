@@ -16,7 +16,7 @@ import pyarrow as pa
 from cepheid.errors import InputProblem, shown
 from cepheid.events import EMPTY_SCHEMA, NANOSECONDS, Clock, Schema
 from cepheid.io.files import open_files
-from cepheid.io.inputs import Columns, Input
+from cepheid.io.inputs import PLAIN_TEXT, Columns, Input
 from cepheid.io.rejects import Reject
 from cepheid.io.rows import ROW, START, TIME, TYPE, RecentRows, is_moment
 from cepheid.io.source import (
@@ -44,10 +44,10 @@ def open_inputs(
     the query declares."""
     own = [item.columns(columns) for item in inputs]
     typed = [replace(item, type=of.event_type) for item, of in zip(inputs, own, strict=True)]
-    shared = {replace(of, delimiter=None, event_type=None) for of in own}
+    shared = {replace(of, text=PLAIN_TEXT, event_type=None) for of in own}
     if len(shared) == 1:
-        # Inputs may have delimiters of their own, which their values hold.
-        together = own[0] if len(own) == 1 else replace(shared.pop(), delimiter=columns.delimiter)
+        # Inputs may be written in their own way, which their values hold.
+        together = own[0] if len(own) == 1 else replace(shared.pop(), text=columns.text)
         try:
             return open_files(typed, together, declared)
         except MixedTimes:

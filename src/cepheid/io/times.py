@@ -46,7 +46,32 @@ _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 
 NO_TIME = "neither an integer nor an ISO 8601 timestamp"
 """The reason to reject a value that is no time."""
-TIME_HINT = "write times as 2024-03-01 08:00:00 or 2024-03-01, or as integers, such as seconds since 1970"
+_FORMS = (
+    (re.compile(r"[0-9]{1,2}\.[0-9]{1,2}\.[0-9]{4}.*"), "%d.%m.%Y"),
+    (re.compile(r"(?:1[3-9]|2[0-9]|3[01])/[0-9]{1,2}/[0-9]{4}.*"), "%d/%m/%Y"),
+    (re.compile(r"[0-9]{1,2}/[0-9]{1,2}/[0-9]{4}.*"), "%m/%d/%Y"),
+    (re.compile(r"[0-9]{4}/[0-9]{1,2}/[0-9]{1,2}.*"), "%Y/%m/%d"),
+)
+_CLOCKS = (
+    (re.compile(r".*[ T][0-9]{1,2}:[0-9]{2}:[0-9]{2}"), " %H:%M:%S"),
+    (re.compile(r".*[ T][0-9]{1,2}:[0-9]{2}"), " %H:%M"),
+    (re.compile(r".*[ T][0-9]{1,2}:[0-9]{2}:[0-9]{2} ?[AaPp][Mm]"), " %I:%M:%S %p"),
+    (re.compile(r".*[ T][0-9]{1,2}:[0-9]{2} ?[AaPp][Mm]"), " %I:%M %p"),
+)
+
+
+def time_hint(reason: str) -> str:
+    """How to read times that are not recognised, with the format that they seem to have. The reason to reject one of
+    them shows it in backquotes."""
+    _, _, rest = reason.partition("`")
+    time = rest.partition("`")[0].strip()
+    day = next((format for form, format in _FORMS if form.fullmatch(time)), "%d.%m.%Y")
+    clock = next((format for form, format in _CLOCKS if form.fullmatch(time)), "")
+    return (
+        f"name their format, such as time_format={day}{clock}; or write times as 2024-03-01 08:00:00 or 2024-03-01, "
+        "or as integers, such as seconds since 1970"
+    )
+
 
 LAST_TIME = 2**61
 """Times lie between -2^61 and 2^61 ticks, so that no sum of a time and a window overflows."""

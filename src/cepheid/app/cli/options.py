@@ -16,7 +16,7 @@ import typer
 from cepheid.engine.query_text import QueryText
 from cepheid.errors import InputProblem, shown
 from cepheid.io.formats import NAMES
-from cepheid.io.inputs import INPUT_OPTIONS, Columns, exists, read_delimiter
+from cepheid.io.inputs import INPUT_OPTIONS, Columns, TextOptions, exists
 from cepheid.lang import DIALECTS
 
 if TYPE_CHECKING:
@@ -65,6 +65,19 @@ Delimiter = Annotated[
         metavar="CHARACTER",
         help=r"The character between the cells of CSV files. By default the header shows it: , or ; or \t or |.",
     ),
+]
+TimeFormat = Annotated[
+    str | None,
+    typer.Option(metavar="FORMAT", help="The format of times that are not ISO 8601, such as '%d.%m.%Y %H:%M'."),
+]
+Decimal = Annotated[
+    str | None, typer.Option(metavar="CHARACTER", help="The decimal character of numbers in CSV files, such as comma.")
+]
+Thousands = Annotated[
+    str | None, typer.Option(metavar="CHARACTER", help="The character between groups of digits in CSV files.")
+]
+Encoding = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The encoding of text files, such as latin-1; by default UTF-8.")
 ]
 OutputPath = Annotated[
     str,
@@ -121,14 +134,16 @@ class EventOptions:
     start_column: StartColumn = None
     time_unit: TimeUnit = None
     delimiter: Delimiter = None
+    time_format: TimeFormat = None
+    decimal: Decimal = None
+    thousands: Thousands = None
+    encoding: Encoding = None
     param: Params = None
 
     @property
     def columns(self) -> Columns:
-        delimiter = None if self.delimiter is None else read_delimiter(self.delimiter)
-        return replace(
-            Columns.of(self.type_column, self.time_column, self.start_column, self.type), delimiter=delimiter
-        )
+        text = TextOptions(self.delimiter, self.decimal, self.thousands, self.time_format, self.encoding)
+        return replace(Columns.of(self.type_column, self.time_column, self.start_column, self.type), text=text)
 
     def run_options(
         self, *, stats: str | None = None, adaptive: bool = False, max_matches: str | None = None

@@ -21,12 +21,12 @@ from cepheid.errors import InputProblem, listing, shown
 from cepheid.events import UNTYPED
 from cepheid.io.formats import TABS, BrokenRow, RawRow, require_times, suffix_of
 from cepheid.io.formats.csv_cells import located_cells, parse, read_cells, sifted_cells
+from cepheid.io.formats.csv_text import DELIMITERS, CsvText, header_names, row_cells, usual_cell, usual_cells
 from cepheid.io.formats.text import (
     EXACT,
     TextFormat,
     TextTable,
     all_true,
-    content_of,
     fits,
     late_starts,
     timestamps,
@@ -52,25 +52,6 @@ NUMBER = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 LEADING_ZERO = re.compile(r"0[0-9]+")
 LONGEST_NUMBER = 400
-_DELIMITERS = (",", ";", "\t", "|")
-
-
-def _delimiter(file: Path, content: bytes, columns: Columns) -> str:
-    """The character between cells: as given, or the one that gives the header line the time column. Without such a
-    column it is the first that gives several columns, so that errors name them."""
-    if columns.delimiter is not None:
-        return columns.delimiter
-    line = content.split(b"\n", 1)[0].decode("utf-8-sig", errors="replace").rstrip("\r")
-    is_first = "\t" if suffix_of(file) == TABS else ","
-
-    def fit(delimiter: str) -> tuple[bool, bool, bool]:
-        try:
-            cells = next(csv.reader([line], delimiter=delimiter), [])
-        except csv.Error:  # a cell is too long
-            cells = []
-        return columns.time in cells, len(cells) > 1, delimiter == is_first
-
-    return max(_DELIMITERS, key=fit)
 
 
 def csv_rows(file: Path, columns: Columns, type: str | None) -> list[RawRow | BrokenRow]:
@@ -83,12 +64,15 @@ def csv_rows(file: Path, columns: Columns, type: str | None) -> list[RawRow | Br
 
 def _text_rows(file: Path, columns: Columns, requires_times: bool = False) -> Iterator[RawRow | BrokenRow]:
     """Rows of strings. An empty cell is null."""
-    content = content_of(file)
-    text = content.decode("utf-8-sig", errors="surrogateescape")
+    opened, usual = CsvText.of(file, columns), usual_cell(columns)
+    text = opened.content.decode("utf-8-sig", errors="surrogateescape")
     lines = [line for line in re.split(r"(?<=\n)", text) if line]
-    records = _csv_records(lines, _delimiter(file, content, columns))
     header: list[str] | None = None
-    for number, raw, cells in records:
+    for at, raw, found in _csv_records(lines, opened.delimiter):
+        number, cells = (
+            at + opened.skipped,
+            found if header is None or isinstance(found, str) else row_cells(found, len(header)),
+        )
         if header is None:
             header = _header(file, raw, cells, columns if requires_times else None)
         elif not _is_unicode(raw):
@@ -100,7 +84,10 @@ def _text_rows(file: Path, columns: Columns, requires_times: bool = False) -> It
         elif cells and len(cells) != len(header):
             yield BrokenRow(number, f"{len(cells)} cells where the header has {len(header)}", raw)
         elif cells:
-            yield RawRow(number, raw, {name: cell if cell else None for name, cell in zip(header, cells, strict=True)})
+            values = {name: cell if cell else None for name, cell in zip(header, cells, strict=True)}
+            if usual is not None:
+                values = {name: usual(name, cell) for name, cell in values.items()}
+            yield RawRow(number, raw, values)
 
 
 def _is_unicode(text: str) -> bool:
@@ -114,15 +101,18 @@ def _is_unicode(text: str) -> bool:
 def _header(file: Path, raw: str, cells: list[str] | str, required: Columns | None) -> list[str]:
     path = f"`{shown(str(file), 200)}`"
     if not _is_unicode(raw):
-        raise InputProblem(f"the header of {path} is not UTF-8 text", hint="convert the file: iconv -t utf-8")
+        raise InputProblem(
+            f"the header of {path} is not UTF-8 text", hint="name the encoding of the file: encoding=latin-1"
+        )
     if isinstance(cells, str):
         raise InputProblem(f"the header of {path} cannot be read: {cells}")
-    twice = [name for name in cells if cells.count(name) > 1]
+    names = header_names(cells)
+    twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise InputProblem(f"{path} has two columns named `{shown(twice[0])}`", hint="rename one of them")
-    if required is not None and any(cells):
-        require_times(file, cells, required)
-    return cells
+    if required is not None and any(names):
+        require_times(file, names, required)
+    return names
 
 
 def _csv_records(lines: Sequence[str], delimiter: str) -> Iterator[tuple[int, str, list[str] | str]]:
@@ -187,16 +177,17 @@ _BOOLEAN = "[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee]"
 def csv_columns(file: Path, columns: Columns, type: str | None) -> TextTable | None:
     """The rows of a file as typed columns. None if the row reader must read the file."""
     try:
-        content = content_of(file)
+        opened = CsvText.of(file, columns)
     except InputProblem:
         return None
-    delimiter = _delimiter(file, content, columns)
+    content, delimiter = opened.content, opened.delimiter
     cells = read_cells(content, delimiter) or sifted_cells(content, delimiter)
     type_column = columns.type if type is None else None
     if cells is None or not cells.table.num_rows or type_column in columns.times:
         return None
     if not set(columns.times) <= set(cells.table.column_names):
         return None
+    cells = replace(cells, table=usual_cells(cells.table, columns))
     typed = _typed(cells.table, columns, type_column)
     if typed is None or typed.unfit.all():
         return None
@@ -209,13 +200,16 @@ def csv_columns(file: Path, columns: Columns, type: str | None) -> TextTable | N
         unfit[np.flatnonzero(~unfit)[late]] = True
         typed = replace(typed, unfit=unfit)
         table = _fitting(cells.table, typed, columns, type_column)
+    if opened.skipped and (cells.broken or typed.unfit.any()):
+        return None
     if not typed.unfit.any():
         return TextTable(table, broken=cells.broken)
     located = located_cells(content, cells)
     if located is None or table is None:
         return None
     rows = np.flatnonzero(typed.unfit)
-    parsed_rows = _parsed_rows(located.table.take(pa.array(rows)), table.schema, columns.times)
+    unfit_cells = usual_cells(located.table.take(pa.array(rows)), columns)
+    parsed_rows = _parsed_rows(unfit_cells, table.schema, columns.times)
     refused = [RawRow(*located.text(row), values) for row, values in zip(rows.tolist(), parsed_rows, strict=True)]
     return TextTable(table, broken=located.broken, refused=tuple(refused))
 
@@ -452,7 +446,7 @@ def stored_csv(paths: Sequence[str], schema: pa.Schema, header: bool) -> StoredF
 def _require_commas(path: str, sample: bytes, schema: pa.Schema, header: bool) -> None:
     """Workers read files with commas only."""
     first = sample.split(_NEWLINE, 1)[0].decode(errors="replace")
-    others = [character for character in _DELIMITERS if character != "," and character in first]
+    others = [character for character in DELIMITERS if character != "," and character in first]
     if suffix_of(Path(path)) == TABS or (header and len(schema) > 1 and "," not in first and others):
         sep = "\t" if suffix_of(Path(path)) == TABS else others[0]
         raise InputProblem(

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 
 from cepheid.io.formats import BrokenRow
+from cepheid.io.formats.csv_text import header_names, named_columns, row_cells
 from cepheid.io.formats.text import BLOCK, Lines
 from cepheid.runtime.kernel import Array
 
@@ -75,6 +76,8 @@ def sifted_cells(content: bytes, delimiter: str) -> Cells | None:
     if len(lines) < 2 or (len(suspects) and suspects[0] == 0):
         return None
     header = next(csv.reader([lines.text(0)], strict=True, delimiter=delimiter), [])
+    if len(header_names(header)) < len(header):
+        return None
     keeps = lines.lengths > 0
     continues = np.zeros(len(lines), bool)
     broken: list[BrokenRow] = []
@@ -105,6 +108,8 @@ def sifted_cells(content: bytes, delimiter: str) -> Cells | None:
     except pa.ArrowException:
         return None
     records = np.flatnonzero(keeps & ~continues)
+    if any(row.actual_columns > row.expected_columns and row.text.rstrip("\r\n ").endswith(delimiter) for row in wrong):
+        return None  # the cells beyond the header may be empty
     for row in wrong:
         start = int(records[row.number - 1])
         reason = f"{row.actual_columns} cells where the header has {row.expected_columns}"
@@ -122,14 +127,15 @@ def _cells(
     options: pcsv.ReadOptions,
     on_invalid: Callable[[pcsv.InvalidRow], str] | None = None,
 ) -> Cells | None:
-    if len(set(header)) < len(header):
+    if len(set(header)) < len(header) or len(set(header_names(header))) < len(header_names(header)):
         return None
     schema = pa.schema([(name, pa.string()) for name in header])
     table = parse(content, options, schema, multiline=True, on_invalid=on_invalid, delimiter=delimiter)
-    if table.column_names != header:
+    named = named_columns(table, header) if table.column_names == header else None
+    if named is None:
         return None
     longest = max(pc.max(pc.binary_length(column)).as_py() or 0 for column in table.columns)
-    return Cells(table, delimiter=delimiter) if longest <= csv.field_size_limit() else None
+    return Cells(named, delimiter=delimiter) if longest <= csv.field_size_limit() else None
 
 
 def parse(
@@ -204,11 +210,11 @@ def _record(lines: Lines, start: int, cells: int, delimiter: str) -> tuple[int, 
     rest = (lines.decoded(at) for at in range(start, len(lines)))
     reader = csv.reader(rest, strict=True, delimiter=delimiter)
     try:
-        found, length, problem = len(next(reader)), reader.line_num, None
+        found, length, problem = next(reader), reader.line_num, None
     except csv.Error as error:
-        found, length, problem = 0, 1, f"broken CSV: {error}"
+        found, length, problem = [], 1, f"broken CSV: {error}"
     if not lines.is_unicode(start, length):
         return length, "not UTF-8 text"
-    if problem is None and found != cells:
-        problem = f"{found} cells where the header has {cells}"
+    if problem is None and len(row_cells(found, cells)) != cells:
+        problem = f"{len(found)} cells where the header has {cells}"
     return length, problem

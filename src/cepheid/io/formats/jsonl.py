@@ -24,6 +24,7 @@ from cepheid.io.formats.text import (
     TextFormat,
     TextTable,
     content_of,
+    formatted_time,
     is_utf8,
     late_starts,
     timestamps,
@@ -42,7 +43,27 @@ from cepheid.types import RECORD, type_of
 
 def json_rows(file: Path, columns: Columns, type: str | None) -> Iterable[RawRow | BrokenRow]:
     """One object per line. A `.json` file may also hold one array of objects."""
-    content = content_of(file)
+    return _with_times(_rows(file, columns), columns)
+
+
+def _with_times(rows: Iterable[RawRow | BrokenRow], columns: Columns) -> Iterable[RawRow | BrokenRow]:
+    """The rows with times in ISO 8601, if the user declares another format."""
+    format = columns.text.time_format
+    if format is None:
+        return rows
+    return [
+        replace(row, values=_with_iso_times(row.values, columns.times, format)) if isinstance(row, RawRow) else row
+        for row in rows
+    ]
+
+
+def _with_iso_times(values: dict[str, Any], times: Sequence[str], format: str) -> dict[str, Any]:
+    found = {name: formatted_time(values[name], format) for name in times if isinstance(values.get(name), str)}
+    return {**values, **{name: time for name, time in found.items() if time is not None}}
+
+
+def _rows(file: Path, columns: Columns) -> Iterable[RawRow | BrokenRow]:
+    content = content_of(file, columns.text.encoding)
     if suffix_of(file) == ".json" and content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
         whole = _array(content)
         if whole is not None:
@@ -151,10 +172,12 @@ class _Objects:
 def json_columns(file: Path, columns: Columns, type: str | None) -> TextTable | None:
     """The lines of a file as typed columns. None if the row reader must read the file."""
     try:
-        content = content_of(file)
+        content = content_of(file, columns.text.encoding)
     except InputProblem:
         return None
     lines = Lines.of(content)
+    if columns.text.time_format is not None:
+        return None
     if suffix_of(file) == ".json" and lines.content.lstrip()[:1] == b"[":
         return None
     objects = _all_objects(lines) or _sifted(lines)

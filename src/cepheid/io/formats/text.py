@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import gc
 import gzip
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -133,13 +135,46 @@ def without_collecting() -> Iterator[None]:
             gc.enable()
 
 
-def content_of(file: Path) -> bytes:
+def content_of(file: Path, encoding: str | None = None) -> bytes:
+    """The content in UTF-8. Without an encoding, bytes that are not UTF-8 are left to the reader, and a byte order mark
+    shows UTF-16."""
     try:
         content = file.read_bytes()
-        return gzip.decompress(content) if file.suffix.lower() == COMPRESSED else content
+        content = gzip.decompress(content) if file.suffix.lower() == COMPRESSED else content
     except (OSError, EOFError, zlib.error) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
         raise InputProblem(f"cannot read `{shown(str(file), 200)}`: {reason}") from problem
+    if encoding is None and content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = "utf-16"
+    if encoding is None:
+        return content
+    try:
+        return content.decode(encoding).encode()
+    except UnicodeError as problem:
+        raise InputProblem(f"`{shown(str(file), 200)}` is not text in {encoding}: {problem}") from problem
+
+
+def formatted_time(text: str, format: str) -> str | None:
+    """A time in another format, in ISO 8601. None if it does not have the format."""
+    try:
+        moment = datetime.strptime(text.strip(), format)
+    except ValueError:
+        return None
+    return moment.isoformat()
+
+
+def iso_times(strings: pa.ChunkedArray, format: str) -> pa.ChunkedArray:
+    """Times in another format, in ISO 8601, each distinct one converted once. Others are unchanged."""
+
+    def converted(text: str | None) -> str | None:
+        found = None if text is None else formatted_time(text, format)
+        return text if found is None else found
+
+    chunks = [chunk.dictionary_encode() for chunk in strings.chunks]
+    texts = [
+        pa.array(map(converted, chunk.dictionary.to_pylist()), pa.string()).take(chunk.indices) for chunk in chunks
+    ]
+    return pa.chunked_array(texts, pa.string())
 
 
 def timestamps(strings: pa.ChunkedArray) -> pa.ChunkedArray | None:
