@@ -71,7 +71,7 @@ MISTAKES = {
     f"{SASE} WHERE x.shelf ILIKE 'a%'": ("unexpected `ILIKE`", "lower(a.x) LIKE 'a%'"),
     f"{SASE} WHERE x.shelf === 'A'": ("unexpected `=`", "write ="),
     f"{SASE} RETURN x.shelf || e.shelf": ("AND and OR join conditions", "concat(x.shelf, e.shelf)"),
-    f"{PLUS} RETURN max(length(a.shelf))": ("`max` takes one attribute", "compute the aggregate of an expression from"),
+    f"{PLUS} RETURN max(length(a.shelf) + b.n)": ("`max` takes an attribute, or an expression", "max(a.x * a.y)"),
     f"{PLUS} RETURN count(distinct a.shelf)": ("unexpected `a`", "in the table of matches"),
     f"{PLUS} WITHIN 5 minutes HAVING count(a) > 3": ("unexpected `HAVING`", "a condition in WHERE"),
     "EVENT SEQ(x: Shelf, e: Exit)": ("unexpected `:`", "then the variable: Shelf x"),

@@ -89,7 +89,7 @@ def _settled(event_class: EventClass, schema: Schema) -> EventClass:
 
 def _require_parameters(query: Query) -> None:
     expressions = [*query.where, *(column.expr for column in query.output or ())]
-    for node in (node for e in expressions for node in ex.walk(e)):
+    for node in (node for e in expressions for node in ex.walk_reads(e)):
         if isinstance(node, ex.Param):
             raise NameProblem(
                 f"`{node.name}` is neither a variable's attribute nor a parameter with a value",
@@ -490,6 +490,8 @@ def _of_closure(node: Expr, roles: Mapping[str, Role], schema: Schema) -> Expr:
     if node.var not in roles:
         return node
     known = schema.attributes(roles[node.var].event_class.types)
+    if isinstance(node, Aggregate) and node.of is not None and roles[node.var].binds_many:
+        return node
     if node.name in known and (isinstance(node, Attr) or roles[node.var].binds_many):
         return node
     if isinstance(node, Attr):
@@ -509,6 +511,8 @@ def _of_members(node: Aggregate, binds_many: bool, known: Collection[str]) -> Ex
     """The aggregate over the closures inside the event, or the events, of a variable; an average over several closures
     is their sum, divided by their count."""
     assert node.name is not None
+    if node.of is not None:
+        return None
     name = _name_of_aggregate(node.name.split("."), node.fn, known)
     if name is not None and not binds_many:
         return Attr(node.var, name, span=node.span)

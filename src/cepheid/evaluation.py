@@ -147,7 +147,7 @@ def value(expr: Expr, env: Env) -> Any:
             return arithmetic("-", 0, value(expr.item, env), expr.type)
         case Aggregate():
             group = env.groups.get(expr.var, env.group(expr.var))
-            if group is None or (group and not any(expr.name in (None, *event.attributes) for event in group)):
+            if group is None or (group and not any(_has_operand(expr, event) for event in group)):
                 raise _Vacuous
             return aggregate(expr, group)
         case ex.Call():
@@ -202,12 +202,25 @@ def aggregate(expr: Aggregate, events: Sequence[Event]) -> Any:
     """An aggregate over an attribute of events; nulls do not count, and over nothing only `count` has a value."""
     if expr.name is None:
         return len(events)
-    read = (fitted(event.attributes.get(expr.name), expr.operand) for event in events)
+    read = (fitted(_operand_of(expr, event), expr.operand) for event in events)
     values = [v for v in read if v is not None]
     function = ex.AGGREGATES[expr.fn]
     if not values and function.result is not ex.ResultType.COUNT:
         return None
     return function.of(values, sum_type(_operand(expr, values), expr.over))
+
+
+def _has_operand(expr: Aggregate, event: Event) -> bool:
+    """Whether the type of the event has all attributes that an aggregate reads."""
+    if expr.of is None:
+        return expr.name in (None, *event.attributes)
+    return all(node.name in event.attributes for node in ex.walk(expr.of.value) if isinstance(node, Attr))
+
+
+def _operand_of(expr: Aggregate, event: Event) -> Any:
+    if expr.of is None:
+        return event.attributes.get(expr.name or "")
+    return value_or_null(expr.of.value, Env({expr.var: event}))
 
 
 def _operand(expr: Aggregate, values: Sequence[Any]) -> Type:

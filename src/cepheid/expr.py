@@ -99,15 +99,25 @@ class Whole(Expr):
 
 
 @dataclass(frozen=True, slots=True)
+class Operand:
+    """What an aggregate computes from each event, where it is more than an attribute: `b.v * b.w`. It is no part of the
+    expression around it (`walk` leaves it out), since it is about one event at a time."""
+
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class Aggregate(Expr):
-    """`sum(a.price)`, `avg(a[..i-1].price)`, `count(a)`, `a.LEN`; `name` is None where events are counted."""
+    """`sum(a.price)`, `avg(a[..i-1].price)`, `count(a)`, `a.LEN`; `name` is None where events are counted, and the text
+    of the operand where `of` is one: `sum(a.price * a.count)`."""
 
     fn: str
     var: str
     name: str | None
     over: Over = Over.GROUP
+    of: Operand | None = None
     operand: Type = field(default=UNKNOWN, compare=False, repr=False, kw_only=True)
-    """The type of the attribute in a bound query."""
+    """The type of the attribute, or of the operand, in a bound query."""
 
 
 class Arithmetic(OfTwo):
@@ -281,6 +291,15 @@ def walk(expr: Expr) -> list[Expr]:
     return found
 
 
+def walk_reads(expr: Expr) -> Iterator[Expr]:
+    """The nodes of the expression with those of the operands of aggregates, in place of these aggregates."""
+    for node in walk(expr):
+        if isinstance(node, Aggregate) and node.of is not None:
+            yield from walk(node.of.value)
+        else:
+            yield node
+
+
 def with_parts(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """A copy with `change` applied to every node right under it."""
     updates: dict[str, Any] = {}
@@ -290,6 +309,8 @@ def with_parts(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
             updates[name] = change(value)
         elif isinstance(value, tuple):
             updates[name] = tuple(map(change, value))
+    if isinstance(expr, Aggregate) and expr.of is not None:
+        updates["of"] = Operand(change(expr.of.value))
     return replace(expr, **updates) if updates else expr
 
 
@@ -322,7 +343,7 @@ def spelt_out(expr: Expr, columns: Mapping[str, Expr]) -> Expr:
 
 
 def parameters(expr: Expr) -> frozenset[str]:
-    return frozenset(node.name for node in walk(expr) if isinstance(node, Param))
+    return frozenset(node.name for node in walk_reads(expr) if isinstance(node, Param))
 
 
 def substitute(expr: Expr, values: Mapping[str, Any]) -> Expr:
@@ -545,6 +566,10 @@ def _print_time(count: int, family: Family) -> str:
 def _print_aggregate(expr: Aggregate) -> str:
     if expr.name is None and expr.over is Over.MATCHES:
         return "count(*)"
+    if expr.of is not None:
+        at = At.PREVIOUS if expr.over is Over.BEFORE else At.EVENT
+        inner = transform(expr.of.value, lambda node: replace(node, at=at) if isinstance(node, Attr) else node)
+        return f"{expr.fn}({to_text(inner)})"
     bracket = "[..i-1]" if expr.over is Over.BEFORE else ""
     of = "" if expr.name is None else f".{attribute_text(expr.name)}"
     return f"{expr.fn}({name_text(expr.var)}{bracket}{of})"

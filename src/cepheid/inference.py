@@ -62,6 +62,9 @@ def _with_typed_parts(expr: E, attribute_type: AttributeType) -> E:
             if expr.fn == ex.CAST_STRING and len(args) == 1 and args[0].type.family in _MOMENTS:
                 args = args[0], Const(args[0].type.family.value, type=STRING)
             return replace(expr, args=args)
+        case Aggregate(of=ex.Operand(value=value)):
+            operand = of(value)
+            return replace(expr, of=ex.Operand(operand), operand=operand.type)
         case Aggregate(name=str() as name):
             return replace(expr, operand=attribute_type(Attr(expr.var, name, span=expr.span)))
         case ex.Same(value=Expr() as value):

@@ -484,7 +484,7 @@ def attributes_in(predicates: Iterable[Expr]) -> dict[str, None]:
     """The attributes that predicates name, in order."""
     names: dict[str, None] = {}
     for predicate in predicates:
-        for node in ex.walk(predicate):
+        for node in ex.walk_reads(predicate):
             if isinstance(node, Attr | ex.Aggregate) and node.name is not None:
                 names[node.name] = None
     return names

@@ -52,7 +52,8 @@ def is_vectorisable(expr: Expr) -> bool:
     """Whether an expression can be evaluated over columns."""
     row_by_row = ex.Whole | ex.OccursWithin | ex.Param
     return not any(
-        isinstance(node, row_by_row) or (isinstance(node, Attr) and node.at is ex.At.ALL) for node in ex.walk(expr)
+        isinstance(node, row_by_row) or (isinstance(node, Attr) and node.at is ex.At.ALL)
+        for node in ex.walk_reads(expr)
     )
 
 

@@ -290,7 +290,7 @@ def _rewritten(query: Query, derived: Mapping[str, DerivedType]) -> Query:
         match node:
             case Attr(var=var, name=name):
                 return replace(node, name=column(var, name))
-            case Aggregate(var=var, name=str() as name):
+            case Aggregate(var=var, name=str() as name, of=None):
                 return replace(node, name=column(var, name))
             case _:
                 return node

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from cepheid import expr as ex
 from cepheid import types
 from cepheid.checks import NODE, NODE_COLUMNS
 from cepheid.codegen.columns import attribute, types_of
+from cepheid.codegen.masks import no_aggregate
 from cepheid.codegen.points import points_of
 from cepheid.codegen.typed_columns import Column, either, from_arrow, to_arrow
 from cepheid.codegen.vector import Evaluation, is_vectorisable
@@ -110,7 +112,8 @@ class Gatherer:
     def needed(self) -> list[str]:
         """The input columns that the output is computed from."""
         names: dict[str, None] = {}
-        for node in (node for column in self.columns if column.shows is not None for node in ex.walk(column.shows)):
+        shown = [column.shows for column in self.columns if column.shows is not None]
+        for node in (node for expr in shown for node in ex.walk_reads(expr)):
             if isinstance(node, Whole):
                 names.update(dict.fromkeys(a.column for a in self._shown(node.var) if a.column != INPUT_ROW))
             elif isinstance(node, Attr) and node.var == NODE and NODE not in self.attributes:
@@ -196,7 +199,7 @@ class Gatherer:
 def _lacks(prepared: Prepared, exprs: Sequence[Expr]) -> Lacks:
     """The attributes in these expressions that a type of their variable lacks."""
     known, lacks = prepared.schema.types, {}
-    for node in (node for expr in exprs for node in ex.walk(expr)):
+    for node in (node for expr in exprs for node in ex.walk_reads(expr)):
         if isinstance(node, Attr | Aggregate) and node.name not in (None, TIME) and node.var in prepared.variables:
             types = prepared.variables[node.var].event_class.types
             lacking = frozenset(t for t in types or known if t in known and node.name not in known[t])
@@ -330,12 +333,12 @@ class MatchValues:
             elif node.fn in ("first", "last"):
                 self._add_in_order(node, total)
             else:
-                total.add(self._values(node.name, self._groups(node.var)[0]))
+                total.add(self._operands(node, self._groups(node.var)[0]))
 
     def _add_in_order(self, node: Aggregate, total: Total) -> None:
         """Of the matches that have a value, the first or last in the order in which matches are detected."""
         positions, lengths, _ = self._groups(node.var)
-        values = selected(node.fn, self._values(str(node.name), positions), lengths)
+        values = selected(node.fn, self._operands(node, positions), lengths)
         known = np.flatnonzero(np.asarray(values.is_valid()))
         if not len(known):
             return
@@ -355,17 +358,30 @@ class MatchValues:
         positions, lengths, unbound = self._groups(node.var)
         if node.name is None:
             return Column(types.INTEGER, lengths, absent=unbound)
-        lacking = self._lacking(node.var, node.name, positions)
+        read = [node.name] if node.of is None else [n.name for n in ex.walk(node.of.value) if isinstance(n, Attr)]
+        lacking = reduce(either, [self._lacking(node.var, name, positions) for name in read])
         if lacking is not None:
             having = np.bincount(np.repeat(np.arange(len(lengths)), lengths)[~lacking], minlength=len(lengths))
             unbound = either(unbound, (lengths > 0) & (having == 0))
         if AGGREGATES[node.fn].result is ResultType.VALUE:
             return replace(from_arrow(self._selected(node)), absent=unbound)
-        return replace(aggregated(node.fn, self._values(node.name, positions), lengths), absent=unbound)
+        return replace(aggregated(node.fn, self._operands(node, positions), lengths), absent=unbound)
+
+    def _operands(self, node: Aggregate, positions: pa.Array) -> pa.Array:
+        """What an aggregate ranges over: an attribute of the events, or a value that is computed from each."""
+        if node.of is None:
+            return self._values(node.name or "", positions)
+
+        def read(attr: Attr) -> Column:
+            column = from_arrow(self._values(attr.name, positions))
+            return replace(column, absent=self._lacking(attr.var, attr.name, positions))
+
+        computed = Evaluation(len(positions), read, no_aggregate).value(node.of.value)
+        return to_arrow(computed, len(positions), types.to_arrow(node.operand) or pa.null())
 
     def _selected(self, node: Aggregate) -> pa.Array:
         positions, lengths, _ = self._groups(node.var)
-        return selected(node.fn, self._values(node.name or "", positions), lengths)
+        return selected(node.fn, self._operands(node, positions), lengths)
 
 
 def one_event(matches: MatchPositions, attr: Attr) -> pa.Array:

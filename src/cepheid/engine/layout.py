@@ -130,7 +130,7 @@ class _Columns:
                 return _arrow_type(_total_type(expr))
             case Attr(var=var, name=name) if var in self.roles:
                 return self._attribute(self._event_types(self.roles[var]), name)
-            case Aggregate(fn=fn, var=var, name=str() as name) if (
+            case Aggregate(fn=fn, var=var, name=str() as name, of=None) if (
                 AGGREGATES[fn].result is ResultType.VALUE and var in self.roles
             ):
                 return self._attribute(self._event_types(self.roles[var]), name)

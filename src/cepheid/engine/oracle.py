@@ -41,7 +41,7 @@ from cepheid.engine.prepare import Prepared, position_type
 from cepheid.errors import NotAvailable, shown
 from cepheid.evaluation import Binding, Env, value_or_null
 from cepheid.events import Clock, Event, timestamp_text
-from cepheid.expr import MEMBER, Aggregate, Attr, Expr, walk
+from cepheid.expr import MEMBER, Aggregate, Attr, Expr, walk_reads
 from cepheid.graph import is_composed
 from cepheid.io.inputs import Columns
 from cepheid.io.json_text import dumps
@@ -87,7 +87,7 @@ def derived_columns(prepared: Prepared) -> list[str]:
 
 def _members_read(prepared: Prepared) -> list[str]:
     """What RETURN reads of the closures of derived events. Events do not show it."""
-    nodes = [node for column in prepared.query.output or () for node in walk(column.expr)]
+    nodes = [node for column in prepared.query.output or () for node in walk_reads(column.expr)]
     names = [node.name for node in nodes if isinstance(node, Attr | Aggregate) and node.name is not None]
     return [name for name in dict.fromkeys(names) if MEMBER in name]
 

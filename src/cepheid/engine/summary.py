@@ -112,7 +112,7 @@ def merged_row(prepared: Prepared, parts: Sequence[PartialSummary]) -> Match:
 
 
 def _row_of_kernel(prepared: Prepared, kernel: LazyKernel, words: Array, texts: Mapping[int, Any]) -> Match:
-    row, attributes = kernel.summary.row(words), prepared.schema.attributes(prepared.schema.types)
+    row = kernel.summary.row(words)
 
     def decoded(expr: Expr, value: Any) -> Any:
         """A kernel holds booleans as numbers, and as codes strings and what else has no number."""
@@ -120,9 +120,9 @@ def _row_of_kernel(prepared: Prepared, kernel: LazyKernel, words: Array, texts: 
             return value
         if expr.name is None or value is None:
             return value
-        if attributes.get(expr.name) == BOOLEAN:
+        if expr.operand == BOOLEAN:
             return bool(value)
         return texts[value] if kernel.plan.columns[expr.name] is Kind.CODE else value
 
-    values = {c.name: decoded(c.expr, row.values[c.name]) for c in prepared.query.output or ()}
+    values = {c.name: decoded(c.expr, row.values[c.name]) for c in kernel.plan.query.output or ()}
     return Match({}, row.start, row.end, values)

@@ -20,16 +20,8 @@ from cepheid.errors import CepheidError, Span, SyntaxProblem, did_you_mean, show
 from cepheid.events import UNIT_WORDS
 from cepheid.expr import At, Attr, Expr, Or, Param, Whole, conjuncts, quote
 from cepheid.expr import to_text as expr_text
-from cepheid.lang.expressions import (
-    HYPHEN,
-    ExpressionBuilder,
-    Group,
-    ParsedColumn,
-    Rule,
-    resolve,
-    rule_for,
-    without_backticks,
-)
+from cepheid.lang.expressions import HYPHEN, ExpressionBuilder, Rule, resolve, rule_for, without_backticks
+from cepheid.lang.parsed_nodes import Group, ParsedColumn
 from cepheid.lang.text import check_text, skeleton
 from cepheid.pattern import Column, Query, Role
 

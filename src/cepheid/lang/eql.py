@@ -35,7 +35,6 @@ from cepheid.lang.common import LanguageParser, columns_text, output_columns, wh
 from cepheid.lang.components import mark_hyphens
 from cepheid.lang.expressions import (
     ExpressionBuilder,
-    ParsedColumn,
     check_depth,
     expression_grammar,
     keywords,
@@ -44,6 +43,7 @@ from cepheid.lang.expressions import (
     rule_for_all,
     span_of,
 )
+from cepheid.lang.parsed_nodes import ParsedColumn
 from cepheid.lang.text import skeleton
 from cepheid.lang.type_names import type_named, type_text, unknown_stream
 from cepheid.pattern import (

@@ -9,7 +9,7 @@ The builder returns raw expressions: a language passes each through `resolve` on
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from typing import Any, TypeVar
@@ -43,7 +43,6 @@ from cepheid.expr import (
     Param,
     Same,
     Vector,
-    Whole,
     children,
     transform,
     variables,
@@ -61,6 +60,7 @@ from cepheid.lang.literals import (
     refuse_bare_date,
     unit_of,
 )
+from cepheid.lang.parsed_nodes import EqualChain, Group, Length, ParsedColumn, aggregate
 from cepheid.lang.text import unquote
 from cepheid.pattern import Pattern
 
@@ -217,36 +217,7 @@ def keywords(*words: str) -> str:
     return "\n".join(rf"_{word}.3: /{word.lower()}\b/i" for word in words) + "\n"
 
 
-# --- nodes of the parser alone ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Group(Expr):
-    """`a[]`, `a[].price`, `a[..i-1].price`: a stretch of a closure, which only an aggregate can take."""
-
-    var: str
-    name: str | None
-    over: Over
-
-
-@dataclass(frozen=True, slots=True)
-class Length(Whole):
-    """`a.LEN`, until it is known whether `a` is a closure: of another variable, it is the attribute of that name."""
-
-    word: str
-
-
-@dataclass(frozen=True, slots=True)
-class EqualChain(Expr):
-    """`A = B = C`, until it is known which of its variables are negated."""
-
-    items: tuple[Expr, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedColumn:
-    expr: Expr
-    name: str | None
+# --- names and chains ------------------------------------------------------------------------------------------------
 
 
 def resolve(
@@ -508,7 +479,7 @@ class ExpressionBuilder(Transformer_NonRecursive[Any, Any]):
         fn = items[0].lower()
         args = tuple(item for item in items[1:] if item is not None)
         if fn in AGGREGATES:
-            return _aggregate(fn, args, span_of(meta))
+            return aggregate(fn, args, span_of(meta))
         if fn in ("prev", "all"):
             if len(args) == 1 and isinstance(args[0], Attr) and args[0].at is At.EVENT:
                 at = At.PREVIOUS if fn == "prev" else At.ALL
@@ -561,26 +532,3 @@ def negative(item: Expr, span: Span | None = None) -> Expr:
     if isinstance(item, Const) and isinstance(item.value, int | float) and not isinstance(item.value, bool):
         return replace(item, value=-item.value, span=span)
     return Negative(item, span=span)
-
-
-def _aggregate(fn: str, args: tuple[Expr, ...], span: Span) -> Expr:
-    arg = args[0] if len(args) == 1 else None
-    match arg:
-        case Param() if fn == "count":
-            return Aggregate(fn, arg.name, None, span=span)
-        case Group() if arg.name is not None or fn == "count":
-            return Aggregate(fn, arg.var, arg.name, arg.over, span=span)
-        case Attr(at=At.EVENT):
-            return Aggregate(fn, arg.var, arg.name, span=span)
-        case Length():
-            return Aggregate(fn, arg.var, arg.word, span=span)
-        case Attr(at=At.PREVIOUS):
-            # SASE+'s Table 1 writes avg(a[i-1].price) for the running aggregate.
-            return Aggregate(fn, arg.var, arg.name, Over.BEFORE, span=span)
-        case _:
-            raise SyntaxProblem(
-                f"`{fn}` takes one attribute of a variable",
-                span=span,
-                expected=f"{fn}(variable.attribute)" + (", count(variable) or count(*)" if fn == "count" else ""),
-                hint="RETURN the events without it, and compute the aggregate of an expression from the matches",
-            )

@@ -238,6 +238,8 @@ def _outside(expr: Expr, groups: Sequence[Group]) -> Expr:
             case Aggregate() if node.var in owners and node.over is not Over.MATCHES:
                 group = owners[node.var]
                 path = group.path(node.var)
+                if node.of is not None:
+                    return replace(node, var=group.var)
                 if node.name is not None:
                     return replace(node, var=group.var, name=f"{path}.{node.name}")
                 return _count(node, group)
@@ -320,6 +322,8 @@ def written(query: Query) -> Written:
     def change(node: Expr) -> Expr:
         if not isinstance(node, Attr | Aggregate) or node.name is None:
             return node
+        if isinstance(node, Aggregate) and node.of is not None:
+            return replace(node, var=min(ex.variables(node.of.value)))
         first, _, rest = node.name.partition(".")
         return replace(node, var=first, name=rest) if rest and first in variables.get(node.var, ()) else node
 

@@ -14,7 +14,8 @@ from cepheid.errors import InputProblem, did_you_mean, listing, shown
 from cepheid.events import OWN_UNIT, UNIT_WORDS, Duration
 from cepheid.expr import Aggregate, And, Arithmetic, At, Attr, Compare, Const, Expr, Or, Over, Param, Whole
 from cepheid.functions import ALIASES
-from cepheid.lang.expressions import EqualChain, Group, flat, negative
+from cepheid.lang.expressions import flat, negative
+from cepheid.lang.parsed_nodes import EqualChain, Group, aggregate_of
 
 
 def _infix(op: str, build: Callable[[str, Expr, Expr], Expr], swapped: bool = False) -> Callable[[Term, object], Term]:
@@ -158,6 +159,8 @@ def aggregate(fn: str, of: Term | Var) -> Term:
             return Term(Aggregate(fn, attribute.var, attribute.name))
         case Whole() as whole if fn == "count":
             return Term(Aggregate(fn, whole.var, None))
+        case other if (found := aggregate_of(fn, other)) is not None:
+            return Term(found)
         case other:
             raise InputProblem(f"`{fn}` cannot range over `{ex.to_text(other)}`", expected="an attribute of a variable")
 

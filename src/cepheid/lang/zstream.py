@@ -22,17 +22,10 @@ from cepheid.expr import Expr, Param, Same, bracketed, name_text, type_name_text
 from cepheid.expr import variables as variables_of
 from cepheid.lang.common import LanguageParser, clause_rule, clauses_text, output_columns, where_clause, where_text
 from cepheid.lang.components import mark_hyphens, quantifier
-from cepheid.lang.expressions import (
-    QUOTED,
-    ExpressionBuilder,
-    ParsedColumn,
-    Rule,
-    expression_grammar,
-    keywords,
-    span_of,
-)
+from cepheid.lang.expressions import QUOTED, ExpressionBuilder, Rule, expression_grammar, keywords, span_of
 from cepheid.lang.groups import Repeated, Written, composed, has_groups, lifted, written
 from cepheid.lang.literals import number
+from cepheid.lang.parsed_nodes import ParsedColumn
 from cepheid.lang.text import skeleton
 from cepheid.pattern import EventClass, Kleene, Pattern, Query, map_classes, roles
 

@@ -32,6 +32,7 @@ class Derived:
     event without a name, and `types` the types in which kernels hold them."""
 
     predicates: tuple[Expr, ...]
+    summary: tuple[Expr, ...]
     columns: Mapping[str, Expr]
     types: Mapping[str, Type]
 
@@ -44,12 +45,14 @@ class Derived:
         return found
 
 
-def derived(predicates: Sequence[Expr], types: Mapping[str, Type]) -> Derived:
-    """The predicates with derived columns where kernels need them. `types` are those of the input's columns."""
+def derived(predicates: Sequence[Expr], types: Mapping[str, Type], summary: Sequence[Expr] = ()) -> Derived:
+    """The predicates, and the columns of a summary, with derived columns where kernels need them: for what they cannot
+    compute, and for the operands of aggregates. `types` are those of the input's columns."""
     derivation = _Derivation(types)
-    folded = [_folded(p) for p in predicates]
+    folded = [derivation.of_columns(_folded(p)) for p in predicates]
     changed = tuple(derivation.condition(p) if derivation.is_beyond_kernels(p) else p for p in folded)
-    return Derived(changed, derivation.columns, derivation.column_types)
+    columns = tuple(map(derivation.of_columns, summary))
+    return Derived(changed, columns, derivation.columns, derivation.column_types)
 
 
 @dataclass(slots=True)
@@ -78,6 +81,17 @@ class _Derivation:
                 return self._type(node).family is Family.LIST or self._is_json(node)
             case _:
                 return isinstance(node, ex.Like | ex.Contains | ex.Vector)
+
+    def of_columns(self, expr: Expr) -> Expr:
+        """The expression with the operands of its aggregates as columns: `sum(b.v * b.w)` is the sum of the column
+        `v * w`."""
+
+        def change(node: Expr) -> Expr:
+            if not isinstance(node, ex.Aggregate) or node.of is None:
+                return node
+            return replace(node, name=self._column(node.of.value, node.operand).name, of=None)
+
+        return ex.transform(expr, change)
 
     def _type(self, expr: Expr) -> Type:
         is_column = isinstance(expr, Attr) and not self._is_json(expr)

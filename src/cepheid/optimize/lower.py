@@ -21,7 +21,7 @@ from cepheid.optimize.derived import derived
 from cepheid.optimize.rules import FALSE, lean_equalities, rewrite, wants_rewrites
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.optimize.windows import match_window, operator_windows, reach
-from cepheid.pattern import Query, Role, durations
+from cepheid.pattern import Column, Query, Role, durations
 from cepheid.physical import REFERENCE, Lowered, Options, Plan, attributes_in, not_made_for
 from cepheid.types import BINARY, Family, Type
 
@@ -197,7 +197,11 @@ def lowered_query(
     taken = {var: [p for p in predicates if edges[id(p)] == (var, "take")] for var in found}
     single = {id(p) for tests in (*alone.values(), *taken.values()) for p in tests}
     known = {name: type_ for name, type_ in types.items() if _has_its_type(name, type_, schema)}
-    between = derived([p for p in predicates if id(p) not in single], known)
+    summary = [column.expr for column in query.output or ()] if query.summarizes else []
+    between = derived([p for p in predicates if id(p) not in single], known, summary)
+    if summary:
+        names = [column.name for column in query.output or ()]
+        query = replace(query, output=tuple(map(Column, names, between.summary)))
     window = None if query.window is None else clock.ticks(query.window)
     windows = operator_windows(query, clock)
     if windows is not None:

@@ -40,7 +40,7 @@ from cepheid.optimize.derived import derived
 from cepheid.optimize.rules import wants_rewrites
 from cepheid.optimize.stats import NO_STATS, Stats
 from cepheid.pattern import Pattern
-from cepheid.physical import Bit, Kind, Lowered, Options, Plan, not_made_for
+from cepheid.physical import Bit, Kind, Lowered, Options, Plan, attributes_in, not_made_for
 from cepheid.types import INTEGER
 
 __all__ = [
@@ -189,6 +189,7 @@ def placed_operators(lowered: Lowered, core: Pattern | None = None) -> tuple[Low
     between = dict.fromkeys(p for op in unplaced.walk() for p in tests_of(op))
     own = {name: type_ for name, type_ in lowered.types.items() if name not in lowered.derived}
     computed = derived(list(between), own)
+    summarised = {name: lowered.derived[name] for name in attributes_in(lowered.summary) if name in lowered.derived}
     changed = dict(zip(between, computed.predicates, strict=True))
     core = _with_predicates(core, lambda p: changed.get(p, p), None)
     root = operators_of(core, lowered.has_durations, lowered.composite)
@@ -199,9 +200,9 @@ def placed_operators(lowered: Lowered, core: Pattern | None = None) -> tuple[Low
         alone={**unread, **{leaf.var: tuple(leaf.tests) for leaf in leaves}},
         taken={leaf.var: tuple(leaf.keeps) for leaf in leaves},
         between=tuple(dict.fromkeys(p for op in root.walk() for p in tests_of(op))),
-        types={**own, **computed.types},
+        types={**own, **{name: lowered.types[name] for name in summarised}, **computed.types},
         lacks=computed.lacks({name: types for name, types in lowered.lacks.items() if name not in lowered.derived}),
-        derived=computed.columns,
+        derived={**summarised, **computed.columns},
     )
     return placed, root, core
 
