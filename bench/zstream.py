@@ -299,7 +299,7 @@ SETTINGS: Mapping[str, tuple[Mapping[str, float], Mapping[str, tuple[float, floa
 
 @lru_cache(maxsize=2)
 def _query_6(quick: bool) -> tuple[Measured, ...]:
-    n, window = (250, 30) if quick else (200_000, 100)
+    n, window = (150, 20) if quick else (200_000, 100)
     found: list[Measured] = []
     for setting, (rates, prices) in SETTINGS.items():
         table = ticks(n, rates, seed=1, prices=prices)

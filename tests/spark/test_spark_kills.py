@@ -134,10 +134,11 @@ def killed_and_restarted(base: Path, seed: int, kills: int, moments: list[str], 
     return done
 
 
-def test_two_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
-    """With a seed for which both moments come before the files end."""
+@pytest.mark.parametrize("kills", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_kills_lose_nothing_and_double_nothing(tmp_path: Path, kills: int) -> None:
+    """With a seed for which the moments come before the files end."""
     moments = ["output is written", "a batch is planned"]
-    assert len(killed_and_restarted(tmp_path, seed=10, kills=2, moments=moments, ending="jsonl")) == 2
+    assert len(killed_and_restarted(tmp_path, seed=10, kills=kills, moments=moments, ending="jsonl")) == kills
 
 
 @pytest.mark.slow

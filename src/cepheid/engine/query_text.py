@@ -12,8 +12,6 @@ from cepheid.lang import parse
 from cepheid.pattern import EventClass, Query, SourceStream, queries_of, walk
 from cepheid.types import Type
 
-_OTHER_NAMES = {"": "auto", "saseplus": "sase+", "sase-plus": "sase+", "sase_plus": "sase+", "next": "eql"}
-
 
 @dataclass(frozen=True, slots=True)
 class QueryText:
@@ -22,8 +20,7 @@ class QueryText:
     dialect: str = "auto"
 
     def parse(self) -> Query:
-        folded = self.dialect.strip().lower()
-        return parse(self.text, dialect=_OTHER_NAMES.get(folded, folded), source=self.source)
+        return parse(self.text, self.dialect, self.source)
 
     @contextmanager
     def located_errors(self) -> Iterator[None]:
