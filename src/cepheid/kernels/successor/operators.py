@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields
 from cepheid import pattern as pt
 from cepheid.codegen.masks import is_maskable
 from cepheid.expr import Aggregate, At, Attr, Expr, Filter, OccursWithin, variables, walk
+from cepheid.optimize.core_rules import core_text
 from cepheid.pattern import Pattern, positives
 
 
@@ -30,6 +31,8 @@ class Operator(ABC):
     lengths: frozenset[int] | None
     is_point: bool
     """Whether it puts out single events without duration: those of one time then have the same history."""
+    text: str
+    """As errors and EXPLAIN name it."""
     parent: Operator | None = field(default=None, init=False)
     operands: tuple[Operator, ...] = field(init=False)
     """The operators among its arguments, in their order."""
@@ -38,11 +41,6 @@ class Operator(ABC):
         values = [getattr(self, argument.name) for argument in fields(self) if argument.init]
         listed = [item for value in values for item in (value if isinstance(value, tuple) else (value,))]
         self.operands = tuple(item for item in listed if isinstance(item, Operator))
-
-    @property
-    @abstractmethod
-    def text(self) -> str:
-        """As errors and EXPLAIN name it."""
 
     def walk(self) -> Iterator[Operator]:
         """Everything under it and itself, bottom up."""
@@ -66,18 +64,10 @@ class Leaf(Operator):
     def var(self) -> str:
         return self.event_class.var
 
-    @property
-    def text(self) -> str:
-        return self.var
-
 
 @dataclass(slots=True, eq=False)
 class Union(Operator):
     items: tuple[Operator, ...]
-
-    @property
-    def text(self) -> str:
-        return f"({' | '.join(item.text for item in self.items)})"
 
 
 @dataclass(slots=True, eq=False)
@@ -86,10 +76,6 @@ class Selection(Operator):
 
     item: Operator
     keep: tuple[Expr, ...]
-
-    @property
-    def text(self) -> str:
-        return self.item.text
 
 
 @dataclass(slots=True, eq=False)
@@ -122,11 +108,6 @@ class Next(Waiting):
     def awaited(self) -> Operator:
         return self.right
 
-    @property
-    def text(self) -> str:
-        right = self.right.text if self.cancel is None else f"({self.right.text} \\ {self.cancel.text})"
-        return f"({self.left.text}; {right})"
-
 
 @dataclass(slots=True, eq=False)
 class Iteration(Waiting):
@@ -136,10 +117,6 @@ class Iteration(Waiting):
     def awaited(self) -> Operator:
         return self.item
 
-    @property
-    def text(self) -> str:
-        return f"{self.item.text}+"
-
 
 @dataclass(slots=True, eq=False)
 class Exception_(Operator):
@@ -147,19 +124,11 @@ class Exception_(Operator):
     cancel: Operator
     when: tuple[Expr, ...]
 
-    @property
-    def text(self) -> str:
-        return f"({self.item.text} \\ {self.cancel.text})"
-
 
 @dataclass(slots=True, eq=False)
 class Timer(Operator):
     item: Operator
     delay: int
-
-    @property
-    def text(self) -> str:
-        return f"({self.item.text} @ {self.delay})"
 
 
 def operators_of(core: Pattern, has_durations: bool, composite: frozenset[str]) -> Operator:
@@ -243,7 +212,7 @@ class _Builder:
 
     def _shape(
         self, pattern: Pattern, parts: Sequence[Operator], lengths: frozenset[int] | None, is_point: bool
-    ) -> tuple[int, tuple[str, ...], frozenset[str], frozenset[str], frozenset[str], frozenset[int] | None, bool]:
+    ) -> tuple[int, tuple[str, ...], frozenset[str], frozenset[str], frozenset[str], frozenset[int] | None, bool, str]:
         self.count += 1
         names = tuple(positives(pattern))
         many, optional, empty = (
@@ -258,7 +227,7 @@ class _Builder:
             many, optional, empty = frozenset(names), frozenset(), optional | empty
         if isinstance(pattern, pt.Disj) and len(parts) > 1:
             optional = frozenset(names)
-        return self.count, names, many, optional, empty, lengths, is_point
+        return self.count, names, many, optional, empty, lengths, is_point, core_text(pattern)
 
     def _alone(self, operand: Operator, predicates: Sequence[Expr], part: str) -> tuple[Expr, ...]:
         """Adds the tests on the single event of a leaf to the leaf, and returns the others."""
