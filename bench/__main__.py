@@ -22,6 +22,7 @@ from bench import (
     searching,
     spark,
     spark_languages,
+    spark_steps,
     streaming,
     targets,
     zstream,
@@ -43,6 +44,7 @@ _MODULES = (
     rules,
     spark,
     spark_languages,
+    spark_steps,
     flink,
     streaming,
 )

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bench import flink, spark, spark_languages, streaming
+from bench import flink, spark, spark_languages, spark_steps, streaming
 from bench.__main__ import BENCHMARKS, app
 from bench.measure import Disagreement, Outcome, Sample, require_agreement
 from bench.report import rate
 
-ON_SPARK = [b.name for module in (spark, spark_languages, flink, streaming) for b in module.BENCHMARKS]
+ON_SPARK = [b.name for module in (spark, spark_languages, spark_steps, flink, streaming) for b in module.BENCHMARKS]
 
 
 @pytest.mark.slow

@@ -300,13 +300,14 @@ def explain(
     options: Mapping[str, str | bool] | None = None,
     adaptive: bool | Policy = False,
     stats: Stats | None = None,
+    session: Any = None,
 ) -> str:
     """Explains a query as text. A dictionary of named queries shows what they share, what they do not, and why.
 
     `level="query"` shows its meaning (the default without events), `"plan"` the plan for these events (the default with
     events), `"code"` the generated code. `"analyze"` runs the query and shows the counters of each operator beside the
-    estimates. `format` is `"text"`, `"svg"`, `"html"`, `"mermaid"` or `"dot"`; notebooks show the picture. `match`
-    describes the other options."""
+    estimates; on Spark, the row groups and rows of Parquet files that are read. `format` is `"text"`, `"svg"`,
+    `"html"`, `"mermaid"` or `"dot"`; notebooks show the picture. `match` describes the other options."""
     if isinstance(query, Mapping):
         if events is None:
             raise InputProblem("the plan of several queries depends on the events", expected="events")
@@ -322,15 +323,11 @@ def explain(
     parsed = parse(query, dialect) if isinstance(query, str) else query
     columns = _columns(query, parsed, Columns.of(type_column, time_column, start_column, type))
     run_options = RunOptions.of(params, evaluator, options, stats, adaptive, time_unit)
-    if is_spark(events):
-        if level == "analyze":
-            raise NotAvailable(
-                "level `analyze` on Spark: the counters of its tasks are not collected",
-                hint="analyze a sample outside Spark: `explain(query, df.limit(100_000).toArrow(), ...)`",
-            )
-        batch = _spark_batch(query, parsed, events, columns, run_options)
-        text = _explained(batch.prepared, level, format)
-        notes = batch.notes() if level == "plan" and format == "text" else []
+    if session is not None or is_spark(events):
+        is_analyzed = level == "analyze"
+        batch = _spark_batch(query, parsed, events, columns, run_options, session, on_workers=is_analyzed)
+        notes = batch.analyzed() if is_analyzed else batch.notes() if level == "plan" and format == "text" else []
+        text = _explained(batch.prepared, "plan" if is_analyzed else level, format)
         if not notes or not isinstance(text, Explained):
             return text
         return Explained.of(text + "".join(["on spark:\n", *(f"  {note}\n" for note in notes)]), text.description)

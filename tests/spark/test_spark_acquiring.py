@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -82,12 +83,68 @@ def test_few_rows_are_moved(spark: SparkSession, tmp_path: Path) -> None:
         batch = _spark_batch(QUERIES["zstream"], parse(QUERIES["zstream"]), path, Columns(), options, spark).acquired()
         files = batch.source.files
         assert files is not None
-        read = batch._reading(files, batch._names_of_whole())
-        parts = [read._relevant(part) for share in read.shares for part in share]
-        moved[way] = sum(part.num_rows for part in parts if part is not None)
+        counts = batch.counted()
+        assert counts is not None
+        moved[way] = counts
         assert any("in steps: the 30 events of `r`" in note for note in batch.notes()) == (way == "steps")
-    assert moved["scan"] == 19_999
-    assert moved["steps"] < moved["scan"] / 20
+    assert moved["scan"].moved == 19_999 and moved["scan"].decoded == 20
+    assert moved["steps"].moved < moved["scan"].moved / 40
+    assert moved["steps"].decoded <= 20
+
+
+def test_a_step_between_narrows_the_rest(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`m` is rare near `r`: the rows around few partial matches are left."""
+    from cepheid.api import _spark_batch
+    from cepheid.engine.prepare import RunOptions
+    from cepheid.spark import file_steps
+
+    monkeypatch.setattr(file_steps, "JOB", 0.0)
+    kinds = ["O"] * 30_000
+    for at in range(100, 30_000, 1_500):
+        kinds[at] = "R"
+    for at in range(105, 30_000, 6_000):
+        kinds[at] = "M"
+    data = pa.table(
+        {"type": kinds, "ts": list(range(30_000)), "id": [i % 5 for i in range(30_000)], "v": list(range(30_000))}
+    )
+    path = str(tmp_path / "events.parquet")
+    pq.write_table(data, path, row_group_size=500)
+    query = "EVENT SEQ(R r, M m, O o) WHERE [id] WITHIN 40"
+    options = RunOptions(options={"acquire": "steps"})
+    batch = _spark_batch(query, parse(query), path, Columns(), options, spark).acquired()
+    assert batch.steps is not None and [step.var for step in batch.steps.taken] == ["m", "r"]
+    assert [step.partial for step in batch.steps.taken] == [5, 5]
+    counts = batch.counted()
+    assert counts is not None and counts.decoded <= 10 and counts.moved < 5 * 20
+    assert rows(batch.matches().toArrow()) == rows(cepheid.match(query, data))
+
+
+def test_analyze_counts_what_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "events.parquet")
+    pq.write_table(table(), path, row_group_size=1_000)
+    query = "PATTERN Often o ; Rare r WHERE o.id = r.id WITHIN 40"
+    text = cepheid.explain(query, path, level="analyze", session=spark, options={"acquire": "steps"})
+    assert "in steps: the 30 events of `r` first (about 30 expected), from 16 row groups, 16 of them" in text
+    assert "one scan: 20 row groups, 20,000 rows decoded, 20,000 rows moved" in text
+    assert re.search(r"expected: 16 row groups, 16,000 rows decoded, \d+ rows moved", text)
+    assert re.search(r"actual: 16 row groups, 16,000 rows decoded, \d+ rows moved", text)
+
+
+def test_cost_decides_over_files(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cepheid.acquire import scan_cost
+    from cepheid.api import _spark_batch
+    from cepheid.engine.prepare import RunOptions
+    from cepheid.spark import batch as spark_batch
+
+    monkeypatch.setattr(scan_cost, "JOB", 1e5)
+    monkeypatch.setattr(spark_batch, "_FEW_ROWS", 0)
+    path = str(tmp_path / "events.parquet")
+    pq.write_table(table(), path, row_group_size=1_000)
+    for window, expected in ((40, True), (60_000, False)):
+        query = f"PATTERN Often o ; Rare r WHERE o.id = r.id WITHIN {window}"
+        batch = _spark_batch(query, parse(query), path, Columns(), RunOptions(), spark).acquired()
+        assert (batch.steps is not None) == expected
+        assert any("one scan, not steps" in note for note in batch.notes()) != expected
 
 
 def test_known_rates_decide(spark: SparkSession) -> None:

@@ -28,7 +28,7 @@ def test_statistics_of_a_dataframe(spark: SparkSession) -> None:
     assert "ns for each event" in shown and "evaluators that lost" in shown
     found = cepheid.match(QUERY, frame, stats=stats).count()
     assert found == cepheid.match(QUERY, table, output="positions").num_rows
-    with pytest.raises(NotAvailable, match="counters of its tasks"):
+    with pytest.raises(NotAvailable, match="what workers read of files"):
         cepheid.explain(QUERY, frame, level="analyze")
 
 

@@ -16,13 +16,16 @@ import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cepheid.acquire.intervals import IntervalSet
+from cepheid.acquire.nearby import Nearby
 from cepheid.dialect import Windows
 from cepheid.engine.prepare import Prepared
+from cepheid.engine.spread import spread
 from cepheid.optimize.stats import NO_STATS
 from cepheid.pattern import always_bound
 from cepheid.physical import REFERENCE
 from cepheid.spark.catalyst import EventColumns, column, ticks, whole_part
+from cepheid.spark.file_steps import FileSteps, Step, shared_key
+from cepheid.spark.reading import ReadCounts, read_text
 from cepheid.spark.source import SparkSource
 
 OPTION = "acquire"
@@ -38,25 +41,57 @@ _IN_CONDITION = 200
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The intervals around the events of a variable."""
+    """The events that were read first, and the rows that are left to read."""
 
-    var: str
-    events: int
-    within: IntervalSet
+    taken: tuple[Step, ...]
+    within: Nearby
+    key: str | None = None
+    files: FileSteps | None = None
+    """Of stored files: the row groups that are left."""
 
     def filtered(self, frame: DataFrame, time: Column) -> DataFrame:
         """The rows that may be in an interval."""
-        intervals = self.within.intervals
-        if len(intervals) <= _IN_CONDITION:
-            tests = [(time >= F.lit(begin)) & (time <= F.lit(end)) for begin, end in intervals]
-            return frame.filter(reduce(or_, tests, F.lit(False)))
-        width = max(self.within.length // len(intervals), 1)
-        origin = intervals[0][0]
-        begins, ends = (np.array(intervals, np.int64).T - origin) // width
-        numbers = np.unique(np.concatenate([np.arange(b, e + 1) for b, e in zip(begins, ends, strict=True)]))
-        wanted = frame.sparkSession.createDataFrame([(int(number),) for number in numbers], f"`{_NUMBER}` long")
-        number = whole_part(time - F.lit(origin), width)
-        return frame.join(F.broadcast(wanted), number == column(_NUMBER), "left_semi")
+        begins, ends = self.within.times.begins, self.within.times.ends
+        if len(begins) <= _IN_CONDITION:
+            pairs = zip(begins.tolist(), ends.tolist(), strict=True)
+            tests = [(time >= F.lit(begin)) & (time <= F.lit(end)) for begin, end in pairs]
+            frame = frame.filter(reduce(or_, tests, F.lit(False)))
+        else:
+            width = max(self.within.length // len(begins), 1)
+            origin = int(begins[0])
+            firsts, lasts = (begins - origin) // width, (ends - origin) // width
+            numbers = np.unique(np.concatenate([np.arange(b, e + 1) for b, e in zip(firsts, lasts, strict=True)]))
+            wanted = frame.sparkSession.createDataFrame([(int(number),) for number in numbers], f"`{_NUMBER}` long")
+            number = whole_part(time - F.lit(origin), width)
+            frame = frame.join(F.broadcast(wanted), number == column(_NUMBER), "left_semi")
+        keys = self.within.keys
+        if self.key is not None and keys is not None and len(keys) <= _IN_CONDITION:
+            frame = frame.filter(column(self.key).isin(*keys.to_pylist()))
+        return frame
+
+    def notes(self) -> list[str]:
+        """What was read first, and what is left, with what was expected."""
+        first, *others = self.taken
+        expected = "" if first.expected is None else f" (about {first.expected:,.0f} expected)"
+        found = [f"in steps: the {first.events:,} events of `{first.var}` first{expected}{_read_note(first.read)}"]
+        for step in others:
+            found.append(
+                f"  then {step.events:,} events of `{step.var}` near them (about {step.expected:,.0f} expected), "
+                f"{step.partial:,} partial matches{_read_note(step.read)}"
+            )
+        keys = "" if self.within.keyed is None else f" of {len(self.within.keys or ()):,} keys"
+        found.append(f"  then the rows in the {self.within.count:,} intervals around them{keys}")
+        if self.files is not None:
+            left, of = self.files.expected, self.files.of
+            found.append(f"  {read_text('expected', left)}")
+            found.append(f"  {read_text('one scan', of)}, {self.files.gain:.1f} times the cost")
+        return found
+
+
+def _read_note(read: ReadCounts | None) -> str:
+    if read is None:
+        return ""
+    return f", from {read.groups:,} row groups, {read.decoded:,} of them in other columns than type and time"
 
 
 def why_not(prepared: Prepared, source: SparkSource) -> str | None:
@@ -70,7 +105,7 @@ def why_not(prepared: Prepared, source: SparkSource) -> str | None:
         return "it has no window of time"
     if query.non_overlapping:
         return "NON-OVERLAPPING depends on matches that are far away"
-    if source.local is not None:
+    if source.local is not None and source.files is None:
         return "its rows are read one by one"
     if not candidates(prepared):
         return "no event type is part of every match"
@@ -84,7 +119,7 @@ def candidates(prepared: Prepared) -> list[str]:
 
 
 def is_wanted(prepared: Prepared, source: SparkSource) -> bool:
-    """Whether a query runs in steps: by its option, or if known rates make it cheaper than one scan."""
+    """Whether a query over a DataFrame runs in steps: by its option, or if known rates promise that it costs less."""
     option = prepared.plan.options.get(OPTION)
     if option is not None or why_not(prepared, source) is not None:
         return option == STEPS and why_not(prepared, source) is None
@@ -119,12 +154,17 @@ def steps_of(prepared: Prepared, source: SparkSource) -> Steps | None:
     count, var = min((counts[i], var) for i, var in enumerate(names))
     if count > MOST_EVENTS:
         return None
-    time = ticks(column(source.columns.time), source.time_type).cast("long").alias("time")
-    times = np.asarray(events.filter(conditions[var]).select(time).toArrow().column("time"), np.int64)
-    length = math.ceil(plan.window or 0)
-    starts = times
+    key = shared_key(spread(prepared), source.schema)
+    wanted = [ticks(column(source.columns.time), source.time_type).cast("long").alias("c0")]
     if source.columns.start is not None:
         start = ticks(column(source.columns.start), source.frame.schema[source.columns.start].dataType)
-        began = events.filter(conditions[var]).select(start.cast("long").alias("time")).toArrow()
-        starts = np.minimum(times, np.asarray(began.column("time"), np.int64))
-    return Steps(var, int(count), IntervalSet.of_arrays(starts - length, times + length))
+        wanted.append(start.cast("long").alias("c1"))
+    if key is not None:
+        wanted.append(column(key).alias("c2"))
+    found = events.filter(conditions[var]).select(*wanted).toArrow()
+    times = np.asarray(found.column("c0"), np.int64)
+    starts = times if source.columns.start is None else np.minimum(times, np.asarray(found.column("c1"), np.int64))
+    keys = None if key is None else found.column("c2").combine_chunks()
+    length = math.ceil(plan.window or 0)
+    within = Nearby.of(starts - length, times + length, keys)
+    return Steps((Step(var, None, int(count), int(count)),), within, key)

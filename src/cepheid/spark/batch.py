@@ -10,6 +10,7 @@ from operator import and_
 from typing import TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -36,9 +37,23 @@ from cepheid.kernels.successor.failures import shows_failures
 from cepheid.optimize.distribution import Distribution, Keyed, Sliced, Undivided, may_drop
 from cepheid.pattern import Disj, Filtered, Iteration, Next, Unless, partition_attributes, walk
 from cepheid.physical import REFERENCE, attributes_in
-from cepheid.spark.acquiring import OPTION, SCAN, STEPS, Steps, is_wanted, steps_of, why_not
+from cepheid.spark.acquiring import OPTION, SCAN, STEPS, Steps, candidates, is_wanted, steps_of, why_not
 from cepheid.spark.catalyst import EventColumns, column, ticks, whole_part
-from cepheid.spark.reading import FIRST, LAST, LINE, PATH, CsvRejects, CsvRows, ReadTask, ReadTimes
+from cepheid.spark.file_steps import Stepping
+from cepheid.spark.reading import (
+    COUNTED,
+    FIRST,
+    LAST,
+    LINE,
+    PATH,
+    CountedRead,
+    CsvRejects,
+    CsvRows,
+    ReadCounts,
+    ReadTask,
+    ReadTimes,
+    read_text,
+)
 from cepheid.spark.session import session
 from cepheid.spark.shapes import flat, long
 from cepheid.spark.source import SparkSource, file_source
@@ -121,6 +136,8 @@ class SparkBatch:
     as_text: bool = False
     steps: Steps | None = None
     """The intervals outside of which no row matters, if the rarest events were read first."""
+    scans: str | None = None
+    """Why one scan is expected to cost less than steps, if that was considered."""
 
     @property
     def distribution(self) -> Distribution:
@@ -132,19 +149,55 @@ class SparkBatch:
 
     def acquired(self) -> SparkBatch:
         """The query over the rows around its rarest events, if it runs in steps."""
-        if self.steps is not None or not is_wanted(self.prepared, self.source):
-            if self.prepared.plan.options.get(OPTION) == STEPS and self.steps is None:
-                raise NotAvailable(
-                    f"this query in steps: {why_not(self.prepared, self.source)}",
-                    hint=f'leave the option out, or set it to "{SCAN}"',
-                )
+        if self.steps is not None or self.scans is not None:
             return self
-        return self if self.is_whole else replace(self, steps=steps_of(self.prepared, self.source))
+        option = self.prepared.plan.options.get(OPTION)
+        reason = "one task reads all events" if self.is_whole else why_not(self.prepared, self.source)
+        if option == STEPS and reason is not None:
+            raise NotAvailable(f"this query in steps: {reason}", hint=f'leave the option out, or set it to "{SCAN}"')
+        if option == SCAN or reason is not None:
+            return self
+        files = self.source.files
+        if files is None:
+            wanted = is_wanted(self.prepared, self.source)
+            return replace(self, steps=steps_of(self.prepared, self.source)) if wanted else self
+        if option is None and self._is_small(files):
+            return self
+        names = self._names_of_whole() if self._is_merged else self._names(gatherer_for(self._shipped))
+        others = {self.source.columns.type, *self.source.columns.times}
+        read = self._reading(files, [])
+        columns = len({*names, *read.needed} - others)
+        found = Stepping(
+            self.prepared, files, read, columns, candidates(self.prepared), self._collected, option == STEPS
+        ).steps()
+        if isinstance(found, str):
+            return replace(self, scans=found)
+        steps = Steps(found.taken, found.within, found.key, found)
+        left = replace(files, parts=found.parts, rows=found.expected.rows)
+        return replace(self, steps=steps, source=replace(self.source, files=left))
+
+    def _collected(self, read: ReadTask) -> tuple[pa.Table | None, ReadCounts]:
+        """The events that a job reads, and what it read for them."""
+        return self._counted(read, with_events=True)
+
+    def _counted(self, read: ReadTask, with_events: bool) -> tuple[pa.Table | None, ReadCounts]:
+        rows = self._by_shares(read).mapInArrow(CountedRead(read, with_events), COUNTED).toArrow()
+        counts = ReadCounts(*(pc.sum(rows.column(name)).as_py() or 0 for name in rows.schema.names[:-1]))
+        found = [pa.ipc.open_stream(part.as_buffer()).read_all() for part in rows.column("events") if part.is_valid]
+        return (pa.concat_tables(found) if found else None), counts
+
+    def counted(self) -> ReadCounts | None:
+        """Reads what the matches are found in, and counts it; None where Spark reads it."""
+        files = self.source.files
+        if files is None or self.is_whole or self._is_fed:
+            return None
+        names = self._names_of_whole() if self._is_merged else self._names(gatherer_for(self._shipped))
+        return self._counted(self._reading(files, names), with_events=False)[1]
 
     def matches(self) -> DataFrame:
-        if self.steps is None:
+        if self.steps is None and self.scans is None:
             acquired = self.acquired()
-            if acquired.steps is not None:
+            if acquired is not self:
                 return acquired.matches()
         if self._is_merged:
             events, whole = self._by_rows()
@@ -176,20 +229,36 @@ class SparkBatch:
         task = CsvRejects(files.reader, read.shares, tuple(read.needed), self.source.columns, REASON)
         return self._by_shares(read).mapInArrow(task, f"{PATH} string, {LINE} string, {REASON} string")
 
+    def analyzed(self) -> list[str]:
+        """How the work is divided, and what was read of the files."""
+        batch = self.acquired()
+        read = batch.counted()
+        if read is None:
+            raise NotAvailable(
+                "level `analyze` of this query on Spark: only what workers read of files is counted",
+                expected="a path or table of Parquet files, and a query without others",
+                hint="analyze a sample outside Spark: `explain(query, df.limit(100_000).toArrow(), ...)`",
+            )
+        return [*batch.notes(), read_text("actual", read)]
+
     def notes(self) -> list[str]:
         """How the work is divided, and why not further."""
         return [*self._notes_on_steps(), *self._notes_on_tasks()]
 
     def _notes_on_steps(self) -> list[str]:
         if self.steps is not None:
-            count, covered = self.steps.events, self.steps.within
-            return [
-                f"in steps: the {count:,} events of `{self.steps.var}` first, then the rows in the "
-                f"{len(covered.intervals):,} intervals around them"
-            ]
-        if is_wanted(self.prepared, self.source) and not self.is_whole:
+            return self.steps.notes()
+        if self.scans is not None:
+            return [f"one scan, not steps: {self.scans}"]
+        option = self.prepared.plan.options.get(OPTION)
+        if self.is_whole or option == SCAN or why_not(self.prepared, self.source) is not None:
+            return []
+        files = self.source.files
+        if option == STEPS or (files is None and is_wanted(self.prepared, self.source)):
             return ["in steps: the rarest events first, then the rows around them"]
-        return []
+        if files is None or self._is_small(files):
+            return []
+        return ["in steps or in one scan: a sample of the row groups decides"]
 
     def _notes_on_tasks(self) -> list[str]:
         files = self.source.files
@@ -429,6 +498,7 @@ class SparkBatch:
             types=input_types(self.prepared) if self._is_fed else None,
             typed=self.source.drops_untyped,
             within=None if self.steps is None else self.steps.within,
+            near_key=None if self.steps is None else self.steps.key,
         )
 
     def _by_shares(self, read: ReadTask, tasks: int | None = None) -> DataFrame:

@@ -7,13 +7,14 @@ variable can bind, and packs the events of each partition into one Arrow stream.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cepheid.acquire.intervals import IntervalSet
+from cepheid.acquire.nearby import Nearby
 from cepheid.codegen.columns import attribute, types_of
 from cepheid.codegen.masks import masks
 from cepheid.events import UNTYPED
@@ -29,6 +30,42 @@ from cepheid.physical import Plan
 from cepheid.runtime.kernel import Array
 from cepheid.spark.worker import BASE, BUCKET, EVENTS, KIND, MASKS, POSITION, Slices, narrowed, settle_memory
 from cepheid.streaming.pack import bucket_numbers
+
+
+@dataclass(slots=True)
+class ReadCounts:
+    """What was read of some parts (row groups) of files."""
+
+    groups: int = 0
+    """Parts of which some column was read."""
+    decoded: int = 0
+    """Those of which other columns than type and time were."""
+    rows: int = 0
+    """Their rows."""
+    moved: int = 0
+    """The rows that were handed on."""
+
+    def __add__(self, other: ReadCounts) -> ReadCounts:
+        return ReadCounts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+def read_text(title: str, read: ReadCounts) -> str:
+    return f"{title}: {read.decoded:,} row groups, {read.rows:,} rows decoded, {read.moved:,} rows moved"
+
+
+class _Possible(NamedTuple):
+    """The columns that were read first, and the rows that they leave; None: all."""
+
+    read: list[pa.RecordBatch]
+    rows: Array | None
+
+
+def _of(rows: Array | None, selected: Array) -> Array:
+    return selected if rows is None else rows[selected]
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +92,12 @@ class ReadTask:
     """The event types that can matter; None: all."""
     typed: bool = False
     """Whether rows without a type are rejected, in files that have a type column."""
-    within: IntervalSet | None = None
-    """The times outside of which no event matters; None: all matter."""
+    within: Nearby | None = None
+    """The times and keys outside of which no event matters; None: all matter."""
+    near_key: str | None = None
+    """The attribute that the keys of `within` are values of."""
+    by_type: bool = False
+    """Whether few events matter, so that the types are read first, and other columns only where some type fits."""
 
     @property
     def _filter_columns(self) -> list[str]:
@@ -82,64 +123,135 @@ class ReadTask:
         return share if self.plan is None else self.reader.surviving(share, self.plan, self.schema, self.columns.type)
 
     def _packed(self, part: Part) -> Iterator[pa.RecordBatch]:
-        events = self._relevant(part)
+        events = self.relevant(part)
         if events is None:
             return
         for bucket, some in self._by_bucket(events):
             arrays = [pa.array([bucket], pa.int32()), pa.array([part.base], pa.int64()), _stream(some)]
             yield pa.RecordBatch.from_arrays(arrays, names=[BUCKET, BASE, EVENTS])
 
-    def _relevant(self, part: Part) -> pa.RecordBatch | None:
+    def relevant(self, part: Part, counts: ReadCounts | None = None) -> pa.RecordBatch | None:
         """The events of a part to shuffle. The columns that decide it are read first, and the others only if there are
         such events."""
-        type = self.reader.files[part.file].type
-        kinds = [name for name in [self.columns.type] if name in self.schema.names and type is None]
-        first = [*kinds, *(name for name in self._filter_columns if name not in kinds)]
+        counts = ReadCounts() if counts is None else counts
+        type, kinds, first = self._first_columns(part)
         others = [name for name in self.names if name not in first]
-        with self.reader.opened(part, [*first, *others], kinds) as opened:
-            known = self._read(opened, first, type)
+        texts = [] if self.within is None else [name for name in others if _is_text(self.schema.field(name).type)]
+        with self.reader.opened(part, [*first, *others], [*kinds, *texts]) as opened:
+            counts.groups += 1
+            possible = self._possible(opened, kinds, type)
+            if possible is None:
+                return None
+            if not {*first, *others} <= {*kinds, *self.columns.times}:
+                counts.decoded += 1
+                counts.rows += opened.rows
+            known = self._further(opened, first, type, possible)
             mask = None if self.plan is None else masks(self.plan, known, TYPE)
             selected = self._selected(known, mask, needs_type=self.typed and type is None)
             if selected is not None and not len(selected):
                 return None
-            rest = self._read(opened, others, type) if others else known
-        arrays = [(known if name in first else rest).column(name) for name in self.names]
+            rows = possible.rows if selected is None else _of(possible.rows, selected)
+            rest = self._read(opened, others, type, rows) if others else None
+        counts.moved += opened.rows if rows is None else len(rows)
+        if selected is not None:
+            known = known.take(pa.array(selected))
+        arrays = [known.column(name) if name in first or rest is None else rest.column(name) for name in self.names]
         names = [*self.names, MASKS if self.masked else KIND]
         if self.masked:
             assert self.plan is not None and mask is not None
-            arrays.append(pa.array(_narrow(mask, len(self.plan.bits))))
+            arrays.append(pa.array(_narrow(mask if selected is None else mask[selected], len(self.plan.bits))))
         else:
             arrays.append(known.column(TYPE) if TYPE in known.schema.names else one_type(UNTYPED, known.num_rows))
         if self.numbered:
-            arrays.append(pa.array(np.arange(part.base, part.base + known.num_rows)))
+            arrays.append(pa.array(part.base + (np.arange(opened.rows) if rows is None else rows)))
             names.append(POSITION)
-        whole = pa.RecordBatch.from_arrays(arrays, names=names)
-        return whole if selected is None else whole.take(pa.array(selected))
+        return pa.RecordBatch.from_arrays(arrays, names=names)
 
-    def _read(self, opened: OpenedPart, names: Sequence[str], type: str | None) -> pa.RecordBatch:
-        """Columns in Spark's types (null if the file lacks them), and the types of the events."""
+    def _first_columns(self, part: Part) -> tuple[str | None, list[str], list[str]]:
+        """The type of all events of a part, or the column of their types; and the columns that decide whether an event
+        is shuffled."""
+        type = self.reader.files[part.file].type
+        kinds = [name for name in [self.columns.type] if name in self.schema.names and type is None]
+        return type, kinds, [*kinds, *(name for name in self._filter_columns if name not in kinds)]
+
+    def tested(self, part: Part) -> pa.RecordBatch:
+        """The columns of a part that decide whether an event is shuffled."""
+        type, kinds, first = self._first_columns(part)
+        with self.reader.opened(part, first, kinds) as opened:
+            return self._read(opened, first, type)
+
+    def _possible(self, opened: OpenedPart, kinds: Sequence[str], type: str | None) -> _Possible | None:
+        """The rows that types and times leave, where few events are expected. None if they leave no row."""
+        read: list[pa.RecordBatch] = []
+        fits: Array | None = None
+        if self.by_type and self.plan is not None and may_drop(self.plan):
+            wanted = {name for bit in self.plan.bits if bit.var for name in bit.types}
+            is_typed = all(bit.types for bit in self.plan.bits if bit.var)
+            if is_typed and type is not None and type not in wanted:
+                return None
+            if is_typed and kinds:
+                read.append(self._read(opened, kinds, None))
+                names, codes = types_of(read[0], TYPE)
+                fits = np.array([name in wanted for name in names], bool)[codes]
+                if not fits.any():
+                    return None
+        if self.within is not None:
+            read.append(self._read(opened, [self.columns.time], None))
+            held = self.within.holds(self._times(read[-1]), None)
+            fits = held if fits is None else fits & held
+            if not fits.any():
+                return None
+        return _Possible(read, None if fits is None else np.flatnonzero(fits))
+
+    def _further(
+        self, opened: OpenedPart, names: Sequence[str], type: str | None, possible: _Possible
+    ) -> pa.RecordBatch:
+        """These columns of the rows that are left, some of which have been read."""
+        if not possible.read:
+            return self._read(opened, names, type)
+        taken = [batch.take(pa.array(possible.rows)) for batch in possible.read]
+        known = {name: batch.column(name) for batch in taken for name in batch.schema.names}
+        rest = self._read(opened, [name for name in names if name not in known], type, possible.rows)
+        known |= {name: rest.column(name) for name in rest.schema.names if name not in known}
+        own = [*names, *([TYPE] if TYPE in known else [])]
+        return pa.RecordBatch.from_arrays([known[name] for name in own], names=own)
+
+    def _times(self, known: pa.RecordBatch) -> Array:
+        ticks = in_ticks(known.column(self.columns.time)).cast(pa.int64(), safe=False).fill_null(0)
+        times: Array = np.asarray(ticks)
+        return times
+
+    def _read(
+        self, opened: OpenedPart, names: Sequence[str], type: str | None, rows: Array | None = None
+    ) -> pa.RecordBatch:
+        """Columns in Spark's types (null if the file lacks them), and the types of the events. `rows` are those to
+        read; None: all."""
         present = [name for name in names if name in opened.names]
-        table = opened.read(present).combine_chunks()
+        table = opened.read(present)
+        table = (table if rows is None else table.take(pa.array(rows))).combine_chunks()
+        count = opened.rows if rows is None else len(rows)
         arrays = []
         for name in names:
             kind = self.schema.field(name).type
-            arrays.append(_as(table.column(name), kind) if name in present else pa.nulls(opened.rows, kind))
+            arrays.append(_as(table.column(name), kind) if name in present else pa.nulls(count, kind))
+        if not arrays and type is None:
+            return pa.RecordBatch.from_arrays([], names=[])
         read = pa.RecordBatch.from_arrays(arrays, names=list(names))
         if type is not None:
-            kinds = one_type(type, opened.rows)
+            kinds = one_type(type, count)
         elif self.columns.type in present:
             column = table.column(self.columns.type).combine_chunks()
             kinds = types_column(pa.RecordBatch.from_arrays([column], names=[self.columns.type]), self.columns)
         else:
             return read
-        return read.append_column(TYPE, kinds)
+        return pa.RecordBatch.from_arrays([*read.columns, kinds], names=[*names, TYPE])
 
     def _selected(self, known: pa.RecordBatch, mask: Array | None, needs_type: bool) -> Array | None:
         """The rows to shuffle. None for all."""
         wanted = is_event(known, self.columns)
         if self.within is not None:
-            times = in_ticks(known.column(self.columns.time)).cast(pa.int64(), safe=False).fill_null(0)
-            wanted &= self.within.holds(np.asarray(times))
+            keys = None if self.near_key is None else attribute(known, self.near_key)
+            wanted &= self.within.holds(self._times(known), keys)
         if needs_type:
             kinds = known.column(TYPE)
             wanted &= np.asarray(pc.not_equal(kinds.cast(pa.string()), UNTYPED).fill_null(False))
@@ -177,6 +289,45 @@ class ReadTask:
             start, end = int(edges[bucket]), int(edges[bucket + 1])
             if end > start:
                 yield bucket, sorted_events.slice(start, end - start)
+
+
+COUNTED = "groups long, decoded long, rows long, moved long, events binary"
+
+
+@dataclass(frozen=True, slots=True)
+class CountedRead:
+    """Reads some shares and counts what it reads: a row for each share, with its events if they are wanted."""
+
+    read: ReadTask
+    with_events: bool = True
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for share in (share for batch in batches for share in batch.column(0).to_pylist()):
+            counts, found = ReadCounts(), []
+            for part in self.read._surviving(self.read.shares[share]):
+                events = self.read.relevant(part, counts)
+                if events is not None and self.with_events:
+                    found.append(_decoded(events))
+            content = None
+            if found:
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, found[0].schema) as writer:
+                    for events in found:
+                        writer.write_batch(events)
+                content = sink.getvalue().to_pybytes()
+            arrays = [pa.array([number], pa.int64()) for number in astuple(counts)]
+            yield pa.RecordBatch.from_arrays(
+                [*arrays, pa.array([content], pa.binary())], names=["groups", "decoded", "rows", "moved", "events"]
+            )
+        settle_memory()
+
+
+def _decoded(events: pa.RecordBatch) -> pa.RecordBatch:
+    """Without dictionaries, which differ from part to part."""
+    columns = [
+        column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in events.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=events.schema.names)
 
 
 def is_event_time(column: pa.Array) -> Array:

@@ -206,27 +206,26 @@ def column_format(name: str) -> ColumnFormat:
 
 @dataclass(frozen=True, slots=True)
 class ColumnPart(Part):
-    """A chunk of a columnar file."""
+    """A chunk of a columnar file. `times` are its first and last time, if the file has statistics."""
 
     number: int
     rows: int
+    times: tuple[int, int] | None = None
 
 
 def stored_columns(files: Sequence[StoredFile], time_column: str, expected: Sequence[str] = ()) -> StoredFiles | None:
     """Files for workers to read. None if a file lacks an expected column."""
     parts: list[ColumnPart] = []
-    times: list[tuple[int, int] | None] = []
     for number, file in enumerate(files):
         with column_format(file.format).opened(file.path) as opened:
             if not set(expected) <= set(opened.schema.names):
                 return None
             first = 0
             for at, chunk in enumerate(opened.chunks(time_column)):
-                parts.append(ColumnPart(number, first, chunk.size, at, chunk.rows))
-                times.append(chunk.times)
+                parts.append(ColumnPart(number, first, chunk.size, at, chunk.rows, chunk.times))
                 first += chunk.rows
-    known = [edges for edges in times if edges is not None]
-    is_known = bool(known) and len(known) == len(times)
+    known = [part.times for part in parts if part.times is not None]
+    is_known = bool(known) and len(known) == len(parts)
     whole = (min(first for first, _ in known), max(last for _, last in known)) if is_known else None
     return StoredFiles(ColumnReader(tuple(files)), tuple(parts), sum(part.rows for part in parts), whole)
 
