@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from bench.measure import Outcome, Sample, Variant, interleaved
-from bench.processes import cpu_of_family
+from bench.processes import FamilyClock
 from bench.report import Benchmark, Column, Report
 from bench.spark import counted, running
 from cepheid.api import _spark_batch
@@ -103,7 +103,7 @@ def _run(data: Data, path: str, session: SparkSession, variant: str) -> Outcome:
 def spark_steps(quick: bool) -> Report:
     rows = int(os.environ.get("CEPHEID_STEPS_ROWS", 200_000 if quick else 50_000_000))
     samples: list[Sample] = []
-    spent = partial(cpu_of_family, os.getpid())
+    spent = FamilyClock()
     with tempfile.TemporaryDirectory(prefix="cepheid-") as directory, running("local[2]") as session:
         for data in DATA:
             path = stored(Path(directory), data, rows)
@@ -122,7 +122,14 @@ def spark_steps(quick: bool) -> Report:
                     "rows moved": float(read.moved),
                 }
                 samples.append(replace(sample, outcome=replace(sample.outcome, counted=more)))
-                print(sample.point, sample.variant, round(sample.cpu, 2), more, *batch.notes(), sep="\n  ")
+                print(
+                    sample.point,
+                    sample.variant,
+                    f"{sample.cpu:.2f} s of CPU, {sample.wall:.2f} s",
+                    more,
+                    *batch.notes(),
+                    sep="\n  ",
+                )
             Path(path).unlink()
     return Report(
         "spark-steps",

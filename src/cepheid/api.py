@@ -220,7 +220,9 @@ def detect(
     matches are detected. The column `uncertain` says whether a gap, an interval that a source could not answer, could
     change a match. Options: `deadline` ("2s") bounds the latency, `plan` forces a plan by its text (`"push"`: push
     everything), `model` is `"coverage"` or `"paper"`, `algorithm` is `"dp"` or `"heuristic"`, `limit` and `strategy`
-    bound the plans of subevents, `timeout` (seconds) and `attempts` bound retries."""
+    bound the plans of subevents, `timeout` (seconds) and `attempts` bound retries. `gaps="hold"` holds back matches
+    that a gap could change. `state` is a directory: a detection that was interrupted goes on from the state saved
+    there, after the matches that were read before."""
     columns = Columns(type_column, time_column, start_column)
     found = detection(query, sources, columns, time_unit, params, **options)
     running = found.run()

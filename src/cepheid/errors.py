@@ -83,6 +83,10 @@ class InputProblem(CepheidError):
     """A file or option that cannot be used."""
 
 
+class SourceUnreachable(InputProblem):
+    """A source that does not answer. It may answer later."""
+
+
 class NotAvailable(CepheidError):
     """Something Cepheid does not do (or not in this version)."""
 

@@ -126,7 +126,7 @@ def test_a_server_that_dies_is_a_gap(tmp_path: Path) -> None:
         running = detection(QUERY, listed(tmp_path, servers), DEFAULT_COLUMNS, timeout=0.2, attempts=2).run()
         servers[1].shutdown()
         matches = list(running.matches())
-    assert matches == []
+    assert not any(table.num_rows for table in matches)
     assert {(gap.source, gap.stream) for gap in running.gaps} == {("second", "B")}
     assert "connect" in running.gaps[0].reason.lower() or "closed" in running.gaps[0].reason.lower()
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cepheid.acquire.choice import Choice, choose, require_retention
 from cepheid.acquire.cost import MODELS, CostModel, StreamModel
@@ -21,12 +22,13 @@ from cepheid.acquire.plans import all_plans, naive, plan_text
 from cepheid.acquire.requests import Answer, Gap, Request
 from cepheid.acquire.search import DEFAULT_SEARCH, STRATEGIES, Candidate, SearchOptions
 from cepheid.acquire.tree import EventTree, streams
-from cepheid.detection.acquisition import Acquisition, Counts, Program, Round, bound_tree
+from cepheid.detection.acquisition import UNCERTAIN, Acquisition, Counts, Program, Round, bound_tree
 from cepheid.detection.courier import Courier
 from cepheid.detection.partials import Asked
+from cepheid.detection.saved import SavedDetection
 from cepheid.detection.source_filter import filters_of
 from cepheid.engine.prepare import RunOptions
-from cepheid.errors import InputProblem, did_you_mean, listing, shown
+from cepheid.errors import InputProblem, SourceUnreachable, did_you_mean, listing, shown
 from cepheid.events import Clock, Duration
 from cepheid.explanation import Explained
 from cepheid.io.asked_source import AskedSource, Description, Failure, combined_schema
@@ -38,6 +40,7 @@ from cepheid.rendering import FORMATS
 
 PUSH = "push"
 """The plan that pushes everything."""
+MARK, HOLD = "mark", "hold"
 MAX_NAMED = 5
 """A plan can be named by its text for events with at most so many subevents."""
 
@@ -64,13 +67,20 @@ class DetectOptions:
     timeout: float = 10.0
     """Seconds after which a request is repeated."""
     attempts: int = 5
-    """How often a request is sent before it is a gap."""
+    """How often a request is sent before it is a gap. A source that is not there at the start is tried as often."""
+    gaps: str = MARK
+    """Whether matches that a gap could change are marked or held back."""
+    state: str | None = None
+    """The directory of the saved state."""
+    save_every: float = 0.5
+    """Seconds between saves."""
 
     def __post_init__(self) -> None:
         for value, known, what in (
             (self.model, MODELS, "model"),
             (self.search.strategy, STRATEGIES, "strategy"),
             (self.search.algorithm, ("auto", "dp", "heuristic"), "algorithm"),
+            (self.gaps, (MARK, HOLD), "handling of gaps"),
         ):
             if value not in known:
                 raise InputProblem(
@@ -89,6 +99,8 @@ class Detection:
     costs: CostModel
     clock: Clock
     options: DetectOptions
+    descriptions: tuple[Description, ...]
+    saved: SavedDetection | None = None
 
     @classmethod
     def of(
@@ -100,16 +112,21 @@ class Detection:
         run_options: RunOptions,
         statistics: str | None = None,
     ) -> Detection:
-        """Chooses a plan. `statistics` is a file with models of the streams; by default the sources are asked for
-        them."""
-        descriptions = [link.source.describe() for link in links]
+        """Chooses a plan, or takes that of the saved state. `statistics` is a file with models of the streams; by
+        default the sources are asked for them."""
+        saved = None if options.state is None else SavedDetection.read(options.state)
+        if saved is None:
+            descriptions = [_described(link, options) for link in links]
+        else:
+            saved.require(to_text(query), [link.source.name for link in links], options.state or "")
+            descriptions = list(saved.descriptions)
         asked = _asked(descriptions, columns, run_options)
         prepared, tree = bound_tree(query, asked, run_options)
         sources = {
             kind: tuple(d.name for d in descriptions if kind in d.types) for d in descriptions for kind in d.types
         }
         filters = filters_of(tree)
-        if filters:
+        if filters and saved is None:
             descriptions = [
                 link.source.describe({kind: text for kind, text in filters.items() if kind in description.types})
                 for link, description in zip(links, descriptions, strict=True)
@@ -122,9 +139,19 @@ class Detection:
                 f"no source has events of type {listing(missing)}", expected=f"some of {listing(sorted(models))}"
             )
         costs = MODELS[options.model](models)
-        choice = _chosen(tree, costs, options, prepared.clock)
+        if saved is None:
+            choice = _chosen(tree, costs, options, prepared.clock)
+        else:
+            pushed, plan = naive(tree.root), saved.plan
+            choice = Choice(
+                Candidate(*costs.estimate(tree.root, plan), plan),
+                Candidate(*costs.estimate(tree.root, pushed), pushed),
+                (),
+                1,
+            )
         program = Program.of(prepared, tree, choice.chosen.plan, asked, sources, run_options)
-        return cls(query, {link.source.name: link for link in links}, program, choice, costs, prepared.clock, options)
+        by_name = {link.source.name: link for link in links}
+        return cls(query, by_name, program, choice, costs, prepared.clock, options, tuple(descriptions), saved)
 
     def explain(self, format: str = "text") -> Explained:
         """The plan, step by step."""
@@ -144,6 +171,18 @@ class Detection:
 
     def run(self) -> Running:
         return Running(self)
+
+
+def _described(link: Link, options: DetectOptions) -> Description:
+    """What a source says of itself. One that cannot be reached is tried again, up to the limit of requests."""
+    for attempt in range(1, options.attempts + 1):
+        try:
+            return link.source.describe()
+        except SourceUnreachable:
+            if attempt == options.attempts:
+                raise
+            time.sleep(min(options.timeout, 0.2 * 2**attempt))
+    raise AssertionError("attempts are positive")
 
 
 def _asked(descriptions: list[Description], columns: Columns, options: RunOptions) -> Asked:
@@ -250,12 +289,24 @@ class Running:
     detection: Detection
     acquisition: Acquisition = field(init=False)
     gaps: list[Gap] = field(default_factory=list)
+    held: int = 0
+    """Matches that were held back, because a gap could change them."""
+    offset: int = 0
+    """How many bytes of output there are. Who writes them says so before the next matches are read."""
+    _first: Round | None = None
+    _saved: float = -math.inf
+    """When the state was saved."""
     _arrived: queue.SimpleQueue[Answer | Failure] = field(default_factory=queue.SimpleQueue)
     _reasons: dict[int, str] = field(default_factory=dict)
     """Why the last attempt of a request failed."""
 
     def __post_init__(self) -> None:
-        self.acquisition = Acquisition(self.detection.program)
+        saved = self.detection.saved
+        if saved is None:
+            self.acquisition = Acquisition(self.detection.program)
+        else:
+            self.acquisition, self._first = Acquisition.restore(self.detection.program, saved.acquisition)
+            self.gaps, self.offset = list(saved.gaps), saved.offset
 
     @property
     def schema(self) -> pa.Schema:
@@ -267,24 +318,51 @@ class Running:
 
     def matches(self, until: int = END, wall_limit: float | None = None) -> Iterator[pa.Table]:
         """The matches as they are detected, until the sources have ended, the frontier has passed a time, or so many
-        seconds are over."""
+        seconds are over. A table may be empty: then there are new gaps."""
         options = self.detection.options
         courier = Courier(self.acquisition, options.timeout, options.attempts)
         stop = None if wall_limit is None else time.monotonic() + wall_limit
-        result = self._sent(self.acquisition.start(), courier)
+        result = self._sent(self._first or self.acquisition.start(), courier)
         try:
             while True:
-                if result.matches.num_rows:
-                    yield result.matches
+                shown_matches = self._shown(result.matches)
                 self.gaps += result.gaps
+                if shown_matches.num_rows or result.gaps:
+                    yield shown_matches
                 if courier.is_idle or self.acquisition.frontier >= until:
+                    self._save()
                     return
                 if stop is not None and time.monotonic() >= stop:
+                    self._save()
                     return
+                if time.monotonic() - self._saved >= options.save_every:
+                    self._save()
                 result = self._next(courier, stop)
         finally:
             for link in self.detection.links.values():
                 link.source.close()
+
+    def _shown(self, matches: pa.Table) -> pa.Table:
+        if self.detection.options.gaps != HOLD or not matches.num_rows:
+            return matches
+        certain = matches.filter(pc.invert(matches.column(UNCERTAIN)))
+        self.held += matches.num_rows - certain.num_rows
+        return certain
+
+    def _save(self) -> None:
+        """Saves the state after matches and gaps have been taken by the reader."""
+        detection = self.detection
+        if detection.options.state is None:
+            return
+        SavedDetection(
+            to_text(detection.query),
+            detection.choice.chosen.plan,
+            detection.descriptions,
+            tuple(self.gaps),
+            self.offset,
+            self.acquisition.save(),
+        ).write(detection.options.state)
+        self._saved = time.monotonic()
 
     def _sent(self, result: Round, courier: Courier) -> Round:
         self._send(result.requests)

@@ -11,7 +11,7 @@ from typing import Any
 from pyarrow import flight
 
 from cepheid.acquire.requests import Request
-from cepheid.errors import CepheidError, InputProblem, shown
+from cepheid.errors import CepheidError, InputProblem, SourceUnreachable, shown
 from cepheid.io.asked_source import NO_FILTERS, Deliver, Description, Failure
 from cepheid.io.flight_messages import DESCRIBE, answer_of, description_of, filters_bytes, request_bytes
 
@@ -59,7 +59,7 @@ class FlightSource:
                 f"`{shown(self.name)}` at {self.address} refuses the token", expected="the token of its server"
             ) from None
         except (flight.FlightError, OSError) as problem:
-            raise InputProblem(
+            raise SourceUnreachable(
                 f"`{shown(self.name)}` at {self.address} cannot be reached: {_first_line(problem)}",
                 hint="is `cepheid source serve` running there, and does the certificate fit?",
             ) from None

@@ -34,11 +34,14 @@ class GrowingLog:
     most: int = 10_000_000
     lateness: int | None = None
     schema: pa.Schema | None = None
+    starts_late: bool = False
+    """Whether there may have been events before the first one: those of a feed that cannot be read again."""
     late: int = 0
     """Events that came after their time had been reported as complete, and were left out."""
     sent: Sent = field(default_factory=Sent)
     changed: threading.Condition = field(default_factory=threading.Condition, repr=False)
     _streams: dict[str, list[Stored]] = field(default_factory=dict, repr=False)
+    _first: int = BEGINNING
     _last: int = BEGINNING
     _reported: int = BEGINNING
     _dropped: int = BEGINNING
@@ -58,6 +61,8 @@ class GrowingLog:
             for kind, stored in EventLog.of(self.name, table, self.columns).streams.items():
                 self._streams.setdefault(kind, []).append(stored)
             if len(times):
+                if self._last == BEGINNING and self.starts_late:
+                    self._first = int(times.min())
                 self._last = max(self._last, int(times.max()))
             self._drop()
             self.changed.notify_all()
@@ -82,7 +87,7 @@ class GrowingLog:
     @property
     def retained(self) -> int:
         kept = BEGINNING if self.retention is None or self._last <= BEGINNING else self._last - self.retention
-        return max(kept, self._dropped)
+        return max(kept, self._dropped, self._first)
 
     def _drop(self) -> None:
         """Drops old events, once in a while: it copies those that are kept."""

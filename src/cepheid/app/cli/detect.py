@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Annotated, BinaryIO
 
 import typer
 
 from cepheid.app import report
 from cepheid.app.cli import options as cli
+from cepheid.errors import InputProblem, shown
 
 
 def detect_command(
@@ -28,12 +33,22 @@ def detect_command(
     seconds: Annotated[
         float | None, typer.Option(help="Stop after so many seconds; by default when all sources have ended.")
     ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Save the state there, and go on from it. With --output, no match is twice."),
+    ] = None,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="Where matches go, as JSON Lines; - for stdout.")
+    ] = cli.STANDARD,
+    gaps: Annotated[
+        str, typer.Option(help="Whether matches that a gap could change are marked or held back: mark or hold.")
+    ] = "mark",
     param: cli.Params = None,
 ) -> None:
     """Detect a complex event across sources that are asked for as few events as possible (CED's language).
 
-    Matches are written to standard output as JSON Lines, as they are detected. Intervals that a source could not answer
-    are reported as gaps, and the matches that they could change have "uncertain": true."""
+    Matches are written as JSON Lines, as they are detected. An interval that a source could not answer is a line with
+    "gap", and the matches that it could change have "uncertain": true."""
     written = cli.read_query(query_file, "ced")
     parsed = written.parse()
     from cepheid.api import detection  # lazily: help and errors in queries do not need pyarrow
@@ -52,16 +67,25 @@ def detect_command(
             model=model,
             timeout=timeout,
             attempts=attempts,
+            gaps=gaps,
+            state=state,
         )
     if explain:
         typer.echo(found.explain(format), nl=False)
         return
     running, count = found.run(), 0
-    for matches in running.matches(wall_limit=seconds):
-        for row in matches.to_pylist():
-            typer.echo(as_json(row))
-        sys.stdout.flush()
-        count += matches.num_rows
+    known = len(running.gaps)
+    with _opened(output, running.offset) as file:
+        for matches in running.matches(wall_limit=seconds):
+            lines = [as_json(row) for row in matches.to_pylist()]
+            lines += [as_json({"gap": asdict(gap)}) for gap in running.gaps[known:]]
+            known = len(running.gaps)
+            file.write("".join(f"{line}\n" for line in lines).encode())
+            file.flush()
+            if output != cli.STANDARD:
+                os.fsync(file.fileno())
+                running.offset = file.tell()
+            count += matches.num_rows
     counts = running.counts
     report.note(
         f"{count:,} matches; {counts.events:,} events and {counts.bytes:,} bytes received in {counts.answers:,} "
@@ -70,8 +94,25 @@ def detect_command(
     for gap in running.gaps:
         where = f"{gap.source}: {gap.stream} from {gap.begin} to {gap.end}"
         report.note(f"gap at {where}: {gap.reason}", "yellow")
+    if running.held:
+        report.note(f"{running.held:,} matches held back, which gaps could change", "yellow")
     latency = length_text(found.choice.chosen.latency, found.clock)
     expected = found.costs.by_stream(found.program.tree.root, found.choice.chosen.plan)
     for stream, share in expected.items():
         report.note(f"{stream}: {counts.by_stream[stream]:,} events (expected {share:.1%} of all)")
     report.note(f"latency bound: {latency}")
+
+
+@contextmanager
+def _opened(output: str, offset: int) -> Iterator[BinaryIO]:
+    """The output, without what was written after the state was saved."""
+    if output == cli.STANDARD:
+        yield sys.stdout.buffer
+        return
+    try:
+        with open(output, "r+b" if offset else "wb") as file:
+            file.truncate(offset)
+            file.seek(offset)
+            yield file
+    except OSError as problem:
+        raise InputProblem(f"the output `{shown(output, 200)}` cannot be written: {problem}") from None

@@ -96,7 +96,9 @@ def serve_command(
     )
     columns = Columns(type_column, time_column, start_column)
     late = None if lateness is None else int(_seconds(duration(lateness, "--lateness")) * 1_000_000)
-    log = GrowingLog(name, columns, None, max_events, late)
+    # A server that is restarted reads files again, and what standard input or a socket sent before is gone.
+    is_gone = any(text == "-" or text.startswith("tcp://") for text in follow or ())
+    log = GrowingLog(name, columns, None, max_events, late, starts_late=is_gone)
     for path in input or ():
         source = open_files([Input(path, type)], columns)
         log.append(events_of(source))

@@ -1,0 +1,114 @@
+"""The saved state of a detection: the plan, what its sources said of themselves, the acquisition (known events,
+intervals open and covered, matches that may be found again), the gaps, and how much of the output belongs to it.
+
+It is one file, replaced as a whole. A process that is killed goes on from the last one: what had been asked for and not
+answered is asked for again, and output after the saved offset is written again."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+from cepheid.acquire.plans import Plan
+from cepheid.acquire.requests import Gap
+from cepheid.errors import InputProblem, shown
+from cepheid.io.asked_source import Description
+from cepheid.io.flight_messages import description_bytes, description_of
+
+FORMAT = 1
+_FILE = "detection.state"
+_MAGIC = b"cepheid detection\n"
+
+
+@dataclass(frozen=True, slots=True)
+class SavedDetection:
+    """`query` is the text of the query, `offset` the length of the output in bytes."""
+
+    query: str
+    plan: Plan
+    descriptions: tuple[Description, ...]
+    gaps: tuple[Gap, ...]
+    offset: int
+    acquisition: bytes
+
+    def write(self, directory: str) -> None:
+        """Replaces the saved state. It is on disk when this returns."""
+        data = {
+            "format": FORMAT,
+            "query": self.query,
+            "plan": _plan_data(self.plan),
+            "descriptions": [
+                [d.name, description_bytes(d).decode(), _text(d.schema.serialize().to_pybytes())]
+                for d in self.descriptions
+            ],
+            "gaps": [astuple(gap) for gap in self.gaps],
+            "offset": self.offset,
+        }
+        head = json.dumps(data).encode()
+        content = head + b"\n" + self.acquisition
+        path = Path(directory)
+        path.mkdir(parents=True, exist_ok=True)
+        with (path / f"{_FILE}.new").open("wb") as file:
+            file.write(_MAGIC + hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(path / f"{_FILE}.new", path / _FILE)
+        folder = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    @classmethod
+    def read(cls, directory: str) -> SavedDetection | None:
+        """The saved state in a directory; None if there is none."""
+        path = Path(directory) / _FILE
+        where = f"the state of a detection in `{shown(directory, 200)}`"
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as problem:
+            raise InputProblem(f"{where} cannot be read: {problem}") from None
+        digest, _, rest = content.removeprefix(_MAGIC).partition(b"\n")
+        if not content.startswith(_MAGIC) or hashlib.sha256(rest).hexdigest().encode() != digest:
+            raise InputProblem(f"{where} is damaged", hint="remove the directory to detect from the beginning")
+        head, _, acquisition = rest.partition(b"\n")
+        data = json.loads(head)
+        if data["format"] != FORMAT:
+            raise InputProblem(f"{where} has format {data['format']}", expected=f"format {FORMAT}")
+        descriptions = [
+            description_of(name, text.encode(), base64.b64decode(schema)) for name, text, schema in data["descriptions"]
+        ]
+        gaps = tuple(Gap(*gap) for gap in data["gaps"])
+        plan = _plan(data["plan"])
+        return cls(data["query"], plan, tuple(descriptions), gaps, data["offset"], acquisition)
+
+    def require(self, query: str, sources: Sequence[str], directory: str) -> None:
+        """Refuses the state of another detection."""
+        known = [d.name for d in self.descriptions]
+        what = "query" if query != self.query else "sources" if sorted(sources) != sorted(known) else None
+        if what is not None:
+            raise InputProblem(
+                f"the state in `{shown(directory, 200)}` belongs to a detection with another {what}",
+                hint="choose another directory for the state",
+            )
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _plan_data(plan: Plan) -> list[Any]:
+    return [plan.steps, [_plan_data(below) for below in plan.below]]
+
+
+def _plan(data: list[Any]) -> Plan:
+    steps, below = data
+    return Plan(tuple(tuple(step) for step in steps), tuple(_plan(part) for part in below))
