@@ -19,7 +19,7 @@ from cepheid.detection.links import listed_links, table_links
 from cepheid.detection.run import Detection, DetectOptions
 from cepheid.engine.adaptation import ignore
 from cepheid.engine.event_types import require_event_types, settled
-from cepheid.engine.prepare import Prepared, RunOptions, code_of, feeds_of, prepare
+from cepheid.engine.prepare import Prepared, RunOptions, code_of, feeds_of, prepare, require_used
 from cepheid.engine.query_text import declared_types, require_settled_classes
 from cepheid.engine.run import analyze, run, run_compressed, run_positions
 from cepheid.engine.shapes import EVENTS, LONG, SHAPES, OutputOptions
@@ -405,6 +405,7 @@ def _prepared(source_text: str | Query, query: Query, source: SourceDescription,
     try:
         if source.attributes is None:
             require_settled_classes(query, "a bounded input (a table, a file)")
+        require_used(options.params, query)
         prepared = prepare(query, source, options)
         require_event_types(prepared.written, source)
         return prepared

@@ -32,6 +32,8 @@ def _lacking_attributes(query: Query, schema: Schema) -> list[str]:
     expect of a column that happens to be empty."""
     found = []
     for condition in query.where:
+        if _compares_with_null(condition):  # it has a warning of its own
+            continue
         named = [(node.var, node.name) for node in ex.walk(condition) if isinstance(node, Attr)]
         if isinstance(condition, ex.Same):
             named = [(var, condition.name) for var in query.roles]
@@ -51,9 +53,13 @@ def _constant_conditions(query: Query) -> list[str]:
         if isinstance(node, Compare) and isinstance(node.left, Const) and isinstance(node.right, Const):
             name = node.left.value if isinstance(node.left.value, str) else "name"
             found.append(f"`{ex.to_text(node)}` compares two constants; write an attribute in backticks: a.`{name}`")
-        elif isinstance(node, Compare) and any(_is_null(side) for side in (node.left, node.right)):
+        elif _compares_with_null(node):
             found.append(f"`{ex.to_text(node)}` is never true; write IS NULL or IS NOT NULL")
     return found
+
+
+def _compares_with_null(node: ex.Expr) -> bool:
+    return isinstance(node, Compare) and (_is_null(node.left) or _is_null(node.right))
 
 
 def _is_null(expr: ex.Expr) -> bool:

@@ -180,6 +180,9 @@ def epoch_unit(first: int, last: int) -> str | None:
     return None
 
 
+_SHOWN_UNITS = ("w", "d", "h", "min", "s", "ms", "us")
+
+
 @dataclass(frozen=True, slots=True)
 class Clock:
     """The unit of the time column. `unit` is None for an integer column whose unit is not known."""
@@ -188,6 +191,21 @@ class Clock:
     is_timestamp: bool = False
     is_recognised: bool = False
     """Whether the unit was recognised from the values, not declared."""
+
+    def length(self, ticks: int | float) -> str:
+        """A number of ticks for people: `6 s`, or `6 ticks` if their unit is not known."""
+        if self.unit is None:
+            return f"{ticks} ticks"
+        whole = Fraction(ticks) * NANOSECONDS[self.unit]
+        fitting = [unit for unit in _SHOWN_UNITS if whole and whole % NANOSECONDS[unit] == 0]
+        unit = fitting[0] if fitting else "s"
+        return f"{float(whole / NANOSECONDS[unit]):.12g} {unit}"
+
+    def bound(self, ticks: int | float) -> str:
+        """The condition that a time is at most so many ticks long, as it was probably written."""
+        shorter, longer = self.length(ticks), self.length(ticks + 1)
+        sizes = [NANOSECONDS.get(text.partition(" ")[2], 0) for text in (shorter, longer)]
+        return f"< {longer}" if sizes[1] > sizes[0] else f"<= {shorter}"
 
     def ticks(self, duration: Duration) -> int | float:
         """The duration in ticks of the column (or in events)."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cepheid import pattern as pt
 from cepheid import tree_plan as tp
@@ -15,8 +15,21 @@ from cepheid.analysis import Analysis
 from cepheid.core_language import core_form, endless_chains
 from cepheid.dialect import RUNS, Closure, Windows
 from cepheid.errors import InputProblem, did_you_mean, listing, shown
-from cepheid.events import HISTORY, OWN_UNIT, START, Duration
-from cepheid.expr import Aggregate, At, Attr, Expr, OccursWithin, Over, Same, spelt_out, to_text, variables, walk
+from cepheid.events import HISTORY, OWN_UNIT, START, Clock, Duration
+from cepheid.expr import (
+    Aggregate,
+    At,
+    Attr,
+    Expr,
+    OccursWithin,
+    Over,
+    Same,
+    spelt_out,
+    to_text,
+    transform,
+    variables,
+    walk,
+)
 from cepheid.nfa import Automaton, compile_automaton
 from cepheid.pattern import (
     EventClass,
@@ -168,7 +181,8 @@ def _window(query: Query) -> str:
     if query.window is None:
         if query.dialect.windows is Windows.OPERATOR:
             return "each operator has its own"
-        return "none: any length of time"
+        lengths = [node.duration for p in query.where for node in walk(p) if isinstance(node, OccursWithin)]
+        return "by OCCURS WITHIN (see predicates)" if lengths else "none: any length of time"
     length = str(query.window)
     if query.window.counts_events:
         bound = "at most" if query.dialect.window_includes_bound else "less than"
@@ -320,15 +334,14 @@ def plan_node(plan: Plan, analysis: Analysis | None = None) -> Node:
     reasons = tuple(Node(reason) for reason in plan.reasons)
     if plan.evaluator == REFERENCE:
         return Node("plan", (Node("evaluator: reference, the definition itself, which is slow", reasons),))
-    expected = "" if math.isnan(plan.expected) else f", about {plan.expected:.4g} ns for each event"
+    expected = "" if math.isnan(plan.expected) else f", about {_nanoseconds(plan.expected)} for each event"
     parts = [Node(f"evaluator: {plan.evaluator}, compiled{expected}", reasons)]
     if plan.others:
         parts.append(Node("evaluators that lost", tuple(Node(f"{name}: {reason}") for name, reason in plan.others)))
     parts.append(Node("decided for each event alone (bits of its mask)", tuple(_bit_nodes(plan))))
     if plan.predicates:
-        parts.append(
-            Node("tested between events", tuple(Node(to_text(spelt_out(p, plan.derived))) for p in plan.predicates))
-        )
+        tests = (_in_units(spelt_out(p, plan.derived), plan.clock) for p in plan.predicates)
+        parts.append(Node("tested between events", tuple(map(Node, tests))))
     names = {START: "the start of the event", HISTORY: "the time points of a derived event"}
     columns = ", ".join(f"{names.get(name, name)} ({kind.value})" for name, kind in plan.columns.items())
     parts.append(Node(f"columns that travel: {columns or 'none but the mask and the time'}"))
@@ -337,7 +350,7 @@ def plan_node(plan: Plan, analysis: Analysis | None = None) -> Node:
     if plan.window is not None:
         parts.append(Node(_plan_window(plan, plan.window)))
     if plan.tree is not None:
-        parts += _tree_nodes(plan.tree, analysis)
+        parts += _tree_nodes(plan.tree, plan.clock, analysis)
     if analysis is not None:
         parts.append(_analysis_node(plan, analysis))
     if plan.options:
@@ -345,16 +358,40 @@ def plan_node(plan: Plan, analysis: Analysis | None = None) -> Node:
     return Node("plan", tuple(parts))
 
 
+def _number(estimate: float) -> str:
+    """An estimate for people."""
+    return f"{estimate:,.0f}" if estimate >= 100 else f"{estimate:.3g}"
+
+
+def _nanoseconds(cost: float) -> str:
+    """A cost for people."""
+    unit, size = next(((u, s) for u, s in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)) if cost >= s), ("ns", 1.0))
+    return f"{cost / size:.3g} {unit}"
+
+
+def _in_units(predicate: Expr, clock: Clock) -> str:
+    """A predicate of a plan, whose durations are in ticks."""
+
+    def shown(node: Expr) -> Expr:
+        if not isinstance(node, OccursWithin) or node.duration.unit != OWN_UNIT or clock.unit is None:
+            return node
+        amount, unit = clock.length(int(node.duration.amount)).split(" ")
+        return replace(node, duration=Duration(float(amount) if "." in amount else int(amount), unit))
+
+    return to_text(transform(predicate, shown))
+
+
 def _plan_window(plan: Plan, window: int | float) -> str:
     if plan.operator_windows is not None:
-        return f"windows: each operator its own; an event matters for {window} ticks"
-    return f"window: last - first <= {window} {'positions' if plan.counts_events else 'ticks'}"
+        return f"windows: each operator its own; an event matters for {plan.clock.length(window)}"
+    bound = f"<= {window} positions" if plan.counts_events else plan.clock.bound(window)
+    return f"window: last - first {bound}"
 
 
-def _tree_nodes(plan: TreePlan, analysis: Analysis | None) -> list[Node]:
+def _tree_nodes(plan: TreePlan, clock: Clock, analysis: Analysis | None) -> list[Node]:
     """The chosen tree with the estimates of each operator, and the rejected plans."""
-    trees = tuple(_operator_node(tree, analysis) for tree in plan.trees)
-    parts = [Node(f"tree plan, estimated cost {plan.cost:.4g} ns while a window passes", trees)]
+    trees = tuple(_operator_node(tree, clock, analysis) for tree in plan.trees)
+    parts = [Node(f"tree plan, estimated cost {_nanoseconds(plan.cost)} while a window passes", trees)]
     if plan.runners_up:
         others = [
             Node(f"{' or '.join(tree_text(tree) for tree in trees)}: {reason}") for trees, _, reason in plan.runners_up
@@ -363,8 +400,8 @@ def _tree_nodes(plan: TreePlan, analysis: Analysis | None) -> list[Node]:
     return parts
 
 
-def _operator_node(node: TreeNode, analysis: Analysis | None) -> Node:
-    expected, actual = f"about {node.cardinality:.4g} in a window", _actual(node, analysis)
+def _operator_node(node: TreeNode, clock: Clock, analysis: Analysis | None) -> Node:
+    expected, actual = f"about {_number(node.cardinality)} in a window", _actual(node, analysis)
     match node:
         case tp.LeafBuffer():
             return Node(f"{node.var}: {expected}{actual}")
@@ -375,13 +412,13 @@ def _operator_node(node: TreeNode, analysis: Analysis | None) -> Node:
         case tp.GroupNode():
             what = f"{_OPERATORS[tp.GroupNode]} of {', '.join(node.closures)}"
         case tp.Within():
-            length = "without a window" if node.window is None else f"ends within {node.window} ticks"
-            inner = _operator_node(node.item, analysis)
+            length = "without a window" if node.window is None else f"ends within {clock.length(node.window)}"
+            inner = _operator_node(node.item, clock, analysis)
             return Node(f"{inner.label}, {length}", inner.children)
         case _:
             what = _OPERATORS[type(node)]
-    operands = tuple(_operator_node(operand, analysis) for operand in tree_operands(node))
-    return Node(f"{what}: {expected}, cost {node.cost:.4g}{actual}", operands)
+    operands = tuple(_operator_node(operand, clock, analysis) for operand in tree_operands(node))
+    return Node(f"{what}: {expected}, cost {_nanoseconds(node.cost)}{actual}", operands)
 
 
 def _actual(node: TreeNode, analysis: Analysis | None) -> str:

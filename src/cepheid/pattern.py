@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from cepheid.dialect import COMBINATIONS, RUNS, Dialect
 from cepheid.errors import Span
 from cepheid.events import Duration
-from cepheid.expr import Aggregate, Attr, Compare, Expr, OccursWithin, Over, Same, substitute
+from cepheid.expr import Aggregate, Attr, Compare, Expr, OccursWithin, Over, Param, Same, substitute
 from cepheid.expr import walk as walk_expression
 from cepheid.types import Type
 
@@ -472,6 +472,17 @@ def durations(query: Query) -> Iterator[Duration]:
                 yield node.delay
         for predicate in part.where:
             yield from (node.duration for node in walk_expression(predicate) if isinstance(node, OccursWithin))
+
+
+def parameters(query: Query) -> list[str]:
+    """The names of the parameters of a query and its inner queries."""
+    names: dict[str, None] = {}
+    for part in queries_of(query):
+        columns = [c for item in part.inputs if isinstance(item, DerivedStream) for c in item.columns]
+        for expr in (*part.where, *(c.expr for c in (*columns, *(part.output or ())))):
+            names.update(dict.fromkeys(node.name for node in walk_expression(expr) if isinstance(node, Param)))
+    names.update(dict.fromkeys(d.amount for d in durations(query) if isinstance(d.amount, str)))
+    return list(names)
 
 
 def with_params(query: Query, params: Mapping[str, Any]) -> Query:

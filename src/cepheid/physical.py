@@ -168,6 +168,8 @@ class Plan:
     """What an evaluator retains for ever, where nothing in the query bounds it."""
     composite: frozenset[str] = frozenset()
     """The event types that other queries derive, if the history of their events decides (EQL)."""
+    clock: Clock = NO_CLOCK
+    """The unit of ticks, for people."""
 
     def forced(self, options: Options) -> dict[str, str]:
         """The value of each option: as forced, or the default."""
@@ -346,6 +348,7 @@ class Lowered:
             tree=tree,
             derived={name: self.derived[name] for name in types if name in self.derived},
             operator_windows=self.operator_windows,
+            clock=self.clock,
         )
 
     def _null_bit(self, name: str, type_: Type) -> Bit:

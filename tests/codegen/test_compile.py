@@ -31,7 +31,7 @@ print(values[0], "numba" in sys.modules)
 
 
 def run(cache: Path, **environment: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "CEPHEID_CACHE": str(cache), **environment}
+    environment = {**os.environ, "CEPHEID_JIT": "1", "CEPHEID_CACHE": str(cache), **environment}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, **pipes)
 

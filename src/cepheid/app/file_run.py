@@ -17,7 +17,7 @@ from cepheid.cautions import warnings_for
 from cepheid.engine.adaptation import ignore
 from cepheid.engine.event_types import require_event_types
 from cepheid.engine.passing import Progress
-from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, prepare
+from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, prepare, require_used
 from cepheid.engine.query_text import QueryText, declared_types
 from cepheid.engine.run import Result, analyze, run
 from cepheid.engine.shapes import EVENTS, EVENTS_ONLY, OutputOptions
@@ -50,6 +50,8 @@ class FileRun:
     shape: str = EVENTS
     unread: tuple[Path, ...] = ()
     """Files in the directories of the inputs that have no known format."""
+    inputs: tuple[str, ...] = ()
+    """The names of the inputs."""
 
     @classmethod
     def open(
@@ -68,10 +70,18 @@ class FileRun:
             options = replace(options, evaluator=REFERENCE)
         source = open_inputs(inputs, columns, options.time_unit, declared_types(query))
         with written.located_errors():
+            require_used(options.params, query)
             prepared = prepare(query, source, options)
             require_event_types(prepared.written, source, in_python=False)
             unread = tuple(file for item in inputs if item.format is None for file in unknown_files(item.path))
-            return cls(source, output.of(prepared), backend, shape=output.shape, unread=unread)
+            return cls(
+                source,
+                output.of(prepared),
+                backend,
+                shape=output.shape,
+                unread=unread,
+                inputs=tuple(i.name for i in inputs),
+            )
 
     @property
     def warnings(self) -> list[str]:

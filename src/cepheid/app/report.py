@@ -95,6 +95,8 @@ def summary(run: FileRun, matches: int, rejects: int, rejects_at: str | None) ->
         yield f"{rows} read = {count(events, 'event')} + {count(rejects, 'reject')}, {found}"
     else:
         yield f"{count(events, 'event')} read, {found}, 0 rejects"
+    if not events and not rejects:
+        yield f"there is no row of events in {listing(run.inputs)}"
     if rejects_at is not None and rejects:
         yield f"rejected rows and reasons: {rejects_at}"
     if run.unread:

@@ -31,7 +31,7 @@ from cepheid.optimize.adapt import Policy, policy_of, why_fixed
 from cepheid.optimize.lower import OPTIONS as COMMON_OPTIONS
 from cepheid.optimize.lower import lower
 from cepheid.optimize.stats import NO_STATS, Stats
-from cepheid.pattern import DerivedStream, EventClass, Query, Role, SourceStream, types_named
+from cepheid.pattern import DerivedStream, EventClass, Query, Role, SourceStream, parameters, types_named
 from cepheid.physical import REFERENCE, Plan
 from cepheid.runtime.kernel import Kernel
 
@@ -186,6 +186,18 @@ def prepare(query: Query, source: SourceDescription, options: RunOptions = DEFAU
     if not is_composed(bound) or options.evaluator == REFERENCE:
         return _planned(bound, shape, schema, clock, options, source)
     return _composed(bound, shape, schema, clock, options, source)
+
+
+def require_used(params: Mapping[str, Any], *queries: Query) -> None:
+    """Refuses the value of a parameter that no query has: its name is often a mistake in writing."""
+    known = list(dict.fromkeys(name for query in queries for name in parameters(query)))
+    for name in params:
+        if name not in known:
+            raise InputProblem(
+                f"the query has no parameter `{shown(str(name))}`",
+                expected=f"one of {listing(known)}" if known else "no parameters: every name in the query is known",
+                hint=did_you_mean(str(name), known),
+            )
 
 
 def bound_query(query: Query, source: SourceDescription, options: RunOptions) -> tuple[Query, Schema, Clock]:

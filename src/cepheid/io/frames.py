@@ -81,7 +81,9 @@ def inputs_of(events: Any) -> list[Input] | None:
             if not events:
                 raise InputProblem("the dictionary of events is empty", expected="an input for each event type")
             return [_of_type(kind, item) for kind, item in events.items()]
-        case list() | tuple() if events and any(isinstance(item, Input | str | os.PathLike) for item in events):
+        case list() | tuple() if not events:
+            raise InputProblem("the list of events is empty", expected="at least one file, table or record batch")
+        case list() | tuple() if any(isinstance(item, Input | str | os.PathLike) for item in events):
             return [item if isinstance(item, Input) else Input(item) for item in events]
         case _:
             return None

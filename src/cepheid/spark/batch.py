@@ -268,8 +268,9 @@ class SparkBatch:
             case Keyed(attributes=attributes):
                 divided = f"shuffled by {', '.join(attributes)}; every task evaluates all keys of its partition at once"
             case Sliced(before, after):
-                back = f" and {before} before" if before else ""
-                divided = f"time is cut into slices; each also sees the {after} ticks after it{back}"
+                clock = self.prepared.clock
+                back = f" and {clock.length(before)} before" if before else ""
+                divided = f"time is cut into slices; each also sees {clock.length(after)} after it{back}"
             case Undivided(reason):
                 divided = f"one task sees all events: {reason}"
         dropped = "irrelevant events are dropped first" if may_drop(self.prepared.plan) else None

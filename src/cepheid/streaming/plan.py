@@ -23,7 +23,7 @@ from cepheid.engine.derivation import Wiring
 from cepheid.engine.detected_at import needs_later_events
 from cepheid.engine.gather import Gatherer, with_types
 from cepheid.engine.oracle import derived_columns, made_batch, makes_output
-from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, is_alone, prepare
+from cepheid.engine.prepare import DEFAULT_OPTIONS, Prepared, RunOptions, is_alone, prepare, require_used
 from cepheid.engine.run import objects_of
 from cepheid.engine.shapes import EVENTS, EVENTS_ONLY, FLAT, LONG, OutputOptions, shaped
 from cepheid.engine.spread import spread
@@ -341,6 +341,7 @@ def plan_stream(
     """`max_ahead` is how far ahead of the wall clock an event may be. With `drops_keys`, a key of which one event
     completes too many matches is dropped."""
     require_names(list(queries))
+    require_used(options.params, *queries.values())
     for name in order:
         if name not in source.schema.names:
             raise InputProblem(
