@@ -128,7 +128,8 @@ def match(
         made = run_deployment(planned[0], planned[1].source, shape=output, on_switch=on_switch or ignore)
         return [planned[1].convert(table.schema, iter(table.batches)) for table in made]
     parsed = parse(query, dialect) if isinstance(query, str) else query
-    columns = _columns(query, parsed, columns)
+    wanted = OutputOptions(output if output in SHAPES else EVENTS, detected_at, match_id, id_column)
+    columns = replace(_columns(query, parsed, columns), read=wanted.names_read([parsed]))
     if session is not None or is_spark(events):
         if adaptive is not False:
             raise InputProblem(

@@ -68,6 +68,7 @@ class FileRun:
         require_backend(backend, options)
         if backend == REFERENCE:
             options = replace(options, evaluator=REFERENCE)
+        columns = replace(columns, read=output.names_read([query]))
         source = open_inputs(inputs, columns, options.time_unit, declared_types(query))
         with written.located_errors():
             require_used(options.params, query)

@@ -10,10 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cepheid import expr as ex
 from cepheid.engine.detected_at import with_detection
 from cepheid.engine.prepare import Prepared, with_match_ids
 from cepheid.errors import InputProblem, NotAvailable, listing, shown
 from cepheid.io.rows import INPUT_ROW
+from cepheid.pattern import Query
 from cepheid.runtime.kernel import Array
 
 EVENTS, FLAT, LONG = "events", "flat", "long"
@@ -53,6 +55,23 @@ class OutputOptions:
     def __post_init__(self) -> None:
         if self.shape not in SHAPES:
             raise InputProblem(f"unknown output shape `{shown(self.shape)}`", expected=f"one of {listing(SHAPES)}")
+
+    def names_read(self, queries: Iterable[Query]) -> frozenset[str] | None:
+        """The attributes that the queries read and return. None if they are all: whole events are output or identify
+        the matches, or a query reads the matches of others."""
+        if self.shape != EVENTS or (self.match_id and self.id_column is None):
+            return None
+        names = {self.id_column} if self.id_column is not None else set()
+        for query in queries:
+            if query.output is None or query.inputs:
+                return None
+            for expression in (*query.where, *(column.expr for column in query.output)):
+                for node in ex.walk_reads(expression):
+                    if isinstance(node, ex.Whole):
+                        return None
+                    if isinstance(node, ex.Attr | ex.Aggregate | ex.Same) and node.name is not None:
+                        names.add(node.name)
+        return frozenset(names)
 
     def of(self, prepared: Prepared) -> Prepared:
         """The query with this output."""

@@ -63,7 +63,8 @@ PLAIN_TEXT = TextOptions()
 class Columns:
     """The names of the columns with the type and the time of an event. If its events have a duration, `start` names the
     column of their start, and the time is their end. If `event_type` is set, all events have this type, and no column
-    holds it. `unit` is the declared unit of integer times; None if the options of the run decide."""
+    holds it. `unit` is the declared unit of integer times; None if the options of the run decide. `read` are the
+    attributes that the queries read; None if that is all: whole events are output."""
 
     type: str = "type"
     time: str = "ts"
@@ -71,6 +72,7 @@ class Columns:
     event_type: str | None = None
     unit: str | None = None
     text: TextOptions = PLAIN_TEXT
+    read: frozenset[str] | None = None
 
     @classmethod
     def of(cls, type_column: str | None, time_column: str, start_column: str | None, type: str | None) -> Columns:
@@ -81,6 +83,12 @@ class Columns:
     def times(self) -> tuple[str, ...]:
         """The columns that hold times."""
         return (self.time,) if self.start is None else (self.time, self.start)
+
+    def reads(self, name: str) -> bool:
+        """Whether an attribute, or one inside it, is read. A value that is not may be anything: it is null."""
+        if self.read is None or name in self.read or name == self.type or name in self.times:
+            return True
+        return any(name.startswith(f"{other}.") or other.startswith(f"{name}.") for other in self.read)
 
 
 DEFAULT_COLUMNS = Columns()

@@ -16,7 +16,7 @@ from cepheid.io.inputs import Columns
 from cepheid.io.rejects import Malformed, Reject, after_end
 from cepheid.io.rows import is_moment
 from cepheid.io.times import LAST_TIME, TimeKind, event_time, fraction_unit
-from cepheid.io.values import event_type, flatten, misfit, typed_values
+from cepheid.io.values import event_type, flatten_read, misfit, typed_values
 from cepheid.types import from_arrow
 
 
@@ -62,12 +62,12 @@ class _Refusals:
             if start > end:
                 return after_end(self.columns.start or "", self.columns.time)
             of_type = self._type(values)
-            attributes, records = flatten(values)
+            values, attributes, records = flatten_read({**values}, self.columns)
         except Malformed as problem:
             return str(problem)
         reason = None
         for name, found, value in typed_values(values, attributes, records, self.columns.times):
-            if name == self.type_column:
+            if name == self.type_column or not self.columns.reads(name):
                 continue
             votes = self.votes.get((of_type, name))
             if votes is None:

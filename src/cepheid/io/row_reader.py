@@ -27,7 +27,7 @@ from cepheid.io.rejects import Malformed, Reject, after_end
 from cepheid.io.rows import ROW, START, TIME, TYPE
 from cepheid.io.source import JSON, TableSource, other_kind_of_start
 from cepheid.io.times import LAST_TIME, MixedTimes, TimeKind, event_time, fraction_unit
-from cepheid.io.values import event_type, flatten, misfit, typed_values
+from cepheid.io.values import event_type, flatten_read, misfit, typed_values
 from cepheid.types import BOOLEAN, FLOAT, INTEGER, STRING, UNKNOWN, to_arrow, type_of, united
 
 
@@ -66,7 +66,7 @@ def read_events(inputs: Sequence[Input], columns: Columns = DEFAULT_COLUMNS, dec
             f"the time column `{shown(columns.time)}` is not of one kind: {sides}",
             expected="integers in every input, or timestamps in every input",
         )
-    fitting = _with_fitting_values(rows, rejects, columns.times, declared)
+    fitting = _with_fitting_values(rows, rejects, columns, declared)
     ordered = sorted(fitting, key=attrgetter("time", "start", "arrival"))
     events = [
         Event(r.type, r.start, r.time, position, r.attributes, r.values, (r.start, r.time))
@@ -226,7 +226,7 @@ class _InputReader:
         flattened = []
         for row in rows:
             try:
-                row.attributes, row.records = flatten(row.values)
+                row.values, row.attributes, row.records = flatten_read(row.values, self.columns)
             except Malformed as problem:
                 self.rejects.append(row.rejected(str(problem)))
             else:
@@ -249,10 +249,12 @@ def _drop_columns_of_other_types(rows: list[_Row]) -> None:
 
 
 def _with_fitting_values(
-    rows: list[_Row], rejects: list[tuple[int, Reject]], times: Sequence[str], declared: Schema
+    rows: list[_Row], rejects: list[tuple[int, Reject]], columns: Columns, declared: Schema
 ) -> list[_Row]:
     """The rows whose values have the declared type of the attribute or, without a declaration, the most common type of
-    the attribute in events of the same type. Of two equally common types, the first seen."""
+    the attribute in events of the same type. Of two equally common types, the first seen. Another value of an attribute
+    that no query reads is null."""
+    times = columns.times
     classes: defaultdict[tuple[str, str], Counter[type]] = defaultdict(Counter)
     for row in rows:
         for name, value in row.attributes.items():
@@ -277,9 +279,11 @@ def _with_fitting_values(
         return _with_one_kind_of_number(rows, mixed)
     fitting = []
     for row in rows:
-        for name, kind, value in typed_values(row.values, row.attributes, row.records, times):
+        for name, kind, value in list(typed_values(row.values, row.attributes, row.records, times)):
             expected = wanted[row.type, name]
-            if kind.noun != expected:
+            if kind.noun != expected and not columns.reads(name):
+                row.attributes |= {name: None} if name in row.attributes else {}
+            elif kind.noun != expected:
                 rejects.append(row.rejected(misfit(name, row.type, f"is a {expected}", value)))
                 break
         else:

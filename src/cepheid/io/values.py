@@ -9,6 +9,7 @@ from types import NoneType
 from typing import Any
 
 from cepheid.errors import shown
+from cepheid.io.inputs import Columns
 from cepheid.io.rejects import Malformed, no_type, shown_value
 from cepheid.types import LONG_DIGITS, RECORD, Type, type_of
 
@@ -43,6 +44,17 @@ def flatten(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]
             raise Malformed(f"the attribute `{shown(name)}` appears twice")
         flat[name] = value
     return flat, tuple(records)
+
+
+def flatten_read(values: dict[str, Any], columns: Columns) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:
+    """The values, attributes and nested objects of a row. A malformed row has those alone that the queries read."""
+    try:
+        return values, *flatten(values)
+    except Malformed:
+        read = {name: value for name, value in values.items() if columns.reads(name)}
+        if len(read) == len(values):
+            raise
+        return read, *flatten(read)
 
 
 def _require_plain(name: str, value: Any, depth: int) -> None:

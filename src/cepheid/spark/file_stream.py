@@ -144,6 +144,7 @@ class FileStream:
         waits for the first one, or is None without `wait`. `is_moved` confirms that the input or the checkpoint was
         moved with its files since the last start."""
         paths.require_distinct(list(queries))
+        columns = replace(columns, read=output.names_read(queries.values()))
         if not Path(paths.input).is_dir():
             raise InputProblem(
                 f"`{shown(paths.input, 200)}` is not a directory",

@@ -170,7 +170,8 @@ class ColumnFormat(ABC):
                 )
                 values, misfits = (column.cast(field.type), None) if is_type else fitted(column, field.type)
                 arrays.append(values)
-                for row in [] if misfits is None else np.flatnonzero(misfits).tolist():
+                is_read = layout.columns.reads(field.name)
+                for row in [] if misfits is None or not is_read else np.flatnonzero(misfits).tolist():
                     value = plain(column[row].as_py())
                     reasons.setdefault(row, layout.misfit(field.name, field.type, value))
             else:

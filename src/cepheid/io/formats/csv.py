@@ -253,7 +253,7 @@ def _typed(cells: pa.Table, columns: Columns, type_column: str | None) -> _Typed
             misfits = _unfit_times(column) if read is None else None
         elif column.null_count == len(column):
             read = pa.chunked_array([pa.nulls(len(column))])
-        elif name == type_column:
+        elif name == type_column or not columns.reads(name):
             read = column
         else:
             read = _recognised(column, types)
@@ -392,7 +392,8 @@ def _stream_rows(file: Path, layout: StreamLayout) -> Iterator[RawRow | BrokenRo
                 is_plain = cell is None or (name == columns.type and columns.event_type is None)
                 values[name] = cell if is_plain else _time(cell) if name in columns.times else parsed_cell(cell, kind)
             except Misfit:
-                reason = layout.misfit(name, kind, cell)
+                values[name] = None
+                reason = layout.misfit(name, kind, cell) if columns.reads(name) else reason
         yield RawRow(row.line, None, values) if reason is None else BrokenRow(row.line, reason, row.raw or "")
 
 

@@ -16,7 +16,7 @@ from cepheid.io.source import JSON
 from cepheid.io.stream_rows import FILE, NUMBER, Read, StreamLayout, file_name, reject, reject_rows
 from cepheid.io.stream_values import Misfit, converted
 from cepheid.io.times import LAST_TIME, TimeKind, event_time, out_of_range
-from cepheid.io.values import event_type, flatten
+from cepheid.io.values import event_type, flatten_read
 
 
 def read_rows(files: Iterable[tuple[str, Iterable[RawRow | BrokenRow]]], layout: StreamLayout) -> Read:
@@ -77,7 +77,7 @@ def _event(values: dict[str, Any], layout: StreamLayout) -> tuple[int, dict[str,
     starts = {} if columns.start is None else {columns.start: _start(values, at, columns.start, layout)}
     is_untyped = not layout.has_types and values.get(columns.type) is None
     type_name = columns.event_type or (UNTYPED if is_untyped else event_type(values, columns.type))
-    attributes, records = flatten(values)
+    values, attributes, records = flatten_read(values, columns)
     known = layout.attributes.get(type_name, {})
     event: dict[str, Any] = starts if columns.event_type is not None else {columns.type: type_name, **starts}
     for name in layout.schema.names:
@@ -90,8 +90,10 @@ def _event(values: dict[str, Any], layout: StreamLayout) -> tuple[int, dict[str,
                 converted(value, known[name])
             event[name] = converted(value, column)
         except Misfit:
+            if not columns.reads(name):
+                continue
             raise Malformed(layout.misfit(name, known.get(name, column), value)) from None
     for name in records:
-        if name in layout.schema.names:
+        if name in layout.schema.names and columns.reads(name):
             raise Malformed(layout.misfit(name, layout.schema.field(name).type, values.get(name)))
     return at, event
