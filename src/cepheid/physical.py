@@ -326,7 +326,7 @@ class Lowered:
         types = {name: self.types.get(name, UNKNOWN) for name in names}
         if self.has_durations:
             types[START] = INTEGER
-        required, nullable = self._nulls_between if left is self.between else self._nulls(left)
+        required, nullable = self._nulls_between if left == self.between else self._nulls(left)
         masks = _Masks(self, {attr for attr in required if _is_exact(types[attr.name])})
         steps = tuple(masks.steps_by_variable() if by_variable else masks.steps())
         lacking = [name for name in attributes_in(left) if name in self.lacks]
