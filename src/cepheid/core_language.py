@@ -3,8 +3,9 @@
 A predicate belongs to the smallest sub-pattern that binds all its variables; a conjunction inside one FILTER is split
 first. On a single event it is a filter, unless a next or an iteration waits for that event: then it is the operator's
 θ, which discards the instance (the paper's query of three consecutive transactions), or, written FILTER(...), its φ,
-which skips the event. A condition on an aggregate is a filter on the chains of the iteration that makes the group, or
-belongs to an operator above it; in FILTER it is the iteration's φ.
+which skips the event. A condition with PREV or ALL belongs to the iteration whose items they read. A condition
+on an aggregate is a filter on the chains of the iteration that makes the group, or belongs to an operator above it; in
+FILTER it is the iteration's φ.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import replace
 
 from cepheid import pattern as pt
 from cepheid.errors import PatternProblem
-from cepheid.expr import Aggregate, Expr, Filter, OccursWithin, conjuncts, variables, walk
+from cepheid.expr import Aggregate, At, Attr, Expr, Filter, OccursWithin, conjuncts, variables, walk
 from cepheid.pattern import Pattern, roles
 
 
@@ -64,8 +65,9 @@ def _place(pattern: Pattern, where: list[Expr]) -> tuple[Pattern, list[Expr]]:
             return _place_next(pattern, where), []
         case pt.Iteration():
             groups = [p for p in where if _aggregates_over(p, pattern.item)]
-            item, here = _place(pattern.item, [p for p in where if p not in groups])
-            skip, keep = _skip_and_keep([*here, *(p for p in groups if isinstance(p, Filter))])
+            previous = [p for p in where if p not in groups and _reads_chain(p, pattern.item)]
+            item, here = _place(pattern.item, [p for p in where if p not in groups and p not in previous])
+            skip, keep = _skip_and_keep([*here, *previous, *(p for p in groups if isinstance(p, Filter))])
             chains = replace(pattern, item=item, skip=skip, keep=keep)
             whole = tuple(p for p in groups if not isinstance(p, Filter))
             return pt.Filtered(chains, whole) if whole else chains, []
@@ -88,6 +90,14 @@ def _aggregates_over(predicate: Expr, item: Pattern) -> bool:
     inside = roles(item)
     aggregated = [node.var for node in walk(predicate) if isinstance(node, Aggregate)]
     return any(var in inside and not (inside[var].binds_many or inside[var].negated) for var in aggregated)
+
+
+def _reads_chain(predicate: Expr, item: Pattern) -> bool:
+    """Whether a predicate has PREV or ALL of a variable that is a single event in each item: they read the items before
+    it, whatever part of the item binds the variable."""
+    inside = roles(item)
+    read = [node.var for node in walk(predicate) if isinstance(node, Attr) and node.at in (At.PREVIOUS, At.ALL)]
+    return any(var in inside and not (inside[var].binds_many or inside[var].negated) for var in read)
 
 
 def _place_next(pattern: pt.Next, where: list[Expr]) -> pt.Next:

@@ -99,7 +99,8 @@ def _obstacle(predicate: ex.Expr, lowered: Lowered) -> str:
             if kind.family is Family.DECIMAL and not kind.is_short:
                 return (
                     f"`{node.name}` is a decimal of {kind.precision} digits, and kernels compute with decimals of "
-                    f"up to {SHORT_DIGITS} digits (give it at most {SHORT_DIGITS} in the input, or make it a float)"
+                    f"up to {SHORT_DIGITS} digits (write CAST({ex.to_text(_of_event(node))} AS double), or AS "
+                    f"decimal({SHORT_DIGITS}, {min(kind.scale, SHORT_DIGITS)}), in its place)"
                 )
         if isinstance(node, ex.Call) and node.type.family is Family.STRING and len(ex.variables(node)) > 1:
             return (
@@ -107,6 +108,11 @@ def _obstacle(predicate: ex.Expr, lowered: Lowered) -> str:
                 "strings of each event, by =, LIKE or CONTAINS)"
             )
     return "kernels do not compute a part of it (compute what it compares as a column of the input)"
+
+
+def _of_event(node: ex.Attr | ex.Aggregate) -> ex.Attr:
+    """The attribute that is read of each event."""
+    return node if isinstance(node, ex.Attr) else ex.Attr(node.var, node.name or "")
 
 
 def _uncounted(lowered: Lowered, decided: Absences) -> Iterator[str]:

@@ -11,7 +11,7 @@ from math import floor
 
 from cepheid.evaluation import Env, holds
 from cepheid.events import Event
-from cepheid.expr import Aggregate, And, Expr, Filter, variables, walk
+from cepheid.expr import Aggregate, And, At, Attr, Expr, Filter, variables, walk
 from cepheid.pattern import Disj, EventClass, Iteration, Next, Pattern, Timer, Unless, roles, subpatterns
 from cepheid.semantics.common import Bindings, Context, Found, found
 
@@ -54,12 +54,20 @@ def _path(pattern: Pattern, predicate: Expr) -> list[Pattern]:
     """The operators from the outermost one to the smallest that binds all variables of a predicate, and whose
     iterations make the groups of its aggregates."""
     grouped = {node.var for node in walk(predicate) if isinstance(node, Aggregate)}
-    if isinstance(pattern, Iteration) and any(
-        var in grouped and not role.negated and not role.binds_many for var, role in roles(pattern.item).items()
-    ):
+    if isinstance(pattern, Iteration) and _single(pattern) & (grouped | _read_before(predicate)):
         return [pattern]
     homes = [part for part in subpatterns(pattern) if variables(predicate) <= roles(part).keys()]
     return [pattern, *(_path(homes[0], predicate) if homes else [])]
+
+
+def _single(pattern: Iteration) -> set[str]:
+    """The variables of which each item of an iteration binds one event, if any."""
+    return {var for var, role in roles(pattern.item).items() if not role.negated and not role.binds_many}
+
+
+def _read_before(predicate: Expr) -> set[str]:
+    """The variables of PREV and ALL."""
+    return {n.var for n in walk(predicate) if isinstance(n, Attr) and n.at in (At.PREVIOUS, At.ALL)}
 
 
 def _tested_by(predicate: Expr, path: Sequence[Pattern]) -> tuple[Pattern, str]:
@@ -74,7 +82,8 @@ def _tested_by(predicate: Expr, path: Sequence[Pattern]) -> tuple[Pattern, str]:
         case Unless():
             return home, "when"
         case Iteration():
-            return home, "skip" if part == "skip" else "filter"
+            is_whole = any(isinstance(node, Aggregate) and node.var in _single(home) for node in walk(predicate))
+            return home, "filter" if is_whole and part == "keep" else part
     # It is about one operand: a condition for the operator that waits for it, a filter where none does.
     for operator in reversed(around):
         match operator:
@@ -149,19 +158,20 @@ class Operators:
         results: list[Found] = []
         nothing: Bindings = {var: () for var in names}
         chains = [
-            _appended(replace(item, bindings=nothing, times=()), item, names)
+            (_appended(replace(item, bindings=nothing, times=()), item, names), item)
             for item in items
-            if all(self._holds_for_chain(pattern, part, nothing, item.bindings) for part in ("skip", "keep"))
+            if all(self._holds_for_chain(pattern, part, nothing, None, item.bindings) for part in ("skip", "keep"))
         ]
         while chains:
-            results.extend(chains)
-            longer: list[Found] = []
-            for chain in chains:
-                wanted = [i for i in items if self._holds_for_chain(pattern, "skip", chain.bindings, i.bindings)]
+            results.extend(chain for chain, _ in chains)
+            longer: list[tuple[Found, Found]] = []
+            for chain, last in chains:
+                sides = chain.bindings, last.bindings
+                wanted = [i for i in items if self._holds_for_chain(pattern, "skip", *sides, i.bindings)]
                 longer.extend(
-                    _appended(chain, item, names)
+                    (_appended(chain, item, names), item)
                     for item in successors(chain, wanted)
-                    if self._holds_for_chain(pattern, "keep", chain.bindings, item.bindings)
+                    if self._holds_for_chain(pattern, "keep", *sides, item.bindings)
                 )
             chains = longer
         return results
@@ -178,20 +188,47 @@ class Operators:
             )
         ]
 
-    def _holds_for_chain(self, operator: Iteration, part: str, before: Bindings, occurring: Bindings) -> bool:
-        """As `_holds`; an aggregate in FILTER is over the chain that the item would make (ruling 18)."""
+    def _holds_for_chain(
+        self, operator: Iteration, part: str, before: Bindings, last: Bindings | None, occurring: Bindings
+    ) -> bool:
+        """As `_holds`; an aggregate in FILTER is over the chain that the item would make (ruling 18). A condition with
+        PREV or ALL applies if the item binds what else it names, and the last item before it what PREV names."""
         whole = {var: (*_as_tuple(before, var), *_as_tuple(occurring, var)) for var in before}
-        return self._holds(operator, part, before, occurring, whole)
+        skipped = [
+            predicate
+            for predicate in self.placed.get((id(operator), part), ())
+            if _read_before(predicate) & _single(operator)
+            if not _applies(predicate, _single(operator), last, occurring)
+        ]
+        return self._holds(operator, part, before, occurring, whole, skipped)
 
     def _holds(
-        self, operator: Pattern, part: str, before: Bindings, occurring: Bindings, groups: Groups = NO_GROUPS
+        self,
+        operator: Pattern,
+        part: str,
+        before: Bindings,
+        occurring: Bindings,
+        groups: Groups = NO_GROUPS,
+        skipped: Sequence[Expr] = (),
     ) -> bool:
         """Whether predicates hold for the events detected so far and those now occurring. PREV and ALL read only the
         former."""
         trying = {var: binding for var, binding in occurring.items() if isinstance(binding, Event)}
         bound = {**{var: b for var, b in occurring.items() if var not in trying}, **before}
         env = Env(bound, trying, self.context.clock, groups)
-        return all(holds(predicate, env) for predicate in self.placed.get((id(operator), part), ()))
+        tested = [p for p in self.placed.get((id(operator), part), ()) if not any(p is other for other in skipped)]
+        return all(holds(predicate, env) for predicate in tested)
+
+
+def _applies(predicate: Expr, single: set[str], last: Bindings | None, occurring: Bindings) -> bool:
+    """Whether the item binds the variables that a predicate names without PREV or ALL, and the last item before it
+    those that it names with PREV."""
+    read = [node for node in walk(predicate) if isinstance(node, Attr) and node.var in single]
+    now = {node.var for node in read if node.at not in (At.PREVIOUS, At.ALL)}
+    previous = {node.var for node in read if node.at is At.PREVIOUS} if last is not None else set()
+    return all(occurring.get(var) is not None for var in now) and all(
+        (last or {}).get(var) is not None for var in previous
+    )
 
 
 # --- the temporal model (§3.2) ----------------------------------------------------------------------------------------

@@ -177,7 +177,7 @@ def core_in_ticks(lowered: Lowered) -> Pattern:
         core_form(lowered.query.pattern, lowered.predicates),
         lambda p: _in_ticks(p, clock),
         clock,
-        lambda p: _with_last(p, lowered.lacks),
+        lambda p: _with_last(p, lowered.lacks, _in_unions(lowered.query.pattern)),
     )
 
 
@@ -219,14 +219,20 @@ def _ticks(duration: Duration, clock: Clock) -> Duration:
     return Duration(int(clock.ticks(duration) // 1))
 
 
-def _with_last(predicate: Expr, lacks: Collection[str]) -> Expr:
+def _in_unions(pattern: Pattern) -> set[str]:
+    """The variables of branches."""
+    return {var for node in pt.walk(pattern) if isinstance(node, pt.Disj) for var in pt.roles(node)}
+
+
+def _with_last(predicate: Expr, lacks: Collection[str], optional: Collection[str]) -> Expr:
     """A condition of an iteration on each item, with the last item instead of ALL if that decides: since all items
-    satisfy `a.v > ALL(a.v)`, the last one has the greatest value."""
+    satisfy `a.v > ALL(a.v)`, the last one has the greatest value. Not every item binds `optional` variables."""
 
     def change(node: Expr) -> Expr:
         match node:
             case ex.Compare(op="=" | "<" | "<=" | ">" | ">=", left=Attr() as left, right=Attr() as right):
                 is_one = (left.var, left.name) == (right.var, right.name) and left.name not in lacks
+                is_one = is_one and left.var not in optional
                 if is_one and {left.at, right.at} == {At.EVENT, At.ALL}:
                     last = [replace(side, at=At.PREVIOUS) if side.at is At.ALL else side for side in (left, right)]
                     return replace(node, left=last[0], right=last[1])

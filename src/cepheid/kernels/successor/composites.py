@@ -183,7 +183,7 @@ class Values:
                 return f"int(not ({x.is_known}))"
             case "length":
                 return "1"
-            case "absent":
+            case "absent" | "skipped":
                 return "0"
             case "first_time":
                 return starts
@@ -199,7 +199,7 @@ class Values:
                 return "0"
             case "first" | "last":
                 return NULL[self.plan.columns[self.names[value.column]]]
-            case "absent" | "first_missing" | "last_missing" | "first_null" | "last_null":
+            case "absent" | "skipped" | "first_missing" | "last_missing" | "first_null" | "last_null":
                 return "1"
             case "first_time":
                 return f"{LATE}"
@@ -216,7 +216,7 @@ class Values:
             case "first_missing" | "first_null":
                 now = self.of_one(value, x, starts, ends)
                 return f"({now} if {old(replace(value, what='absent', column=-1))} else {old(value)})"
-            case "last" | "last_missing" | "last_null" | "absent" | "last_time":
+            case "last" | "last_missing" | "last_null" | "absent" | "skipped" | "last_time":
                 return self.of_one(value, x, starts, ends)
             case "length":
                 return f"{old(value)} + 1"

@@ -45,6 +45,7 @@ class Conditions:
         sources = []
         for predicate in predicates:
             unbound = [self._unbound(var, sides) for var in sorted(ex.variables(predicate))]
+            unbound += self._of_other_branches(predicate, sides)
             if "True" in unbound:
                 continue
             prepared: dict[str, Term] = {}
@@ -71,6 +72,26 @@ class Conditions:
         if var in side.operator.many:
             return f"{side.read(Chain(_iteration_of(side.operator, var).number))} == EMPTY"
         return f"{side.read(Value('absent', self.values.component[var]))} != 0"
+
+    def _of_other_branches(self, predicate: Expr, sides: Sides) -> list[str]:
+        """The conditions that a predicate with PREV or ALL is about other items than the one at hand and the last one
+        before it: `w1[i1 + W1_SKIPPED0] != 0`."""
+        read = [node for node in ex.walk(predicate) if isinstance(node, Attr)]
+        if sides.iteration is None or not any(node.at in (At.PREVIOUS, At.ALL) for node in read):
+            return []
+        found: dict[str, None] = {}
+        for node in read:
+            c = self.values.component[node.var] if node.var in sides.iteration.item.optional else None
+            if c is None or node.var in sides.iteration.item.many:
+                continue
+            if node.at in (At.PREVIOUS, At.ALL):
+                if sides.before is not None and node.at is At.PREVIOUS:
+                    found[f"{sides.before.read(Value('skipped', c))} != 0"] = None
+            elif node.var in sides.occurring.unbound:
+                found["True"] = None
+            elif node.var not in sides.occurring.bound:
+                found[f"{sides.occurring.read(Value('absent', c))} != 0"] = None
+        return list(found)
 
     # --- conditions that are computed before --------------------------------------------------------------------------
 

@@ -236,6 +236,8 @@ def _is_awaited(node: Attr | Aggregate, awaited: Operator) -> bool:
 def _waits_in_chain(node: Attr | Aggregate, chain: Operator, item: Operator) -> bool:
     if isinstance(node, Aggregate) or node.var not in chain.variables or node.at is At.CURRENT:
         return False
+    if node.var in item.optional and node.at in (At.PREVIOUS, At.ALL):
+        return False  # it applies only to some items
     return node.at in (At.PREVIOUS, At.LAST, At.ALL) or node.var in item.many
 
 

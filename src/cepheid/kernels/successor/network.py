@@ -313,6 +313,9 @@ class Network(Groups, ABC):
         if not isinstance(field, Value):
             return (item if chain is None else chain).read(field)
         var = self.values.variable(field)
+        if field.what == "skipped":
+            absent = "1" if var in item.unbound else "0" if var in item.bound else None
+            return absent or item.read(Value("absent", field.component))
         old = self.values.of_none(field) if chain is None else chain.read(field)
         if var in item.unbound:
             return old
