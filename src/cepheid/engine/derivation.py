@@ -26,11 +26,12 @@ from cepheid.engine.layout import INTERVAL
 from cepheid.engine.match_ids import IDENTITY, IDENTITY_TYPE, EventIds, LastEvents, identity_column, relabelled
 from cepheid.engine.positions import MatchPositions, first_and_last, intervals, match_order, position_columns
 from cepheid.engine.prepare import Prepared, PreparedNode, is_alone
+from cepheid.engine.splicing import Selected, Splice, joined_batches
 from cepheid.engine.stepping import Stepper
 from cepheid.errors import Explosion
 from cepheid.events import HISTORY
 from cepheid.io.rejects import Reject
-from cepheid.io.rows import ROW, START, TIME, TYPE, RecentRows, Rows, one_batch
+from cepheid.io.rows import ROW, START, TIME, TYPE, RecentRows, Rows
 from cepheid.io.source import Source, columns_read, for_kernel, one_type
 from cepheid.kernels.registry import kernel_for
 from cepheid.optimize.distribution import may_drop
@@ -58,7 +59,7 @@ class Merge:
     needs it, IDENTITY if matches are identified."""
     drops: bool
     """Whether events of types that the query does not bind are left out."""
-    waiting: list[pa.RecordBatch] = field(default_factory=list)
+    waiting: list[Selected] = field(default_factory=list)
     """Of the input, in order."""
     derived: list[pa.RecordBatch] = field(default_factory=list)
     """For each used node, in the order of `reading.derived`."""
@@ -83,19 +84,17 @@ class Merge:
 
     def add_input(self, batch: pa.RecordBatch) -> None:
         """Adds events of the input, which have TYPE, TIME, ARRIVAL, and START if they have a duration."""
-        types, wanted = batch.column(TYPE), self.reading.types
+        types, wanted, relevant = batch.column(TYPE), self.reading.types, np.ones(batch.num_rows, bool)
         if self.drops and wanted is not None:
             names, codes = types_of(batch, TYPE)
             relevant = np.array([name in wanted for name in names])[codes]
-            if not relevant.all():
-                own = columns_read(self.schema.names, batch.schema)
-                batch = batch.select(own).take(pa.array(np.flatnonzero(relevant)))
         elif OTHER in self.reading.schema.types:
             types = _with_other(types, self.reading)
             batch = batch.set_column(batch.schema.get_field_index(TYPE), TYPE, types)
         arrays = [self._input_column(batch, column) for column in self.schema]
-        if batch.num_rows:
-            self.waiting.append(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
+        selected = Selected.of(pa.RecordBatch.from_arrays(arrays, schema=self.schema), relevant)
+        if selected.count:
+            self.waiting.append(selected)
 
     def _input_column(self, batch: pa.RecordBatch, column: pa.Field) -> pa.Array:
         if column.name == START and START not in batch.schema.names:
@@ -133,17 +132,17 @@ class Merge:
 
     def filter(self, selected: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
         """Leaves out some of the events that wait."""
-        self.waiting = [batch for batch in map(selected, self.waiting) if batch.num_rows]
+        self.waiting = [Selected(batch) for one in self.waiting if (batch := selected(one.copied())).num_rows]
         self.derived = list(map(selected, self.derived))
 
     def release(self, reached: int) -> pa.RecordBatch | None:
         """The events that end before a time before which no event comes any more."""
         if not self.derived:
-            released, self.waiting = joined_batches(self.waiting) if self.waiting else None, []
-            return released
+            waiting, self.waiting = self.waiting, []
+            return _copied(waiting)
         self.reached = max(self.reached, reached)
-        times = [np.empty(0, np.int64), *(_numbers(batch, TIME) for batch in self.waiting)]
-        ready = int(np.searchsorted(np.concatenate(times), self.reached))
+        times = np.concatenate([np.empty(0, np.int64), *(one.numbers(TIME) for one in self.waiting)])
+        ready = int(np.searchsorted(times, self.reached))
         released, self.waiting = _split(self.waiting, ready)
         parts, ranks = [], []
         for number, events in enumerate(self.derived):
@@ -154,36 +153,31 @@ class Merge:
                 ranks.append(np.full(parts[-1].num_rows, number))
                 self.derived[number] = events.slice(0, 0) if whole else events.filter(pa.array(~is_ready))
         if not parts:
-            return joined_batches(released) if released else None
+            return _copied(released)
         ends, arrivals = (np.concatenate([_numbers(part, name) for part in parts]) for name in (TIME, ARRIVAL))
         is_later, is_same = ends[1:] > ends[:-1], ends[1:] == ends[:-1]
         is_sorted = len(parts) == 1 and bool(np.all(is_later | (is_same & (arrivals[1:] >= arrivals[:-1]))))
         order = np.arange(len(ends)) if is_sorted else np.lexsort((np.concatenate(ranks), arrivals, ends))
         # After the completing event, or after all events before a later end (that of a timer).
-        of_input = {
-            name: np.concatenate([np.empty(0, np.int64), *(_numbers(b, name) for b in released)])
-            for name in (TIME, ARRIVAL)
-        }
+        arrived = np.concatenate([np.empty(0, np.int64), *(one.numbers(ARRIVAL) for one in released)])
         after = np.maximum(
-            np.searchsorted(of_input[ARRIVAL], arrivals[order], "right"),
-            np.searchsorted(of_input[TIME], ends[order], "left"),
+            np.searchsorted(arrived, arrivals[order], "right"), np.searchsorted(times[:ready], ends[order], "left")
         )
-        chosen = np.empty(ready + len(order), np.int64)
-        is_derived = np.zeros(len(chosen), bool)
-        is_derived[after + np.arange(len(order))] = True
-        chosen[is_derived] = ready + order
-        chosen[~is_derived] = np.arange(ready)
-        return joined_batches([*released, *parts]).take(pa.array(chosen))
+        return Splice.of(released, joined_batches(parts), order, after).rows()
 
 
-def _split(batches: Sequence[pa.RecordBatch], count: int) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
+def _copied(selected: Sequence[Selected]) -> pa.RecordBatch | None:
+    return joined_batches([one.copied() for one in selected]) if selected else None
+
+
+def _split(selected: Sequence[Selected], count: int) -> tuple[list[Selected], list[Selected]]:
     """The first rows, as many, and the others."""
     first, others = [], []
-    for batch in batches:
-        own = min(count, batch.num_rows)
-        first += [batch.slice(0, own)] if own else []
-        others += [batch.slice(own)] if own < batch.num_rows else []
-        count -= own
+    for one in selected:
+        before, after = one.split(min(count, one.count))
+        first += [before] if before.count else []
+        others += [after] if after.count else []
+        count -= before.count
     return first, others
 
 
@@ -203,14 +197,6 @@ def _with_other(types: pa.Array, reading: Reading) -> pa.Array:
 
 def _numbers(batch: pa.RecordBatch, name: str) -> Array:
     return np.asarray(batch.column(name))
-
-
-def joined_batches(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """All rows, of which there may be none."""
-    filled = [batch for batch in batches if batch.num_rows] or list(batches[:1])
-    if len(filled) == 1:
-        return filled[0]
-    return one_batch(pa.Table.from_batches(filled).unify_dictionaries())
 
 
 # --- the events that a query derives ----------------------------------------------------------------------------------
@@ -319,7 +305,7 @@ class Deriving:
         columns = position_columns(positions, self.node.prepared.binding)
         start, end = intervals(positions, rows)
         matches = MatchPositions(columns, start, end)
-        arrival = _numbers(rows.take([ARRIVAL], pa.array(last)), ARRIVAL)
+        arrival = rows.numbers(ARRIVAL, last)
         order = _order(columns, start, end, arrival, self.exact or self._is_ordered)
         events = self.gatherer.table(matches, rows) if self.gatherer.columns else None
         arrays = [] if events is None else events.columns

@@ -129,7 +129,7 @@ class Gatherer:
     def table(self, matches: MatchPositions, rows: Rows) -> pa.RecordBatch:
         """One row for each match."""
         arrays: list[pa.Array] = []
-        computed = self._computed(matches, rows)
+        computed, fetched = self._computed(matches, rows), self._fetched(matches, rows)
         for column in self.columns:
             match column.shows:
                 case None if column.name == REASON:
@@ -145,16 +145,24 @@ class Gatherer:
                 case Whole(var=var):
                     array = self._events(matches.variables[var], self._shown(var), rows)
                 case Attr() as attr:
-                    array = self._attribute(attr, matches, rows)
+                    array = attribute(fetched[attr.var, attr.at], attr.name)
                 case ex.Call(args=attributes):
-                    parts = [self._attribute(one, matches, rows).cast(column.type) for one in attributes]
-                    array = pc.coalesce(*parts)
+                    shown = [one for one in attributes if isinstance(one, Attr)]
+                    parts = [attribute(fetched[one.var, one.at], one.name) for one in shown]
+                    array = pc.coalesce(*(pc.cast(part, column.type) for part in parts))
             arrays.append(array if array.type == column.type else array.cast(column.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _attribute(self, attr: Expr, matches: MatchPositions, rows: Rows) -> pa.Array:
-        assert isinstance(attr, Attr)
-        return attribute(rows.take(owner(attr.name, self.input), one_event(matches, attr)), attr.name)
+    def _fetched(self, matches: MatchPositions, rows: Rows) -> dict[tuple[str, At], pa.RecordBatch]:
+        """The columns of each event whose attributes the output shows, fetched together."""
+        names: dict[tuple[str, At], dict[str, None]] = {}
+        events: dict[tuple[str, At], Attr] = {}
+        shown = [column.shows for column in self.columns if self._is_fetched(column)]
+        for attr in (one for shows in shown for one in (shows.args if isinstance(shows, ex.Call) else (shows,))):
+            if isinstance(attr, Attr):
+                names.setdefault((attr.var, attr.at), {}).update(dict.fromkeys(owner(attr.name, self.input)))
+                events[attr.var, attr.at] = attr
+        return {event: rows.take(list(names[event]), one_event(matches, attr)) for event, attr in events.items()}
 
     def _computed(self, matches: MatchPositions, rows: Rows) -> dict[str, pa.Array]:
         """The columns that are neither an event nor an attribute. The oracle evaluates them by their definition."""

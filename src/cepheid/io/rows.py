@@ -93,10 +93,6 @@ class WholeTable(Rows):
         return rows.append_column(TYPE, self.types.take(positions)).select(list(names))
 
 
-_FEW_BATCHES = 4
-"""Batches that are read one after the other faster than Arrow finds the batch of each row."""
-
-
 @dataclass(slots=True)
 class RecentRows(Rows):
     """The most recent rows of a stream: those that a later match may contain."""
@@ -116,6 +112,11 @@ class RecentRows(Rows):
             if len(self.batches) > 1 and _time_at(self.batches[0], -1) == _time_at(self.batches[1], 0):
                 return
             self.first += self.batches.popleft().num_rows
+        if self.batches and self.first < before:
+            times = np.asarray(self.batches[0].column(TIME))
+            forgotten = int(np.searchsorted(times, times[before - self.first]))
+            self.batches[0] = self.batches[0].slice(forgotten)
+            self.first += forgotten
 
     def first_of_time(self, positions: Array) -> Array:
         times = pa.chunked_array([batch.column(TIME) for batch in self.batches]).to_numpy()
@@ -123,25 +124,67 @@ class RecentRows(Rows):
         return first
 
     def ticks(self, positions: Array) -> Array:
-        return self._numbers(TIME, positions)
+        return self.numbers(TIME, positions)
 
     def starts(self, positions: Array) -> Array | None:
         has_starts = bool(self.batches) and START in self.batches[0].schema.names
-        return self._numbers(START, positions) if has_starts else None
+        return self.numbers(START, positions) if has_starts else None
 
-    def _numbers(self, name: str, positions: Array) -> Array:
-        if len(self.batches) > _FEW_BATCHES:
-            return np.asarray(self.take([name], pa.array(positions)).column(name))
-        numbers, at = np.empty(len(positions), np.int64), np.asarray(positions) - self.first
-        for batch in self.batches:
-            inside = (at >= 0) & (at < batch.num_rows)
-            numbers[inside] = np.asarray(batch.column(name))[at[inside]]
-            at = at - batch.num_rows
+    def numbers(self, name: str, positions: Array) -> Array:
+        """A column of integers without nulls at these positions."""
+        batches, at = self._holding(np.asarray(positions) - self.first)
+        columns = [np.asarray(batch.column(name)) for batch in batches]
+        last = sum(map(len, columns[:-1]))
+        is_last = at >= last
+        numbers: Array = columns[-1][np.maximum(at - last, 0)]
+        if len(columns) > 1:
+            numbers[~is_last] = np.concatenate(columns[:-1])[at[~is_last]]
         return numbers
 
     def take(self, names: Sequence[str], positions: pa.Array) -> pa.RecordBatch:
-        recent = pa.Table.from_batches(self.batches).select(list(names))
-        return one_batch(recent.take(pc.subtract(positions, self.first)))
+        if not positions.null_count:
+            return self._rows(names, np.asarray(positions) - self.first)
+        is_there = np.asarray(positions.is_valid())
+        places = np.zeros(len(is_there), np.int64)
+        places[is_there] = np.arange(int(is_there.sum()))
+        rows = self._rows(names, np.asarray(positions.drop_null()) - self.first)
+        return rows.take(pa.array(places, mask=~is_there))
+
+    def _rows(self, names: Sequence[str], at: Array) -> pa.RecordBatch:
+        """The rows, counted from the first retained one. Arrow would join all batches first."""
+        batches, at = self._holding(at)
+        recent = [batch.select(list(names)) for batch in batches]
+        if len(recent) == 1:
+            return recent[0].take(pa.array(at))
+        # Most matches have their events in the last batch. The others come first.
+        starts = np.cumsum([0, *(batch.num_rows for batch in recent)])
+        earlier = int(np.flatnonzero(at < starts[-2])[-1]) + 1
+        numbers = np.searchsorted(starts, at[:earlier], "right") - 1
+        order = np.argsort(numbers, kind="stable")
+        grouped = np.split(at[:earlier][order], np.cumsum(np.bincount(numbers, minlength=len(recent)))[:-1])
+        found = [b.take(pa.array(rows - start)) for b, rows, start in zip(recent, grouped, starts, strict=False)]
+        first = one_batch(pa.Table.from_batches(found)).take(pa.array(_inverse(order)))
+        if earlier == len(at):
+            return first
+        return one_batch(pa.Table.from_batches([first, recent[-1].take(pa.array(at[earlier:] - starts[-2]))]))
+
+    def _holding(self, at: Array) -> tuple[list[pa.RecordBatch], Array]:
+        """The batches from the first of these rows to the last, and the rows counted from the first of the batches."""
+        batches = list(self.batches)
+        lowest, highest = (int(at.min()), int(at.max())) if len(at) else (0, 0)
+        skipped = 0
+        while len(batches) > 1 and lowest >= skipped + batches[0].num_rows:
+            skipped += batches.pop(0).num_rows
+        rows = skipped + sum(batch.num_rows for batch in batches)
+        while len(batches) > 1 and highest < rows - batches[-1].num_rows:
+            rows -= batches.pop().num_rows
+        return batches, at - skipped if skipped else at
+
+
+def _inverse(order: Array) -> Array:
+    inverse: Array = np.empty(len(order), np.int64)
+    inverse[order] = np.arange(len(order))
+    return inverse
 
 
 def _time_at(batch: pa.RecordBatch, row: int) -> int | None:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from cepheid.checks import EVENT_ID
-from cepheid.engine.derivation import Deriving, Evaluating, GraphRun, joined_batches
+from cepheid.engine.derivation import Deriving, Evaluating, GraphRun
+from cepheid.engine.splicing import Selected, joined_batches
 from cepheid.errors import Explosion
 from cepheid.streaming.compact import read_arrays, read_parts, read_rows, write_arrays, write_parts, write_rows
 
@@ -30,7 +31,7 @@ def save(running: GraphRun, output: Evaluating) -> bytes:
         parts += [write_arrays(one.stepper.state, one.stepper.compiled.arrays), one.stepper.encoder.save()]
         rows, schema = one.rows, one.merge.schema
         retained = joined_batches(list(rows.batches)) if rows.batches else _none(schema)
-        waiting = joined_batches(one.merge.waiting) if one.merge.waiting else _none(schema)
+        waiting = joined_batches([_none(schema), *(part.copied() for part in one.merge.waiting)])
         retained = retained.slice(min(max(one.oldest - rows.first, 0), retained.num_rows)).select(schema.names)
         parts += [_write(batch) for batch in (retained, waiting, *one.merge.derived)]
     for node in running.nodes:
@@ -54,7 +55,7 @@ def restore(running: GraphRun, output: Evaluating, data: bytes) -> None:
         one.rows.first = first
         if retained.num_rows:
             one.rows.add(retained)
-        one.merge.waiting = [waiting] if waiting.num_rows else []
+        one.merge.waiting = [Selected(waiting)] if waiting.num_rows else []
         one.merge.derived = [_read(parts, schema) for _ in one.merge.derived]
         one.merge.reached = reached
     for node, frontier, left in zip(running.nodes, header["frontiers"], header["left"], strict=True):
