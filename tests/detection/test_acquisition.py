@@ -57,6 +57,22 @@ def test_delays_losses_and_restarts_change_no_match(seed: int) -> None:
         assert simulation.acquisition.counts.repeated == 0
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_change_of_the_plan_loses_and_repeats_no_match(seed: int) -> None:
+    """From any plan to any other, at any moment."""
+    rng, world = drawn(seed)
+    plans, logs = list(all_plans(world.tree.root)), world.logs()
+    first, *others = (rng.choice(plans) for _ in range(4))
+    network = Network(0, rng.choice((0, 3, 15)), rng.choice((0.0, 0.2)), 0.0)
+    switches = tuple((rng.randint(0, 130), world.program(plan, logs)) for plan in others)
+    restarts = tuple(rng.randint(0, 130) for _ in range(rng.choice((0, 1))))
+    simulation = Simulation(
+        world.program(first, logs), logs, network, seed, beat=9, restarts=restarts, switches=switches
+    )
+    assert rows(simulation.run()) == world.expected(), (world.text, seed)
+    assert simulation.gaps == []
+
+
 def test_a_match_is_output_when_its_events_are_known() -> None:
     """The latency is that of the messages, not that of the window."""
     table = drawn_table(random.Random(4), 40, 200)

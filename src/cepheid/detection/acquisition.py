@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cepheid.acquire.drift import Observed
 from cepheid.acquire.intervals import BEGINNING, END, NEVER, Interval, IntervalSet, Numbers
 from cepheid.acquire.plans import Plan
 from cepheid.acquire.requests import Answer, Gap, Request
@@ -124,6 +125,7 @@ class Channel:
     """Gaps."""
     complete: int = BEGINNING
     """The latest time up to which the source has said to have all its events."""
+    observed: Observed = field(default_factory=Observed)
 
     @property
     def answered(self) -> IntervalSet:
@@ -221,6 +223,9 @@ class Acquisition:
         is_new = ~channel.covered.holds(times)
         self.counts.repeated += int(len(times) - is_new.sum())
         interval = IntervalSet(((answer.begin, answer.complete),)) if answer.begin <= answer.complete else NEVER
+        if answer.begin > BEGINNING and answer.complete < END:
+            channel.observed.events += int(is_new.sum())
+            channel.observed.ticks += (interval - channel.covered).length
         if answer.retained > answer.begin and answer.begin > BEGINNING:
             dropped = IntervalSet(((answer.begin, min(answer.retained - 1, answer.complete)),)) - channel.answered
             channel.lost |= dropped
@@ -411,6 +416,31 @@ class Acquisition:
             self.known[stream] = kept
         for key, active in self.activated.items():
             self.activated[key] = {index: times.from_time(oldest) for index, times in active.items()}
+
+    # --- another plan -------------------------------------------------------------------------------------------------
+
+    def switched(self, program: Program) -> tuple[Acquisition, Round]:
+        """The detection with another plan, from the frontier on, and its requests. What is known stays known. All
+        requests that are not answered are void: what the new plan wants of them is asked for again."""
+        reach = self.program.reach
+        is_bounded = reach is not None and self.frontier > BEGINNING
+        found = Acquisition(program, max(self.begin, self.frontier - program.trail) if is_bounded else self.begin)
+        found.frontier, found._number = self.frontier, self._number
+        found.emitted, found.counts = self.emitted, self.counts
+        for key, channel in self.channels.items():
+            found.channels[key] = Channel(channel.answered, channel.covered, channel.lost, channel.complete)
+        return found, found._round(self.known, [])
+
+    @property
+    def last_request(self) -> int:
+        return self._number
+
+    def observed(self) -> dict[str, list[Observed]]:
+        """The events and ticks that were observed of each stream, by source."""
+        found: dict[str, list[Observed]] = {}
+        for (_, stream), channel in self.channels.items():
+            found.setdefault(stream, []).append(channel.observed)
+        return found
 
     # --- saved state --------------------------------------------------------------------------------------------------
 

@@ -41,6 +41,9 @@ class LogSource:
     def ask(self, request: Request, deliver: Deliver) -> None:
         deliver(self.log.answer(request, request.begin, keep=self.filters.keep(request)))
 
+    def cancel(self, last: int) -> None:
+        """Requests are answered at once."""
+
     def close(self) -> None:
         """Holds nothing open."""
 

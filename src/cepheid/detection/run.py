@@ -7,7 +7,7 @@ import math
 import queue
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from cepheid.acquire.choice import Choice, choose, require_retention
 from cepheid.acquire.cost import MODELS, CostModel, StreamModel
 from cepheid.acquire.describe import explained
+from cepheid.acquire.drift import WORTHWHILE, Observed, drifts, with_drifts
 from cepheid.acquire.intervals import END
 from cepheid.acquire.models import Model, combined, from_data, to_data
 from cepheid.acquire.plans import all_plans, naive, plan_text
@@ -74,6 +75,8 @@ class DetectOptions:
     """The directory of the saved state."""
     save_every: float = 0.5
     """Seconds between saves."""
+    adapt_every: float | None = 5.0
+    """Seconds between comparisons of the rates with those that the plan was chosen by; None: the plan is kept."""
 
     def __post_init__(self) -> None:
         for value, known, what in (
@@ -100,6 +103,7 @@ class Detection:
     clock: Clock
     options: DetectOptions
     descriptions: tuple[Description, ...]
+    run_options: RunOptions
     saved: SavedDetection | None = None
 
     @classmethod
@@ -151,7 +155,9 @@ class Detection:
             )
         program = Program.of(prepared, tree, choice.chosen.plan, asked, sources, run_options)
         by_name = {link.source.name: link for link in links}
-        return cls(query, by_name, program, choice, costs, prepared.clock, options, tuple(descriptions), saved)
+        return cls(
+            query, by_name, program, choice, costs, prepared.clock, options, tuple(descriptions), run_options, saved
+        )
 
     def explain(self, format: str = "text") -> Explained:
         """The plan, step by step."""
@@ -171,6 +177,28 @@ class Detection:
 
     def run(self) -> Running:
         return Running(self)
+
+    def adapted(self, observed: Mapping[str, list[Observed]]) -> tuple[Detection, str] | None:
+        """The detection with a plan that costs less at the rates that were observed, and the reason; None: the plan
+        stays. A plan that the user has named stays."""
+        found = drifts(self.costs.streams, observed)
+        if not found or self.options.plan is not None:
+            return None
+        tree, program = self.program.tree, self.program
+        costs = MODELS[self.options.model](with_drifts(self.costs.streams, found))
+        try:
+            choice = _chosen(tree, costs, self.options, self.clock)
+        except InputProblem:
+            return None  # no plan meets the deadline; this one is as good as any
+        known, plan = costs.estimate(tree.root, program.plan).cost, choice.chosen.plan
+        if plan == program.plan or choice.chosen.cost > WORTHWHILE * known:
+            return None
+        per, unit = _rate_unit(self.clock)
+        rates = [f"{d.stream} {d.rate * per:,.4g}/{unit} instead of {d.expected * per:,.4g}" for d in found]
+        saved = f"{1 - choice.chosen.cost / known:.0%}" if known else "all"
+        reason = f"rates have changed ({', '.join(rates)}): {plan_text(tree.root, plan)} moves {saved} fewer events"
+        changed = Program.of(program.prepared, tree, plan, program.asked, program.sources, self.run_options)
+        return replace(self, program=changed, choice=choice, costs=costs), reason
 
 
 def _described(link: Link, options: DetectOptions) -> Description:
@@ -282,6 +310,16 @@ def _chosen(tree: EventTree, costs: CostModel, options: DetectOptions, clock: Cl
     return Choice(chosen, pushed, (), 1)
 
 
+@dataclass(frozen=True, slots=True)
+class PlanSwitch:
+    """A change of the plan, at a time of the frontier."""
+
+    at: int
+    before: str
+    after: str
+    reason: str
+
+
 @dataclass(slots=True)
 class Running:
     """A detection that runs: it asks, takes answers as they come, and yields matches."""
@@ -291,11 +329,15 @@ class Running:
     gaps: list[Gap] = field(default_factory=list)
     held: int = 0
     """Matches that were held back, because a gap could change them."""
+    switches: list[PlanSwitch] = field(default_factory=list)
+    """Changes of the plan."""
     offset: int = 0
     """How many bytes of output there are. Who writes them says so before the next matches are read."""
     _first: Round | None = None
     _saved: float = -math.inf
     """When the state was saved."""
+    _compared: float = field(default_factory=time.monotonic)
+    """When rates were compared with those expected."""
     _arrived: queue.SimpleQueue[Answer | Failure] = field(default_factory=queue.SimpleQueue)
     _reasons: dict[int, str] = field(default_factory=dict)
     """Why the last attempt of a request failed."""
@@ -337,10 +379,39 @@ class Running:
                     return
                 if time.monotonic() - self._saved >= options.save_every:
                     self._save()
-                result = self._next(courier, stop)
+                changed = self._adapted()
+                if changed is not None:
+                    courier = Courier(self.acquisition, options.timeout, options.attempts)
+                    result = self._sent(changed, courier)
+                else:
+                    result = self._next(courier, stop)
         finally:
             for link in self.detection.links.values():
                 link.source.close()
+
+    def _adapted(self) -> Round | None:
+        """Changes the plan if the rates have drifted. What is known stays known, and what was asked for and not
+        answered is asked for again where the new plan wants it."""
+        every, now = self.detection.options.adapt_every, time.monotonic()
+        if every is None or now - self._compared < every:
+            return None
+        self._compared = now
+        adapted = self.detection.adapted(self.acquisition.observed())
+        for channel in self.acquisition.channels.values():
+            channel.observed = Observed()
+        if adapted is None:
+            return None
+        root, before = self.detection.program.tree.root, self.detection.program.plan
+        self.detection, reason = adapted
+        after = self.detection.program.plan
+        self.switches.append(
+            PlanSwitch(self.acquisition.frontier, plan_text(root, before), plan_text(root, after), reason)
+        )
+        last = self.acquisition.last_request
+        self.acquisition, result = self.acquisition.switched(self.detection.program)
+        for link in self.detection.links.values():
+            link.source.cancel(last)
+        return result
 
     def _shown(self, matches: pa.Table) -> pa.Table:
         if self.detection.options.gaps != HOLD or not matches.num_rows:

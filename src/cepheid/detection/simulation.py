@@ -48,6 +48,8 @@ class Simulation:
     seed: int = 0
     beat: int = 10
     restarts: tuple[int, ...] = ()
+    switches: tuple[tuple[int, Program], ...] = ()
+    """Times at which the base changes to another plan."""
     limit: int = 30
     acquisition: Acquisition = field(init=False)
     detected: list[Detected] = field(default_factory=list)
@@ -56,6 +58,8 @@ class Simulation:
     _queue: list[tuple[int, int, str, Any]] = field(default_factory=list)
     _order: int = 0
     _life: int = 0
+    _void: int = 0
+    """Requests up to this number are cancelled."""
     _last: int = 0
     _rng: random.Random = field(default_factory=random.Random)
     _courier: Courier = field(init=False)
@@ -75,6 +79,8 @@ class Simulation:
         self._take(self.acquisition.start(), begin)
         for time in self.restarts:
             self._push(time, "restart", None)
+        for time, program in self.switches:
+            self._push(time, "switch", program)
         self._push(begin + timeout, "check", 0)
         while self._queue:
             now, _, kind, item = heapq.heappop(self._queue)
@@ -94,6 +100,11 @@ class Simulation:
                     self._courier = Courier(self.acquisition, timeout, self.limit)
                     self._take(result, now)
                     self._push(now + timeout, "check", self._life)
+                case "switch":
+                    self.program, self._void = item, self.acquisition.last_request
+                    self.acquisition, result = self.acquisition.switched(item)
+                    self._courier = Courier(self.acquisition, timeout, self.limit)
+                    self._take(result, now)
                 case "check" if item == self._life:
                     again, failed = self._courier.due(now)
                     self._send(again, now)
@@ -147,8 +158,8 @@ class Simulation:
         self._push(max(time, begin), "push", (life, request, begin))
 
     def _pushed(self, life: int, request: Request, begin: int, now: int) -> None:
-        if life != self._life:
-            return  # the connection is gone
+        if life != self._life or request.number <= self._void:
+            return  # the connection is gone, or the subscription is cancelled
         answer = self.logs[request.source].answer(request, begin, self._now(now), pushed=True)
         self._deliver(now, "answer", (life, answer))
         if answer.complete < request.end:

@@ -78,6 +78,9 @@ class AskedSource(Protocol):
     def ask(self, request: Request, deliver: Deliver) -> None:
         """Sends a request. The answers, or a failure, are delivered when they come."""
 
+    def cancel(self, last: int) -> None:
+        """Ends the requests up to a number, which are not wanted any more. Answers may still come."""
+
     def close(self) -> None: ...
 
 

@@ -27,7 +27,10 @@ class FlightSource:
     token: str | None = None
     certificate: str | None = None
     _client: Any = field(default=None, repr=False)
-    _readers: set[Any] = field(default_factory=set, repr=False)
+    _readers: dict[Any, int] = field(default_factory=dict, repr=False)
+    """The open calls, with the numbers of their requests."""
+    _cancelled: int = 0
+    """Requests up to this number are cancelled."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _closed: bool = False
 
@@ -77,19 +80,26 @@ class FlightSource:
         try:
             reader = self.client.do_get(flight.Ticket(request_bytes(request)), self._options())
             with self._lock:
-                self._readers.add(reader)
-            while not self._closed:
+                self._readers[reader] = request.number
+            while not self._closed and request.number > self._cancelled:
                 chunk = reader.read_chunk()
                 metadata = b"" if chunk.app_metadata is None else chunk.app_metadata.to_pybytes()
                 deliver(answer_of(request, chunk.data, metadata))
         except StopIteration:
             """The server has sent all."""
         except (CepheidError, flight.FlightError, OSError) as problem:
-            if not self._closed:
+            if not self._closed and request.number > self._cancelled:
                 deliver(Failure(request, _first_line(problem)))
         finally:
             with self._lock:
-                self._readers.discard(reader)
+                self._readers.pop(reader, None)
+
+    def cancel(self, last: int) -> None:
+        self._cancelled = max(self._cancelled, last)
+        with self._lock:
+            readers = [reader for reader, number in self._readers.items() if number <= last]
+        for reader in readers:
+            reader.cancel()
 
     def close(self) -> None:
         self._closed = True

@@ -43,6 +43,9 @@ def detect_command(
     gaps: Annotated[
         str, typer.Option(help="Whether matches that a gap could change are marked or held back: mark or hold.")
     ] = "mark",
+    adapt: Annotated[
+        bool, typer.Option("--adapt/--no-adapt", help="Change the plan when the rates of the sources drift.")
+    ] = True,
     param: cli.Params = None,
 ) -> None:
     """Detect a complex event across sources that are asked for as few events as possible (CED's language).
@@ -68,6 +71,7 @@ def detect_command(
             timeout=timeout,
             attempts=attempts,
             gaps=gaps,
+            adapt_every=5.0 if adapt else None,
             state=state,
         )
     if explain:
@@ -94,6 +98,8 @@ def detect_command(
     for gap in running.gaps:
         where = f"{gap.source}: {gap.stream} from {gap.begin} to {gap.end}"
         report.note(f"gap at {where}: {gap.reason}", "yellow")
+    for switch in running.switches:
+        report.note(f"the plan {switch.before} became {switch.after} at {switch.at}: {switch.reason}")
     if running.held:
         report.note(f"{running.held:,} matches held back, which gaps could change", "yellow")
     latency = length_text(found.choice.chosen.latency, found.clock)
