@@ -16,6 +16,7 @@ from bench import (
     composition,
     eql,
     flink,
+    readme,
     rules,
     sase,
     sase_plus,
@@ -56,17 +57,27 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def main(
     names: Annotated[
-        list[str] | None, typer.Argument(help="The benchmarks to run, or prefixes of their names; by default all.")
+        list[str] | None,
+        typer.Argument(
+            help="The benchmarks to run, or prefixes of their names; by default all. `readme` measures the three "
+            "ratios of the README."
+        ),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Use small streams: a test of the benchmark, not a measurement.")
     ] = False,
     output: Annotated[Path, typer.Option("--output", help="The directory for plots and tables.")] = Path("build/bench"),
+    update_readme: Annotated[
+        bool, typer.Option("--update-readme", help="With `readme`: write the three ratios into README.md.")
+    ] = False,
     show: Annotated[bool, typer.Option("--list", help="Only list the benchmarks.")] = False,
 ) -> None:
     """Run the experiments of the papers and the speed targets."""
     console = Console(width=None if sys.stdout.isatty() else 160)
+    is_readme = names == [readme.NAME]
+    names = list(readme.BENCHMARKS) if is_readme else names
     chosen = [b for b in BENCHMARKS.values() if not names or any(b.name.startswith(name) for name in names)]
+    chosen = [b for b in chosen if b.name in readme.BENCHMARKS] if is_readme else chosen
     unknown = [name for name in names or () if not any(b.name.startswith(name) for b in chosen)]
     if unknown:
         raise typer.BadParameter(f"no benchmark begins with `{unknown[0]}`; --list shows them")
@@ -75,14 +86,18 @@ def main(
             console.print(f"{benchmark.name:18} {benchmark.about}", highlight=False)
         return
     output.mkdir(parents=True, exist_ok=True)
+    reports = {}
     for benchmark in chosen:
-        report = benchmark.run(quick)
+        report = reports[benchmark.name] = benchmark.run(quick)
         console.print(report.table())
         picture = draw(report, output)
         (output / f"{report.name}.md").write_text(report.section(picture.name), encoding="utf-8")
         console.print(f"plot: {picture}\n", highlight=False, soft_wrap=True)
         (output / "README.md").write_text(_index(output), encoding="utf-8")
         console.file.flush()
+    if is_readme:
+        page = Path("README.md") if update_readme and not quick else None
+        console.print(readme.write(reports, output, page), highlight=False, soft_wrap=True, markup=False)
 
 
 _HOW_TO_READ = """# Benchmarks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bench import flink, spark, spark_languages, spark_steps, streaming
+from bench import flink, readme, spark, spark_languages, spark_steps, streaming
 from bench.__main__ import BENCHMARKS, app
 from bench.measure import Disagreement, Outcome, Sample, require_agreement
-from bench.report import rate
+from bench.report import Report, rate
 
 ON_SPARK = [b.name for module in (spark, spark_languages, spark_steps, flink, streaming) for b in module.BENCHMARKS]
 
@@ -62,3 +63,27 @@ def test_unknown_name() -> None:
 @pytest.mark.parametrize(("number", "text"), [(12.0, "12"), (1_234.0, "1.23 k"), (25_100_000.0, "25.1 M")])
 def test_rates(number: float, text: str) -> None:
     assert rate(number) == text
+
+
+def test_the_ratios_of_the_readme() -> None:
+    """The list is rewritten as it stands, so that a new measurement changes figures only."""
+
+    def report(name: str, baseline: str | None, samples: list[tuple[str, float]]) -> Report:
+        made = tuple(Sample("p", variant, 1000, Outcome(1), cpu, cpu) for variant, cpu in samples)
+        return Report(name, "", "stream", made, "", baseline)
+
+    kernel = [
+        (v + n, c) for v in ("Cepheid, DataFrame", "Cepheid, Parquet") for n, c in (("", 1.1), (", no kernel", 1.0))
+    ]
+    reports = {
+        "flink": report("flink", "F", [("F", 30.0), ("Cepheid on Spark", 1.0), ("Cepheid, read by Spark", 3.0)]),
+        "spark-joins": report("spark-joins", "J", [("J", 7.0), ("Cepheid, Parquet", 1.0)]),
+        "spark-kernel": report("spark-kernel", None, kernel),
+    }
+    measured = readme.ratios(reports)
+    assert "**30 times**" in measured and "it is 10 times" in measured and "**7 times**" in measured
+    assert "**91 % to 91 %**" in measured
+    page = (Path(__file__).parent.parent / "README.md").read_text()
+    changed = readme.replaced(page, measured)
+    figures = r"[0-9]+(?: %)?(?: to [0-9]+(?: %)?)?"
+    assert re.sub(figures, "N", changed).split() == re.sub(figures, "N", page).split()

@@ -68,3 +68,13 @@ def test_the_window_of_eql_is_in_its_conditions() -> None:
     query = "SELECT * FROM ( A a ; B b ) WHERE (a, b) OCCURS WITHIN 10 min"
     shown = str(cepheid.explain(query, EVENTS, time_unit="s"))
     assert "window: none" not in shown and "units" not in shown and "window: last - first <= 10 min" in shown
+
+
+def test_a_conjunction_has_no_last_event() -> None:
+    shown = str(cepheid.explain("PATTERN A x & B y WHERE x.k = y.k WITHIN 5"))
+    assert "tested when x and y are bound, in any order" in shown
+
+
+def test_a_directory_is_not_a_query(tmp_path: Path) -> None:
+    done = command("explain", tmp_path)
+    assert done.exit_code != 0 and "is a directory" in done.stderr and "cepheid deploy" in done.stderr

@@ -323,6 +323,8 @@ def _tested_at(predicate: Expr, query: Query, named: Mapping[str, Role]) -> str:
     if role.binds_many:
         whole = any(node.var == last for node in aggregates)
         return f"tested on the whole group of {last}" if whole else f"tested on each member of {last}"
+    if len(named) > 1 and any(isinstance(node, pt.Conj) for node in pt.walk(query.pattern)):
+        return f"tested when {' and '.join(named)} are bound, in any order"
     return f"tested at {last}" + (", the last of them to be bound in a sequence" if len(named) > 1 else "")
 
 

@@ -43,8 +43,9 @@ def _group_node(group: FamilyGroup) -> Node:
     ]
     families = [Node(f"{shape.text}: {rules} rules, one operator") for shape, rules in group.shapes]
     rules = sum(count for _, count in group.shapes)
+    shapes = "1 shape" if len(group.shapes) == 1 else f"{len(group.shapes)} shapes"
     return Node(
-        f"families with {key}: {rules} rules in {len(group.shapes)} shapes, equal beginnings shared",
+        f"families with {key}: {rules} rules in {shapes}, equal beginnings shared",
         (Node("tests on one event, one table", tuple(map(Node, one_table))), *families),
     )
 

@@ -228,6 +228,12 @@ _QUERIES = "the query once: as an argument (its text, its file, or - for stdin),
 def _query_argument(argument: str, dialect: str) -> QueryText:
     if argument == STANDARD or (exists(argument) and Path(argument).is_file()):
         return read_query(argument, dialect)
+    if exists(argument):
+        raise InputProblem(
+            f"`{shown(argument, 200)}` is a directory",
+            expected="the file or the text of one query",
+            hint=f"all queries in it: cepheid deploy {shown(argument, 200)}",
+        )
     if _PATH.fullmatch(argument):
         raise InputProblem(
             f"there is no query file `{shown(argument, 200)}`", expected="a file, or the text of a query in quotes"
