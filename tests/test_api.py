@@ -18,6 +18,7 @@ import pytest
 import cepheid
 from cepheid.builder import event, same, sase
 from cepheid.errors import InputProblem, NameProblem, NotAvailable, SyntaxProblem
+from cepheid.optimize.adapt import Adaptive
 
 ROOT = Path(__file__).resolve().parent.parent
 SHOP = pa.table(
@@ -295,8 +296,27 @@ def test_an_empty_result_says_how_far_the_events_got() -> None:
     assert text.startswith("no match: 10 events, 0 fit no variable") and "partial matches" in text
     assert text.endswith("possible causes: the order of the events; the window of 10 units; a.v = b.v")
     assert told[0].filename == __file__
+    batches = cepheid.match("EVENT SEQ(A a, B b) WHERE a.v = b.v WITHIN 10 units", iter(events.to_batches()))
+    with pytest.warns(cepheid.CepheidWarning, match="5 of 5 events pass") as told:
+        assert list(batches) == []
+    assert str(told[0].message) == text and told[0].filename == __file__
     with pytest.warns(cepheid.CepheidWarning, match="a .A.: 0 of 5 events pass its conditions: nothing can match"):
         cepheid.match("EVENT SEQ(A a, B b) WHERE a.v > 5 WITHIN 10 units", events)
+
+
+def test_an_empty_adaptive_run_says_how_far_the_events_got() -> None:
+    """The first half has few events A, the second half few events C, so that the best tree changes."""
+    kinds = [*("ABCCCCCC" * 750), *("AAAAAABC" * 750)]
+    events = pa.table({"type": kinds, "ts": range(len(kinds)), "v": [i % 7 for i in range(len(kinds))]})
+    query = "PATTERN A; B; C WHERE A.v + 9 < B.v AND B.v + 9 < C.v WITHIN 20"
+    switches: list[Any] = []
+    policy = Adaptive(drift=0.1, gain=0.01, observed_every=200, seconds_between=0)
+    with pytest.warns(cepheid.CepheidWarning, match="no match: 12,000 events") as told:
+        found = cepheid.match(query, events, evaluator="tree", adaptive=policy, on_switch=switches.append)
+    assert found.num_rows == 0
+    lines = str(told[0].message).splitlines()
+    assert switches and "  B (B): 1,500 of 1,500 events pass its conditions" in lines
+    assert any(line.endswith("since the last change of the plan; none is complete") for line in lines)
 
 
 @pytest.mark.parametrize(

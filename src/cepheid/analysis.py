@@ -33,3 +33,5 @@ class Analysis:
     operators: Mapping[str, OperatorCounts]
     variables: Mapping[str, VariableCounts]
     windows: float | None
+    has_switched: bool = False
+    """Whether the plan changed during the run: the counters of operators and partial matches are those of the last."""

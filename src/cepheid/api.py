@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -87,7 +89,7 @@ def match(
     many events. `output="long"` has a row for each match and event: `match_number`, `match_variable`, `match_index`
     (the number of the event in its variable, from 1), `match_row` (its row number in a table), the columns of the
     event, and the interval of the match. With `output="positions"` a match has only the row numbers of its events.
-    A table without a match comes with a `CepheidWarning` that says how far the events got.
+    A result without a match comes with a `CepheidWarning` that says how far the events got; of an iterator, at its end.
     Matches are in order of detection. With
     `output="compressed"` the result is an iterator of `Compressed`: the matches of a closure under skip till any match
     in space that does not grow with their number; `decompressed()` enumerates their row numbers.
@@ -164,22 +166,28 @@ def match(
         raise NotAvailable(f"`{column}` of {output} matches", expected=f"one of the outputs {listing(SHAPES)}")
     if output == "compressed":
         return run_compressed(prepared, opened.source)
-    empty: list[Analysis] = []
+    on_empty = partial(_warn_of_no_match, prepared)
     if output == "positions":
         result = run_positions(prepared, opened.source, on_switch or ignore)
     else:
         prepared = OutputOptions(output, detected_at, match_id, id_column).of(prepared)
         numbered = output == LONG and not isinstance(opened.source, MergedSource)
         result = run(
-            prepared, opened.source, numbered=numbered, on_switch=on_switch or ignore, on_empty=empty.append
+            prepared, opened.source, numbered=numbered, on_switch=on_switch or ignore, on_empty=on_empty
         ).shaped(output)
     matches = opened.convert(result.schema, result.batches)
-    for analysis in empty:
-        text = "\n".join(no_match_lines(prepared.query, prepared.plan, analysis))
-        warnings.warn(text, CepheidWarning, stacklevel=2)
     if not rejects:
         return matches
     return matches, pa.Table.from_batches([reject_rows([asdict(reject) for reject in opened.source.rejects()])])
+
+
+def _warn_of_no_match(prepared: Prepared, analysis: Analysis) -> None:
+    """How far the events got, where the caller calls `match` or, if the matches are an iterator, reads the last one."""
+    text = "\n".join(no_match_lines(prepared.query, prepared.plan, analysis))
+    frame, depth = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_globals["__name__"].partition(".")[0] == __package__:
+        frame, depth = frame.f_back, depth + 1
+    warnings.warn(text, CepheidWarning, stacklevel=depth)
 
 
 def _deployed(

@@ -486,7 +486,8 @@ def no_match_lines(query: Query, plan: Plan, analysis: Analysis) -> Iterator[str
         if made.tried is not None:
             yield f"  {operator}: {made.made:,} of {made.tried:,} combinations pass"
     tested = f"{counters['predicates']:,} tests of conditions between events"
-    yield f"  {counters['partial_matches']:,} partial matches, {tested}; none is complete"
+    since = " since the last change of the plan" if analysis.has_switched else ""
+    yield f"  {counters['partial_matches']:,} partial matches, {tested}{since}; none is complete"
     if causes := list(_causes(query, plan, analysis)):
         yield f"  possible causes: {'; '.join(causes)}"
 

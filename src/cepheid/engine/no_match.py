@@ -27,13 +27,16 @@ class Tally:
     events: int = 0
     of_type: Counter[str] = field(default_factory=Counter)
     passed: Counter[str] = field(default_factory=Counter)
+    has_switched: bool = False
+    """Whether the plan has changed during the run."""
 
     @classmethod
     def of(cls, plan: Plan) -> Tally:
         return cls(plan, Observer(plan))
 
-    def add(self, batch: pa.RecordBatch, encoded: Batch) -> None:
-        """Adds a batch, as it is read and as the kernel gets it."""
+    def add(self, plan: Plan, batch: pa.RecordBatch, encoded: Batch) -> None:
+        """Adds a batch, as it is read and as the kernel of a plan gets it."""
+        self._follow(plan)
         if not batch.num_rows:
             return
         times = batch.column(TIME)
@@ -43,8 +46,14 @@ class Tally:
         self.passed.update(passing)
         self.of_type.update(self.observer.of_class(batch, passing))
 
+    def _follow(self, plan: Plan) -> None:
+        """The plans of a run have the same variables, each with bits of its own."""
+        if plan is not self.plan:
+            self.plan, self.observer, self.has_switched = plan, Observer(plan), True
+
     def analysis(self, stepper: Stepper) -> Analysis:
         """The counters of a run that has ended."""
+        self._follow(stepper.kernel.plan)
         plan = self.plan
         length = self.events if plan.counts_events else self.ended - (self.began or 0)
         counted = counters(stepper.state)
@@ -52,4 +61,6 @@ class Tally:
             counted["failed_detections"] = failed_detections(stepper.compiled, stepper.state)
         of_variables = {s.var: VariableCounts(int(self.of_type[s.var]), self.passed[s.var]) for s in plan.steps}
         windows = length / plan.window if plan.window else None
-        return Analysis(counted, operator_counts(stepper.compiled, stepper.state), of_variables, windows)
+        return Analysis(
+            counted, operator_counts(stepper.compiled, stepper.state), of_variables, windows, self.has_switched
+        )

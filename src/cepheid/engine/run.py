@@ -161,7 +161,7 @@ def analyze(prepared: Prepared, source: Source) -> Analysis:
     stepper, tally = Stepper.start(prepared.kernel, source.count), Tally.of(prepared.plan)
     names = read_by_plan(prepared, source.schema)
     for batch in source.batches(names):
-        for _ in stepper.step(for_kernel(batch, names), observe=partial(tally.add, batch)):
+        for _ in stepper.step(for_kernel(batch, names), observe=partial(tally.add, prepared.plan, batch)):
             """Only the counters are read."""
     for _ in stepper.finish_lazily():
         """Matches that wait for the end of the input are counted too."""
@@ -238,7 +238,11 @@ class _Stepping:
         return self.stepper.oldest if first is None else min(self.stepper.oldest, first)
 
     def step(self, batch: pa.RecordBatch, rows: Rows) -> Iterator[Positions]:
-        observe = partial(self.tally.add, batch) if self.tally is not None and not self.matches else None
+        observe = (
+            partial(self.tally.add, self.stepper.kernel.plan, batch)
+            if self.tally is not None and not self.matches
+            else None
+        )
         return self._counted(self.stepper.step(for_kernel(batch, self.names), self.piece, observe))
 
     def finish(self, rows: Rows) -> Iterator[Positions]:
@@ -320,9 +324,9 @@ class _Run:
             self.on_empty(tally.analysis(stepper))
 
     def _reports_emptiness(self) -> bool:
-        """A summary has a row in any case, LIMIT 0 asks for no match, and the counters of a plan end with it."""
+        """A summary has a row in any case, and LIMIT 0 asks for no match."""
         query = self.prepared.query
-        return self.on_empty is not None and not (query.summarizes or query.limit == 0 or self.prepared.adaptive)
+        return self.on_empty is not None and not (query.summarizes or query.limit == 0)
 
     # --- by the oracle, or from rows that are shown unchanged ---------------------------------------------------------
 
