@@ -39,15 +39,16 @@ class AnyGrouping:
     """A model by which some grouping, drawn at random, is cheapest."""
 
     unit = "points"
+    reading = 0.0
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
     def of(self, pattern: Pattern) -> Estimate:
-        return Estimate(1.0, 1e9, 1.0, 1.0, 1.0)
+        return Estimate(1.0, 1e9, 1.0, 1.0, 1.0, 1.0)
 
     def next(self, node: pt.Next, left: Estimate, right: Estimate) -> Estimate:
-        return Estimate(1.0, Random(f"{self.seed} {core_text(node)}").random(), 1.0, 1.0, 1.0)
+        return Estimate(1.0, Random(f"{self.seed} {core_text(node)}").random(), 1.0, 1.0, 1.0, 1.0)
 
 
 def planned(query: Query, stream: Stream, stats: Stats, options: Mapping[str, str | bool] | None = None) -> Plan:

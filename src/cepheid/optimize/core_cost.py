@@ -23,19 +23,25 @@ from cepheid.pattern import Pattern, positives
 
 LOOK_UP = 18.0
 """Nanoseconds to find the list of a key, among tens of thousands of keys."""
-INSERT = 4.0
+LEAF = 12.0
+"""Nanoseconds for an event that a variable may bind."""
+INSERT = 3.5
 """Nanoseconds to let a composite event wait."""
-VISIT = 3.0
+VISIT = 1.8
 """Nanoseconds to test an instance that an event may succeed."""
-QUEUE = 20.0
+TOUCH = 3.3
+"""Nanoseconds for an event that may be a successor, without the instances that it visits."""
+QUEUE = 35.0
 """Nanoseconds to hold a composite event until its time has passed, since one with an earlier history may come."""
-ORDER = 8.0
+PASS = 55.0
+"""Nanoseconds to decide about the composite events of one time, once it has passed."""
+ORDER = 2.2
 """Nanoseconds for each comparison of two histories."""
 CHAIN = 150.0
 """Nanoseconds to add an item to a chain or a group."""
 FIRE = 36.0
 """Nanoseconds to start a timer and let it fire."""
-WRITE = 3.0
+WRITE = 1.0
 """Nanoseconds for each event of a match."""
 _LONGEST = 0.9
 """The largest share of chains that are expected to go on."""
@@ -53,15 +59,20 @@ class Estimate:
     burst_size: float
     burst_rate: float
     detection: float
+    made: float = 0.0
+    """The rate of the composite events that all its `;` make."""
     is_point: bool = False
     """Whether it is single events without duration, of which the first decides at once."""
 
 
 class Model(Protocol):
-    """Estimates operators. `unit` is that of the cost."""
+    """Estimates operators. `unit` is that of the cost, `reading` the cost of events before any operator."""
 
     @property
     def unit(self) -> str: ...
+
+    @property
+    def reading(self) -> float: ...
 
     def of(self, pattern: Pattern) -> Estimate:
         """The estimate of a core form."""
@@ -92,6 +103,7 @@ class PaperModel(_Operators):
     """Table 1 and the CPU costs of §4.2, in events for each unit of time. Predicates are ignored, as there."""
 
     unit = "events for each unit of time (table 1)"
+    reading = 0.0
 
     def of(self, pattern: Pattern) -> Estimate:
         match pattern:
@@ -105,7 +117,8 @@ class PaperModel(_Operators):
                 items = [self.of(item) for item in pattern.items]
                 rate, bursts = sum(item.rate for item in items), sum(item.burst_rate for item in items)
                 size = sum(item.burst_size * item.burst_rate for item in items) / bursts
-                return Estimate(rate, sum(item.cost for item in items) + rate, size, bursts, 1 / bursts)
+                made = sum(item.made for item in items)
+                return Estimate(rate, sum(item.cost for item in items) + rate, size, bursts, 1 / bursts, made)
             case pt.Next():
                 awaited = pattern.right.item if isinstance(pattern.right, pt.Unless) else pattern.right
                 return self.next(pattern, self.of(pattern.left), self.of(awaited))
@@ -140,6 +153,7 @@ class PaperModel(_Operators):
             left.burst_size * left.burst_rate * right.detection,
             1 / max(left.detection, right.detection),
             left.detection + right.detection,
+            left.made + right.made + left.rate,
         )
 
 
@@ -154,6 +168,7 @@ class CompiledModel(_Operators):
     each visits all instances of its key."""
 
     unit = "ns for each event"
+    reading = EVENT
 
     def __init__(self, stats: Stats, has_durations: bool = False) -> None:
         super().__init__(stats)
@@ -163,14 +178,16 @@ class CompiledModel(_Operators):
     def whole(self, core: Pattern) -> float:
         """The cost of a query, with that of reading events and writing matches."""
         root = self.of(core)
-        return EVENT + root.cost + WRITE * root.rate * len(positives(core))
+        classes = {node.types: self.of(node).rate for node in pt.walk(core) if isinstance(node, pt.EventClass)}
+        read = EVENT + LEAF * min(sum(classes.values()), 1.0)
+        return read + root.cost + WRITE * root.rate * len(positives(core))
 
     def of(self, pattern: Pattern) -> Estimate:
         match pattern:
             case pt.EventClass():
                 share = min(self.stats.rates.get(pattern.var, self.total) / self.total, 1.0)
                 rate = max(share * self.stats.passing.get(pattern.var, 1.0), _LEAST)
-                return Estimate(rate, 0.0, 1.0, rate, 0.0, not self.has_durations)
+                return Estimate(rate, 0.0, 1.0, rate, 0.0, is_point=not self.has_durations)
             case pt.Filtered(item=pt.Iteration() as chains):
                 return self._filtered(pattern, self._iteration(chains, self.of(chains.item), pattern.keep))
             case pt.Filtered():
@@ -180,7 +197,8 @@ class CompiledModel(_Operators):
                 rate, bursts = sum(item.rate for item in items), sum(item.burst_rate for item in items)
                 span = sum(item.detection * item.rate for item in items) / rate
                 is_point = all(item.is_point for item in items)
-                return Estimate(rate, sum(item.cost for item in items), rate / bursts, bursts, span, is_point)
+                cost, made = sum(item.cost for item in items), sum(item.made for item in items)
+                return Estimate(rate, cost, rate / bursts, bursts, span, made, is_point)
             case pt.Next():
                 awaited = pattern.right.item if isinstance(pattern.right, pt.Unless) else pattern.right
                 return self.next(pattern, self.of(pattern.left), self.of(awaited))
@@ -217,9 +235,9 @@ class CompiledModel(_Operators):
         else:
             waiting = left.rate * same * (wait + right.detection)
             visits = right.rate * waiting / fits
-            cost = right.rate * (QUEUE + ORDER * log2(right.burst_size + 1))
+            cost = PASS * right.burst_rate + right.rate * (QUEUE + ORDER * log2(right.burst_size + 1))
         cost += (
-            INSERT * left.rate + VISIT * visits + (LOOK_UP * (left.rate + right.rate) if keys else VISIT * right.rate)
+            INSERT * left.rate + VISIT * visits + (LOOK_UP * (left.rate + right.rate) if keys else TOUCH * right.rate)
         )
         rate = left.rate * self._passing(self._between(node.keep))
         if isinstance(node.right, pt.Unless):
@@ -228,7 +246,8 @@ class CompiledModel(_Operators):
             rate /= 2
         bursts = min(left.burst_rate, right.burst_rate, rate)
         span = left.detection + min(wait, 1 / right.burst_rate if keys else wait) + right.detection
-        return Estimate(rate, left.cost + right.cost + cost, rate / bursts, bursts, span)
+        made = left.made + right.made + rate
+        return Estimate(rate, left.cost + right.cost + cost, rate / bursts, bursts, span, made)
 
     def _iteration(self, pattern: pt.Iteration, item: Estimate, above: Sequence[Expr] = ()) -> Estimate:
         going_on = min(self._passing(pattern.keep), _LONGEST)
@@ -239,7 +258,7 @@ class CompiledModel(_Operators):
         skip = self._passing([p for p in pattern.skip if not _is_key(p)])
         cost = item.cost + (CHAIN + INSERT) * waiting + VISIT * waiting / skip
         cost += 2 * LOOK_UP * item.rate if any(map(_is_key, pattern.skip)) else 0.0
-        return Estimate(chains, cost, chains / item.burst_rate, item.burst_rate, item.detection)
+        return Estimate(chains, cost, chains / item.burst_rate, item.burst_rate, item.detection, item.made)
 
 
 def _is_key(predicate: Expr) -> bool:

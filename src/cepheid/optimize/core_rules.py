@@ -21,8 +21,12 @@ from cepheid.optimize.core_key import alternatives, core_key
 from cepheid.pattern import Pattern, positives
 from cepheid.types import BOOLEAN, Type
 
-_WORTHWHILE = 0.9
-"""A regrouping replaces the order as issued only if its cost is below this share: estimates err."""
+_WORTHWHILE = 0.95
+"""A regrouping replaces the form as issued only if its cost is below this share: estimates err."""
+_SIMILAR = 0.15
+"""Costs that differ by less than this share of the whole are about the same."""
+_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
+"""The weights of composite events that the search tries, each in units of the mean cost of one as issued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,21 +241,15 @@ def _regrouped(pattern: Pattern, given: CoreInput, notes: list[str]) -> Pattern:
     if given.model is None:
         notes.append(f"{core_text(chain.as_issued)} as issued: no statistics are known")
         return chain.as_issued
-    issued = given.model.of(chain.as_issued)
-    best, estimate = chain.cheapest(given.model)
     notes += chain.obstacles()
-    if estimate.cost < _WORTHWHILE * issued.cost:
+    issued = given.model.of(chain.as_issued)
+    best, estimate = chain.best(given.model, issued)
+    if best is not chain.as_issued:
         notes.append(
             f"{core_text(chain.as_issued)} runs as {core_text(best)}: {estimate.cost:.3g} {given.model.unit} instead "
-            f"of {issued.cost:.3g}"
+            f"of {issued.cost:.3g}, {issued.made / estimate.made:.3g} times fewer composite events"
         )
-        return best
-    if core_text(best) != core_text(chain.as_issued):
-        notes.append(
-            f"{core_text(chain.as_issued)} as issued: {core_text(best)} would cost {estimate.cost:.3g} "
-            f"{given.model.unit} instead of {issued.cost:.3g}"
-        )
-    return chain.as_issued
+    return best
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,8 +308,7 @@ class Chain:
         """A group that stays one operand, with its own cheapest grouping."""
         if chain is None or chain.given.model is None or len(chain.operands) < 3:
             return pattern
-        best, estimate = chain.cheapest(chain.given.model)
-        return best if estimate.cost < _WORTHWHILE * chain.given.model.of(pattern).cost else pattern
+        return chain.best(chain.given.model, chain.given.model.of(pattern))[0]
 
     @classmethod
     def _with_keys(cls, operands: tuple[Operand, ...], as_issued: Pattern, given: CoreInput) -> Chain:
@@ -393,8 +390,22 @@ class Chain:
 
     # --- the search ---------------------------------------------------------------------------------------------------
 
-    def cheapest(self, model: Model) -> tuple[Pattern, Estimate]:
-        """The grouping of least cost: bottom up over ever longer groups, the best split of each (figure 5)."""
+    def best(self, model: Model, issued: Estimate) -> tuple[Pattern, Estimate]:
+        """Of the groupings that cost about as little as the cheapest one, that with the fewest composite events: they
+        are memory, and messages where operators are placed apart. The form as issued, unless it costs more."""
+        found = [self.cheapest(model, weight * issued.cost / (issued.made or 1.0)) for weight in _WEIGHTS]
+        found = [candidate for candidate in found if candidate[1].cost < _WORTHWHILE * issued.cost]
+        least = min((estimate.cost for _, estimate in found), default=0.0)
+        similar = [c for c in found if c[1].cost - least <= _SIMILAR * (model.reading + least)]
+        return min(similar, key=lambda candidate: candidate[1].made, default=(self.as_issued, issued))
+
+    def cheapest(self, model: Model, weight: float = 0.0) -> tuple[Pattern, Estimate]:
+        """The grouping of least cost, with the weight of a composite event: bottom up over ever longer groups, the best
+        split of each (figure 5)."""
+
+        def price(estimate: Estimate) -> float:
+            return estimate.cost + weight * estimate.made
+
         n = len(self.operands)
         best = {(i, i): (operand.pattern, model.of(operand.pattern)) for i, operand in enumerate(self.operands)}
         for length in range(2, n + 1):
@@ -408,7 +419,7 @@ class Chain:
                     (left, of_left), (right, of_right) = best[start, middle - 1], best[middle, end]
                     node = self.joined(left, right, start, middle, end)
                     estimate = model.next(node, of_left, of_right)
-                    if (start, end) not in best or estimate.cost < best[start, end][1].cost:
+                    if (start, end) not in best or price(estimate) < price(best[start, end][1]):
                         best[start, end] = node, estimate
         return best[0, n - 1]
 

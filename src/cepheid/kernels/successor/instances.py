@@ -291,25 +291,43 @@ def compare_times(queue: np.ndarray, one: int, other: int, times: int, length: i
 
 
 @njit
+def _comes_before(
+    queue: np.ndarray, one: int, other: int, times: int, length: int, history: np.ndarray
+) -> bool:
+    if length > 0:
+        return compare_times(queue, one, other, times, length) < 0
+    return compare_histories(history, queue[one + times], queue[other + times]) < 0
+
+
+@njit
 def in_order(queue: np.ndarray, size: int, top: int, times: int, length: int, history: np.ndarray) -> np.ndarray:
     """The candidates of a queue by their histories: `length` fields from `times` on or, if `length` is 0, the list that
-    the field `times` points to. They arrive with the latest first, so that the insertion from the last one on is
-    linear."""
+    the field `times` points to. Most arrive in order or, out of one list of instances, with the latest first: then
+    the merges find nothing to do."""
     count = top // size
     order = np.empty(count, np.int64)
+    reversed_ = count > 1 and _comes_before(queue, (count - 1) * size, 0, times, length, history)
     for n in range(count):
-        candidate = (count - 1 - n) * size
-        at = n
-        while at > 0:
-            if length > 0:
-                comes = compare_times(queue, candidate, order[at - 1], times, length)
-            else:
-                comes = compare_histories(history, queue[candidate + times], queue[order[at - 1] + times])
-            if comes >= 0:
-                break
-            order[at] = order[at - 1]
-            at -= 1
-        order[at] = candidate
+        order[n] = (count - 1 - n if reversed_ else n) * size
+    merged = np.empty(count, np.int64)
+    width = 1
+    while width < count:
+        for start in range(0, count - width, 2 * width):
+            middle, end = start + width, min(start + 2 * width, count)
+            if not _comes_before(queue, order[middle], order[middle - 1], times, length, history):
+                continue
+            left, right = start, middle
+            for n in range(start, end):
+                if right == end or (
+                    left < middle and not _comes_before(queue, order[right], order[left], times, length, history)
+                ):
+                    merged[n] = order[left]
+                    left += 1
+                else:
+                    merged[n] = order[right]
+                    right += 1
+            order[start:end] = merged[start:end]
+        width *= 2
     return order
 
 
