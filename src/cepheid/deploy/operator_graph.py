@@ -1,7 +1,7 @@
 r"""The core operators of many queries as a graph, for their placement (NEXT §4.4).
 
-An operator is named by its content: its kind, its predicates and what it reads, without the names of variables. So equal
-operators of several queries have one name, and a query that is rewritten first has more operators in common with others.
+An operator is named by its content: its kind, its predicates and what it reads, without the names of variables. So
+equal operators of several queries have one name, and queries that are rewritten first have more operators in common.
 """
 
 from __future__ import annotations

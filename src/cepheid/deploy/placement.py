@@ -210,8 +210,8 @@ def placement(trees: Sequence[OperatorTree], nodes: int, strategy: str = "greedy
 
 
 def supported(trees: Sequence[OperatorTree], rate: float, placer: Placer) -> int:
-    """The number of queries, in their order, that run on the nodes without overload at a rate of events for each second.
-    A node is overloaded when its operators and messages take longer than the time that passes."""
+    """The number of queries, in their order, that run on the nodes without overload, at a rate of events for each
+    second. A node is overloaded when its operators and messages take longer than the time that passes."""
     limit = 1e9 / rate
     for count, tree in enumerate(trees):
         placer.add(tree)

@@ -27,6 +27,12 @@ def deploy_command(
     plan_only: Annotated[
         bool, typer.Option("--plan-only", help="Show what the queries share, and do not run them.")
     ] = False,
+    nodes: Annotated[
+        int | None, typer.Option(help="With --plan-only: show the placement of the operators on this many nodes.")
+    ] = None,
+    placement: Annotated[
+        str, typer.Option(help="The placement on nodes: greedy, greedy-without-reuse, round-robin or annealing.")
+    ] = "greedy",
     format: Annotated[str, typer.Option(help="The format of the plan: text, mermaid, dot, svg or html.")] = "text",
     dialect: cli.Dialect = "auto",
     events: cli.EventOptions = cli.EVENT_OPTIONS,
@@ -37,10 +43,13 @@ def deploy_command(
     A query may use the name of another one as an event type. A file that is refused is reported, and the others run."""
     if not input:
         raise InputProblem("there are no events", expected="--input [TYPE=]PATH, at least once")
+    if nodes is not None and not plan_only:
+        raise InputProblem("--nodes shows a placement and does not run it", expected="--plan-only --nodes N")
     from cepheid.app.file_run import require_distinct  # lazily: help and errors in options do not need pyarrow
     from cepheid.deploy.deployment import deploy, representatives
     from cepheid.deploy.description import explain_deployment
     from cepheid.deploy.folder import linked, read_folder
+    from cepheid.deploy.placing import explain_placing, placing
     from cepheid.deploy.run import run
     from cepheid.engine.event_types import settled
     from cepheid.io.inputs import Input
@@ -59,6 +68,10 @@ def deploy_command(
     refused |= more | dict(deployment.refused)
     for name, error in sorted(refused.items()):
         report.note(f"refused: {name}\n{error}", "yellow")
+    if nodes is not None:
+        placed = placing(deployment, queries, source, options, nodes, placement)
+        typer.echo(explain_placing(placed, format), nl=False)
+        return
     if plan_only:
         typer.echo(explain_deployment(deployment, format), nl=False)
         return

@@ -291,9 +291,7 @@ def compare_times(queue: np.ndarray, one: int, other: int, times: int, length: i
 
 
 @njit
-def _comes_before(
-    queue: np.ndarray, one: int, other: int, times: int, length: int, history: np.ndarray
-) -> bool:
+def _comes_before(queue: np.ndarray, one: int, other: int, times: int, length: int, history: np.ndarray) -> bool:
     if length > 0:
         return compare_times(queue, one, other, times, length) < 0
     return compare_histories(history, queue[one + times], queue[other + times]) < 0
