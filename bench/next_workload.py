@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from math import comb
@@ -16,8 +18,11 @@ from cepheid.codegen.encoder import Encoder
 from cepheid.events import Clock, Schema
 from cepheid.kernels.registry import EVALUATORS, kernel_for
 from cepheid.lang import parse
+from cepheid.optimize.core_cost import Model
+from cepheid.optimize.core_rules import CoreInput, rewritten_core
 from cepheid.optimize.lower import lower
 from cepheid.optimize.stats import Stats
+from cepheid.pattern import Disj, EventClass, Next, Pattern
 from cepheid.physical import Plan
 from cepheid.runtime.kernel import END_OF_TIME, Batch, Kernel, operator_counts
 
@@ -80,12 +85,12 @@ def _tree(operator: str, size: int, rng: Random) -> Tree:
 
 def text_of(tree: Tree) -> str:
     """The query in EQL, with variables in the order of the leaves."""
-    return f"SELECT * FROM {_pattern(tree, iter(range(10_000)))}"
+    return f"SELECT * FROM {_pattern(tree, itertools.count())}"
 
 
-def _pattern(tree: Tree, numbers: object) -> str:
+def _pattern(tree: Tree, numbers: Iterator[int]) -> str:
     if isinstance(tree, str):
-        return f"{tree} x{next(numbers)}"  # type: ignore[call-overload]
+        return f"{tree} x{next(numbers)}"
     operator, left, right = tree
     return f"({_pattern(left, numbers)} {operator} {_pattern(right, numbers)})"
 
@@ -101,6 +106,20 @@ def stats_of(tree: Tree) -> Stats:
     """The statistics of the sources, by variable, in events for each microsecond."""
     rates = {f"x{number}": RATES[name] / SECOND for number, name in enumerate(leaves(tree))}
     return Stats(rates, dict.fromkeys(rates, 1.0), total_rate=TOTAL / SECOND)
+
+
+def core_of(tree: Tree, model: Model | None = None) -> Pattern:
+    """The core form of a query; with a model, rewritten by it."""
+    core = _core(tree, itertools.count())
+    return core if model is None else rewritten_core(core, CoreInput(model=model)).core
+
+
+def _core(tree: Tree, numbers: Iterator[int]) -> Pattern:
+    if isinstance(tree, str):
+        return EventClass(f"x{next(numbers)}", types=(tree,))
+    operator, left, right = tree
+    parts = _core(left, numbers), _core(right, numbers)
+    return Next(*parts) if operator == ";" else Disj(parts)
 
 
 def plan_of(tree: Tree, *, rewritten: bool) -> Plan:

@@ -7,6 +7,7 @@ Keyed queries are not placed: their events are spread over all nodes by key.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -165,7 +166,7 @@ def annealing(trees: Sequence[OperatorTree], nodes: int, steps: int = 20_000, se
         found[number] = Placed(one.operator, node, one.queries, one.reads)
         energy = _energy(Placement("annealing", nodes, tuple(found)))
         heat = 0.1 * best * (1 - step / steps)
-        if energy <= current or chance.random() < 2.718 ** ((current - energy) / max(heat, 1e-12)):
+        if energy <= current or chance.random() < math.exp((current - energy) / max(heat, 1e-12)):
             current = energy
             if energy < best:
                 best, kept = energy, list(found)
@@ -176,7 +177,7 @@ def annealing(trees: Sequence[OperatorTree], nodes: int, steps: int = 20_000, se
 
 def _energy(placement: Placement) -> float:
     loads = placement.loads
-    return max(loads) + (sum(load * load for load in loads) / len(loads)) ** 0.5
+    return max(loads) + math.sqrt(sum(load * load for load in loads) / len(loads))
 
 
 def _placed(name: str, trees: Sequence[OperatorTree], placer: Placer) -> Placement:
